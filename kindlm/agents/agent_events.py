@@ -1,20 +1,8 @@
 """What the events of a stream mean: text in pieces or whole, tool calls, their results, usage.
 
-In the words of the agents that the `streaming` adapter is for, an event is an object with a
-`type`, and what it says under `data` or beside the type:
-
-| type | what it says | effect |
-|---|---|---|
-| `token` | `token` | is the next piece of the text |
-| `final_message`, `message_complete` | `text` or `content` | is the whole text so far |
-| `tool_call` | `name`, `args`, `id` | a tool is called |
-| `tool_result` | `result`, `success`, `error`, `id`, `name` | answers a call |
-| `step_narration` | `text`, `toolName` | a tool was called that says no more than this |
-| `usage` | `input_tokens`, `output_tokens`, `cost` | all are added up; a cost if each tells it |
-| `error`, or none beside an `error` | `error` or `message` | the agent failed |
-| `start`, `status`, `thinking`, `step_start`, `step_complete`, `metadata` | | says nothing |
-| any other | tool calls as in other answers | are calls |
-| | `text`, `message`, `content`, `data` or `delta` | is the next piece of the text |
+The table under "tapescope and streaming" in docs/how-to/agents.md has the events of the agents that
+the `streaming` adapter is for. An event is an object with a `type`, and what it says under `data`
+or beside the type.
 
 A result belongs to the call with its id, else to the first unanswered one with its name, else, if
 it names none, to the first unanswered one. A narration that begins with "Step" is no call.
@@ -41,7 +29,6 @@ from kindlm.agents.tool_entries import (
     UNREAD,
     hidden_calls,
     is_of_tool,
-    read_tool_use,
     reported_calls,
     tool_answer,
 )
@@ -145,11 +132,12 @@ class _Draft:
 
     def finished(self) -> AgentReply:
         """Return the whole."""
+        is_known = not self.has_unpriced and math.isfinite(self.cost_usd or 0)
         return agent_reply(
             "".join(self.texts),
             self.calls.uses,
             bounded(self.usage),
-            reported_cost_usd=None if self.has_unpriced else _finite(self.cost_usd),
+            reported_cost_usd=self.cost_usd if is_known else None,
             model=self.model,
             warnings=lost_answers(self.lost),
             reports_tools=self.knows_events or None,
@@ -160,16 +148,12 @@ class _Draft:
 
         An event of a tool in unknown words is a call without a known name.
         """
-        entries = reported_calls(event, None)
-        for use in map(read_tool_use, entries):
+        calls = reported_calls(event, None)
+        if not calls and (is_of_tool(event) or hidden_calls(event) is not None):
+            calls = [UNREAD]
+        for use in calls:
             if self.calls.by_id(use.call.id) is None:
-                arguments = use.call.malformed or use.call.arguments
-                made = self.calls.add(use.call.name, use.call.id or None, arguments)
-                if use.response is not None:
-                    made.answer(use.response)
-        unread = not entries and (is_of_tool(event) or hidden_calls(event) is not None)
-        if unread and self.calls.by_id(UNREAD) is None:
-            self.calls.add(UNNAMED, UNREAD, None)
+                self.calls.add_use(use)
 
     def _call(self, said: Mapping[str, Any]) -> None:
         arguments = next((said[key] for key in _ARGUMENTS if key in said), None)
@@ -236,7 +220,3 @@ def _is_bare_error(event: Mapping[str, Any]) -> bool:
 def _sum(before: Any, more: Any) -> Any:
     """Add what is known."""
     return before if more is None else more if before is None else before + more
-
-
-def _finite(cost: float | None) -> float | None:
-    return cost if cost is None or math.isfinite(cost) else None

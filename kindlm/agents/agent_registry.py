@@ -37,16 +37,11 @@ def make_agent(
 
     Args:
         target: the agent, or the program that is the agent.
-        variables: what a program that is started for this conversation finds in its environment,
-            on top of `environ`.
+        variables: added to `environ` for a program that is started for this conversation.
         environ: environment variables, with what `.env` files say.
         root: the folder from which an agent in Python is imported.
         processes: where agents in Python run. Without them, and where the target holds the agent
             as an object, they run in this process.
-
-    Returns:
-        The agent, not yet opened; or the error of an adapter that is not known
-        (PROVIDER_NOT_FOUND), or of an address, header or key that is of no use.
     """
     environ = {**environ, **variables}
     if isinstance(target, Command):

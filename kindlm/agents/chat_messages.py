@@ -29,9 +29,8 @@ from kindlm.agents.reply_parts import (
 from kindlm.agents.reply_reading import bounded, read_counts, read_model
 from kindlm.agents.told_calls import Calls
 from kindlm.agents.tool_entries import (
-    call_entries,
     failed_tool,
-    read_tool_use,
+    listed_calls,
     single_call,
     together,
 )
@@ -166,7 +165,10 @@ class Merging:
             key = (message.id,) if message.id else (*said, seen[said])
             seen[said] += 1
             earlier = self._known.get(key)
-            self._known[key] = message if earlier is None else _later(earlier, message)
+            if earlier is not None:
+                usage = earlier.usage if message.usage == Usage() else message.usage
+                message = replace(message, usage=usage, model=message.model or earlier.model)  # noqa: PLW2901
+            self._known[key] = message
 
 
 def last_text(messages: Sequence[ChatMessage]) -> str | None:
@@ -237,17 +239,17 @@ def _read(value: Mapping[str, Any]) -> ChatMessage:
 def _calls(value: Mapping[str, Any]) -> tuple[ToolCall, ...]:
     """Return the calls of a message, those whose arguments are not JSON among them."""
     content = value.get("content")
-    parts: list[Mapping[str, Any]] = [
+    parts = [
         part
         for part in (content if isinstance(content, list) else ())
         if isinstance(part, dict) and part.get("type") == "tool_use"
     ]
-    lists = [call_entries(lookup(value, path), path) for path in _CALLS]
+    lists = [listed_calls(lookup(value, path), path) for path in _CALLS]
     single = [single_call(lookup(value, path), path) for path in _SINGLE]
-    invalid = call_entries(lookup(value, _INVALID), _INVALID)
-    entries = together(*lists, *single, parts, invalid)
-    refuse_more(len(entries), MAX_CALLS, "tool calls")
-    return tuple(read_tool_use(entry).call for entry in entries)
+    invalid = listed_calls(lookup(value, _INVALID), _INVALID)
+    uses = together(*lists, *single, listed_calls(parts, "content"), invalid)
+    refuse_more(len(uses), MAX_CALLS, "tool calls")
+    return tuple(use.call for use in uses)
 
 
 def _answered(calls: Calls, message: ChatMessage) -> bool:
@@ -266,8 +268,3 @@ def _said(message: ChatMessage) -> tuple[object, ...]:
         for call in message.calls
     )
     return (message.speaker, message.text, calls, message.answers)
-
-
-def _later(earlier: ChatMessage, later: ChatMessage) -> ChatMessage:
-    usage = later.usage if later.usage != Usage() else earlier.usage
-    return replace(later, usage=usage, model=later.model or earlier.model)

@@ -20,16 +20,32 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 from kindlm.agents import agent_failures
-from kindlm.agents.process_group import Output, TooMuchOutput, how_it_ended, started
-from kindlm.agents.reply_parts import ABSENT, AGENT_RULE, UnreadableReply, compact_json
-from kindlm.agents.sandbox import MAX_OUTPUT_BYTES, TOO_MUCH, program_name, runnable
+from kindlm.agents.process_group import TooMuchOutput, how_it_ended
+from kindlm.agents.reply_parts import (
+    ABSENT,
+    AGENT_RULE,
+    UnreadableReply,
+    compact_json,
+    first_warnings,
+)
+from kindlm.agents.sandbox import (
+    MAX_OUTPUT_BYTES,
+    LocalSandbox,
+    Sandbox,
+    SandboxError,
+    StartedProgram,
+    of_exchange,
+    of_program,
+)
 from kindlm.agents.tool_entries import call_warnings
-from kindlm.errors import DOCS, Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import DOCS, Err, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.strict_json import parse_json, unique_keys
 from kindlm.suite import Command
@@ -47,7 +63,7 @@ _KEYS = {
 }
 _MAX_WARNINGS = 5
 
-REPORTS_HINT = f"What a program may print: {DOCS}/reference/configuration/#agents-and-commands"
+_REPORTS_HINT = f"What a program may print: {DOCS}/reference/configuration/#agents-and-commands"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +113,9 @@ def read_output(stdout: str) -> CommandOutput:
             call = ToolCall.told(call_id, report["name"], report.get("arguments"))
             uses.append(ToolUse(call, report.get("response"), AGENT_RULE))
     text = "\n".join(lines).strip("\r\n")
-    return CommandOutput(text, tuple(uses), value, _shortened(warnings), bool(warnings))
+    return CommandOutput(
+        text, tuple(uses), value, first_warnings(warnings, _MAX_WARNINGS), bool(warnings)
+    )
 
 
 def printed_reply(raw: str, latency_ms: float) -> AgentReply:
@@ -146,37 +164,19 @@ def _what_is_wrong(report: Mapping[str, Any]) -> str | None:
         return f"`kindlm` must be {' or '.join(map(repr, _KEYS))}"
     if kind == "output_json" and len(report.keys() & keys) != 1:
         raise UnreadableReply("output_json needs a `value`, which may be named `data`")
-    unknown = next((key for key in report if key != _KEY and key not in keys), None)
-    if unknown is not None:
-        shown = unknown if unknown.isprintable() and len(unknown) <= 40 else "..."
-        return f"{kind} has no key {shown!r}, but {', '.join(keys)}"
-    if kind == "output_json":
-        return None
-    if not (isinstance(report.get("name"), str) and report["name"]):
-        return "tool_call needs a `name`, a text that is not empty"
-    if not isinstance(report.get("id", ""), str):
-        return "the `id` of a tool_call must be a text"
+    name, call_id = report.get("name"), report.get("id", "")
+    texts = kind == "output_json" or (isinstance(name, str) and isinstance(call_id, str) and name)
+    if not texts or report.keys() - {_KEY, *keys}:
+        return f"{kind} has the keys {', '.join(keys)}; `name` and `id` are texts"
     return None
-
-
-def _shortened(warnings: list[str]) -> tuple[str, ...]:
-    """Return the first warnings, and how many there are more."""
-    more = len(warnings) - _MAX_WARNINGS
-    if more <= 0:
-        return tuple(warnings)
-    return (*warnings[:_MAX_WARNINGS], f"and {more} more malformed reports")
-
-
-_KEPT_STDERR_BYTES = 16_384
-_WHO = agent_failures.Who("command")
 
 
 class CommandAgent:
     """Implements `ports.Agent`: each message starts the program anew."""
 
     def __init__(self, command: Command, environ: Mapping[str, str]) -> None:
-        self._command = command
-        self._environ = environ
+        self._words = command.words
+        self._sandbox = LocalSandbox(Path(command.directory), {**environ, **command.env})
 
     async def __aenter__(self) -> Self:
         """Open nothing: the program runs only while it answers."""
@@ -186,79 +186,50 @@ class CommandAgent:
         """Close nothing."""
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
-        """Run the program to its end; see `ports.Agent`.
+        """Run the program to its end; see `ports.Agent`."""
+        who = agent_failures.Who("command")
+        return await run_once(self._sandbox, who, self._words, self._words, b"", request.timeout_s)
 
-        Nothing is retried: what a program did once, it may not be meant to do twice.
-        """
-        stdout = Output(MAX_OUTPUT_BYTES, keeps_tail=False)
-        stderr = Output(_KEPT_STDERR_BYTES, keeps_tail=True)
-        try:
-            async with asyncio.timeout(request.timeout_s):
-                code, latency_ms = await self._run(stdout, stderr)
-        except TimeoutError:
-            return Err(self._too_slow(request.timeout_s, stdout, stderr))
-        except TooMuchOutput:
-            return Err(self._error(TOO_MUCH, stdout, stderr))
-        except (OSError, ValueError) as error:
-            return Err(self._not_started(error))
-        if code != 0:
-            return Err(self._error(how_it_ended(code), stdout, stderr))
-        try:
-            return Ok(printed_reply(_text(stdout), latency_ms))
-        except UnreadableReply as error:
-            return Err(agent_failures.of_reply(_WHO, error, _text(stdout), hint=REPORTS_HINT))
 
-    async def _run(self, stdout: Output, stderr: Output) -> tuple[int, float]:
-        """Return the exit code, and how long the program itself ran in milliseconds."""
-        begun = time.perf_counter()
-        async with started(
-            runnable(self._command.words),
-            directory=self._command.directory,
-            environ={**self._environ, **self._command.env},
-            stdout=stdout,
-            stderr=stderr,
-        ) as program:
-            code = await program.exit_code()
+async def run_once(
+    sandbox: Sandbox,
+    who: agent_failures.Who,
+    written: Sequence[str],
+    words: Sequence[str],
+    given: bytes,
+    timeout_s: float,
+) -> Result[AgentReply]:
+    """Run a program to its end, and return what it printed as the answer of an agent.
+
+    Nothing is retried: what a program did once, it may not be meant to do twice. `written` are its
+    words as configured, for messages, and `words` those with all placeholders filled in.
+    """
+    begun, lines, latency_ms = time.perf_counter(), list[bytes](), 0.0
+    program: StartedProgram | None = None
+    code: int | None = None
+    raised: Exception | None = None
+    try:
+        async with AsyncExitStack() as stack, asyncio.timeout(timeout_s):
+            starting = sandbox.start(words, given, MAX_OUTPUT_BYTES)
+            program = await stack.enter_async_context(starting)
+            size = 0
+            while (line := await program.read_line()) is not None:
+                size += len(line) + 1
+                if size > MAX_OUTPUT_BYTES:
+                    raise TooMuchOutput  # noqa: TRY301 - as the sandbox does
+                lines.append(line)
             latency_ms = (time.perf_counter() - begun) * 1000
-            await program.drained()
-        return code, latency_ms
-
-    def _not_started(self, error: OSError | ValueError) -> KindlmError:
-        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        return agent_failures.failed(
-            _WHO,
-            ErrorCode.PROVIDER_API_ERROR,
-            f"The command {self._name()} could not be started: {reason}",
-            f"Check `command`; it runs in {self._command.directory}, without a shell",
-        )
-
-    def _too_slow(self, timeout_s: float, stdout: Output, stderr: Output) -> KindlmError:
-        return agent_failures.failed(
-            _WHO,
-            ErrorCode.PROVIDER_TIMEOUT,
-            f"The command {self._name()} did not end within {timeout_s * 1000:.0f} ms",
-            "Raise defaults.timeoutMs, or check what the program waits for",
-            body=_printed(stdout, stderr),
-        )
-
-    def _error(self, what: str, stdout: Output, stderr: Output) -> KindlmError:
-        last_words = _WHO.last_words(_text(stderr))
-        message = f"The command {self._name()} {what}"
-        return agent_failures.failed(
-            _WHO,
-            ErrorCode.PROVIDER_API_ERROR,
-            f"{message}: {last_words}" if last_words else message,
-            "Run it by hand in the folder of the configuration",
-            body=_printed(stdout, stderr),
-        )
-
-    def _name(self) -> str:
-        return _WHO.quote(program_name(self._command.words))
-
-
-def _printed(stdout: Output, stderr: Output) -> str:
-    return "\n".join(filter(None, (_text(stdout), _text(stderr))))
-
-
-def _text(output: Output) -> str:
-    return output.data.decode("utf-8", "replace")
+            code = await program.exit_code()
+    except (TimeoutError, TooMuchOutput, SandboxError, OSError, ValueError) as error:
+        raised = error
+    printed = b"\n".join(lines).decode("utf-8", "replace")
+    log = "" if program is None else program.log
+    if raised is not None:
+        return Err(of_exchange(who, written, raised, log, timeout_s, printed=printed))
+    if code != 0:
+        what = "closed its output and went on" if code is None else how_it_ended(code)
+        return Err(of_program(who, written, what, log, printed=printed))
+    try:
+        return Ok(printed_reply(printed, latency_ms))
+    except UnreadableReply as unreadable:
+        return Err(agent_failures.of_reply(who, unreadable, printed, hint=_REPORTS_HINT))

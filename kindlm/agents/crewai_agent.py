@@ -3,14 +3,8 @@
 A message is one POST with `{"inputs": {"query"}}`; beside the query are the keys of its context,
 and what was said before as `conversation_history`.
 
-The user's server reports tasks in its own words, or returns CrewAI's `CrewOutput` unchanged:
-
-| key | what it says |
-|---|---|
-| `result`, `output`, `final_output`, `raw` | the text, or an object that holds it likewise |
-| `tasks`, `tasks_output` | of each task `tool`, `inputs`, `output` or `raw`, `status`, `error` |
-| `agent_executions` | the same for each agent: `tool_used`, `inputs`, `output`; each call once |
-| `usage_metrics`, `token_usage` | `prompt_tokens`, `completion_tokens`, `total_cost` |
+The user's server reports tasks in its own words, or returns CrewAI's `CrewOutput` unchanged. The
+section "crewai" of docs/how-to/agents.md has what is read of them.
 
 Calls in the `messages` of a task count, too. A task that names no tool and has no `messages` is
 the tool `crew_task`, as in EvalView.
@@ -44,10 +38,10 @@ from kindlm.agents.reply_reading import (
 )
 from kindlm.agents.served import Served, ServedAgent
 from kindlm.agents.told_calls import lost_answers
-from kindlm.agents.tool_entries import read_tool_uses, reported_calls, tool_answer
+from kindlm.agents.tool_entries import reported_calls, tool_answer
 from kindlm.errors import Result
 from kindlm.ports import AgentReply, AgentRequest
-from kindlm.same_calls import uses_together, with_ids
+from kindlm.same_calls import uses_together
 from kindlm.transcript import ToolCall, ToolUse, Usage
 from kindlm.wires.answer import parse_object
 
@@ -77,16 +71,20 @@ def read_crew(text: str) -> AgentReply:
     if answer is None and not tasks and not executions:
         raise UnreadableReply(_NO_ANSWER)
     uses, lost = _uses(tasks, executions)
-    others = read_tool_uses(reported_calls(value, None))
-    uses = with_ids(uses_together(uses, others, by_id=False))
-    counts = _counts(value)
-    usage = _usage(counts)
+    uses = uses_together(uses, reported_calls(value, None), by_id=False)
+    counts: Mapping[str, Any] = next(
+        (value[key] for key in _USAGES if isinstance(value.get(key), dict)), {}
+    )
+    usage = read_counts(counts)
+    if not (usage.input_tokens or usage.output_tokens):
+        usage = Usage()  # a crew that counted nothing says 0
     is_total = usage == Usage() and bool(counts.get("total_tokens"))
+    cost = read_cost({"cost": counts.get("total_cost")})
     return agent_reply(
         answer or "",
         uses,
         usage,
-        reported_cost_usd=_cost(value, counts, tasks),
+        reported_cost_usd=read_cost(value, tasks) if cost is None else cost,
         model=read_model(value),
         warnings=(*((_NO_PARTS,) if is_total else ()), *doubts(value), *lost_answers(lost)),
         # Agents that call tools in the words of ReAct list no calls in their messages.
@@ -118,7 +116,7 @@ def _entries(value: Mapping[str, Any], keys: tuple[str, ...]) -> list[Mapping[st
 
 def _uses(
     tasks: list[Mapping[str, Any]], executions: list[Mapping[str, Any]]
-) -> tuple[tuple[ToolUse, ...], int]:
+) -> tuple[list[ToolUse], int]:
     """Return the tool calls, and how many answers in messages belong to none."""
     refuse_more(len(tasks) + len(executions), MAX_CALLS, "tasks")
     uses, lost = _uses_of_tasks(tasks)
@@ -133,7 +131,7 @@ def _uses(
         if use.call.name not in told or use.call.arguments or use.call.malformed is not None:
             executed.append(use)
     # Ids are those of tasks and executions here.
-    return with_ids(uses_together(uses, executed, by_id=False)), lost
+    return uses_together(uses, executed, by_id=False), lost
 
 
 def _uses_of_tasks(tasks: list[Mapping[str, Any]]) -> tuple[list[ToolUse], int]:
@@ -160,24 +158,6 @@ def _use(entry: Mapping[str, Any], name: str, default_id: str) -> ToolUse:
     output = tool_answer(entry, _RESULTS)
     call = ToolCall.told(first_text(entry.get("id")) or default_id, name, arguments)
     return ToolUse(call, output, AGENT_RULE)
-
-
-def _counts(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    return next((value[key] for key in _USAGES if isinstance(value.get(key), dict)), {})
-
-
-def _usage(counts: Mapping[str, Any]) -> Usage:
-    """Return the tokens; a crew that counted nothing says 0."""
-    usage = read_counts(counts)
-    return usage if usage.input_tokens or usage.output_tokens else Usage()
-
-
-def _cost(
-    value: Mapping[str, Any], counts: Mapping[str, Any], tasks: list[Mapping[str, Any]]
-) -> float | None:
-    """Return the cost of the crew, else that of its tasks together."""
-    costs = (read_cost({"cost": counts.get("total_cost")}), read_cost(value, tasks))
-    return next((cost for cost in costs if cost is not None), None)
 
 
 class Crew(Served):

@@ -5,20 +5,8 @@ text. A line or frame that begins as a JSON object and is none was cut off or is
 the whole stream unreadable.
 
 The tool call that a test forbids may stand in what a cut stream lacks. A stream of a known format
-ends as its format says, whatever the connection does:
-
-| format | known by | its end |
-|---|---|---|
-| chat completions | `choices` with a `delta` | a `finish_reason` |
-| Anthropic messages | `message_start`, `content_block_…`, `message_delta` | `message_stop` |
-| OpenAI responses | types that begin with `response.` | `response.completed`, `….incomplete` |
-| AI SDK messages | `text-delta`, `tool-input-…`, `start-step` and the like | `finish` |
-| AG-UI | `RUN_STARTED`, `TEXT_MESSAGE_…`, `TOOL_CALL_…` | `RUN_FINISHED`, `RUN_ERROR` |
-| A2A | answers of JSON-RPC | a message, or a task that is done or waits |
-| Gemini | `candidates` | a `finishReason` |
-| events with `done` | `done: false` | `done: true` |
-
-`[DONE]` ends all of them. Events in the words of the agent's author have no such end. They end with
+ends as its format says, whatever the connection does: see "The end of a stream" in
+docs/how-to/agents.md. `[DONE]` ends all of them. Events in the words of the agent's author end with
 an event whose name or type says so (`end`, `done`, ...), or with the HTTP message: its last chunk,
 or its Content-Length. A connection that is closed without any of these is no end.
 """
@@ -219,7 +207,8 @@ class StreamEnd:
         kind = value.get("type", name) if isinstance(value, dict) else name
         if isinstance(kind, str):
             self.is_done = self.is_done or kind in _OWN_ENDS or name in _OWN_ENDS
-            known = _END_TYPES.get(kind) or _known_type(kind)
+            by_prefix = (known for prefix, known in _BY_PREFIX.items() if kind.startswith(prefix))
+            known = _END_TYPES.get(kind) or _BY_TYPE.get(kind) or next(by_prefix, None)
             # Streams in the words of an agent's author end with `finish`, too.
             if known is not None and (kind not in _OWN_ENDS or known in self.formats):
                 self._take(known, ends=kind in _END_TYPES)
@@ -263,8 +252,3 @@ class StreamEnd:
         """Take an event of a format; an end that others follow was that of a part."""
         self.formats[known] = None
         (self.ended.add if ends else self.ended.discard)(known)
-
-
-def _known_type(kind: str) -> StreamFormat | None:
-    by_prefix = (known for prefix, known in _BY_PREFIX.items() if kind.startswith(prefix))
-    return _BY_TYPE.get(kind) or next(by_prefix, None)

@@ -50,20 +50,17 @@ from kindlm.agents.reply_reading import (
 )
 from kindlm.agents.tool_entries import (
     UNREAD,
-    call_entries,
-    completed_entry,
     has_place_for_calls,
     hidden_calls,
     is_of_tool,
+    listed_calls,
     names_a_tool,
-    read_tool_use,
-    read_tool_uses,
     reported_calls,
     together,
 )
 from kindlm.ports import AgentReply
-from kindlm.same_calls import tells_again
-from kindlm.transcript import Usage
+from kindlm.same_calls import completed, tells_again
+from kindlm.transcript import ToolUse, Usage
 from kindlm.wires import anthropic, chat, responses
 from kindlm.wires.answer import content_text, objects
 from kindlm.wires.sse import DONE, Event, parse_events
@@ -96,7 +93,7 @@ class _Draft:
     chunks: list[Mapping[str, Any]] = field(default_factory=list)
     blocks: list[Mapping[str, Any]] = field(default_factory=list)
     place: int | None = None
-    calls: list[Mapping[str, Any]] = field(default_factory=list)
+    calls: list[ToolUse] = field(default_factory=list)
     wholes: dict[str, int] = field(default_factory=dict)
     usage: Usage = Usage()
     cost_usd: float | None = None
@@ -120,7 +117,7 @@ class _Draft:
             self.has_objects = True
             self._add_object(value, event.type)
         elif names_a_tool(event.type):
-            self._add_whole({"id": UNREAD})
+            self._add_whole(UNREAD)
         else:
             self.texts.append(bare_text(event, value))
 
@@ -132,7 +129,7 @@ class _Draft:
         """
         if self.broken is not None and (self.has_objects or self.ends_broken):
             raise self.broken
-        calls = list[Sequence[Mapping[str, Any]]]()
+        calls = list[Sequence[ToolUse]]()
         for whole_of, events in ((chat.whole_of, self.chunks), (anthropic.whole_of, self.blocks)):
             whole, _ = whole_of(events)
             calls.append(reported_calls(whole, None))
@@ -142,11 +139,11 @@ class _Draft:
         if calls_tools(self.reasons) and not any((*calls, self.calls)):
             if not any(self.texts):
                 raise UnreadableReply(CALLS_MISSING)
-            self._add_whole({"id": UNREAD})
+            self._add_whole(UNREAD)
         # What came in pieces is often told whole in the end.
         return agent_reply(
             "".join(self.texts),
-            read_tool_uses(together(*calls, self.calls)),
+            together(*calls, self.calls),
             self.usage,
             reported_cost_usd=self.cost_usd,
             model=self.model,
@@ -185,24 +182,24 @@ class _Draft:
             whole = reported_calls(value, None)
         else:
             # Most events of a stream tell of no calls, and have no place for them.
-            whole = call_entries(lookup(value, path), path)
+            whole = listed_calls(lookup(value, path), path)
         refuse_more(len(self.calls) + len(whole), MAX_CALLS, "tool calls")
         is_unread = names_a_tool(kind) or is_of_tool(value) or hidden_calls(value) is not None
         if not whole and path is None and is_unread:
-            whole = [{"id": UNREAD}]
-        for entry in whole:
-            self._add_whole(entry)
+            whole = [UNREAD]
+        for use in whole:
+            self._add_whole(use)
 
-    def _add_whole(self, entry: Mapping[str, Any]) -> None:
+    def _add_whole(self, use: ToolUse) -> None:
         """Take a complete call; some streams repeat it with each event, by its id."""
-        call = read_tool_use(entry).call
+        call = use.call
         place = self.wholes.get(call.id)
-        if place is not None and tells_again(read_tool_use(self.calls[place]).call, call):
-            self.calls[place] = completed_entry(self.calls[place], entry)
+        if place is not None and tells_again(self.calls[place].call, call):
+            self.calls[place] = completed(self.calls[place], use)
             return
         if call.id:
             self.wholes[call.id] = len(self.calls)
-        self.calls.append(entry)
+        self.calls.append(use)
 
 
 def _is_chunk(value: Mapping[str, Any]) -> bool:

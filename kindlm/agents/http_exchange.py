@@ -11,7 +11,6 @@ import codecs
 import json
 import re
 import time
-import zlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -47,25 +46,8 @@ _shared: WeakKeyDictionary[asyncio.AbstractEventLoop, _Shared] = WeakKeyDictiona
 
 
 @asynccontextmanager
-async def shared_client() -> AsyncIterator[httpx.AsyncClient]:
-    """Lend the client of this event loop; its last user closes it."""
-    async with _use() as shared:
-        if shared.client is None:
-            from kindlm.http_client import open_client  # runs without agents do not need it
-
-            shared.client = open_client()
-        yield shared.client
-
-
-@asynccontextmanager
-async def kept_connections() -> AsyncIterator[None]:
-    """Keep connections for the next conversation, also while no other one goes on."""
-    async with _use():
-        yield
-
-
-@asynccontextmanager
-async def _use() -> AsyncIterator[_Shared]:
+async def kept_connections() -> AsyncIterator[_Shared]:
+    """Share the connections of this event loop; its last user closes them."""
     loop = asyncio.get_running_loop()
     shared = _shared.setdefault(loop, _Shared())
     shared.users += 1
@@ -93,7 +75,6 @@ EVENT_STREAM = "text/event-stream"
 
 _STREAM_END = re.compile(r"(?:^|[\r\n])data: ?\[DONE\][\r\n]")
 _MAX_REDIRECTS = 5
-_GZIP = 16 + zlib.MAX_WBITS
 _KEEPS_METHOD = frozenset({307, 308})
 _PAGES = frozenset({"text/html", "application/xhtml+xml"})
 """What is sent for people: a login, an error of a server or proxy, never an answer of an agent.
@@ -102,8 +83,8 @@ Some frameworks send any text under the first name: it is a page only if it begi
 """
 _DEFAULT_HEADERS = {
     "accept": "application/json, text/event-stream;q=0.9, */*;q=0.8",
-    # What is packed here can be told from what was cut off; see `_Unpacking`.
-    "accept-encoding": "gzip",
+    # HTTP clients take a compressed body that breaks off for a whole one.
+    "accept-encoding": "identity",
     "content-type": "application/json",
 }
 
@@ -143,7 +124,10 @@ class HttpExchange:
 
     async def __aenter__(self) -> Self:
         """Take a share in the connections; they are made with the first message."""
-        self._client = await self._stack.enter_async_context(shared_client())
+        from kindlm.http_client import open_client  # runs without agents do not need it
+
+        shared = await self._stack.enter_async_context(kept_connections())
+        self._client = shared.client = shared.client or open_client()
         return self
 
     async def __aexit__(self, *exception: object) -> None:
@@ -228,12 +212,16 @@ class _TooLong(Exception):  # noqa: N818 - it names what arrived
 
 
 async def _read_body(response: httpx.Response) -> HttpReply:
+    import httpx
+
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    unpack = _Unpacking(response.headers.get("content-encoding", ""))
+    encoding = response.headers.get("content-encoding", "").strip().lower()
+    if encoding not in ("", "identity"):
+        raise httpx.DecodingError(f"its body is compressed ({encoding}), which is not supported")
     decoder = codecs.getincrementaldecoder(_charset(response))("replace")
     size, pieces, tail = 0, list[str](), "\n"
-    async for packed in response.aiter_raw():
-        piece = decoder.decode(unpack.piece(packed))
+    async for received in response.aiter_raw():
+        piece = decoder.decode(received)
         size += len(piece)
         if size > MAX_BODY_BYTES:
             raise _TooLong
@@ -241,52 +229,10 @@ async def _read_body(response: httpx.Response) -> HttpReply:
         tail = tail[-len("\ndata: [DONE]\n") :] + piece
         if kind == EVENT_STREAM and _STREAM_END.search(tail):
             break  # servers may leave the connection open
-    else:
-        unpack.finish()
     text = "".join(pieces) + decoder.decode(b"", final=True)
     # A body that ends earlier than HTTP says is an error by itself.
     has_end = not {"content-length", "transfer-encoding"}.isdisjoint(response.headers)
     return HttpReply(response.status_code, response.headers, kind, text, has_end)
-
-
-class _Unpacking:
-    """Unpacks a body piece by piece, and knows whether all of it came.
-
-    HTTP clients take what they got of a packed body that breaks off for all of it.
-    """
-
-    def __init__(self, encoding: str) -> None:
-        self._encoding = encoding.strip().lower()
-        is_packed = self._encoding not in ("", "identity")
-        self._gzip = zlib.decompressobj(_GZIP) if is_packed else None
-        self._is_within = False
-
-    def piece(self, packed: bytes) -> bytes:
-        """Unpack what follows; raise `httpx.DecodingError` if it cannot be."""
-        import httpx
-
-        if self._gzip is None:
-            return packed
-        if self._encoding not in ("gzip", "x-gzip"):
-            raise httpx.DecodingError(f"its content-encoding is {self._encoding!r}, and not gzip")
-        unpacked = b""
-        try:
-            while packed:
-                unpacked += self._gzip.decompress(packed)
-                self._is_within = not self._gzip.eof
-                packed = self._gzip.unused_data
-                if self._gzip.eof:  # another part may follow
-                    self._gzip = zlib.decompressobj(_GZIP)
-        except zlib.error as error:
-            raise httpx.DecodingError(f"it is not gzip: {error}") from error
-        return unpacked
-
-    def finish(self) -> None:
-        """Raise `httpx.DecodingError` if the body broke off."""
-        import httpx
-
-        if self._is_within:
-            raise httpx.DecodingError("its gzip-encoded body broke off")
 
 
 def _charset(response: httpx.Response) -> str:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
-from enum import StrEnum
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from pydantic import Field
@@ -34,18 +33,13 @@ from kindlm.wires.sse import is_sse, parse_events
 _PORT_OF_SERVER = 2024
 
 
-class Mode(StrEnum):
-    """How a graph is served: by a server of the user's, or by LangGraph's own."""
-
-    STANDARD = "standard"
-    STREAMING = "streaming"
-    CLOUD = "cloud"
+Mode: TypeAlias = Literal["standard", "streaming", "cloud"]
 
 
 class Graph(Served):
     """Graphs behind a server of the user's, or behind LangGraph's own."""
 
-    mode: Maybe[Literal["standard", "streaming", "cloud"]] = Field(default=None, examples=["cloud"])
+    mode: Maybe[Mode] = Field(default=None, examples=["cloud"])
     """How the graph is served (`langgraph`): by your server with one JSON value (`standard`) or a
     stream (`streaming`), or by LangGraph's own server (`cloud`). By default `cloud` if `endpoint`
     has the port 2024 or `/threads` in its path, else `streaming` with `streaming: true`, else
@@ -72,11 +66,11 @@ class Graph(Served):
     def served_by(self, endpoint: str) -> Mode:
         """Return the mode that is written, else the one that the address speaks for."""
         if self.mode is not None:
-            return Mode(self.mode)
+            return self.mode
         parts = urlsplit(endpoint)
         if parts.port == _PORT_OF_SERVER or "/threads" in parts.path:
-            return Mode.CLOUD
-        return Mode.STREAMING if self.streaming else Mode.STANDARD
+            return "cloud"
+        return "streaming" if self.streaming else "standard"
 
 
 _ASSISTANT = "assistant_id"
@@ -191,14 +185,14 @@ class GraphAgent(ServedAgent):
 
     def __init__(self, server: HttpTarget, options: Graph) -> None:
         self._mode = options.served_by(server.endpoint)
-        super().__init__(server, None if self._mode is Mode.STANDARD else _ACCEPT)
+        super().__init__(server, None if self._mode == "standard" else _ACCEPT)
         self._input_key = options.input_key
         self._threads = Threads(server, options, self._exchange)
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Send one message; see `ports.Agent`."""
         read = partial(self._heard, request)
-        if self._mode is not Mode.CLOUD:
+        if self._mode != "cloud":
             posted = await self._exchange.post(_body(request), request)
             return await self.reply(request, posted, read)
         result = await self.reply(request, await self._threads.run(request), read)
@@ -208,7 +202,7 @@ class GraphAgent(ServedAgent):
 
     def _heard(self, request: AgentRequest, got: HttpReply) -> AgentReply:
         """Read an answer as what it is, whatever was asked for."""
-        in_cloud = self._mode is Mode.CLOUD
+        in_cloud = self._mode == "cloud"
         has_history = _HISTORY in context_with_history(request)
         values = run_input(request, self._input_key, is_new=False) if in_cloud else _body(request)
         sent = Sent(last_user_text(request), values, has_history)

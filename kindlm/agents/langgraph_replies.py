@@ -1,16 +1,8 @@
 """What a graph answers, as one JSON value or as server-sent events.
 
-The events of a graph's own server say with their names what they are; those of other servers say
-it with their `type`:
-
-| `type` | what it says |
-|---|---|
-| `step` | a tool was called: `tool` or `action`, `parameters`, `content` |
-| `message` | `content` is the next piece of the text; `tool_calls` and usage count, too |
-| `metadata` | usage, cost, model |
-| `error` | the agent failed |
-| `ai`, `tool` | a message of LangChain |
-| none | `messages`, or objects of nodes that have some: the state, or what changed in it |
+The events of a graph's own server say with their names what they are. Those of other servers say it
+with their `type`: see the table under "langgraph" in docs/how-to/agents.md. An event without a type
+is a state, or objects of nodes with what changed in it.
 
 Tool calls are the reported `steps`, and what `intermediate_steps` and the messages tell beside
 these. The text is that of the last message that is not the user's, else what stands under a usual
@@ -33,27 +25,27 @@ from kindlm.agents.chat_messages import (
 )
 from kindlm.agents.event_framing import json_value
 from kindlm.agents.reply_parts import (
+    AGENT_RULE,
     MAX_CALLS,
     MAX_EVENTS,
     MAX_MESSAGES,
     UnreadableReply,
     compact_json,
     error_text,
+    first_text,
     refuse_more,
 )
 from kindlm.agents.reply_reading import AgentFailed, agent_reply, read_cost, read_model, read_usage
 from kindlm.agents.told_calls import lost_answers
 from kindlm.agents.tool_entries import (
     may_list_calls,
-    read_tool_use,
     reported_calls,
-    together,
     tool_answer,
 )
 from kindlm.ports import AgentReply
-from kindlm.same_calls import uses_together, with_ids
-from kindlm.transcript import ToolUse, Usage
-from kindlm.wires.answer import parse_body
+from kindlm.same_calls import uses_together
+from kindlm.transcript import UNNAMED, ToolCall, ToolUse, Usage
+from kindlm.wires.answer import objects, parse_body
 from kindlm.wires.sse import DONE, Event, parse_events
 
 _TEXTS = ("output", "result", "answer", "response", "text", "content")
@@ -88,7 +80,8 @@ class GraphReply:
     sent: Sent
     merging: Merging = field(default_factory=Merging)
     pieces: list[str] = field(default_factory=list)
-    steps: list[Mapping[str, Any]] = field(default_factory=list)
+    steps: list[ToolUse] = field(default_factory=list)
+    priced: list[Mapping[str, Any]] = field(default_factory=list)
     about: dict[str, Any] = field(default_factory=dict)
     last_message: str | None = None
     text: str | None = None
@@ -124,18 +117,20 @@ class GraphReply:
     def add_steps(self, steps: Sequence[Mapping[str, Any]]) -> None:
         """Take a list of reported steps, without those that another list has told."""
         refuse_more(len(steps), MAX_CALLS, "steps")
-        self.steps = together(self.steps, [_step(step) for step in steps])
+        self.steps = uses_together(self.steps, [_step(step) for step in steps])
 
     def add_step(self, step: Mapping[str, Any]) -> None:
         """Take a reported step: the tool call, with what it answered."""
         refuse_more(len(self.steps) + 1, MAX_CALLS, "steps")
         self.steps.append(_step(step))
+        self.priced.append(step)
 
     def finished(self) -> AgentReply:
         """Return the whole; raise `AgentFailed` or `UnreadableReply` if there is no answer."""
         said = spoken(self.merging.messages)
         uses = self._uses(said.tool_uses)
-        text = self._final_text()
+        text = self.last_message or (self.last_message if self.text is None else self.text)
+        text = "".join(self.pieces).strip() if self.pieces else text
         if not text and self.about.get("error"):
             raise AgentFailed(error_text(self.about))
         if text is None and not uses:
@@ -151,7 +146,7 @@ class GraphReply:
             text or "",
             uses,
             said.usage if usage == Usage() else usage,
-            reported_cost_usd=read_cost(self.about, self.steps),
+            reported_cost_usd=read_cost(self.about, self.priced),
             model=model,
             warnings=(*warnings, *lost_answers(said.lost)),
             reports_tools=self.read > 0 or self.has_steps or None,
@@ -174,21 +169,16 @@ class GraphReply:
         self.last_message = self.last_message if message is None else message
         self.text = self.text if text is None else text
 
-    def _uses(self, said: Sequence[ToolUse]) -> tuple[ToolUse, ...]:
+    def _uses(self, said: Sequence[ToolUse]) -> list[ToolUse]:
         """Return the calls of the steps, and those of the messages that no step tells."""
         refuse_more(len(self.steps), MAX_CALLS, "tool calls")
-        told = uses_together([read_tool_use(step) for step in self.steps], said)
+        told = uses_together(self.steps, said)
         own = {
             key: value
             for key, value in self.about.items()
             if key not in ("steps", "intermediate_steps") and value != self.sent.values.get(key)
         }
-        return with_ids(uses_together(told, [*map(read_tool_use, reported_calls(own, None))]))
-
-    def _final_text(self) -> str | None:
-        if self.pieces:
-            return "".join(self.pieces).strip()
-        return self.last_message or (self.last_message if self.text is None else self.text)
+        return uses_together(told, reported_calls(own, None))
 
     def _check(self, state: Mapping[str, Any]) -> None:
         error = state.get("__error__")
@@ -208,21 +198,19 @@ def _text(values: Mapping[str, Any], keys: Iterable[str], sent: Mapping[str, Any
     return next(filter(None, texts), "") if texts else None
 
 
-def _step(step: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a step in the words of a tool call; its action may be an object of its own."""
+def _step(step: Mapping[str, Any]) -> ToolUse:
+    """Return the tool call of a step; its action may be an object of its own."""
     action = step.get("action")
     if isinstance(action, dict):
         step = {**action, **step}
     elif isinstance(action, str) and not step.get("tool"):
         step = {**step, "tool": action}
-    name = next((step[key] for key in _TOOLS if isinstance(step.get(key), str)), None)
     arguments = next((step[key] for key in _ARGUMENTS if key in step), None)
     if isinstance(arguments, str) and arguments and not arguments.lstrip().startswith("{"):
         arguments = {"tool_input": arguments}
-    output = tool_answer(step, _RESULTS)
-    call_id = step.get("id") or step.get("tool_call_id")
-    kept = {"cost": step["cost"]} if "cost" in step else {}
-    return {"id": call_id, "tool": name, "arguments": arguments, "output": output, **kept}
+    call_id = first_text(step.get("id"), step.get("tool_call_id")) or ""
+    call = ToolCall.told(call_id, first_text(*map(step.get, _TOOLS)) or UNNAMED, arguments)
+    return ToolUse(call, tool_answer(step, _RESULTS), AGENT_RULE)
 
 
 _MESSAGES = frozenset({"ai", "human", "tool", "assistant", "user"})
@@ -236,23 +224,25 @@ def read_value(text: str, sent: Sent) -> AgentReply:
     if not isinstance(value, dict):
         raise UnreadableReply("it is not a JSON object")
     reply = GraphReply(sent)
-    reply.add_state({**value, **_inner_state(value)})
-    reply.add_steps(_listed_steps(value))
-    reply.add_steps(list(_pairs(value)))
+    inner = (value.get(key) for key in ("output", "result", "values", "state"))
+    states = (part for part in inner if isinstance(part, dict) and "messages" in part)
+    reply.add_state(value if "messages" in value else {**value, **next(states, {})})
+    reply.priced = objects(value.get("steps"))
+    reply.add_steps(reply.priced)
+    pairs = list[Mapping[str, Any]]()
+    listed = value.get("intermediate_steps")
+    for pair in listed if isinstance(listed, list) else ():
+        if isinstance(pair, dict):
+            pairs.append(pair)
+        elif isinstance(pair, list) and len(pair) == 2:
+            pairs.append({"action": pair[0], "output": pair[1]})
+    reply.add_steps(pairs)
     return reply.finished()
 
 
 def read_stream(text: str, sent: Sent) -> AgentReply:
     """Read the events of a server of the user's; raise as `GraphReply.finished`."""
-    reply = GraphReply(sent)
-    for kind, value in _values(text):
-        if kind == "error":
-            raise AgentFailed(error_text(value))
-        if isinstance(value, dict):
-            _add_event(reply, value)
-        else:
-            reply.pieces.append(value)
-    return reply.finished()
+    return read_pieces((value for _, value in _values(text)), sent)
 
 
 def read_pieces(pieces: Iterable[Any], sent: Sent) -> AgentReply:
@@ -271,8 +261,6 @@ def read_run(text: str, sent: Sent) -> AgentReply:
     """Read the events of a run of LangGraph's own server; raise as `GraphReply.finished`."""
     reply = GraphReply(sent)
     for kind, value in _values(text):
-        if kind == "error":
-            raise AgentFailed(error_text(value))
         if isinstance(value, dict) and kind == "values":
             reply.add_state(value)
         elif isinstance(value, dict) and kind == "updates":
@@ -305,7 +293,10 @@ def _add_event(reply: GraphReply, event: Mapping[str, Any]) -> None:
 
 
 def _values(text: str) -> Iterator[tuple[str, dict[str, Any] | str]]:
-    """Return the objects and texts of a stream, with the names of their events."""
+    """Return the objects and texts of a stream, with the names of their events.
+
+    Raises `AgentFailed` for an event that is named `error`.
+    """
     read = 0
     for number, event in enumerate(parse_events(text), start=1):
         for data in _data(event):
@@ -314,10 +305,11 @@ def _values(text: str) -> Iterator[tuple[str, dict[str, Any] | str]]:
             read += 1
             refuse_more(read, MAX_EVENTS, "events")
             value = json_value(data, f"event {number}")
-            if isinstance(value, dict | str):
-                yield event.type, value
-            elif value is None and data != "null":
-                yield event.type, data
+            said = data if value is None and data != "null" else value
+            if event.type == "error":
+                raise AgentFailed(error_text(said))
+            if isinstance(said, dict | str):
+                yield event.type, said
 
 
 def _data(event: Event) -> list[str]:
@@ -328,27 +320,3 @@ def _data(event: Event) -> list[str]:
     lines = event.data.split("\n")
     whole = all((line.startswith("{") and line.endswith("}")) or line == DONE for line in lines)
     return lines if whole else [event.data]
-
-
-def _inner_state(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the state where the answer is an object around it."""
-    if "messages" in value:
-        return {}
-    inner = (value.get(key) for key in ("output", "result", "values", "state"))
-    return next((part for part in inner if isinstance(part, dict) and "messages" in part), {})
-
-
-def _listed_steps(value: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    steps = value.get("steps")
-    listed = steps if isinstance(steps, list) else ()
-    return [step for step in listed if isinstance(step, dict)]
-
-
-def _pairs(value: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    pairs = value.get("intermediate_steps")
-    for pair in pairs if isinstance(pairs, list) else ():
-        if isinstance(pair, dict):
-            yield pair
-        elif isinstance(pair, list) and len(pair) == 2:
-            action, observation = pair
-            yield {"action": action, "output": observation}

@@ -16,10 +16,8 @@ from typing import Any, ClassVar, Self
 from kindlm.agents.agent_failures import Who, bad_option
 from kindlm.agents.http_exchange import HttpTarget
 from kindlm.agents.http_request import last_user_text, request_warnings
-from kindlm.agents.mcp_connection import Called, McpConnection
-from kindlm.agents.mcp_links import StartedServer
-from kindlm.agents.program_options import ProgramOptions, program_secrets
-from kindlm.agents.sandbox import LocalSandbox
+from kindlm.agents.mcp_connection import Called, McpConnection, StartedServer
+from kindlm.agents.sandbox import LocalSandbox, ProgramOptions, program_secrets
 from kindlm.agents.served import http_target
 from kindlm.errors import Err, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
@@ -73,11 +71,7 @@ class Mcp(ProgramOptions):
 
 
 class McpAgent:
-    """Implements `ports.Agent`.
-
-    Args:
-        server: the program or the address.
-    """
+    """Implements `ports.Agent`; `server` is the program or the address."""
 
     def __init__(self, server: StartedServer | HttpTarget) -> None:
         self._who = server.who

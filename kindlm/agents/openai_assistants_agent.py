@@ -1,14 +1,14 @@
 """The `openai-assistants` adapter: servers that speak OpenAI's Assistants API (v2).
 
-OpenAI itself ended the API on 2026-08-26. Each conversation is a thread, and each message a run of
-the assistant on it. Functions that the run asks for are answered by what the test simulates.
-`endpoint` is the base URL of the API, by default what OPENAI_BASE_URL says; the key is
-OPENAI_API_KEY, which no other server gets: one that is configured takes its credentials from
-`headers`. The assistant is named by `assistant_id` of the message's context, else by the option
+OpenAI itself ended the API on 2026-08-26; other servers speak it. Each conversation is a thread,
+and each message a run of the assistant on it. Functions that the run asks for are answered by what
+the test simulates. `endpoint` is the base URL of the API, by default what OPENAI_BASE_URL says. The
+key OPENAI_API_KEY goes to that server only; a configured one takes its credentials from `headers`.
+The assistant is named by `assistant_id` of the message's context, else by the option
 `assistantId`, else by OPENAI_ASSISTANT_ID.
 
-Names are those of https://platform.openai.com/docs/api-reference/runs. Nothing is taken for
-granted: a server that speaks the API may leave out what OpenAI's own always sent.
+Names are those of https://platform.openai.com/docs/api-reference/runs. Other servers may leave out
+what OpenAI's own always sent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 from urllib.parse import quote, urlencode, urlsplit
@@ -74,8 +74,16 @@ class Assistants(Served):
         is_authorized = any(name.lower() == "authorization" for name in reached.headers)
         if _is_openai(target.endpoint) and not is_authorized:
             key = environ.get(_KEY, "").strip()
-            if (error := _unusable_key(reached, key)) is not None:
-                return Err(error)
+            if not (key and key.isascii() and key.isprintable()):
+                problem = "contains characters that are not valid in a key" if key else "is not set"
+                return Err(
+                    agent_failures.failed(
+                        reached.who,
+                        ErrorCode.PROVIDER_AUTH_ERROR,
+                        f"{reached.who.title}: {_KEY} {problem}",
+                        f"Set {_KEY} in your environment or .env file",
+                    )
+                )
             headers["Authorization"] = f"Bearer {key}"
             secrets.add(key)
         who = replace(reached.who, secrets=frozenset(secrets))
@@ -114,8 +122,6 @@ class AssistantsAgent:
         self._assistant = assistant
         self._thread: str | None = None
         self._said = 0
-        self._posted = 0
-        self._may_be_posted = False
         self._run: str | None = None
         self._usage = Usage(0, 0)
         self._simulated: dict[str, ToolUse] = {}
@@ -135,12 +141,17 @@ class AssistantsAgent:
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Add a message to the thread and run the assistant on it; see `ports.Agent`.
 
-        Sent a second time, it is not added again if it is there, and a run that was lost sight of
-        is found again.
+        A second try does not add the message again, and finds a run that was lost sight of. Where
+        it is unknown whether the server took the message, there is no second try.
         """
         assistant = first_text((request.context or {}).get("assistant_id") or self._assistant)
         if assistant is None:
-            return Err(_no_assistant(self._who))
+            hint = (
+                "Set OPENAI_ASSISTANT_ID, or name it: `assistantId` in kindlm.yaml, `assistant_id`"
+                " of the agent in kindlm.toml or of a scenario, in adapter_config or in the context"
+                " of an EvalView case"
+            )
+            return Err(agent_failures.bad_option(self._who, "no assistant is configured", hint))
         begun = time.perf_counter()
         try:
             async with asyncio.timeout(request.timeout_s):
@@ -191,28 +202,27 @@ class AssistantsAgent:
             self._thread = _id(await self._post("/threads", {}))
         users = sum(message.role is Role.USER for message in request.messages)
         if self._said < users:
-            messages = _path("threads", self._thread, "messages")
-            if not (self._may_be_posted and await self._has_new_message(messages)):
-                self._may_be_posted = True
-                message = {"role": "user", "content": last_user_text(request)}
-                await self._post(messages, message)
-            self._may_be_posted = False
-            self._posted += 1
+            message = {"role": "user", "content": last_user_text(request)}
+            try:
+                await self._post(_path("threads", self._thread, "messages"), message)
+            except _Failed as failed:
+                if failed.error.details.get("status") is None:
+                    details = {**failed.error.details, "retryable": False}
+                    raise _Failed(replace(failed.error, details=details)) from None
+                raise
             self._said = users
         return self._thread
-
-    async def _has_new_message(self, messages: str) -> bool:
-        """Tell whether a message is there although the answer to it was lost."""
-        listed = await self._list(messages, order="desc")
-        return len([1 for message in listed if message.get("role") == "user"]) > self._posted
 
     async def _answer_tools(
         self, request: AgentRequest, run: Mapping[str, Any], thread: str
     ) -> dict[str, Any]:
         assert request.answer_tool is not None
         assert self._run is not None
-        calls = _asked_calls(run)
-        own = _own_calls(await self._steps(thread)) if _has_own_tools(run) else 0
+        calls, own, tools = _asked_calls(run), 0, run.get("tools")
+        if not isinstance(tools, list) or any(it.get("type") != _FUNCTION for it in objects(tools)):
+            # It may have called tools that the server runs.
+            steps = await self._steps(thread)
+            own = sum(call.get("type") != _FUNCTION for step in steps for call in _calls(step))
         answers = await asyncio.gather(*(request.answer_tool(call, own) for call in calls))
         outputs = []
         for call, answer in zip(calls, answers, strict=True):
@@ -228,7 +238,7 @@ class AssistantsAgent:
             order="asc",
             **{"include[]": "step_details.tool_calls[*].file_search.results[*].content"},
         )
-        return _in_order(listed)
+        return sorted(listed, key=_created)
 
     async def _reply(
         self, request: AgentRequest, run: Mapping[str, Any], thread: str
@@ -238,18 +248,35 @@ class AssistantsAgent:
         messages = await self._list(
             _path("threads", thread, "messages"), order="desc", run_id=self._run
         )
-        text = _answer_text(messages, self._run)
+        of_run = (
+            message
+            for message in messages  # the newest first
+            if message.get("role") == "assistant" and message.get("run_id") in (None, self._run)
+        )
+        texts = (
+            lookup(part, path)
+            for part in objects(next(of_run, {}).get("content"))
+            for path in ("text.value", "refusal")
+        )
         self._over(run)
-        uses, usage = _tool_uses(steps, self._simulated), self._usage
-        self._usage, self._simulated = Usage(0, 0), {}
+        uses = tuple(
+            _tool_use(step, call, self._simulated, f"{step.get('id', 'step')}-{index}")
+            for step in steps
+            for index, call in enumerate(_calls(step))
+        )
+        usage, self._usage, self._simulated = self._usage, Usage(0, 0), {}
+        warnings = request_warnings(request, says_system=False)
+        if set(request.context or {}) - {"assistant_id"}:
+            unsent = "of the context, an assistant gets nothing but `assistant_id`"
+            warnings = (*warnings, unsent)
         return AgentReply(
-            text=text,
+            text="".join(text for text in texts if isinstance(text, str)),
             raw=json.dumps({"run": run, "steps": steps, "messages": messages}),
             latency_ms=0.0,
             tool_uses=uses,
             usage=usage,
             model=read_model(run),
-            warnings=(*_warnings(request), *call_warnings(uses)),
+            warnings=(*warnings, *call_warnings(uses)),
             reports_tools=True,
         )
 
@@ -272,18 +299,18 @@ class AssistantsAgent:
         )
 
     def _not_completed(self, run: Mapping[str, Any]) -> KindlmError:
-        last_error = run.get("last_error")
-        reason = last_error.get("code") if isinstance(last_error, dict) else None
+        reason = lookup(run, "last_error.code")
         code = ErrorCode.PROVIDER_API_ERROR
         if reason == "rate_limit_exceeded":
             code = ErrorCode.PROVIDER_RATE_LIMIT
         elif run["status"] == "expired":
             code = ErrorCode.PROVIDER_TIMEOUT
+        paths = ("last_error.message", "last_error.code", "incomplete_details.reason")
+        why = first_text(*(lookup(run, path) for path in paths)) or "no explanation"
         return agent_failures.failed(
             self._who,
             code,
-            f"The run of agent {self._who.name!r} ended as {run['status']}:"
-            f" {self._who.quote(_why_ended(run))}",
+            f"The run of agent {self._who.name!r} ended as {run['status']}: {self._who.quote(why)}",
             retryable=reason in ("rate_limit_exceeded", "server_error"),
             body=json.dumps(run),
         )
@@ -336,36 +363,6 @@ def _id(made: Mapping[str, Any]) -> str:
     return found
 
 
-def _warnings(request: AgentRequest) -> Sequence[str]:
-    warnings = request_warnings(request, says_system=False)
-    unsent = [key for key in request.context or {} if key != "assistant_id"]
-    if unsent:
-        warnings = (*warnings, "of the context, an assistant gets nothing but `assistant_id`")
-    return warnings
-
-
-def _unusable_key(reached: HttpTarget, key: str) -> KindlmError | None:
-    if key and key.isascii() and key.isprintable():
-        return None
-    problem = "contains characters that are not valid in a key" if key else "is not set"
-    return agent_failures.failed(
-        reached.who,
-        ErrorCode.PROVIDER_AUTH_ERROR,
-        f"{reached.who.title}: {_KEY} {problem}",
-        f"Set {_KEY} in your environment or .env file",
-    )
-
-
-def _no_assistant(who: agent_failures.Who) -> KindlmError:
-    return agent_failures.bad_option(
-        who,
-        "no assistant is configured",
-        "Set OPENAI_ASSISTANT_ID, or name it: `assistantId` in kindlm.yaml, `assistant_id` of the"
-        " agent in kindlm.toml or of a scenario, in adapter_config or in the context of an EvalView"
-        " case",
-    )
-
-
 def _path(*parts: str) -> str:
     """Return a path of names and ids; ids come from the server, and stay in their places."""
     return "/" + "/".join(quote(part, safe="") for part in parts)
@@ -386,49 +383,6 @@ def _asked_calls(run: Json) -> list[ToolCall]:
     if not asked:
         raise UnreadableReply("its run requires an action that is not a function call")
     return [_function_call(call) for call in asked]
-
-
-def _has_own_tools(run: Json) -> bool:
-    """Tell whether a run may use tools that OpenAI runs, such as the code interpreter."""
-    tools = run.get("tools")
-    if not isinstance(tools, list):
-        return True
-    return any(tool.get("type") != _FUNCTION for tool in objects(tools))
-
-
-def _in_order(steps: Sequence[Json]) -> list[Json]:
-    """Return steps in the order of time, whichever way they were listed."""
-    if len(steps) > 1 and _created(steps[0]) > _created(steps[-1]):
-        steps = steps[::-1]  # so that steps of the same second stay in order, too
-    return sorted(steps, key=_created)
-
-
-def _own_calls(steps: Sequence[Json]) -> int:
-    """Return how many tool calls that OpenAI runs there are among steps."""
-    return sum(call.get("type") != _FUNCTION for step in steps for call in _calls(step))
-
-
-def _tool_uses(steps: Sequence[Json], simulated: Mapping[str, ToolUse]) -> tuple[ToolUse, ...]:
-    """Return the tool calls of ordered steps; what was `simulated` is found by the call's id."""
-    return tuple(
-        _tool_use(step, call, simulated, f"{step.get('id', 'step')}-{index}")
-        for step in steps
-        for index, call in enumerate(_calls(step))
-    )
-
-
-def _answer_text(messages: Sequence[Json], run_id: str) -> str:
-    """Return the text of the newest message of a run; `messages` are listed newest first."""
-    for message in messages:
-        if message.get("role") == "assistant" and message.get("run_id") in (None, run_id):
-            return "".join(_texts(message))
-    return ""
-
-
-def _why_ended(run: Json) -> str:
-    """Return what a run says of why it did not complete."""
-    paths = ("last_error.message", "last_error.code", "incomplete_details.reason")
-    return first_text(*(lookup(run, path) for path in paths)) or "no explanation"
 
 
 def _tool_use(step: Json, call: Json, simulated: Mapping[str, ToolUse], place: str) -> ToolUse:
@@ -468,14 +422,6 @@ def _printed(outputs: Any) -> Any:
     logs = [output.get("logs") for output in found]
     texts = [text for text in logs if isinstance(text, str)]
     return "\n".join(texts) if len(texts) == len(found) else found
-
-
-def _texts(message: Json) -> Iterator[str]:
-    for part in objects(message.get("content")):
-        for path in ("text.value", "refusal"):
-            found = lookup(part, path)
-            if isinstance(found, str):
-                yield found
 
 
 def _calls(step: Json) -> list[Any]:

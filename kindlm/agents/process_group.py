@@ -34,20 +34,16 @@ class Sink(Protocol):
 
 
 @dataclass(slots=True)
-class Output:
-    """What came through one pipe: all of it up to `limit` bytes, or its last `limit` bytes."""
+class LastOutput:
+    """The last `limit` bytes that came through one pipe."""
 
     limit: int
-    keeps_tail: bool
     data: bytearray = field(default_factory=bytearray)
 
     def add(self, chunk: bytes) -> None:
-        """Take what was read; raise `TooMuchOutput` if it must all be kept and is too long."""
+        """Take what was read."""
         self.data += chunk
-        if len(self.data) > self.limit:
-            if not self.keeps_tail:
-                raise TooMuchOutput
-            del self.data[: -self.limit]
+        del self.data[: -self.limit]
 
 
 @dataclass(slots=True)

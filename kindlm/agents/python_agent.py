@@ -192,7 +192,7 @@ class PythonAgent:
     async def _make(self) -> Any:
         """Return what takes messages: something to call, or an agent of a framework."""
         agent = self._found
-        is_made = inspect.isclass(agent) or (callable(agent) and not _takes_argument(agent))
+        is_made = inspect.isclass(agent) or (callable(agent) and _first_parameter(agent) is None)
         if is_made and framework_of(agent) is None:
             agent = await _called(agent)
             if framework_of(agent) is not None:
@@ -272,10 +272,6 @@ async def _called(function: Callable[..., Any], *arguments: Any) -> Any:
         return await function(*arguments)
     value = await in_thread(function, *arguments)
     return await value if inspect.isawaitable(value) else value
-
-
-def _takes_argument(function: Callable[..., Any]) -> bool:
-    return _first_parameter(function) is not None
 
 
 def _first_parameter(function: Callable[..., Any]) -> inspect.Parameter | None:

@@ -47,8 +47,7 @@ _HELD_BACK = 8_192
 class PrintedOutput:
     """Shows line by line what arrives in pieces, and keeps the end of it.
 
-    Args:
-        redact: takes secrets out of a text. It is given whole lines: a piece may end within one.
+    `redact` takes secrets out of whole lines: a piece may end within one.
     """
 
     def __init__(self, redact: Callable[[str], str]) -> None:
@@ -242,10 +241,7 @@ _MAX_IDLE = 8
 class PythonProcesses:
     """The processes of a run; as `async with`, at whose end all of them have ended.
 
-    Args:
-        environ: their environment.
-        root: where agents are looked for that are not in the folder of their file.
-        redact: takes secrets out of what they print, which is shown.
+    `root` is where agents are looked for that are not in the folder of their file.
     """
 
     def __init__(

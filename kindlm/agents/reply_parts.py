@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kindlm.errors import DOCS
 from kindlm.matching import ABSENT, value_at
 from kindlm.wires.answer import UnreadableReply
+from kindlm.wording import count
 
 __all__ = [
     "ABSENT",
@@ -97,6 +98,12 @@ def refuse_more(number: int, most: int, things: str) -> None:
     """Raise `UnreadableReply` if there are more things than an answer holds."""
     if number > most:
         raise UnreadableReply(f"it has more than {most:,} {things}")
+
+
+def first_warnings(found: Sequence[str], most: int) -> tuple[str, ...]:
+    """Return the first warnings, and how many more there are."""
+    more = len(found) - most
+    return (*found[:most], *((f"and {count(more, 'more problem')} of that kind",) * (more > 0)))
 
 
 CALLS_MISSING = "its finish reason is a tool call, but it contains none"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field
 from kindlm.agents.reply_parts import (
     ABSENT,
     CALLS_MISSING,
+    MAX_CALLS,
     PATH,
     WHERE_THE_TEXT_IS,
     NoTextKnown,
@@ -24,6 +25,7 @@ from kindlm.agents.reply_parts import (
     error_text,
     first_text,
     lookup,
+    refuse_more,
     tells_failure,
 )
 from kindlm.agents.tool_entries import (
@@ -33,12 +35,11 @@ from kindlm.agents.tool_entries import (
     has_place_for_calls,
     hidden_calls,
     parts_text,
-    read_tool_uses,
     reported_calls,
-    unread_calls,
     unread_note,
 )
 from kindlm.ports import AgentReply
+from kindlm.same_calls import with_ids
 from kindlm.section import Maybe, Text
 from kindlm.transcript import ToolUse, Usage
 from kindlm.values import refuse
@@ -156,16 +157,18 @@ class Reading:
 
 
 def agent_reply(
-    text: str, tool_uses: tuple[ToolUse, ...], usage: Usage, *, warnings: Iterable[str], **more: Any
+    text: str, calls: Sequence[ToolUse], usage: Usage, *, warnings: Iterable[str], **more: Any
 ) -> AgentReply:
     """Return what an answer says, without how it came; its calls may add to the `warnings`."""
+    refuse_more(len(calls), MAX_CALLS, "tool calls")
+    uses = with_ids(calls)
     return AgentReply(
         text=text,
         raw=None,
         latency_ms=0.0,
-        tool_uses=tool_uses,
+        tool_uses=uses,
         usage=usage,
-        warnings=(*warnings, *call_warnings(tool_uses)),
+        warnings=(*warnings, *call_warnings(uses)),
         **more,
     )
 
@@ -182,33 +185,31 @@ def read_reply(value: Any, reading: Reading) -> AgentReply:
     if lookup(value, "object") == "response" and isinstance(lookup(value, "output"), list):
         # It repeats its request, the definitions of tools among it.
         value = {key: said for key, said in value.items() if key not in _OF_REQUESTS}
-    entries = reported_calls(value, reading.tool_calls_path)
+    calls = reported_calls(value, reading.tool_calls_path)
     text = text_of(value, _of_answers(value, reading))
     failure = failure_of(value)
-    if not text and not entries and failure is not None:
+    if not text and not calls and failure is not None:
         raise AgentFailed(failure)
     text = text or text_of(value, reading)
     if text is None and reading.response_path is not None:
         raise UnreadableReply(f"it has nothing at `{reading.response_path}`")
-    if text is None and not (
-        entries and (reading.may_lack_text or _has_calls_alone(value, reading))
-    ):
+    if text is None and not (calls and (reading.may_lack_text or _has_calls_alone(value, reading))):
         raise _no_text(value)
     reasons = end_reasons(value)
-    if calls_tools(reasons) and not entries:
+    if calls_tools(reasons) and not calls:
         if not text:
             raise UnreadableReply(CALLS_MISSING)
-        entries = [{"id": UNREAD}]
-    notes = () if reading.tool_calls_path else unread_calls(value)
-    place = None if reading.tool_calls_path else hidden_calls(value, has_calls=bool(entries))
+        calls = [UNREAD]
+    notes: tuple[str, ...] = ()
+    place = None if reading.tool_calls_path else hidden_calls(value, has_calls=bool(calls))
     if place is not None:
-        entries = [*entries, {"id": UNREAD}]
-        notes = tuple(dict.fromkeys((*notes, unread_note(place))))
+        calls = [*calls, UNREAD]
+        notes = (unread_note(place),)
     return agent_reply(
         text or "",
-        read_tool_uses(entries),
+        calls,
         read_usage(value),
-        reported_cost_usd=read_cost(value, entries),
+        reported_cost_usd=read_cost(value, _steps_of(value, reading)),
         model=read_model(value),
         reported=read_numbers(value),
         warnings=(*notes, *end_notes(reasons), *(() if reading.response_path else doubts(value))),
@@ -247,18 +248,20 @@ def read_model(value: Any) -> str | None:
     return first_text(*(part.get(key) for part in _parts(value) for key in _MODELS))
 
 
-def read_cost(value: Any, entries: Iterable[Any] = ()) -> float | None:
-    """Read the cost in US dollars: of the reply, else of its tool calls if all of them tell it.
-
-    Where only some of them do, it is not known what all of it cost.
-    """
+def read_cost(value: Any, steps: Iterable[Any] = ()) -> float | None:
+    """Read the cost in US dollars: that of the reply, else of its steps if each reports one."""
     for part in _parts(value):
         cost = _amount(part.get("cost"))
         if cost is not None:
             return cost
-    costs = [_amount(entry.get("cost")) for entry in entries if isinstance(entry, dict)]
+    costs = [_amount(step.get("cost")) for step in steps if isinstance(step, dict)]
     known = [cost for cost in costs if cost is not None]
     return _amount(sum(known)) if costs and len(known) == len(costs) else None
+
+
+def _steps_of(value: Any, reading: Reading) -> Iterable[Any]:
+    found = lookup(value, reading.tool_calls_path or "steps")
+    return found if isinstance(found, list) else ()
 
 
 def _parts(value: Any) -> Iterator[Mapping[str, Any]]:

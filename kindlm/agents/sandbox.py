@@ -1,4 +1,4 @@
-"""Where the program of an agent runs, and what can go wrong with it.
+"""Where the program of an agent runs, what can go wrong with it, and its options.
 
 A program runs on this machine, where nothing keeps it from anything, or in a sandbox of Daytona.
 No failure is worth another try: a program that has ended has forgotten the conversation, and
@@ -9,18 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shlex
 import sys
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated, Protocol, Self
+
+from pydantic import AfterValidator, Field
 
 from kindlm.agents import agent_failures
-from kindlm.agents.agent_failures import Who
-from kindlm.agents.process_group import Output, Program, TooMuchOutput, started
+from kindlm.agents.agent_failures import SHORTEST_HIDDEN, Who
+from kindlm.agents.process_group import LastOutput, Program, TooMuchOutput, started
 from kindlm.errors import ErrorCode, KindlmError
+from kindlm.plugins import Adapter
+from kindlm.secrecy import is_credential_name, is_ordinary, may_be_secret_name
+from kindlm.section import CommandLine, Maybe, Text
+from kindlm.values import refuse
 
 _PYTHON = ("python", "python3")
 
@@ -41,8 +48,7 @@ def program_name(words: Sequence[str]) -> str:
 class OutputLines:
     """Takes what comes through a pipe in pieces, and gives it out line by line.
 
-    Args:
-        limit: how many bytes may wait to be taken, line ends left out.
+    `limit` is how many bytes may wait to be taken, line ends left out.
     """
 
     def __init__(self, limit: int) -> None:
@@ -102,7 +108,7 @@ class StartedProgram(ABC):
 
     def __init__(self, limit: int) -> None:
         self.lines = OutputLines(limit)
-        self.errors = Output(_LOG_BYTES, keeps_tail=True)
+        self.errors = LastOutput(_LOG_BYTES)
 
     @property
     def has_more(self) -> bool:
@@ -260,12 +266,8 @@ def of_program(
 ) -> KindlmError:
     """Return the error of a program that did something else than answer.
 
-    Args:
-        who: the agent.
-        words: the program and its arguments, as they are configured.
-        what: what it did: a sentence goes on with it.
-        log: the end of what it printed as errors.
-        printed: what else it printed.
+    `what` goes on with a sentence about it. `log` is the end of what it printed as errors, and
+    `printed` what else it printed.
     """
     last_words = who.last_words(log)
     message = f"{who.title}: {who.quote(program_name(words))} {what}"
@@ -273,41 +275,86 @@ def of_program(
         who,
         ErrorCode.PROVIDER_API_ERROR,
         f"{message}: {last_words}" if last_words else message,
-        "Run its `command` by itself, in the folder of its `cwd`",
+        "Run its `command` by itself, in the same folder",
         body="\n".join(filter(None, (printed, log))),
     )
 
 
 def of_exchange(
-    who: Who, words: Sequence[str], raised: Exception, log: str, timeout_s: float
+    who: Who,
+    words: Sequence[str],
+    raised: Exception,
+    log: str,
+    timeout_s: float,
+    *,
+    printed: str = "",
 ) -> KindlmError:
-    """Return the error of an exchange that something was raised in.
+    """Return the error of an exchange that something was raised in; see `of_program`.
 
-    Args:
-        who: the agent.
-        words: the program and its arguments, as they are configured.
-        raised: TimeoutError, TooMuchOutput, SandboxError; or of the start, OSError or ValueError.
-        log: the end of what it printed as errors.
-        timeout_s: how long it had, in seconds.
+    That is TimeoutError, TooMuchOutput or SandboxError; or of the start, OSError or ValueError.
     """
     if isinstance(raised, TooMuchOutput):
-        return of_program(who, words, TOO_MUCH, log)
+        return of_program(who, words, TOO_MUCH, log, printed=printed)
     if isinstance(raised, SandboxError):
-        return of_program(who, words, f"failed with its sandbox, {who.quote(str(raised))}", log)
+        what = f"failed with its sandbox, {who.quote(str(raised))}"
+        return of_program(who, words, what, log, printed=printed)
     name = who.quote(program_name(words))
     if isinstance(raised, TimeoutError):
         return agent_failures.failed(
             who,
             ErrorCode.PROVIDER_TIMEOUT,
             f"{who.title}: {name} did not answer within {timeout_s * 1000:.0f} ms",
-            "Raise its `timeoutMs`, or check what it waits for: it must end its answer with a line "
-            "end, and flush it",
-            body=log,
+            "Raise `timeoutMs` of the agent or of `defaults`, or check what it waits for: it must "
+            "end its answer with a line end, and flush it",
+            body="\n".join(filter(None, (printed, log))),
         )
     reason = (raised.strerror if isinstance(raised, OSError) else None) or str(raised)
     return agent_failures.failed(
         who,
         ErrorCode.PROVIDER_API_ERROR,
         f"{who.title}: {name} could not be started: {who.quote(reason)}",
-        "Check its `command` and `cwd`; kindlm uses no shell",
+        "Check its `command` and the folder that it runs in; kindlm uses no shell",
+    )
+
+
+def _check_variables(env: dict[str, str]) -> dict[str, str]:
+    if any(not name or "=" in name or "\0" in name + value for name, value in env.items()):
+        raise refuse("must be a mapping of names to texts")
+    return env
+
+
+class ProgramOptions(Adapter):
+    """What a program is started with."""
+
+    command: Maybe[CommandLine] = Field(default=None, examples=["python agent.py"])
+    """Program with its arguments (`mcp`; required for `subprocess`): a string that is split like a
+    shell would, or a list. No shell runs it."""
+    env: Annotated[dict[str, str], AfterValidator(_check_variables)] = Field(
+        default={}, examples=[{"MODE": "test"}]
+    )
+    """Environment variables for the program (`subprocess`, `mcp`), added to those of the run. In a
+    sandbox, the program gets only these."""
+    cwd: Text = Field(default=".", examples=["agent"])
+    """Working folder of the program (`subprocess`, `mcp`), relative to this file; in a sandbox,
+    relative to the start folder of its snapshot. By default the folder of this file."""
+
+    @property
+    def words(self) -> list[str]:
+        """The program and its arguments, none if there is no program."""
+        return shlex.split(self.command) if isinstance(self.command, str) else self.command or []
+
+    def compiled(self) -> Self:
+        """Split the command before variables are put in: a value is one word, whatever is in it."""
+        if self.command is None:
+            return self
+        return self.model_copy(update={"command": self.words})
+
+
+def program_secrets(env: Mapping[str, str]) -> frozenset[str]:
+    """Return the values that must not be shown, by the names of their variables."""
+    return frozenset(
+        value
+        for name, value in env.items()
+        if len(value) >= SHORTEST_HIDDEN
+        and (is_credential_name(name) or (may_be_secret_name(name) and not is_ordinary(value)))
     )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Annotated, ClassVar, Self
 from urllib.parse import unquote, urlsplit
 
@@ -17,7 +17,6 @@ from kindlm.agents.http_exchange import HttpExchange, HttpReply, HttpTarget
 from kindlm.agents.http_request import request_warnings
 from kindlm.agents.reply_parts import WHERE_THE_TEXT_IS, UnreadableReply
 from kindlm.agents.reply_reading import AgentFailed
-from kindlm.agents.user_code import read_aside
 from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.plugins import Adapter
 from kindlm.ports import Agent, AgentReply, AgentRequest
@@ -43,6 +42,7 @@ AssistantId = Annotated[
 ]
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_LONG = 50_000
 # A value of these is not a secret, however long it is.
 _HARMLESS_HEADERS = frozenset({"accept", "accept-language", "content-type", "user-agent"})
 
@@ -110,7 +110,9 @@ class ServedAgent:
             return answer
         got = answer.value
         try:
-            reply = await read_aside(got.text, partial(read, got))
+            # Shorter answers are read in less time than a thread takes to start.
+            is_long = len(got.text) > _LONG
+            reply = await asyncio.to_thread(read, got) if is_long else read(got)
         except PageCame:
             return Err(agent_failures.of_page(self._who, got.text, got.status))
         except AgentFailed as failure:

@@ -25,7 +25,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
@@ -33,7 +33,7 @@ from pydantic import Field, model_validator
 
 from kindlm.agents import agent_failures
 from kindlm.agents.agent_failures import Who
-from kindlm.agents.command import REPORTS_HINT, printed_reply
+from kindlm.agents.command import run_once
 from kindlm.agents.http_request import (
     PLACEHOLDERS,
     last_user_text,
@@ -42,7 +42,6 @@ from kindlm.agents.http_request import (
     request_warnings,
 )
 from kindlm.agents.process_group import TooMuchOutput, how_it_ended
-from kindlm.agents.program_options import ProgramOptions, program_secrets
 from kindlm.agents.reply_parts import UnreadableReply, compact_json
 from kindlm.agents.reply_reading import (
     AgentFailed,
@@ -54,11 +53,13 @@ from kindlm.agents.reply_reading import (
 from kindlm.agents.sandbox import (
     MAX_OUTPUT_BYTES,
     LocalSandbox,
+    ProgramOptions,
     Sandbox,
     SandboxError,
     StartedProgram,
     of_exchange,
     of_program,
+    program_secrets,
 )
 from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest, ConversationSpoilt
@@ -159,11 +160,8 @@ _log = logging.getLogger(__name__)
 class _ProgramAgent:
     """What both kinds of programs have in common; with `send` one implements `ports.Agent`.
 
-    Args:
-        who: the agent.
-        options: how the program is run.
-        environ: the environment of the run. Only programs on this machine have it.
-        directory: the folder of the file that names the agent.
+    Only programs on this machine have `environ`, the environment of the run. `directory` is the
+    folder of the file that names the agent.
     """
 
     def __init__(
@@ -213,57 +211,13 @@ class OneShotAgent(_ProgramAgent):
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Run the program to its end; see `ports.Agent`."""
-        who, words, run = self._who, self._words, _Run()
         sandbox, warnings = await self._place()
-        warnings += _not_sent(words, request)
-        try:
-            await run.to_its_end(sandbox, *_filled(words, request), request.timeout_s)
-        except (TimeoutError, TooMuchOutput, SandboxError, OSError, ValueError) as raised:
-            return Err(of_exchange(who, words, raised, run.log, request.timeout_s))
-        if run.code != 0:
-            what = "closed its output and went on" if run.code is None else how_it_ended(run.code)
-            return Err(of_program(who, words, what, run.log, printed=run.printed))
-        try:
-            reply = printed_reply(run.printed, run.latency_ms)
-        except UnreadableReply as error:
-            return Err(agent_failures.of_reply(who, error, run.printed, hint=REPORTS_HINT))
-        return Ok(replace(reply, warnings=(*warnings, *reply.warnings)))
-
-
-@dataclass(slots=True)
-class _Run:
-    """One run of a program, as far as it got."""
-
-    program: StartedProgram | None = None
-    printed: str = ""
-    latency_ms: float = 0.0
-    code: int | None = None
-
-    @property
-    def log(self) -> str:
-        return "" if self.program is None else self.program.log
-
-    async def to_its_end(
-        self, sandbox: Sandbox, words: Sequence[str], given: bytes, timeout_s: float
-    ) -> None:
-        begun = time.perf_counter()
-        async with AsyncExitStack() as stack:
-            async with asyncio.timeout(timeout_s):
-                starting = sandbox.start(words, given, MAX_OUTPUT_BYTES)
-                self.program = await stack.enter_async_context(starting)
-                self.printed = await _all_lines(self.program)
-                self.latency_ms = (time.perf_counter() - begun) * 1000
-                self.code = await self.program.exit_code()
-
-
-async def _all_lines(program: StartedProgram) -> str:
-    lines, size = list[bytes](), 0
-    while (line := await program.read_line()) is not None:
-        size += len(line) + 1
-        if size > MAX_OUTPUT_BYTES:
-            raise TooMuchOutput
-        lines.append(line)
-    return b"\n".join(lines).decode("utf-8", "replace")
+        warnings += _not_sent(self._words, request)
+        words, given = _filled(self._words, request)
+        answer = await run_once(sandbox, self._who, self._words, words, given, request.timeout_s)
+        if isinstance(answer, Err):
+            return answer
+        return Ok(replace(answer.value, warnings=(*warnings, *answer.value.warnings)))
 
 
 def _filled(words: Sequence[str], request: AgentRequest) -> tuple[list[str], bytes]:

@@ -52,6 +52,14 @@ class Calls:
         self._waiting_by_name[name].append(made)
         return made
 
+    def add_use(self, use: ToolUse) -> Made:
+        """Take a call with the answer that it has, if any."""
+        call = use.call
+        made = self.add(call.name, call.id or None, call.malformed or call.arguments)
+        if use.response is not None:
+            made.answer(use.response)
+        return made
+
     def answer(self, call_id: str | None, name: str | None, response: Any) -> bool:
         """Give the call that `find` returns its answer; return whether there is one."""
         made = self.find(call_id, name)

@@ -12,6 +12,7 @@ An answer counts where its key is there, so that 0, "" and false are answers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kindlm.agents.reply_parts import (
@@ -20,14 +21,15 @@ from kindlm.agents.reply_parts import (
     MAX_CALLS,
     UnreadableReply,
     first_text,
+    first_warnings,
     lookup,
     parent_of,
     refuse_more,
 )
-from kindlm.same_calls import completed, told_before, with_ids
+from kindlm.same_calls import uses_together
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse
 from kindlm.wires.answer import content_text, objects
-from kindlm.wording import count, shown
+from kindlm.wording import shown
 
 _NAMES = ("tool", "tool_name", "toolName", "name", "action")
 _ARGUMENTS = (
@@ -98,48 +100,34 @@ _PLACES_OF_PARTS = {f"{part}{key}" for part in _READ_IN for key in _PARTS}
 _NAMES_OF_TOOLS = ("tool", "tool_name", "toolName")
 _OF_A_CALL = frozenset({"tool_call_id", "toolCallId", "tool_use_id", "toolUseId"})
 
-UNREAD = "unread"
-"""The id of the call that stands for events of tools in words that are not known."""
+UNREAD = ToolUse(ToolCall("unread", UNNAMED, {}), None, AGENT_RULE)
+"""Stands for tool calls that kindlm cannot read: it may be the call that a test forbids."""
 
 _MAX_WARNINGS = 3
 
 
-def reported_calls(value: Any, path: str | None) -> list[Mapping[str, Any]]:
-    """Return what a reply lists as tool calls: at a path, else at all of the usual places.
+def reported_calls(value: Any, path: str | None) -> list[ToolUse]:
+    """Return the tool calls that a reply lists: at a path, else at all of the usual places.
 
-    An agent that called none may leave the list out. What it tells step by step in texts or by a
-    number are no calls.
+    A call without an id has an empty one. An agent that called no tools may leave the list out.
 
     Raises:
-        UnreadableReply: what is there cannot be read. It may be the very call that a test forbids.
+        UnreadableReply: what is there cannot be read. It may be the call that a test forbids.
     """
     if path is not None:
         if parent_of(value, path) is ABSENT:
             raise UnreadableReply(f"it has no tool calls at the configured path: `{path}`")
-        return call_entries(lookup(value, path), path)
+        return listed_calls(lookup(value, path), path)
     if not isinstance(value, dict):
         return []
     steps = value.get(_STEPS)
-    told = [call_entries(steps, _STEPS) if _may_be_calls(steps) else []]
+    told = [listed_calls(steps, _STEPS) if _may_be_calls(steps) else []]
     told += _listed(value, "")
     for holder in _HOLDERS:
         told += _listed(value.get(holder), f"{holder}.")
     if "choices" in value:
         told += _listed(lookup(value, _CHAT_MESSAGE), f"{_CHAT_MESSAGE}.")
     return together(*told)
-
-
-def unread_calls(value: Any) -> tuple[str, ...]:
-    """Return notes of what a reply has under a usual name, and is not known to be tool calls."""
-    if not isinstance(value, dict):
-        return ()
-    return tuple(
-        unread_note(key)
-        for key in (*_MAYBE, *_PAIRS)
-        if isinstance(value.get(key), list | dict)
-        and value[key]
-        and not _entries_with_names(value[key])
-    )
 
 
 def unread_note(place: str) -> str:
@@ -188,13 +176,15 @@ def hidden_calls(value: Any, *, has_calls: bool = False) -> str | None:
 
 
 def _holds_unread_calls(key: str, found: Any) -> bool:
-    """Tell whether a list that may be of calls has entries without a name.
+    """Tell whether what may be a list of calls has entries without a name.
 
-    Actions are often those that a user may choose from: one of them has to have a tool's name.
+    `actions` are often those that a user may choose from: one of them must have a tool's name.
     """
-    if not isinstance(found, list) or not found or _entries_with_names(found):
+    if not isinstance(found, list | dict) or not found or _named_calls(found):
         return False
-    return key != "actions" or any(_entries_with_names([entry]) for entry in found)
+    return key != "actions" or (
+        isinstance(found, list) and any(_named_calls([entry]) for entry in found)
+    )
 
 
 def _looks_like_a_call(part: Mapping[str, Any]) -> bool:
@@ -243,18 +233,18 @@ def _is_part(part: Any) -> bool:
     return isinstance(part, dict) and isinstance(part.get("type"), str)
 
 
-def _listed(part: Any, place: str) -> Iterator[list[Mapping[str, Any]]]:
+def _listed(part: Any, place: str) -> Iterator[list[ToolUse]]:
     """Return the calls of an object, list by list."""
     if not isinstance(part, dict) or part.keys().isdisjoint(_PLACES):
         return
     for key in _LISTS:
-        yield call_entries(part.get(key), place + key)
+        yield listed_calls(part.get(key), place + key)
     for key in _SINGLES:
         yield single_call(part.get(key) or None, place + key)
     for key in _USED:
-        yield call_entries(_used(part.get(key)), place + key)
+        yield listed_calls(_used(part.get(key)), place + key)
     for key in (*_MAYBE, *_PAIRS):
-        yield _entries_with_names(part.get(key)) or []
+        yield _named_calls(part.get(key)) or []
     for key in _PARTS:
         parts = part.get(key)
         yield _of_parts(parts) if isinstance(parts, list) else []
@@ -267,19 +257,21 @@ def _used(found: Any) -> Any:
     return found if isinstance(found, list | dict) else None
 
 
-def _entries_with_names(found: Any) -> list[Mapping[str, Any]] | None:
-    """Return the calls of a list if it is one of calls alone, each with a name."""
+def _named_calls(found: Any) -> list[ToolUse] | None:
+    """Return the calls of a list of calls, or of pairs of a call and its result.
+
+    None if it is something else: each of its entries must have a name.
+    """
     if not isinstance(found, list):
         return None
-    entries = [_of_pair(entry) if isinstance(entry, list) else entry for entry in found]
-    named = all(isinstance(it, dict) and read_tool_use(it).call.name != UNNAMED for it in entries)
-    return entries if named else None
-
-
-def _of_pair(pair: Sequence[Any]) -> Any:
-    if len(pair) == 2 and isinstance(pair[0], dict):
-        return {**pair[0], "result": pair[1]}
-    return pair
+    uses = []
+    for entry in found:
+        if isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], dict):
+            entry = {**entry[0], "result": entry[1]}  # noqa: PLW2901
+        if not isinstance(entry, dict) or (use := read_tool_use(entry)).call.name == UNNAMED:
+            return None
+        uses.append(use)
+    return uses
 
 
 def _is_call(part: Any) -> bool:
@@ -289,33 +281,25 @@ def _is_call(part: Any) -> bool:
     return is_of_tool(part) or part["type"].endswith("_call")
 
 
-def _of_parts(parts: Sequence[Any]) -> list[Mapping[str, Any]]:
+def _of_parts(parts: Sequence[Any]) -> list[ToolUse]:
     """Return the calls among some parts, with the results that other parts have."""
     results = {}
     for part in parts:
         if _is_part(part) and not _is_call(part):
             answered = part.get("tool_use_id") or part.get("call_id")
             if isinstance(answered, str):
-                results[answered] = part
-    return [_with_result(_of_part(part), results) for part in parts if _is_call(part)]
-
-
-def _with_result(
-    call: Mapping[str, Any], results: Mapping[str, Mapping[str, Any]]
-) -> Mapping[str, Any]:
-    found = results.get(call["id"]) if isinstance(call["id"], str) else None
-    if found is None:
-        return call
-    result = found.get("output", found.get("content"))
-    return {**call, "result": failed_tool(result) if found.get("is_error") is True else result}
-
-
-def _of_part(part: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the call of a part; a tool of the provider is named by the type alone."""
-    name, kind = read_tool_use(part).call.name, str(part["type"])
-    if name == UNNAMED and kind.endswith("_call") and kind not in _CALLS_WITH_NAMES:
-        name = kind.removesuffix("_call")
-    return {**part, "name": name, "id": part.get("call_id") or part.get("id")}
+                result = part.get("output", part.get("content"))
+                failed = part.get("is_error") is True
+                results[answered] = failed_tool(result) if failed else result
+    uses = []
+    for part in filter(_is_call, parts):
+        use, kind = read_tool_use(part), str(part["type"])
+        call = replace(use.call, id=first_text(part.get("call_id"), part.get("id")) or "")
+        if call.name == UNNAMED and kind.endswith("_call") and kind not in _CALLS_WITH_NAMES:
+            # A tool of the provider is named by the type alone.
+            call = replace(call, name=kind.removesuffix("_call"))
+        uses.append(replace(use, call=call, response=results.get(call.id, use.response)))
+    return uses
 
 
 def has_place_for_calls(value: Any, path: str | None) -> bool:
@@ -344,7 +328,7 @@ def _shows_calls(part: Mapping[str, Any]) -> bool:
     return (
         any(part.get(key) is not None for key in _LISTS)
         or any(_reads(_used, part.get(key)) for key in _USED)
-        or any(_reads(_entries_with_names, part.get(key)) for key in _PAIRS)
+        or any(_reads(_named_calls, part.get(key)) for key in _PAIRS)
     )
 
 
@@ -357,71 +341,36 @@ def may_list_calls(steps: Any) -> bool:
     return steps == [] or _may_be_calls(steps)
 
 
-def together(*lists: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the calls of several lists, each of them once, in the reported order.
-
-    One that several tell has what any of them says of it.
-    """
-    told = [entries for entries in lists if entries]
-    if len(told) < 2:
-        return list(told[0]) if told else []
-    known = list[Mapping[str, Any]]()
-    for entries in told:
-        refuse_more(len(entries), MAX_CALLS, "tool calls")
-        for entry, place in zip(entries, entries_again(known, entries), strict=True):
-            if place is None:
-                known.append(entry)
-            else:
-                known[place] = completed_entry(known[place], entry)
+def together(*lists: Sequence[ToolUse]) -> list[ToolUse]:
+    """Return the calls of several lists, each of them once, in the reported order."""
+    known = list[ToolUse]()
+    for uses in filter(None, lists):
+        known = uses_together(known, uses)
     return known
 
 
-def entries_again(
-    known: Iterable[Mapping[str, Any]], later: Iterable[Mapping[str, Any]]
-) -> list[int | None]:
-    """Return for each later entry which known one is of the same call, None if it is new."""
-    return told_before(
-        [read_tool_use(entry).call for entry in known],
-        [read_tool_use(entry).call for entry in later],
-    )
-
-
-def completed_entry(entry: Mapping[str, Any], again: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a reported call with what only another report of it has."""
-    use = read_tool_use(entry)
-    whole = completed(use, read_tool_use(again))
-    cost = entry.get("cost", again.get("cost"))
-    if whole == use and cost == entry.get("cost"):
-        return entry
-    call = whole.call
-    arguments = call.arguments if call.malformed is None else call.malformed
-    said = {"id": call.id, "name": call.name, "arguments": arguments, "result": whole.response}
-    return said if cost is None else {**said, "cost": cost}
-
-
-def single_call(found: Any, place: str) -> list[Mapping[str, Any]]:
+def single_call(found: Any, place: str) -> list[ToolUse]:
     """Return the call at a place for one; raise `UnreadableReply` if what is there is none."""
-    return call_entries(found if found is ABSENT or found is None else [found], place)
+    return listed_calls(found if found is ABSENT or found is None else [found], place)
 
 
-def call_entries(found: Any, place: str) -> list[Mapping[str, Any]]:
-    """Return a list of reported calls; raise `UnreadableReply` if what is there is none."""
+def listed_calls(found: Any, place: str) -> list[ToolUse]:
+    """Return a list of reported calls.
+
+    Raises:
+        UnreadableReply: what is there is not one, or it has more than `MAX_CALLS`.
+    """
     if found is ABSENT or found is None:
         return []
     if isinstance(found, list) and all(isinstance(entry, dict) for entry in found):
-        return found
+        refuse_more(len(found), MAX_CALLS, "tool calls")
+        return [read_tool_use(entry) for entry in found]
     raise UnreadableReply(f"its tool calls, `{place}`, are not a list of objects")
 
 
 def _may_be_calls(steps: Any) -> bool:
     is_list = isinstance(steps, list) and any(isinstance(entry, dict) for entry in steps)
     return is_list or isinstance(steps, dict)
-
-
-def read_tool_uses(entries: Sequence[Mapping[str, Any]]) -> tuple[ToolUse, ...]:
-    """Read a list of reported calls; raise `UnreadableReply` for more than `MAX_CALLS`."""
-    refuse_more(len(entries), MAX_CALLS, "tool calls")
-    return with_ids(map(read_tool_use, entries))
 
 
 def failed_tool(error: Any, result: Any = None) -> dict[str, Any]:
@@ -442,20 +391,14 @@ def tool_answer(entry: Mapping[str, Any], keys: Iterable[str] = _RESPONSES) -> A
 
 def call_warnings(uses: Sequence[ToolUse]) -> tuple[str, ...]:
     """Return what could not be read of calls: their names, or their arguments."""
-    found = list(_unreadable(uses))
-    more = len(found) - _MAX_WARNINGS
-    if more <= 0:
-        return tuple(found)
-    return (*found[:_MAX_WARNINGS], f"and {count(more, 'more problem')} of that kind")
-
-
-def _unreadable(uses: Sequence[ToolUse]) -> Iterator[str]:
+    found = list[str]()
     for index, use in enumerate(uses):
         if use.call.name == UNNAMED:
-            yield f"tool call {index} has no name; it is recorded as {UNNAMED!r}"
+            found.append(f"tool call {index} has no name; it is recorded as {UNNAMED!r}")
         if use.call.malformed is not None:
             called = f"tool call {index}, {shown(use.call.name)}"
-            yield f"the arguments of {called}, are not a JSON object"
+            found.append(f"the arguments of {called}, are not a JSON object")
+    return first_warnings(found, _MAX_WARNINGS)
 
 
 def read_tool_use(entry: Mapping[str, Any]) -> ToolUse:

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from importlib.machinery import PathFinder
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 
 class ForeignModuleError(ImportError):
@@ -141,17 +141,3 @@ def _refuse_foreign(package: str, folders: Sequence[str]) -> None:
     origin = getattr(loaded, "__file__", None)
     if origin is not None and Path(origin).resolve() != Path(here.origin).resolve():
         raise ForeignModuleError(f"a module {package!r} is loaded from {origin} already")
-
-
-T = TypeVar("T")
-
-# Shorter ones are read in less time than a thread takes to start and end.
-_LONG = 50_000
-
-
-async def read_aside(text: str, read: Callable[[], T]) -> T:
-    """Return what `read` makes of a text, or raise what it raises."""
-    if len(text) <= _LONG:
-        return read()
-    result: T = await in_thread(read)
-    return result

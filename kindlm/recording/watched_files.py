@@ -148,7 +148,7 @@ def _words(suite: Suite) -> Iterator[tuple[str, str, Path]]:
     ]
     for agent in suite.all_agents():
         if agent.adapter in ("subprocess", "mcp"):
-            from kindlm.agents.program_options import ProgramOptions
+            from kindlm.agents.sandbox import ProgramOptions
 
             assert isinstance(agent.options, ProgramOptions)
             folder = Path(agent.directory or ".", agent.options.cwd)

@@ -93,21 +93,10 @@ def test_a_program_for_one_message_runs_to_its_end(talk, success):
     assert server.deleted == ["box-1"]
 
 
-def test_a_run_that_fails_is_an_error_with_its_last_words(talk, failure):
-    program = "import sys; sys.exit('no such order')"
-    (result,), _ = talk(program, options={"oneShot": True})
-    assert "ended with exit code 1: no such order" in failure(result).message
-
-
 def test_a_program_that_ends_without_an_answer_is_an_error(talk, failure):
     (result,), server = talk("import sys; sys.stdin.readline(); sys.exit('no such order')")
     assert "exit code 1 without an answer: no such order" in failure(result).message
     assert server.deleted == ["box-1"]
-
-
-def test_a_program_that_ends_at_once_is_an_error(talk, failure):
-    (result,), _ = talk("import sys; sys.exit(3)")
-    assert "ended with exit code 3 without an answer" in failure(result).message
 
 
 def test_one_that_does_not_answer_is_ended_with_its_sandbox(talk, failure):
@@ -117,8 +106,9 @@ def test_one_that_does_not_answer_is_ended_with_its_sandbox(talk, failure):
     assert [command.code for command in server.commands.values()] == [137]
 
 
-def test_too_much_output_is_an_error(talk, failure):
-    (result,), server = talk("print('x' * 11_000_000)")
+def test_too_much_output_is_an_error(talk, failure, monkeypatch):
+    monkeypatch.setattr("kindlm.agents.subprocess_agent.MAX_OUTPUT_BYTES", 1_000_000)
+    (result,), server = talk("print('x' * 1_100_000)")
     assert "printed more than 10 MB" in failure(result).message
     assert server.deleted == ["box-1"]
 

@@ -20,11 +20,8 @@ TOKEN = "tok-planted-0123456789"
     [
         (400, ErrorCode.PROVIDER_API_ERROR, False),
         (401, ErrorCode.PROVIDER_AUTH_ERROR, False),
-        (403, ErrorCode.PROVIDER_AUTH_ERROR, False),
-        (404, ErrorCode.PROVIDER_API_ERROR, False),
         (408, ErrorCode.PROVIDER_TIMEOUT, True),
         (429, ErrorCode.PROVIDER_RATE_LIMIT, True),
-        (500, ErrorCode.PROVIDER_API_ERROR, True),
         (503, ErrorCode.PROVIDER_API_ERROR, True),
     ],
 )
@@ -48,8 +45,6 @@ def test_a_status_has_its_code_and_is_asked_once(talk, http, failure, status, co
     [
         (400, '`body: { KEY: "{{message}}" }`'),
         (404, "path"),
-        (405, "path"),
-        (415, "`body:"),
         (422, "`body:"),
     ],
 )
@@ -75,10 +70,7 @@ def test_a_success_that_is_no_answer_is_an_error(talk, http, failure, body, opti
     assert error.details["retryable"] is False
 
 
-FORMS = [{"request": form} for form in ("message", "messages", "query")]
-
-
-@pytest.mark.parametrize("options", [*FORMS, {"responsePath": "response"}])
+@pytest.mark.parametrize("options", [{}, {"request": "query"}, {"responsePath": "response"}])
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -87,10 +79,8 @@ FORMS = [{"request": form} for form in ("message", "messages", "query")]
         ({"response": "", "error": "boom", "tool_calls": []}, "boom"),
         ({"status": "error", "error": {"message": "down"}}, "down"),
         ({"error": {"code": 7}}, '{"code":7}'),
-        ({"error": True, "message": "Internal error"}, "Internal error"),
         ({"error": True, "detail": "Internal error", "text": ""}, "Internal error"),
         ({"error": "ValueError", "message": "bad"}, "ValueError: bad"),
-        ({"error": {"code": 7}, "message": "bad"}, "bad"),
     ],
 )
 def test_an_agent_that_says_that_it_failed_has_not_answered(
@@ -125,17 +115,8 @@ def test_a_message_beside_an_error_is_an_answer_if_there_is_more_to_it(reply, bo
     assert reply(body, **options).text == "fine"
 
 
-@pytest.mark.parametrize("options", FORMS)
-@pytest.mark.parametrize("kind", ["text/html", "TEXT/HTML; charset=utf-8", "application/xhtml+xml"])
-def test_a_page_is_no_answer(talk, http, failure, kind, options):
-    (result,), _ = talk(http("<html><h1>Log in</h1></html>", kind=kind), **options)
-    error = failure(result)
-    assert error.code is ErrorCode.PROVIDER_API_ERROR
-    assert "it sent an HTML page" in error.message
-
-
-@pytest.mark.parametrize("kind", ["text/plain", "text/markdown", "application/octet-stream", ""])
-@pytest.mark.parametrize("page", ["\n <!DOCTYPE html>\n<p>Log in", '<HTML lang="en">', "<html>"])
+@pytest.mark.parametrize("kind", ["text/html", "text/plain", ""])
+@pytest.mark.parametrize("page", ["\n <!DOCTYPE html>\n<p>Log in", '<HTML lang="en">'])
 def test_a_page_is_no_answer_whatever_it_is_sent_as(talk, http, failure, kind, page):
     (result,), _ = talk(http(page, kind=kind))
     assert "it sent an HTML page" in failure(result).message
@@ -209,13 +190,6 @@ def test_a_cancelled_call_closes_the_connection(make, ask, peer):
     asyncio.run(run())
 
 
-def test_the_conversation_goes_on_after_a_failed_try(talk, http, ask, failure, success):
-    answers = [http({}, status=500), http({"message": "ok"})]
-    (first, second), _ = talk(*answers, requests=[ask(), ask()])
-    assert failure(first).details["retryable"] is True
-    assert success(second).text == "ok"
-
-
 def test_credentials_never_show(talk, http, failure):
     headers = {"Authorization": f"Bearer {TOKEN}", "X-Api-Key": "k-planted-98765"}
     body = {"error": f"bad token {TOKEN} {'x' * 180}{TOKEN} k-planted-98765"}
@@ -231,7 +205,7 @@ def test_what_is_too_short_to_be_a_credential_leaves_words_whole(talk, http, fai
     assert "[hidden]: no such order" in failure(result).message
 
 
-@pytest.mark.parametrize("charset", ["idna", "zip", "undefined", "nonsense", "rot13", "utf-8\\"])
+@pytest.mark.parametrize("charset", ["zip", "nonsense"])
 def test_an_unknown_charset_does_no_harm(peer, http, make, ask, success, charset):
     async def run():
         body = '{"message": "schön"}'
@@ -242,8 +216,10 @@ def test_an_unknown_charset_does_no_harm(peer, http, make, ask, success, charset
     assert success(asyncio.run(run())).text == "schön"
 
 
-def test_more_than_any_answer_holds_is_refused(talk, http, failure):
-    (result,), _ = talk(http({"message": "ok", "tool_calls": [{}] * 10_001}))
-    assert "more than 10,000 tool calls" in failure(result).message
-    (result,), _ = talk(http("data: x\n\n" * 100_001, kind="text/event-stream"))
-    assert "more than 100,000 events" in failure(result).message
+def test_more_than_any_answer_holds_is_refused(talk, http, failure, monkeypatch):
+    monkeypatch.setattr("kindlm.agents.tool_entries.MAX_CALLS", 10)
+    monkeypatch.setattr("kindlm.agents.event_framing.MAX_EVENTS", 20)
+    (result,), _ = talk(http({"message": "ok", "tool_calls": [{}] * 11}))
+    assert "more than 10 tool calls" in failure(result).message
+    (result,), _ = talk(http("data: x\n\n" * 21, kind="text/event-stream"))
+    assert "more than 20 events" in failure(result).message

@@ -42,8 +42,6 @@ UNKNOWN = [
     ["a", 1],
     {},
     None,
-    5,
-    True,
 ]
 
 
@@ -61,35 +59,15 @@ def test_the_only_text_of_an_unknown_answer_is_named(talk, http, failure):
     assert "`responsePath: utterance`" in failure(result).hint
 
 
-def test_the_error_of_an_unknown_answer_shows_how_it_begins(talk, http, failure):
-    (result,), _ = talk(http({"foo": "\x1b[31m\u202e" + "x" * 300}))
-    quoted = failure(result).message.partition(": ")[2]
-    assert len(quoted) == 201
-    assert quoted.isprintable()
-
-
 @pytest.mark.parametrize("body", UNKNOWN[:4])
 def test_a_path_takes_all_of_an_answer_as_it_is(reply, body):
     assert json.loads(reply(body, responsePath="$").text) == body
 
 
-def test_what_is_known_has_no_warning(reply):
-    for body in ({"message": ""}, {"choices": [{"message": {"content": None}}]}, '"bare"'):
-        assert reply(body).warnings == ()
-    assert reply("1e2", kind="application/octet-stream").text == "1e2"
-    assert reply("1e2", kind="application/octet-stream").warnings == ()
-    assert reply({"error": "quota exceeded"}, responsePath="error").warnings == ()
-
-
-@pytest.mark.parametrize("kind", ["application/octet-stream", "application/jsonl", ""])
+@pytest.mark.parametrize("kind", ["application/jsonl", ""])
 def test_an_object_that_is_no_whole_json_is_an_error(talk, http, failure, kind):
     (result,), _ = talk(http('{"text": "ok", "tool_calls": [{"na', kind=kind))
     assert "not valid JSON" in failure(result).message
-
-
-def test_the_body_is_kept_as_received(reply):
-    body = '{ "message":\t"x" }'
-    assert reply(body).raw == body
 
 
 @pytest.mark.parametrize(
@@ -101,13 +79,13 @@ def test_a_path_wins_over_what_is_looked_for(reply, path, text):
     assert reply(body, responsePath=path).text == text
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "text/plain; charset=latin-1", ""])
+@pytest.mark.parametrize("kind", ["text/plain; charset=latin-1", ""])
 def test_plain_text_is_the_text(reply, kind):
     body = "Options:\n  1: red\n\n  2: blau\n"
     assert reply(body, kind=kind).text == body
 
 
-@pytest.mark.parametrize("kind", ["text/html; charset=utf-8", "text/plain", "text/json", ""])
+@pytest.mark.parametrize("kind", ["text/html; charset=utf-8", ""])
 def test_calls_and_texts_are_read_whatever_json_is_sent_as(reply, kind):
     told = reply({"text": "ok", "tool_calls": [{"name": "refund"}]}, kind=kind)
     assert (told.text, [use.call.name for use in told.tool_uses]) == ("ok", ["refund"])
@@ -182,8 +160,8 @@ def test_names_of_tools_that_were_used_are_calls(reply):
     assert [use.call.arguments for use in told.tool_uses] == [{"id": 1}]
 
 
-@pytest.mark.parametrize("key", ["toolCalls", "function_calls", "tools_used", "function_call"])
-@pytest.mark.parametrize("found", ["refund", {"refund": 1}, [["refund"]]])
+@pytest.mark.parametrize("key", ["toolCalls", "tools_used", "function_call"])
+@pytest.mark.parametrize("found", ["refund", {"refund": 1}])
 def test_what_means_tool_calls_alone_has_to_be_readable(talk, http, failure, key, found):
     if isinstance(found, dict) and key == "function_call":
         found = [found]
@@ -194,11 +172,9 @@ def test_what_means_tool_calls_alone_has_to_be_readable(talk, http, failure, key
 
 
 @pytest.mark.parametrize("found", [["Buy"], [{"label": "Buy"}], {"buy": 1}])
-def test_there_is_a_note_of_what_may_be_calls(reply, found):
+def test_actions_without_names_are_no_calls(reply, found):
     told = reply({"text": "ok", "actions": found})
-    assert told.tool_uses == ()
-    assert "`actions` of the answer may contain tool calls" in told.warnings[0]
-    assert reply({"text": "ok", "actions": found, "t": []}, toolCallsPath="t").warnings == ()
+    assert (told.tool_uses, told.warnings) == ((), ())
 
 
 @pytest.mark.parametrize(
@@ -298,12 +274,6 @@ def test_numbers_are_read_by_their_names(reply, told, numbers):
     assert reply({"message": "m"} | told).reported == numbers
 
 
-@pytest.mark.parametrize("body", [{"detail": "not here"}, {}, None, ["a"]])
-def test_an_answer_to_a_query_has_its_text_where_it_is_looked_for(talk, http, failure, body):
-    (result,), _ = talk(http(body), request="query")
-    assert "found no answer text" in failure(result).message
-
-
 @pytest.mark.parametrize("body", [{"response": None}, {"tool_calls": [{"name": "t"}], "more": 1}])
 def test_an_answer_to_a_query_may_lack_a_text(reply, body):
     assert reply(body, request="query").text == ""
@@ -315,6 +285,10 @@ def test_an_answer_to_a_query_may_lack_a_text(reply, body):
         ({"output": None, "error": "boom"}, {"error": "boom"}),
         ({"output": "half", "error": "boom"}, {"error": "boom", "result": "half"}),
         ({"output": "x", "success": True, "error": None}, "x"),
+        (
+            {"output": 0, "success": False},
+            {"error": "the agent reported that the tool failed", "result": 0},
+        ),
     ],
 )
 def test_a_tool_that_failed_says_so(reply, entry, response):
@@ -322,12 +296,7 @@ def test_a_tool_that_failed_says_so(reply, entry, response):
     assert told.tool_uses[0].response == response
 
 
-def test_a_tool_without_success_failed(reply):
-    told = reply({"message": "ok", "tool_calls": [{"name": "a", "output": 0, "success": False}]})
-    assert set(told.tool_uses[0].response) == {"error", "result"}
-
-
-@pytest.mark.parametrize("usage", [None, {}, "many"])
+@pytest.mark.parametrize("usage", [None, "many"])
 def test_a_usage_without_counts_does_not_hide_tokens(reply, usage):
     told = reply({"message": "ok", "usage": usage, "tokens": {"input": 3, "output": 4}})
     assert told.usage == Usage(3, 4)
@@ -447,9 +416,3 @@ def test_the_cost_of_a_call_is_known_from_either_telling(reply):
     calls = {"steps": [refund(id="c1", cost=0.5)], "tool_calls": [refund({"x": 1}, id="c1")]}
     told = reply({"message": "m", **calls})
     assert (len(told.tool_uses), told.reported_cost_usd) == (1, 0.5)
-
-
-def test_a_call_of_the_older_form_that_is_no_object_is_an_error(talk, http, failure):
-    body = {"choices": [{"message": {"content": "m", "function_call": "f"}}]}
-    (result,), _ = talk(http(body))
-    assert "`choices[0].message.function_call`" in failure(result).message

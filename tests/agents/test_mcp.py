@@ -102,9 +102,10 @@ def test_a_program_is_called_until_its_conversation_ends(server, ask, success, t
         async with server(SHOP, env={"PRINTER": "Printer 7"}) as agent:
             said = [CALL, '{"tool": "look_up", "arguments": {"order_id": "X"}}', CALL]
             said += ['{"tool": "gone"}', '{"tool": "label", "arguments": {"size": 2}}']
-            return [success(await agent.send(ask(text))) for text in said]
+            replies = [success(await agent.send(ask(text))) for text in said]
+            return *replies, success(await agent.list_tools(20))
 
-    first, failed, second, unknown, label = asyncio.run(talk())
+    first, failed, second, unknown, label, listed = asyncio.run(talk())
     assert json.loads(first.text) == {"order_id": "A1", "nth": 1}
     (use,) = first.tool_uses
     assert use.call == ToolCall("call_1", "look_up", {"order_id": "A1"})
@@ -117,16 +118,8 @@ def test_a_program_is_called_until_its_conversation_ends(server, ask, success, t
     assert unknown.tool_uses[0].response == {"error": "Unknown tool: gone"}
     assert label.text == label.tool_uses[0].response == "Printer 7\n[image image/png]"
     assert_ended(started_pids(tmp_path))
-
-
-def test_a_server_lists_its_tools(server, success):
-    async def listed():
-        async with server(SHOP) as agent:
-            return success(await agent.list_tools(20))
-
-    shop = asyncio.run(listed())
-    assert (shop.server, shop.identity, len(shop.hash)) == ("shop", "shop 1.2", 12)
-    look_up, label = shop.tools
+    assert (listed.server, listed.identity, len(listed.hash)) == ("shop", "shop 1.2", 12)
+    look_up, label = listed.tools
     assert (look_up["name"], look_up["description"]) == ("look_up", "Find an order.")
     assert look_up["inputSchema"]["required"] == ["order_id"]
     assert look_up["outputSchema"]["required"] == ["order_id", "nth"]
@@ -169,7 +162,6 @@ def test_a_call_that_the_server_refuses_is_answered(server, ask, success):
     ("program", "said"),
     [
         ('print("Server ready"); input()', "not an MCP message: Server ready"),
-        ("import sys; sys.exit('no port')", "exit code 1 without an answer: no"),
         (bare("os._exit(3)"), "ended with exit code 3 without an answer"),
         (bare("os.kill(os.getpid(), 9)"), "ended by SIGKILL without an answer"),
         (bare('print("debug: X1", flush=True)'), "not an MCP message: debug: X1"),
@@ -221,7 +213,7 @@ def test_a_conversation_that_is_cut_off_leaves_no_program(server, ask, tmp_path,
     assert_ended(started_pids(tmp_path))
 
 
-@pytest.mark.parametrize("text", ["hello", '{"tool": 7}', '{"tool": "a", "arguments": []}', "[]"])
+@pytest.mark.parametrize("text", ["hello", '{"tool": "a", "arguments": []}'])
 def test_a_message_that_is_no_call_is_an_error(server, ask, failure, text):
     error = failure(asyncio.run(server("").send(ask(text))))
     assert error.code is ErrorCode.CONFIG_VALIDATION_ERROR
@@ -281,10 +273,8 @@ def test_an_address_is_called_with_its_headers(make, ask, success):
     ("answer", "code", "said"),
     [
         (lambda http: http("denied", status=401), "PROVIDER_AUTH_ERROR", "returned 401: denied"),
-        (lambda http: http("busy", status=503), "PROVIDER_API_ERROR", "returned 503: busy"),
         (lambda http: http("<html>Log in", kind="text/html"), "PROVIDER_API_ERROR", "an HTML page"),
         (lambda http: http('{"hello": 1}'), "PROVIDER_API_ERROR", 'MCP message): {"hello": 1}'),
-        (lambda http: http('{"jsonrpc": "2'), "PROVIDER_API_ERROR", "not an MCP message"),
         (lambda http: http("", status=202), "PROVIDER_API_ERROR", "not an MCP message"),
         (lambda http: http(":\n", kind="text/event-stream"), "PROVIDER_API_ERROR", "sent no"),
         (lambda http: http("x" * 10_000_001), "PROVIDER_API_ERROR", "more than 10 MB"),

@@ -24,7 +24,7 @@ class ScriptedRun:
         text: What the assistant says in the end; None for no message.
         before: States that are seen first, one each time that somebody looks.
         asks: Rounds of calls of functions, each `{"id", "name", "arguments"}`.
-        steps: Its steps as they are listed: newest first, as the API does by itself.
+        steps: Its steps, newest first.
         status: How it ends.
         fields: What the run says besides, such as `usage`, `last_error`, `tools`.
     """
@@ -177,13 +177,13 @@ class _Run:
         self.rounds += 1
 
     def steps(self) -> list[Json]:
-        """The steps that were written into the script, and those of the functions, newest first."""
+        """The steps of the script, and those of the functions, in the order of time."""
         given = {output["tool_call_id"]: output["output"] for output in self.outputs}
         calls = [_function(call) for asked in self.script.asks[: self.rounds] for call in asked]
         for call in calls:
             call["function"]["output"] = given.get(call["id"])
         made = [_step(number, [call]) for number, call in enumerate(calls, start=100)]
-        return [*reversed(made), *self.script.steps]
+        return [*reversed(self.script.steps), *made]
 
     def _status(self) -> str:
         if self.cancelled:

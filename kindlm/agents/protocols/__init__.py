@@ -1,7 +1,8 @@
 """The protocols that agents over HTTP speak: what is sent, and how an answer is known.
 
 What their answers say is read by their form, whether `protocol` is given or not. Where it is, an
-answer in another form is an error, and requests have the form of the protocol.
+answer in another form is an error, and requests have the form of the protocol. Those of model APIs
+are here, and `event_streams` and `reply_reading` read their answers.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 
+from kindlm.agents.http_request import all_messages
 from kindlm.ports import AgentRequest
 from kindlm.section import Maybe
 
@@ -28,18 +30,11 @@ ProtocolName = Annotated[
 ]
 
 _MODULES = {
-    "chat": ("model_apis", "CHAT"),
-    "responses": ("model_apis", "RESPONSES"),
-    "anthropic": ("model_apis", "ANTHROPIC"),
     "ai-sdk": ("ai_sdk", "AI_SDK"),
     "ag-ui": ("ag_ui", "AG_UI"),
     "a2a": ("a2a", "A2A"),
     "a2a-0.3": ("a2a", "A2A_0_3"),
 }
-
-
-def _is_no_json(_value: Any) -> bool:
-    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +53,59 @@ class Protocol:
 
     title: str
     body: Callable[[AgentRequest, bool, Any], dict[str, Any]]
-    is_answer: Callable[[Any], bool] = _is_no_json
+    is_answer: Callable[[Any], bool] = lambda _value: False
     headers: Mapping[str, str] = field(default_factory=dict)
     says_system: bool = True
     says_context: bool = False
 
 
+_MAX_TOKENS = 4096
+"""Anthropic's API requires a limit; `body` may set another."""
+
+
+def _chat(request: AgentRequest, stream: bool, _carried: Any) -> dict[str, Any]:
+    # Without asking for them, a stream has no tokens.
+    asked = {"stream_options": {"include_usage": True}} if stream else {}
+    return _streamed({"messages": all_messages(request), **asked}, stream=stream)
+
+
+def _responses(request: AgentRequest, stream: bool, _carried: Any) -> dict[str, Any]:
+    system, said = _apart(request)
+    body: dict[str, Any] = {"instructions": system} if system else {}
+    return _streamed({**body, "input": said}, stream=stream)
+
+
+def _anthropic(request: AgentRequest, stream: bool, _carried: Any) -> dict[str, Any]:
+    system, said = _apart(request)
+    body: dict[str, Any] = {"max_tokens": _MAX_TOKENS} | ({"system": system} if system else {})
+    return _streamed({**body, "messages": said}, stream=stream)
+
+
+def _apart(request: AgentRequest) -> tuple[str, list[dict[str, str]]]:
+    """Return the system text and the other messages."""
+    messages = all_messages(request)
+    system = [message["content"] for message in messages if message["role"] == "system"]
+    return "\n\n".join(system), [it for it in messages if it["role"] != "system"]
+
+
+def _streamed(body: dict[str, Any], *, stream: bool) -> dict[str, Any]:
+    return body | {"stream": True} if stream else body
+
+
+def _has_list(value: Any, key: str) -> bool:
+    return isinstance(value, dict) and isinstance(value.get(key), list)
+
+
+CHAT = Protocol("chat completions", _chat, lambda value: _has_list(value, "choices"))
+RESPONSES = Protocol("OpenAI responses", _responses, lambda value: _has_list(value, "output"))
+ANTHROPIC = Protocol("Anthropic messages", _anthropic, lambda value: _has_list(value, "content"))
+_OF_MODELS = {"chat": CHAT, "responses": RESPONSES, "anthropic": ANTHROPIC}
+
+
 def protocol_named(name: str) -> Protocol:
-    """Return a protocol; its module is imported when it is asked for."""
+    """Return a protocol; a module of its own is imported when it is asked for."""
+    if name in _OF_MODELS:
+        return _OF_MODELS[name]
     module, variable = _MODULES[name]
     found: Protocol = getattr(import_module(f"{__name__}.{module}"), variable)
     return found

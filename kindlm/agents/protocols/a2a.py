@@ -1,14 +1,6 @@
 """A2A over JSON-RPC, in the versions 0.3 and 1.0: messages, and tasks with artifacts.
 
-| what a result holds | what is read of it |
-|---|---|
-| a message | its text is the answer |
-| a task, and updates of it | the texts of its artifacts, else of its status, are the answer |
-| a task without these | the last text of the agent is the answer |
-| parts with data | tool calls and results, if they say so; the answer without a text |
-| the state `failed`, `rejected`, `canceled` | the agent failed |
-| the state `input-required` | an answer: the next message continues the task |
-| the state `submitted`, `working` | no answer: it is not there yet |
+The table under "A2A" in docs/how-to/agents.md has what is read of a result.
 
 Nothing in the protocol says that an agent reports its tool calls. The agent's id of the
 conversation (`contextId`) goes along with the next message.
@@ -34,7 +26,6 @@ from kindlm.agents.tool_entries import (
     reported_calls,
 )
 from kindlm.ports import AgentRequest
-from kindlm.transcript import UNNAMED
 from kindlm.wires.answer import content_text, objects
 
 _NOT_YET = frozenset({"submitted", "working", "unspecified", "unknown"})
@@ -240,17 +231,15 @@ def _add_calls(calls: Calls, part: Mapping[str, Any]) -> None:
     kinds = [about.get(key) for key in ("adk_type", "type")] if isinstance(about, dict) else []
     kind = next((it for it in (*kinds, data.get("type")) if names_a_tool(it)), None)
     if kind is None:
-        entries = reported_calls(data, None)
-        is_unread = not entries and hidden_calls(data) is not None
-        if is_unread and calls.by_id(UNREAD) is None:
-            calls.add(UNNAMED, UNREAD, None)
+        uses = reported_calls(data, None)
+        if not uses and hidden_calls(data) is not None:
+            uses = [UNREAD]
     else:
-        entries = [data]
-    for use in map(read_tool_use, entries):
+        uses = [read_tool_use(data)]
+    for use in uses:
         is_answer = kind is not None and any(word in kind for word in ("response", "result"))
         made = calls.find(use.call.id, use.call.name) if is_answer else calls.by_id(use.call.id)
         if made is None:
-            arguments = use.call.malformed or use.call.arguments
-            made = calls.add(use.call.name, use.call.id or None, arguments)
-        if use.response is not None:
+            calls.add_use(use)
+        elif use.response is not None:
             made.answer(use.response)

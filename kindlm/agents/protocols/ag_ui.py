@@ -1,18 +1,7 @@
 """AG-UI: what a run of an agent says, as a stream of events.
 
-| event | what it says |
-|---|---|
-| `TEXT_MESSAGE_START`, `…_CONTENT`, `…_CHUNK` | `delta`: the next piece of a message |
-| `TOOL_CALL_START` | `toolCallId`, `toolCallName`: a tool call begins |
-| `TOOL_CALL_ARGS` | `delta`: the next piece of its arguments, as JSON text |
-| `TOOL_CALL_CHUNK` | any of both |
-| `TOOL_CALL_RESULT` | `content`: its result |
-| `MESSAGES_SNAPSHOT` | `messages`: all that was said; calls and results count that are new |
-| `STATE_SNAPSHOT` | `snapshot`: the state, which goes along with the next message |
-| `RUN_FINISHED` | `usage`: tokens; `outcome`: the run waits for a person |
-| `RUN_ERROR` | `message`: the agent failed |
-| any other about a tool | a call without a known name |
-| steps, reasoning, activities, `CUSTOM`, `RAW` | nothing about text or tools |
+The table under "AG-UI" in docs/how-to/agents.md has the events that are read. Steps, reasoning,
+activities, `CUSTOM` and `RAW` say nothing about text or tools.
 
 An empty line separates messages. What a sub-agent says to its agent is no answer; the tools that it
 calls are called.
@@ -112,7 +101,7 @@ class _Draft:
                 raise AgentFailed(first_text(event.get("message")) or "no explanation")
             case str(kind) if is_of_tool(event) and kind not in ("CUSTOM", "RAW"):
                 # In words that are not known: it may be the call that a test forbids.
-                self.calls.setdefault(UNREAD, PiecedCall())
+                self.calls.setdefault(UNREAD.call.id, PiecedCall())
 
     def _add_text(self, event: Mapping[str, Any]) -> None:
         # A chunk without an id goes on with the message of the last one.

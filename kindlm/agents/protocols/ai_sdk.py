@@ -1,20 +1,7 @@
 """The UI message stream of Vercel's AI SDK, 5 and later.
 
-| event | what it says |
-|---|---|
-| `text-delta` | `delta`: the next piece of the text part with its `id` |
-| `tool-input-start` | `toolCallId`, `toolName`: a tool call begins |
-| `tool-input-delta` | `inputTextDelta`: the next piece of its arguments, as JSON text |
-| `tool-input-available` | `input`: its arguments |
-| `tool-input-error` | `errorText`: its arguments in `input` are not what the tool takes |
-| `tool-output-available` | `output`: its result; the last one counts |
-| `tool-output-error`, `tool-output-denied` | `errorText`: it failed, or was not allowed |
-| `tool-approval-request` | the call waits for a person |
-| `start`, `message-metadata`, `finish` | `messageMetadata`: tokens, cost, model |
-| `error` | `errorText`: the agent failed |
-| `abort` | `reason`: the agent was stopped |
-| any other about a tool | a call without a known name |
-| steps, reasoning, sources, files, `data-…` | nothing about text or tools |
+The table under "Vercel AI SDK" in docs/how-to/agents.md has the events that are read. Steps,
+reasoning, sources, files and `data-…` say nothing about text or tools.
 
 An empty line separates text parts, as the SDK shows them one below the other.
 
@@ -121,7 +108,7 @@ class _UiDraft:
                 self._add_to_call(kind, event, number)
             case str(kind) if is_of_tool(event) and not kind.startswith("data-"):
                 # In words that are not known: it may be the call that a test forbids.
-                self.calls.setdefault(UNREAD, PiecedCall())
+                self.calls.setdefault(UNREAD.call.id, PiecedCall())
 
     def _add_to_call(self, kind: str, event: Mapping[str, Any], number: int) -> None:
         call = self.calls.setdefault(_text_of(event, "toolCallId", number), PiecedCall())
@@ -144,7 +131,7 @@ class _UiDraft:
     def finished(self) -> Heard:
         """Return the whole."""
         if calls_tools(self.reasons) and not self.calls:
-            self.calls[UNREAD] = PiecedCall()
+            self.calls[UNREAD.call.id] = PiecedCall()
         unanswered = self.waits and any(call.response is None for call in self.calls.values())
         reply = agent_reply(
             "\n\n".join(filter(None, map("".join, self.texts))),
