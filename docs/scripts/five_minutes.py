@@ -9,6 +9,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,7 @@ def serving(change: Callable[[str], str] = str) -> Iterator[str]:
         server.server_close()
 
 
+@cache
 def red_test() -> str:
     """Return what `kindlm test` prints once the agent of the page is broken."""
     with tempfile.TemporaryDirectory() as folder, serving(without_lookup) as address:

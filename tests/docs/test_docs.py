@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+import loaded_kindlm
 from workspace import new_workspace
 
 from kindlm.cli.app import run
@@ -97,12 +96,11 @@ def test_the_views_that_stay_are_there():
 def test_generated_parts_are_up_to_date():
     pages = [str(page) for page in PAGES if "[[[cog" in page.read_text("utf-8")]
     assert pages
-    done = subprocess.run(
-        [sys.executable, "-m", "cogapp", "--check", *pages],
+    done = loaded_kindlm.run(
+        ["--check", *pages],
         cwd=ROOT,
         env={**os.environ, "COLUMNS": "100"},
-        capture_output=True,
-        text=True,
-        check=False,
+        timeout_s=200.0,
+        module="cogapp",
     )
     assert done.returncode == 0, done.stdout + done.stderr
