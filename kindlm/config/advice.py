@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from kindlm.checks.base import CheckSection, ExpectSection
 from kindlm.checks.limits import beyond
+from kindlm.config.compile import runs_on_models, targets_of
 from kindlm.config.credentials import written_in
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Path, Raw, items
@@ -14,7 +15,6 @@ from kindlm.config.expect import expect_sections
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.schema import GatesConfig, KindlmConfig, TestConfig
 from kindlm.config.simulated_tools import ToolConfig
-from kindlm.config.targets import runs_on_models, targets_of
 from kindlm.config.variable_advice import warn_of_commands, warn_of_placeholders
 from kindlm.packages import CRASHES, crashed, installed, is_own
 from kindlm.plugins import Adapter, Provider

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from kindlm.config.compile import compile_agent
 from kindlm.config.config_text import canonical, config_hash
 from kindlm.config.credentials import hide_in_options
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Document, section
-from kindlm.config.targets import compile_agent
 from kindlm.errors import KindlmError, misuse
 from kindlm.packages import as_written
 from kindlm.scenarios.configuration import (

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
 from kindlm.config import LoadedSuite
 
 Load = Callable[..., LoadedSuite]
@@ -28,16 +26,10 @@ def errors(loaded: LoadedSuite) -> list[tuple[str, str | None]]:
     ]
 
 
-@pytest.mark.parametrize("prompt", ["prompt: ask", "prompt: null", "prompt: nobody"])
-def test_a_prompt_beside_a_command_is_an_error(load: Load, prompt: str) -> None:
-    loaded = load(COMMAND.replace("command:", f"{prompt}\n    command:"))
-    assert loaded.suite is None
-    assert "tests[0].prompt" in [path for path, _ in errors(loaded)]
-
-
 def test_a_prompt_beside_a_command_is_said_to_exclude_it(load: Load) -> None:
     loaded = load(COMMAND.replace("command:", "prompt: ask\n    command:"))
     (found,) = [each for each in loaded.diagnostics if each.severity == "error"]
+    assert (loaded.suite, found.path) == (None, "tests[0].prompt")
     assert "`prompt` and `command` cannot be combined" in found.error.message
 
 

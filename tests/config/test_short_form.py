@@ -57,7 +57,7 @@ def _shortenings(text: str) -> tuple[Any, list[Place]]:
     return config, [path for path in places if schema.is_valid(shorter(config, [path]))]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=10)
 @given(data=st.data())
 def test_a_value_alone_is_a_list_of_one_or_the_main_key(
     data: st.DataObject, complete: str, tmp_path: Path
@@ -217,7 +217,7 @@ def test_a_test_runs_with_each_prompt_and_row_on_each_target(load: Load, tmp_pat
 EXPECTED = {"output": {"contains": ["hello"]}}
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
 @given(data=st.data())
 def test_a_test_runs_alike_whatever_stands_before_it_or_is_shared(
     data: st.DataObject, load: Load

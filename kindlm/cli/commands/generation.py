@@ -13,8 +13,8 @@ from kindlm.cli.commands.init import agent_at, secret_in_url
 from kindlm.cli.console import fail, note, or_fail, refuse, show, warn
 from kindlm.cli.history import open_recorded, project_here
 from kindlm.cli.run_recording import record_run
+from kindlm.config.compile import compile_agent
 from kindlm.config.interpolation import insert
-from kindlm.config.targets import compile_agent
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 from kindlm.events import RunOptions
 from kindlm.generate.generation_script import (

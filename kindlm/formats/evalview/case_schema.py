@@ -43,17 +43,15 @@ def lowered(value: Any) -> Any:
     return value.strip().lower() if isinstance(value, str) else value
 
 
-def _metric(value: Any) -> Any:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        example = f"{{value: {value:g}, tolerance: {value / 10:g}}}"
-        raise refuse("must be a mapping with `value` and `tolerance`", f"Write `{example}`")
-    return value
+def _mapping(message: str, hint: str) -> BeforeValidator:
+    """Return what refuses anything but a mapping."""
 
+    def check(value: Any) -> Any:
+        if value is not None and not isinstance(value, dict):
+            raise refuse(message, hint)
+        return value
 
-def _output(value: Any) -> Any:
-    if isinstance(value, (str, list)):
-        raise refuse("must be a mapping", "Write `output: {contains: [...]}`")
-    return value
+    return BeforeValidator(check)
 
 
 Boolean = Annotated[bool, BeforeValidator(_boolean)]
@@ -123,9 +121,23 @@ class ExpectedConfig(EvalviewSection):
     """Tools that the agent calls in this order, according to `adapter_config.sequence_mode`."""
     sequence: list[str] | None = None
     """Another name of `tool_sequence`. If both are set, `tool_sequence` counts."""
-    output: Annotated[OutputConfig | None, BeforeValidator(_output)] = None
+    output: Annotated[
+        OutputConfig | None, _mapping("must be a mapping", "Write `output: {contains: [...]}`")
+    ] = None
     """Expectations of the answer's text."""
-    metrics: dict[str, Annotated[MetricConfig, BeforeValidator(_metric)]] | None = None
+    metrics: (
+        dict[
+            str,
+            Annotated[
+                MetricConfig,
+                _mapping(
+                    "must be a mapping with `value` and `tolerance`",
+                    "Write such as `{value: 2, tolerance: 0.2}`",
+                ),
+            ],
+        ]
+        | None
+    ) = None
     """Numbers, by name: `latency` (ms), `cost` (US dollars), `tokens`, `input_tokens`,
     `output_tokens`, `tool_calls`, `steps`, or one that the agent reports under that name.
     A step is a tool call."""
@@ -186,27 +198,9 @@ def _turns(value: Any) -> Any:
     return value
 
 
-def _input(value: Any) -> Any:
-    if isinstance(value, str):
-        raise refuse("must be a mapping with `query`", "Write `input:`, and below it `query:`")
-    return value
-
-
 def _expected(value: Any) -> Any:
     if value is None:
         raise refuse("is empty", "Write `expected: {}` where nothing but the score is expected")
-    return value
-
-
-def _thresholds(value: Any) -> Any:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        raise refuse("must be a mapping", f"Write `thresholds: {{min_score: {value:g}}}`")
-    return value
-
-
-def _checks(value: Any) -> Any:
-    if isinstance(value, list):
-        raise refuse("must be a mapping", "Write `checks: {pii: true}`")
     return value
 
 
@@ -396,13 +390,18 @@ class CaseConfig(EvalviewSection):
     """Any printable characters; unique in the folder."""
     description: str | None = None
     """A description for people."""
-    input: Annotated[InputConfig | None, BeforeValidator(_input)] = None
+    input: Annotated[
+        InputConfig | None,
+        _mapping("must be a mapping with `query`", "Write `input:`, and below it `query:`"),
+    ] = None
     """The message to the agent. Required unless there are `turns`."""
     turns: Annotated[list[TurnConfig] | None, BeforeValidator(_turns)] = None
     """A conversation with two or more messages."""
     expected: Annotated[ExpectedConfig, BeforeValidator(_expected)]
     """Expectations of the whole conversation."""
-    thresholds: Annotated[ThresholdsConfig, BeforeValidator(_thresholds)]
+    thresholds: Annotated[
+        ThresholdsConfig, _mapping("must be a mapping", "Write such as `{min_score: 70}`")
+    ]
     """The limits of the test."""
     adapter: str | None = None
     """The agent's adapter; by default that of the project, else `http`."""
@@ -410,7 +409,9 @@ class CaseConfig(EvalviewSection):
     """The agent's address; by default that of the project. For a model, its address or name."""
     adapter_config: AdapterConfig | None = None
     """How kindlm talks to the agent."""
-    checks: Annotated[ChecksConfig | None, BeforeValidator(_checks)] = None
+    checks: Annotated[
+        ChecksConfig | None, _mapping("must be a mapping", "Write such as `{pii: true}`")
+    ] = None
     """Checks beyond those in `expected`."""
     tools: list[Annotated[ToolDefinitionConfig, BeforeValidator(_definition)]] | None = None
     """Tool definitions sent to the model; an agent gets them as `context.tools`."""

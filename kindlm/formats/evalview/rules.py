@@ -208,43 +208,30 @@ _OF_AGENTS = (
 
 def warn_of_no_effect(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -> None:
     """Warn of each thing that is written and does nothing here."""
-    adapter = adapter_of(case, config)
-    if adapter in MODEL_ADAPTERS:
-        for place in _contexts(case):
-            message = "`context` is for agents: a model gets only the query"
-            reporter.warning(place, message, reason="no_effect")
-        _warn_of_settings(case, adapter, reporter)
-    _warn_of_mocks(case, adapter, reporter)
+    for place, message, hint in _without_effect(case, adapter_of(case, config)):
+        reporter.warning(place, message, hint, reason="no_effect")
 
 
-def _contexts(case: CaseConfig) -> Iterator[Path]:
-    if case.input is not None and case.input.context:
-        yield "input", "context"
-    for index, turn in enumerate(case.turns or ()):
-        if turn.context:
-            yield "turns", index, "context"
-
-
-def _warn_of_settings(case: CaseConfig, adapter: str, reporter: Reporter) -> None:
-    for name in _OF_AGENTS:
-        # What is off is off.
-        if getattr(case.settings, name):
-            message = f"`{name}` has no effect with the adapter {adapter}: it is for agents"
-            of_project = "Models have the `timeout` of .evalview/config.yaml"
-            hint = of_project if name == "timeout" else None
-            reporter.warning(("adapter_config", name), message, hint, reason="no_effect")
-
-
-def _warn_of_mocks(case: CaseConfig, adapter: str, reporter: Reporter) -> None:
-    if case.mocks is None:
-        return
+def _without_effect(case: CaseConfig, adapter: str) -> Iterator[tuple[Path, str, str | None]]:
+    is_model = adapter in MODEL_ADAPTERS
+    if is_model:
+        message = "`context` is for agents: a model gets only the query"
+        if case.input is not None and case.input.context:
+            yield ("input", "context"), message, None
+        for index, turn in enumerate(case.turns or ()):
+            if turn.context:
+                yield ("turns", index, "context"), message, None
+        for name in _OF_AGENTS:
+            # What is off is off.
+            if getattr(case.settings, name):
+                message = f"`{name}` has no effect with the adapter {adapter}: it is for agents"
+                of_project = "Models have the `timeout` of .evalview/config.yaml"
+                yield ("adapter_config", name), message, of_project if name == "timeout" else None
     for name in ("response_mocks", "http_mocks"):
-        if getattr(case.mocks, name):
-            message = f"`{name}` has no effect: only tool calls are simulated"
-            reporter.warning(("mocks", name), message, reason="no_effect")
-    if adapter in MODEL_ADAPTERS or kind_of(adapter).asks_for_tools:
-        return
-    for name in ("tool_mocks", "strict"):
-        if getattr(case.mocks, name):
-            message = f"`{name}` has no effect: an agent behind {adapter} calls its own tools"
-            reporter.warning(("mocks", name), message, reason="no_effect")
+        if getattr(case.mocks, name, None):
+            yield ("mocks", name), f"`{name}` has no effect: only tool calls are simulated", None
+    if not is_model and not kind_of(adapter).asks_for_tools:
+        for name in ("tool_mocks", "strict"):
+            if getattr(case.mocks, name, None):
+                message = f"`{name}` has no effect: an agent behind {adapter} calls its own tools"
+                yield ("mocks", name), message, None

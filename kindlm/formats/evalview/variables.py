@@ -17,11 +17,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Any
 
+from kindlm.config.compile import compile_service
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Path, Raw, items, section, texts, walk
 from kindlm.config.interpolation import MARK
 from kindlm.config.references import check_unique
-from kindlm.config.targets import compile_service
 from kindlm.config.templates import check_deferred
 from kindlm.formats.evalview.project_config import ProjectConfig
 from kindlm.suite import Service

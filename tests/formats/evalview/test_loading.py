@@ -53,7 +53,7 @@ MISTAKES = [
     ("min_score: 7", "min_score: 7 0", 'must be a number, but is the text "7 0"', ""),
     ("expected: {}", "expected: {categories: [web]}", 'Unknown key "categories"', "tool_categ"),
     ("expected: {}", "expected: {output: {regex: [a]}}", 'Unknown key "regex"', "regex_patterns"),
-    ("{min_score: 7}", "7", "thresholds must be a mapping", "{min_score: 7}"),
+    ("{min_score: 7}", "7", "thresholds must be a mapping", "{min_score: 70}"),
     ("expected: {}", "expected: {output: Paris}", "output must be a mapping", "{contains: [...]}"),
     (
         "expected: {}",
@@ -78,6 +78,23 @@ def test_mistakes_are_reported_with_how_to_fix_them(
 def test_a_text_without_quotes_is_reported_in_toml(load: Load) -> None:
     (found,) = load({"case.toml": "name = capital\n"}).diagnostics
     assert found.error.hint == 'Strings need quotes: key = "value"'
+
+
+NULLS = """\
+name: nulls
+description: null
+input: {query: q, context: null}
+expected: {tools: null, tool_sequence: null, output: null, metrics: null, safety: null}
+thresholds: {min_score: 50.0, max_cost: null, max_latency: null}
+adapter_config: {}
+endpoint: http://127.0.0.1:9/ask
+"""
+
+
+def test_null_is_what_is_left_out(load: Load) -> None:
+    loaded = load(NULLS, strict=True)
+    assert loaded.diagnostics == []
+    assert [found.kind for found in loaded.case.expectations] == ["weighted_score"]
 
 
 def names(suite: Any) -> list[str]:
