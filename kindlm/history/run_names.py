@@ -5,8 +5,7 @@ carried out and finished: what was stopped, rescored or imported has to be named
 In a comparison, they mean runs of the suites of the other side. Only where one run is shown or
 followed does `latest` mean the newest run of any kind.
 
-Where groups of shards can be named, the shards of a group count as the one run that they are, if
-several of them are in the history: a user who says `latest` does not mean one worker of many. As
+If several shards of a group are in the history, words count them as the one run that they are. As
 long as one of them is missing or did not finish, neither did the group. A shard that is alone
 there, as on a machine that ran no other, is a run like any other.
 """
@@ -20,11 +19,12 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.groups import Group, GroupName, find_group, group_of, shards_of
 from kindlm.history.runs import Run, RunFilter, runs
+from kindlm.wording import count
 
 Revision: TypeAlias = Callable[[str], str | None]
 """Returns the full commit that a git revision names; None if there is no git, or no such name."""
@@ -37,6 +37,10 @@ _CONTROLS = frozenset({"Cc", "Zl", "Zp"})
 """Categories of Unicode: control characters, and what ends lines and paragraphs."""
 
 Side: TypeAlias = str | Group
+"""A run, by its id, or the shards of one."""
+
+_Counted: TypeAlias = tuple[Run, GroupName | None]
+"""What words count: a run, or the newest run of a group and the group."""
 
 _WORD = re.compile(
     r"previous|baseline|latest(?:~(?P<skip>\d{1,6}))?|git:(?P<revision>.*)", re.ASCII | re.DOTALL
@@ -80,21 +84,22 @@ def no_revision(_revision: str) -> None:
 
 def find_run(db: sqlite3.Connection, wanted: str, revision: Revision = no_revision) -> Result[str]:
     """Return the id of the run that a user names: a word, an id or its beginning, or a label."""
-    if wanted != "latest" and _WORD.fullmatch(wanted):
-        found_by_word = _Words(db, revision, joins=False).one(wanted)
-        assert isinstance(found_by_word, Err) or isinstance(found_by_word.value, str)
-        return cast("Result[str]", found_by_word)
-    if wanted == "latest":
-        newest = next(runs(db, RunFilter(limit=1)), None)
-        if newest is None:
-            return _error("No run is recorded yet.", "Record one: kindlm test")
-        return Ok(newest.id)
-    for named in (RunFilter(ids=[wanted]), RunFilter(labelled=wanted, limit=1)):
+    if wanted == "latest" or not _WORD.fullmatch(wanted):
+        named = _named_run(db, wanted)
+        return named if isinstance(named, Err) else Ok(named.value.id)
+    found = _Words(db, revision).find(wanted)
+    return found if isinstance(found, Err) else _one_run(wanted, found.value)
+
+
+def _named_run(db: sqlite3.Connection, wanted: str) -> Result[Run]:
+    """Return the newest run as `latest`; else a run by its id, its label, or how its id begins."""
+    filters = [RunFilter(ids=[wanted]), RunFilter(labelled=wanted, limit=1)]
+    for named in [RunFilter(limit=1)] if wanted == "latest" else filters:
         if found := next(runs(db, named), None):
-            return Ok(found.id)
+            return Ok(found)
     starting = [row[0] for row in db.execute(_STARTING, {"wanted": wanted})]
     if len(starting) == 1:
-        return Ok(starting[0])
+        return Ok(_read(db, starting[0]))
     if starting:
         return _error(
             f"{wanted!r} matches several runs: {', '.join(starting)}.",
@@ -110,9 +115,19 @@ def find_run(db: sqlite3.Connection, wanted: str, revision: Revision = no_revisi
         f"{run.id} ({run.label})" if run.label else run.id
         for run in runs(db, RunFilter(limit=_NAMED_RUNS))
     )
+    if wanted == "latest":
+        return _error("No run is recorded yet.", "Record one: kindlm test")
+    hint = f"The newest are {names}. All runs: kindlm runs" if names else "Record one: kindlm test"
+    return _error(f"There is no run {wanted!r}.", hint)
+
+
+def _one_run(wanted: str | None, side: Side) -> Result[str]:
+    """Return a side that has to be one run."""
+    if isinstance(side, str):
+        return Ok(side)
     return _error(
-        f"There is no run {wanted!r}.",
-        f"The newest are {names}. All runs: kindlm runs" if names else "Record one: kindlm test",
+        f"{wanted or 'The run to compare with'} is the group {side.name!r}, but one run is needed.",
+        f"Name a run: kindlm runs. The whole group: kindlm show {side.name}",
     )
 
 
@@ -134,14 +149,14 @@ def find_run_or_group(
     run is one of several; there it is the run alone that shards of different plans leave.
     """
     if wanted != "latest" and _WORD.fullmatch(wanted):
-        return _Words(db, revision, joins=True).one(wanted)
+        return _Words(db, revision).find(wanted)
     is_run = next(runs(db, RunFilter(ids=[wanted])), None) is not None
     if not is_run and wanted != "latest" and (shards := shards_of(db, wanted)):
         return find_group(db, wanted, shards)
-    found = find_run(db, wanted)
+    found = _named_run(db, wanted)
     if isinstance(found, Err):
         return found
-    run = _read(db, found.value)
+    run = found.value
     name = _group_of(run)
     if name is None or name not in _groups_here(db):
         return Ok(run.id)
@@ -156,33 +171,42 @@ def find_run_or_group(
     return _group_named(db, name) if len(labelled) > 1 else Ok(run.id)
 
 
-def find_pair(
+def find_sides(
     db: sqlite3.Connection, before: str | None, after: str | None, revision: Revision
-) -> Result[tuple[str, str]]:
-    """Return the runs to compare, by their ids.
+) -> Result[tuple[Side, Side]]:
+    """Return the runs or groups to compare.
 
     Without a name, the later one is `latest`. The earlier one is then the baseline that the suites
     of the later one have, else `previous`. A word is about the suites of the other side, so that
     what is named outright is found first.
-    """
-    found = _Words(db, revision, joins=False).both(before, after)
-    if isinstance(found, Err):
-        return found
-    old, new = found.value
-    assert isinstance(old, str)
-    assert isinstance(new, str)
-    return Ok((old, new))
-
-
-def find_sides(
-    db: sqlite3.Connection, before: str | None, after: str | None, revision: Revision
-) -> Result[tuple[Side, Side]]:
-    """Return both sides as `find_pair` does, each a run or a group of shards.
 
     A group is found by its name, and by a word that means a shard of it, if the history has more
     of its shards. Beside a shard that is named outright, words mean the same part of other groups.
     """
-    return _Words(db, revision, joins=True).both(before, after)
+    words = _Words(db, revision)
+    names = (before, after or "latest")
+    is_word = [name is None or _WORD.fullmatch(name) is not None for name in names]
+    found: dict[int, Side] = {}
+    other: Side | None = None
+    for at in (0, 1) if is_word == [False, True] else (1, 0):
+        side = words.find(names[at], other)
+        if isinstance(side, Err):
+            return side
+        found[at] = other = side.value
+    return Ok((found[0], found[1]))
+
+
+def find_pair(
+    db: sqlite3.Connection, before: str | None, after: str | None, revision: Revision
+) -> Result[tuple[str, str]]:
+    """Return the two runs to compare as `find_sides` does; a group is an error."""
+    found = find_sides(db, before, after, revision)
+    if isinstance(found, Err):
+        return found
+    old, new = (_one_run(*side) for side in zip((before, after), found.value, strict=True))
+    if isinstance(old, Err):
+        return old
+    return new if isinstance(new, Err) else Ok((old.value, new.value))
 
 
 def find_changed(
@@ -193,12 +217,12 @@ def find_changed(
     Where the branch itself is checked out, as `here` says, that is the newest run. Elsewhere a run
     of the branch may well be newer, since it came from a colleague or from CI.
     """
-    words = _Words(db, revision, joins=True)
+    words = _Words(db, revision)
     if wanted is None and here != branch:
         for counted in words.counted():
             if counted[0].git_branch != branch:
                 return words.as_side(counted)
-    return words.one(wanted or "latest")
+    return words.find(wanted or "latest")
 
 
 def newest_of_branch(db: sqlite3.Connection, branch: str, after: Side) -> Result[Side] | None:
@@ -206,15 +230,14 @@ def newest_of_branch(db: sqlite3.Connection, branch: str, after: Side) -> Result
 
     A run of uncommitted changes is not what the branch holds, and counts if there is no other.
     """
-    words = _Words(db, no_revision, joins=True)
-    own = _read(db, str(_run_of(after)))
+    words = _Words(db, no_revision)
+    own = _read(db, _run_of(after))
     part = words.part_of(after)
     there = [
         (run, group)
         for run, group in words.counted(own.id, part)
         if run.git_branch == branch
-        # A part says nothing of the rest, which a whole run and a group have.
-        and (part is not None or run.shard is None or group is not None)
+        and _is_comparable(run, group, part)
         and run.id != own.id
         and (own.group_id is None or run.group_id != own.group_id)
     ]
@@ -226,7 +249,8 @@ def compared_by_default(db: sqlite3.Connection, run: str) -> Side | None:
 
     That is the baseline of its suites if they have one, and else the run before it.
     """
-    return baseline_of(db, run) or run_before(db, run)
+    found = _Words(db, no_revision).find(None, run)
+    return found.value if isinstance(found, Ok) else None
 
 
 def baseline_of(db: sqlite3.Connection, run: str) -> Side | None:
@@ -242,57 +266,21 @@ def baseline_of(db: sqlite3.Connection, run: str) -> Side | None:
     return _side_of(db, ids) if here else None
 
 
-def run_before(db: sqlite3.Connection, run: str) -> str | None:
-    """Return the run that `previous` means beside a run; None if it is the first of its suites.
-
-    A shard follows the same part of another group.
-    """
-    own = _read(db, run)
-    earlier = RunFilter(completed=True, tested_like=run, until=own.started_at)
-    for other in runs(db, earlier):
-        same_part = other.shard == own.shard and (
-            own.group_id is None or own.group_id != other.group_id
-        )
-        if same_part and _is_before(other, own):
-            return other.id
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """Finds what words mean; `joins` if several shards of a group are found as the group."""
+    """Finds what words mean."""
 
     db: sqlite3.Connection
     revision: Revision
-    joins: bool
 
-    def both(self, before: str | None, after: str | None) -> Result[tuple[Side, Side]]:
-        """Return both sides; what is named outright is found first."""
-        names = (before, after or "latest")
-        is_word = [name is None or _WORD.fullmatch(name) is not None for name in names]
-        found: dict[int, Side] = {}
-        other: Side | None = None
-        for at in (0, 1) if is_word == [False, True] else (1, 0):
-            side = self._find(names[at], other)
-            if isinstance(side, Err):
-                return side
-            found[at] = other = side.value
-        return Ok((found[0], found[1]))
-
-    def one(self, word: str) -> Result[Side]:
-        """Return what a word means alone."""
-        return self._find(word, None)
-
-    def _find(self, name: str | None, other: Side | None) -> Result[Side]:
+    def find(self, name: str | None, other: Side | None = None) -> Result[Side]:
         """Return what a name means beside the other side, if that one is known."""
         if name is None:
-            baseline = None if other is None else baseline_of(self.db, str(_run_of(other)))
-            if baseline is None or not (self.joins or isinstance(baseline, str)):
-                return self._find("previous", other)
-            return Ok(baseline)
+            baseline = None if other is None else baseline_of(self.db, _run_of(other))
+            return self.find("previous", other) if baseline is None else Ok(baseline)
         word = _WORD.fullmatch(name)
         if word is None:
-            return find_run_or_group(self.db, name) if self.joins else find_run(self.db, name)
+            return find_run_or_group(self.db, name)
         if name == "previous":
             return self._latest(name, 1, None) if other is None else self._earlier(other)
         if name == "baseline":
@@ -303,40 +291,38 @@ class _Words:
 
     def _latest(self, name: str, skip: int, other: Side | None) -> Result[Side]:
         """Return the newest run, or the one so many before it of the same suites."""
-        of = _run_of(other)
+        of = None if other is None else _run_of(other)
         if of is None and skip:
-            newest = next(self.counted(None), None)
+            newest = next(self.counted(), None)
             of = newest[0].id if newest else None
         counted = list(islice(self.counted(of, self.part_of(other)), skip + 1))
         number = len(counted)
         if number > skip:
             return self.as_side(counted[skip])
-        suites = self._suites_of(of)
-        message = f"There is no run {name!r}: only {number} runs{suites} have finished."
-        if number == 0:
-            message = f"No run{suites} has finished yet."
-        elif number == 1:
-            message = f"There is no run {name!r}: only 1 run{suites} has finished."
+        suites = "" if of is None else _listed(_read(self.db, of).suites)
+        message = f"No run{suites} has finished yet."
+        if number:
+            have = "has" if number == 1 else "have"
+            message = f"There is no run {name!r}: only {count(number, 'run')}{suites} {have}"
+            message += " finished."
         return _error(message, "Record another one: kindlm test. All runs: kindlm runs")
 
     def _earlier(self, other: Side) -> Result[Side]:
         """Return the newest before a side; beside a shard, the same part of another group."""
         own = other.runs if isinstance(other, Group) else (other,)
-        if isinstance(other, str) and (not self.joins or self.part_of(other)):
-            if found := run_before(self.db, other):
-                return Ok(found)
-        else:
-            newest = next(runs(self.db, RunFilter(ids=own, limit=1)))
-            for run, group in self.counted(own[0]):
-                is_itself = isinstance(other, Group) and run.id in own
-                # A part says nothing of the rest, which a whole run and a group have.
-                is_part = run.shard is not None and group is None
-                if _is_before(run, newest) and not is_itself and not is_part:
-                    return self.as_side((run, group))
-        suites = self._suites_of(own[0])
+        part = self.part_of(other)
+        newest = next(runs(self.db, RunFilter(ids=own, limit=1)))
+        # A group counts from its newest shard on, which may be newer than a run after it.
+        until = None if part is None and _groups_here(self.db) else newest.started_at
+        for run, group in self.counted(own[0], part, until):
+            is_own = run.id in own or (
+                part is not None and newest.group_id is not None and run.group_id == newest.group_id
+            )
+            if _is_before(run, newest) and not is_own and _is_comparable(run, group, part):
+                return self.as_side((run, group))
         return _error(
-            f"No run{suites} finished before {_named(other)}, so there is nothing to compare it"
-            " with.",
+            f"No run{_listed(newest.suites)} finished before {_named(other)}, so there is nothing"
+            " to compare it with.",
             "Run the tests again after a change: kindlm test. All runs: kindlm runs",
         )
 
@@ -349,13 +335,7 @@ class _Words:
         chosen = self.db.execute(_BASELINES, (_run_of(other),)).fetchall()
         distinct = list(dict.fromkeys(ids for _, run, ids in chosen if run is not None))
         if len(distinct) == 1:
-            side = _side_of(self.db, json.loads(distinct[0]))
-            if self.joins or isinstance(side, str):
-                return Ok(side)
-            return _error(
-                f"The baseline is the group {side.name!r}, but one run is needed.",
-                f"Name a run: kindlm runs. The whole group: kindlm show {side.name}",
-            )
+            return Ok(_side_of(self.db, json.loads(distinct[0])))
         if distinct:
             listed = ", ".join(f"{suite!r} has run {run}" for suite, run, _ in chosen if run)
             return _error(
@@ -370,7 +350,7 @@ class _Words:
         return Err(KindlmError(ErrorCode.BASELINE_NOT_FOUND, message, hint))
 
     def _at_revision(self, name: str, other: Side | None) -> Result[Side]:
-        of = _run_of(other)
+        of = None if other is None else _run_of(other)
         completed = runs(self.db, RunFilter(completed=True, tested_like=of))
         recorded = list(dict.fromkeys(run.git_commit for run in completed if run.git_commit))
         commit = self.revision(name) if name else None
@@ -394,39 +374,40 @@ class _Words:
         return self.as_side(min(there, key=_is_dirty))
 
     def counted(
-        self, of: str | None = None, part: str | None = None
-    ) -> Iterator[tuple[Run, GroupName | None]]:
+        self, of: str | None = None, part: str | None = None, until: str | None = None
+    ) -> Iterator[_Counted]:
         """Yield what the words count, the newest first: runs, and the newest run of each group.
 
         They have a suite of the run `of`; with a part of a group, only the same part of others.
         """
-        completed = runs(self.db, RunFilter(completed=True, tested_like=of))
-        if part is not None or not self.joins:
-            yield from ((run, None) for run in completed if part in (None, run.shard))
-            return
-        groups = _groups_here(self.db)
+        groups: dict[GroupName, bool] | None = None
         seen = set()
-        for run in completed:
-            group = _group_of(run)
-            if group is None or group not in groups:
-                yield run, None
+        for run in runs(self.db, RunFilter(completed=True, tested_like=of, until=until)):
+            group = None if part else _group_of(run)
+            if group is not None and groups is None:
+                groups = _groups_here(self.db)
+            if group is None or not groups or group not in groups:
+                if part in (None, run.shard):
+                    yield run, None
             elif groups[group] and group not in seen:
                 seen.add(group)
                 yield run, group
 
-    def as_side(self, counted: tuple[Run, GroupName | None]) -> Result[Side]:
+    def as_side(self, counted: _Counted) -> Result[Side]:
         run, group = counted
         return Ok(run.id) if group is None else _group_named(self.db, group)
 
     def part_of(self, side: Side | None) -> str | None:
         """Return which part a side is, if that is to be compared with the same part of others."""
-        return _read(self.db, side).shard if self.joins and isinstance(side, str) else None
-
-    def _suites_of(self, run: str | None) -> str:
-        return "" if run is None else _listed(_read(self.db, run).suites)
+        return _read(self.db, side).shard if isinstance(side, str) else None
 
 
-def _is_dirty(counted: tuple[Run, GroupName | None]) -> bool:
+def _is_comparable(run: Run, group: GroupName | None, part: str | None) -> bool:
+    """Whether a run or group says something of all tests; of a shard alone, one part does."""
+    return part is not None or run.shard is None or group is not None
+
+
+def _is_dirty(counted: _Counted) -> bool:
     return bool(counted[0].git_dirty)
 
 
@@ -441,7 +422,7 @@ def _read(db: sqlite3.Connection, run: str) -> Run:
     return next(runs(db, RunFilter(ids=[run])))
 
 
-def _run_of(side: Side | None) -> str | None:
+def _run_of(side: Side) -> str:
     """Return a run that has the suites of a side: all shards of a group have them."""
     return side.runs[0] if isinstance(side, Group) else side
 
@@ -483,19 +464,14 @@ def _error(message: str, hint: str) -> Err:
 
 def label_problem(label: str) -> KindlmError | None:
     """Return why a name cannot be a label, None if it can."""
-    if not label.strip():
-        why = "A label cannot be empty."
-        hint = "Choose a name by which you will find the run again."
-    elif len(label) > _LONGEST_LABEL:
-        why = f"A label has at most {_LONGEST_LABEL} characters; this one has {len(label):,}."
-        hint = "Choose a shorter name."
-    elif any(unicodedata.category(char) in _CONTROLS for char in label):
-        why = f"{label!r} cannot be a label: it has line breaks or control characters."
-        hint = "Choose a name of one line."
-    elif label in _RUN_NAMES or "~" in label or label.startswith("git:"):
-        why = f"{label!r} cannot be a label: it is reserved for naming runs."
-        names = ", ".join(sorted(_RUN_NAMES))
-        hint = f"Choose another name: not {names}, none with ~, none with git: at its start."
-    else:
+    is_line = label.strip() and len(label) <= _LONGEST_LABEL
+    is_line = is_line and not any(unicodedata.category(char) in _CONTROLS for char in label)
+    if is_line and not (label in _RUN_NAMES or "~" in label or label.startswith("git:")):
         return None
-    return KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, why, hint)
+    return KindlmError(
+        ErrorCode.CONFIG_VALIDATION_ERROR,
+        f"{label[:_LONGEST_LABEL]!r} cannot be a label.",
+        f"A label is one line of at most {_LONGEST_LABEL} characters, without control characters."
+        f" Reserved are {', '.join(sorted(_RUN_NAMES))}, names with ~ and those that begin with"
+        " git:.",
+    )

@@ -17,13 +17,13 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kindlm.history.diff.diff_values import QualifiedName
 from kindlm.history.diff.evidence import judge_pair, settle
 from kindlm.history.diff.evidence_values import (
     MOST_ADDED,
     Change,
     CheckKey,
     CheckPair,
+    QualifiedName,
     Strength,
     TestPair,
 )

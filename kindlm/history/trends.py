@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from kindlm.history.diff.diff_values import QualifiedName
+from kindlm.history.diff.evidence_values import QualifiedName
 from kindlm.history.queries import paid_for_test
 from kindlm.history.repeat_statistics import Flakiness, flakiness
 from kindlm.history.rows import TestView, test_of

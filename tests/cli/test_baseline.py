@@ -10,33 +10,34 @@ import pytest
 
 from kindlm.events import BaselineSet, new_event
 from kindlm_store import NewEvent
-from kindlm_store.verification import Verification, verify_file
 
 CLOCK_AHEAD = "2999-01-01T00:00:00.000000Z"
 
 
-def record(
-    history: Any,
-    make: Any,
-    run: str,
-    passed: str = "yyy",
-    *,
-    suites: tuple[str, ...] = ("support",),
-    tests: tuple[str, ...] = ("greets",),
-    output: str = "Hi there.",
-    **fields: Any,
-) -> Any:
+@pytest.fixture
+def record(history: Any, make: Any) -> Any:
     """Record a run of one target; `passed` says y or n for each repeat of each test."""
-    writer = history.run(run, **fields)
-    for ordinal, suite in enumerate(suites):
-        writer.suite(suite, tests=[make.planned(test, repeat=len(passed)) for test in tests])
-        for test in tests:
-            for repeat, good in enumerate(passed, start=1):
-                outcome = make.passed() if good == "y" else make.failed()
-                writer.execution(
-                    test, suite=ordinal, repeat=repeat, output=output, assertions=(outcome,)
-                )
-    return writer
+
+    def call(
+        run: str,
+        passed: str = "yyy",
+        *,
+        suites: tuple[str, ...] = ("support",),
+        tests: tuple[str, ...] = ("greets",),
+        output: str = "Hi there.",
+    ) -> Any:
+        writer = history.run(run)
+        for ordinal, suite in enumerate(suites):
+            writer.suite(suite, tests=[make.planned(test, repeat=len(passed)) for test in tests])
+            for test in tests:
+                for repeat, good in enumerate(passed, start=1):
+                    checks = (make.passed() if good == "y" else make.failed(),)
+                    writer.execution(
+                        test, suite=ordinal, repeat=repeat, output=output, assertions=checks
+                    )
+        return writer
+
+    return call
 
 
 @pytest.fixture
@@ -59,542 +60,470 @@ def journal(history: Any) -> list[tuple[str, dict[str, Any]]]:
     return [(event.type, event.data) for event in events]
 
 
-class TestSet:
-    def test_the_newest_run_that_finished_becomes_the_baseline_of_its_suites(
-        self, baseline: Any, history: Any, make: Any
-    ) -> None:
-        record(history, make, "run1", suites=("support", "sales")).finish()
-        record(history, make, "run2").interrupt()
-
-        outcome = baseline("set")
-
-        assert outcome.code == 0
-        assert outcome.out == ""
-        assert "support: run run1 is the baseline now; there was none before." in outcome.err
-        assert listed(baseline) == [
-            ("sales", None, "run1", True),
-            ("support", None, "run1", True),
-        ]
-
-    def test_who_set_it_is_recorded(self, baseline: Any, history: Any, make: Any) -> None:
-        record(history, make, "run1").finish()
-
-        baseline("set")
-
-        ((kind, data),) = journal(history)
-        assert kind == "baseline.set"
-        assert re.fullmatch(r"[^@]+@[^@]+", data["by"])
-        (event,) = history.log.read(types=["baseline.set"])
-        assert event.stream.startswith("journal/")
-
-    def test_it_says_what_it_was_before(self, baseline: Any, history: Any, make: Any) -> None:
-        for run in ("run1", "run2"):
-            record(history, make, run).finish()
-        baseline("set", "run1", "--label", "v1")
-
-        assert "it was run run1 (v1)." in baseline("set").err
-        assert listed(baseline) == [
-            ("support", None, "run2", True),
-            ("support", "v1", "run1", False),
-        ]
-        assert "as it was before" in baseline("set").err
-
-    def test_of_one_suite_alone(self, baseline: Any, history: Any, make: Any) -> None:
-        record(history, make, "run1", suites=("support", "sales")).finish()
-        record(history, make, "run2").finish()
-
-        assert baseline("set", "--suite", "sales").code == 0
-
-        assert listed(baseline) == [("sales", None, "run1", True)]
-
-    def test_a_json_report_names_its_run(
-        self, kindlm: Any, baseline: Any, history: Any, make: Any, here: Any
-    ) -> None:
-        for run in ("run1", "run2"):
-            record(history, make, run).finish()
-        report = kindlm("report", "run1", "--format", "json", "--db", history.path).out
-        (here / "results.json").write_text(report, encoding="utf-8")
-
-        assert baseline("set", "results.json", "--label", "v1").code == 0
-
-        assert listed(baseline) == [("support", "v1", "run1", True)]
-
-    @pytest.mark.parametrize(
-        ("arguments", "words"),
-        [
-            (("run2",), "only a run that finished"),
-            (("nothing",), "There is no run"),
-            (("run1", "--suite", "sales"), "Its suites are: support"),
-            (("--suite", "sales"), "No run of suite 'sales' has finished"),
-            (("broken.json",), "is not a JSON report of a run"),
-        ],
-    )
-    def test_what_cannot_be_one_is_refused(
-        self,
-        baseline: Any,
-        history: Any,
-        make: Any,
-        here: Any,
-        arguments: tuple[str, ...],
-        words: str,
-    ) -> None:
-        record(history, make, "run1").finish()
-        record(history, make, "run2").interrupt()
-        (here / "broken.json").write_text('{"run": [', encoding="utf-8")
-
-        outcome = baseline("set", *arguments)
-
-        assert outcome.code == 1
-        assert words in outcome.err
-        assert journal(history) == []
-
-    def test_a_run_with_nothing_in_it_is_refused(
-        self, baseline: Any, history: Any, make: Any
-    ) -> None:
-        writer = history.run("run1")
-        writer.skipped_suite()
-        writer.finish()
-
-        assert "tested no suite" in baseline("set").err
-
-    def test_gaps_are_reported(self, baseline: Any, history: Any, make: Any) -> None:
-        writer = history.run("run1")
-        tests = [make.planned("greets"), make.planned("waves", selected=False)]
-        writer.suite(tests=tests)
-        writer.execution("greets", assertions=(make.failed(),))
-        writer.finish()
-
-        outcome = baseline("set")
-
-        assert outcome.code == 0
-        assert "1 of its 2 tests did not run" in outcome.err
-        assert "1 test did not pass in this run" in outcome.err
-
-    def test_a_failing_run_is_warned_of_and_the_newest_passed_one_named(
-        self, baseline: Any, history: Any, make: Any
-    ) -> None:
-        record(history, make, "run1").finish()
-        record(history, make, "run2").finish()
-        record(history, make, "run3", "nnn").finish()
-
-        failing, passing = baseline("set", "--label", "v 1"), baseline("set", "run2")
-
-        assert failing.code == 0
-        said = " ".join(failing.err.split())
-        assert "This run failed: later runs are compared with a failing one." in said
-        assert "kindlm baseline set run2 --label 'v 1'" in said
-        assert "This run failed" not in passing.err
-
-    def test_it_counts_although_another_clock_was_ahead(
-        self, baseline: Any, history: Any, make: Any
-    ) -> None:
-        for run in ("run1", "run2"):
-            record(history, make, run).finish()
-        event = new_event(BaselineSet(project="shop", suite="support", run="run1", by="me@ahead"))
-        early = NewEvent(event.type, event.data, at=CLOCK_AHEAD)
-        history.log.append("journal/ahead", [early])
-
-        assert baseline("set", "run2").code == 0
-        assert listed(baseline) == [("support", None, "run2", True)]
-        assert baseline("remove").code == 0
-        assert listed(baseline) == []
-
-    @pytest.mark.parametrize("name", ["latest", "run1", "ru", "named"])
-    def test_however_the_run_is_named(
-        self, kindlm: Any, baseline: Any, history: Any, make: Any, name: str
-    ) -> None:
-        record(history, make, "run1").finish()
-        kindlm("label", "run1", "named", "--db", history.path)
-        record(history, make, "stopped").interrupt()
-
-        assert baseline("set", name).code == 0
-
-        assert listed(baseline) == [("support", None, "run1", True)]
-
-
-class TestRemove:
-    def test_the_run_stays(self, kindlm: Any, baseline: Any, history: Any, make: Any) -> None:
-        record(history, make, "run1").finish()
-        baseline("set")
-
-        outcome = baseline("remove")
-
-        assert outcome.code == 0
-        assert "run run1 is no longer the baseline" in outcome.err
-        assert "kindlm baseline set" in outcome.err
-        assert listed(baseline) == []
-        assert kindlm("show", "run1", "--db", history.path).code == 0
-
-    def test_the_one_before_counts_again(self, baseline: Any, history: Any, make: Any) -> None:
-        for run in ("run1", "run2"):
-            record(history, make, run).finish()
-        baseline("set", "run1", "--label", "v1")
-        baseline("set", "run2")
-
-        assert "The baseline is run run1 (v1) now." in baseline("remove").err
-        assert baseline("remove", "--label", "v1").code == 0
-        assert listed(baseline) == []
-
-    @pytest.mark.parametrize(
-        ("arguments", "words"),
-        [
-            (("--suite", "nothing"), 'Baseline not found for suite "nothing"'),
-            (("--label", "v9"), "No baseline 'v9' is set"),
-            ((), "several suites: sales, support"),
-        ],
-    )
-    def test_which_one_has_to_be_clear(
-        self,
-        baseline: Any,
-        history: Any,
-        make: Any,
-        arguments: tuple[str, ...],
-        words: str,
-    ) -> None:
-        record(history, make, "run1", suites=("support", "sales")).finish()
-        baseline("set")
-
-        outcome = baseline("remove", *arguments)
-
-        assert outcome.code == 1
-        assert words in outcome.err
-        assert len(listed(baseline)) == 2
-        assert baseline("remove", "--suite", "sales").code == 0
-        assert listed(baseline) == [("support", None, "run1", True)]
-
-    def test_projects_that_share_a_history_are_distinguished(
-        self, baseline: Any, history: Any, make: Any
-    ) -> None:
-        record(history, make, "run1").finish()
-        baseline("set")
-        payload = BaselineSet(project="other", suite="support", run="run1", by="me")
-        history.log.append("journal/other", [new_event(payload)])
-
-        assert "several projects: other, shop" in baseline("remove").err
-        assert baseline("remove", "--project", "other").code == 0
-        assert listed(baseline) == [("support", None, "run1", True)]
-
-
-class TestList:
-    def test_the_active_one_has_an_arrow(self, baseline: Any, history: Any, make: Any) -> None:
-        record(history, make, "run1").finish()
-        baseline("set", "--label", "v1\x1b[2J")
-        baseline("set")
-
-        lines = baseline("list").out.splitlines()
-
-        assert [line.split()[0] for line in lines] == ["SUITE", "→", "support"]
-        assert "\x1b" not in "".join(lines)
-
-    def test_one_whose_run_is_not_here_is_marked(
-        self, baseline: Any, history: Any, make: Any
-    ) -> None:
-        record(history, make, "run1").finish()
-        payload = BaselineSet(project="shop", suite="support", run="elsewhere", by="me")
-        history.log.append("journal/other", [new_event(payload)])
-
-        assert "elsewhere (not here)" in baseline("list").out
-        report = json.loads(baseline("list", "--format", "json").out)
-        assert [one["here"] for one in report["baselines"]] == [False]
-
-    def test_none_is_set(self, baseline: Any, history: Any, make: Any) -> None:
-        record(history, make, "run1").finish()
-
-        outcome = baseline("list")
-
-        assert (outcome.code, outcome.out) == (0, "")
-        assert "kindlm baseline set" in outcome.err
-
-    def test_without_a_history_it_says_so(self, kindlm: Any) -> None:
-        for action in ("list", "set", "compare", "remove"):
-            outcome = kindlm("baseline", action)
-            assert (outcome.code, outcome.out) == (1, "")
-            assert "kindlm test" in outcome.err
-
-    def test_without_an_action_it_shows_how_it_is_used(self, kindlm: Any) -> None:
-        outcome = kindlm("baseline")
-
-        assert (outcome.code, outcome.out) == (1, "")
-        for action in ("set", "list", "compare", "remove"):
-            assert action in outcome.err
-
-
-class TestCompare:
-    @pytest.mark.parametrize(
-        ("before", "after", "status", "code"),
-        [
-            ("yyy", "yyy", "unchanged", 0),
-            ("yyy", "yyn", "regressed, suspected", 0),
-            ("yyyyy", "nnnnn", "regressed, confirmed", 1),
-            ("y", "n", "regressed, one sample", 1),
-            ("yyn", "yyy", "improved, suspected", 0),
-            ("yn", "yyyyynnnnn", "unchanged", 0),
-        ],
-    )
-    def test_it_says_what_a_comparison_of_the_runs_says(
-        self,
-        kindlm: Any,
-        baseline: Any,
-        history: Any,
-        make: Any,
-        before: str,
-        after: str,
-        status: str,
-        code: int,
-    ) -> None:
-        record(history, make, "run1", before).finish()
-        record(history, make, "run2", after).finish()
-        baseline("set", "run1")
-
-        outcome = baseline("compare")
-
-        assert outcome.code == code
-        assert "baseline run1 → run run2" in outcome.out
-        assert f"  {status}\n" in outcome.out
-        assert f"1 {status.partition(',')[0]}" in outcome.out
-        assert kindlm("diff", "baseline", "latest", "--db", history.path).code == code
-
-    def test_many_small_losses_are_a_regression_of_the_run(
-        self, baseline: Any, history: Any, make: Any
-    ) -> None:
-        tests = tuple(f"test {number}" for number in range(10))
-        record(history, make, "run1", "yyyyyyyy", tests=tests).finish()
-        record(history, make, "run2", "yynyyyyy", tests=tests).finish()
-        baseline("set", "run1")
-
-        outcome = baseline("compare")
-
-        assert outcome.code == 1
-        assert outcome.out.count("regressed, suspected") == 10
-        assert "The run as a whole passes less often" in outcome.out
-
-    def test_what_changed_is_reported(self, baseline: Any, history: Any, make: Any) -> None:
-        record(history, make, "run1").finish()
-        record(history, make, "run2", "ynn", output="Go away.").finish()
-        baseline("set", "run1")
-
-        out = " ".join(baseline("compare").out.split())
-
-        assert "passed 3/3 → failed 1/3 regressed" in out
-        assert "new: CONTAINS_FAILED" in out
-        assert "the output is another one" in out
-
-    def test_a_removed_test_fails_and_a_new_one_does_not(
-        self, baseline: Any, history: Any, make: Any
-    ) -> None:
-        record(history, make, "run1", tests=("greets", "waves")).finish()
-        record(history, make, "run2", tests=("greets", "nods")).finish()
-        baseline("set", "run1")
-
-        outcome = baseline("compare")
-
-        assert outcome.code == 1
-        assert "✗ waves" in outcome.out
-        assert "1 unchanged, 1 added, 1 removed" in outcome.out
-        baseline("set", "run2")
-        assert baseline("compare").code == 0
-
-    def test_what_was_not_selected_is_not_run(self, baseline: Any, history: Any, make: Any) -> None:
-        record(history, make, "run1", tests=("greets", "waves")).finish()
-        writer = history.run("run2")
-        writer.suite(tests=[make.planned("greets"), make.planned("waves", selected=False)])
-        writer.execution(assertions=(make.passed(),))
-        writer.finish()
-        baseline("set", "run1")
-
-        outcome = baseline("compare")
-
-        assert outcome.code == 0
-        assert "1 unchanged, 1 not run" in outcome.out
-
-    def test_what_was_not_tested_before_is_added_or_not_missed(
-        self, baseline: Any, history: Any, make: Any
-    ) -> None:
-        writer = history.run("run1")
-        planned = [make.planned("greets"), make.planned("waves", selected=False)]
-        writer.suite(tests=[*planned, make.planned("nods", selected=False)])
-        writer.execution(assertions=(make.passed(),))
-        writer.finish()
-        record(history, make, "run2", tests=("waves", "greets")).finish()
-        baseline("set", "run1")
-
-        outcome = baseline("compare", "--format", "json")
-
-        assert outcome.code == 0
-        (suite,) = json.loads(outcome.out)["suites"]
-        assert [(test["name"], test["change"]) for test in suite["tests"]] == [
-            ("waves", "added"),
-            ("greets", "unchanged"),
-        ]
-
-    def test_codes_are_those_of_all_repeats_and_the_text_is_the_first_that_passed(
-        self, baseline: Any, history: Any, make: Any
-    ) -> None:
-        for run, texts in (("run1", ("a", "b", "c")), ("run2", ("x", "b", "y"))):
-            writer = history.run(run)
-            writer.suite(tests=[make.planned(repeat=4), make.planned("late")])
-            failed = (make.failed(code="PII_DETECTED"),)
-            for repeat, checks in enumerate([failed, (make.passed(),), (make.passed(),)], 1):
-                writer.execution(repeat=repeat, output=texts[repeat - 1], assertions=checks)
-            error = ("PROVIDER_TIMEOUT", 203, "late", None)
-            writer.execution(repeat=4, output=None, error=error)
-            writer.execution("late", output=None, error=error)
-            writer.finish()
-        baseline("set", "run1")
-
-        (suite,) = json.loads(baseline("compare", "--format", "json").out)["suites"]
-
-        greets, late = suite["tests"]
-        assert greets["before"] == {
-            "passRate": 0.5,
-            "executions": 4,
-            "status": "failed",
-            "failureCodes": ["PII_DETECTED", "PROVIDER_TIMEOUT"],
-        }
-        assert (greets["outputChanged"], greets["newFailureCodes"]) == (False, [])
-        assert late["before"]["status"] == "errored"
-        assert late["outputChanged"] is False
-
-    def test_a_named_run_with_a_named_baseline(
-        self, baseline: Any, history: Any, make: Any
-    ) -> None:
-        record(history, make, "run1", "n").finish()
-        record(history, make, "run2", "y").finish()
-        record(history, make, "run3", "y").finish()
-        baseline("set", "run1", "--label", "old")
-        baseline("set", "run2")
-
-        assert "1 unchanged" in baseline("compare").out
-        assert "1 improved" in baseline("compare", "run3", "--label", "old").out
-        assert "1 regressed" in baseline("compare", "run1").out
-        assert "the baseline itself" in baseline("compare", "run2").out
-
-    def test_suites_without_one_are_named(self, baseline: Any, history: Any, make: Any) -> None:
-        record(history, make, "run1", suites=("support", "sales")).finish()
-        baseline("set", "--suite", "support")
-
-        outcome = baseline("compare")
-        assert outcome.code == 0
-        assert "sales: no baseline" in outcome.err
-        asked = baseline("compare", "--suite", "sales")
-        assert (asked.code, asked.out) == (1, "")
-        assert 'Baseline not found for suite "sales"' in asked.err
-
-    def test_no_baseline_at_all_is_an_error(self, baseline: Any, history: Any, make: Any) -> None:
-        record(history, make, "run1").finish()
-
-        outcome = baseline("compare", "--verbose")
-
-        assert (outcome.code, outcome.out) == (1, "")
-        assert 'Baseline not found for suite "support"' in outcome.err
-        assert "Run: kindlm baseline set" in outcome.err
-        assert "500" in outcome.err
-
-    def test_a_baseline_that_is_gone_is_reported_and_others_are_compared(
-        self, baseline: Any, history: Any, make: Any
-    ) -> None:
-        record(history, make, "run1", suites=("support", "sales")).finish()
-        baseline("set", "--suite", "sales")
-        payload = BaselineSet(project="shop", suite="support", run="elsewhere", by="me")
-        history.log.append("journal/other", [new_event(payload)])
-
-        outcome = baseline("compare", "--verbose")
-
-        assert outcome.code == 1
-        assert "501" in outcome.err
-        assert "1 unchanged" in outcome.out
-
-    def test_a_suite_that_could_not_be_loaded_is_no_success(
-        self, baseline: Any, history: Any, make: Any
-    ) -> None:
-        record(history, make, "run1").finish()
-        baseline("set")
-        writer = record(history, make, "run2")
-        writer.skipped_suite("broken")
-        writer.finish()
-
-        outcome = baseline("compare")
-
-        assert outcome.code == 1
-        assert "broken: the suite could not be loaded" in outcome.err
-
-    def test_of_a_run_that_was_stopped_the_rest_is_not_run(
-        self, baseline: Any, history: Any, make: Any
-    ) -> None:
-        record(history, make, "run1", tests=("greets", "waves")).finish()
-        baseline("set")
-        writer = history.run("run2")
-        writer.suite(tests=[make.planned("greets"), make.planned("waves")])
-        writer.execution(assertions=(make.passed(),))
-        writer.interrupt()
-
-        outcome = baseline("compare", "run2")
-
-        assert outcome.code == 1
-        assert "INCOMPLETE: run run2 was interrupted" in outcome.err
-        assert "kindlm test --resume run2" in outcome.err
-        assert "1 unchanged, 1 not run" in outcome.out
-        report = json.loads(baseline("compare", "run2", "--format", "json").out)
-        assert (report["complete"], report["fails"]) == (False, True)
-
-    def test_programs_get_json(self, baseline: Any, history: Any, make: Any) -> None:
-        record(history, make, "run1", tests=("greets", "waves")).finish()
-        record(history, make, "run2", "yyn", suites=("support", "sales")).finish()
-        baseline("set", "run1", "--label", "v1")
-
-        outcome = baseline("compare", "--format", "json")
-
-        assert outcome.code == 1
-        report = json.loads(outcome.out)
-        assert (report["run"], report["fails"], report["unloadedSuites"]) == ("run2", True, [])
-        support, sales = report["suites"]
-        assert (support["baseline"]["run"], support["baseline"]["label"]) == ("run1", "v1")
-        assert (sales["baseline"], sales["tests"]) == (None, [])
-        greets, waves = support["tests"]
-        assert (greets["name"], greets["target"], greets["change"]) == (
-            "greets",
-            "gpt",
-            "regressed",
-        )
-        assert (greets["strength"], greets["fails"]) == ("suspected", False)
-        assert support["runRegressed"] is False
-        assert greets["before"]["passRate"] == 1
-        assert greets["after"] == {
-            "passRate": 2 / 3,
-            "executions": 3,
-            "status": "failed",
-            "failureCodes": ["CONTAINS_FAILED"],
-        }
-        assert greets["newFailureCodes"] == ["CONTAINS_FAILED"]
-        assert (waves["change"], waves["after"]) == ("removed", None)
-
-    def test_programs_are_reported_a_baseline_that_is_gone(
-        self, baseline: Any, history: Any, make: Any
-    ) -> None:
-        record(history, make, "run1").finish()
-        payload = BaselineSet(project="shop", suite="support", run="elsewhere", by="me")
-        history.log.append("journal/other", [new_event(payload)])
-
-        outcome = baseline("compare", "--format", "json")
-
-        assert outcome.code == 1
-        (suite,) = json.loads(outcome.out)["suites"]
-        assert (suite["error"]["code"], suite["error"]["number"]) == ("BASELINE_CORRUPT", 501)
-        assert "not in this history" in outcome.err
-
-
-def test_a_run_of_many_suites_is_verified_once(
-    history: Any, make: Any, baseline: Any, monkeypatch: pytest.MonkeyPatch
+def test_set_the_newest_run_that_finished_becomes_the_baseline_of_its_suites(
+    baseline: Any, record: Any
 ) -> None:
-    verified: list[str] = []
+    record("run1", suites=("support", "sales")).finish()
+    record("run2").interrupt()
 
-    def counting(path: str, stream: str, **options: Any) -> Verification:
-        verified.append(stream)
-        return verify_file(path, stream, **options)
+    outcome = baseline("set")
 
-    monkeypatch.setattr("kindlm_store.verification.verify_file", counting)
+    assert outcome.code == 0
+    assert outcome.out == ""
+    assert "support: run run1 is the baseline now; there was none before." in outcome.err
+    assert listed(baseline) == [
+        ("sales", None, "run1", True),
+        ("support", None, "run1", True),
+    ]
+
+
+def test_set_who_set_it_is_recorded(baseline: Any, record: Any, history: Any) -> None:
+    record("run1").finish()
+
+    baseline("set")
+
+    ((kind, data),) = journal(history)
+    assert kind == "baseline.set"
+    assert re.fullmatch(r"[^@]+@[^@]+", data["by"])
+    (event,) = history.log.read(types=["baseline.set"])
+    assert event.stream.startswith("journal/")
+
+
+def test_set_it_says_what_it_was_before(baseline: Any, record: Any) -> None:
     for run in ("run1", "run2"):
-        record(history, make, run, suites=("a", "b", "c")).finish()
-    assert baseline("set", "run1").code == 0
-    assert baseline("compare", "run2").code == 0
-    assert verified == ["run/run1", "run/run1"]
+        record(run).finish()
+    baseline("set", "run1", "--label", "v1")
+
+    assert "it was run run1 (v1)." in baseline("set").err
+    assert listed(baseline) == [
+        ("support", None, "run2", True),
+        ("support", "v1", "run1", False),
+    ]
+    assert "as it was before" in baseline("set").err
+
+
+def test_set_a_json_report_names_its_run(
+    kindlm: Any, record: Any, baseline: Any, history: Any, here: Any
+) -> None:
+    for run in ("run1", "run2"):
+        record(run).finish()
+    report = kindlm("report", "run1", "--format", "json", "--db", history.path).out
+    (here / "results.json").write_text(report, encoding="utf-8")
+
+    assert baseline("set", "results.json", "--label", "v1").code == 0
+
+    assert listed(baseline) == [("support", "v1", "run1", True)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("run2",), "only a run that finished"),
+        (("nothing",), "There is no run"),
+        (("run1", "--suite", "sales"), "Its suites are: support"),
+        (("--suite", "sales"), "No run of suite 'sales' has finished"),
+        (("broken.json",), "is not a JSON report of a run"),
+    ],
+)
+def test_set_what_cannot_be_one_is_refused(
+    baseline: Any, record: Any, history: Any, here: Any, arguments: tuple[str, ...], words: str
+) -> None:
+    record("run1").finish()
+    record("run2").interrupt()
+    (here / "broken.json").write_text('{"run": [', encoding="utf-8")
+
+    outcome = baseline("set", *arguments)
+
+    assert outcome.code == 1
+    assert words in outcome.err
+    assert journal(history) == []
+
+
+def test_set_a_run_with_nothing_in_it_is_refused(baseline: Any, history: Any) -> None:
+    writer = history.run("run1")
+    writer.skipped_suite()
+    writer.finish()
+
+    assert "tested no suite" in baseline("set").err
+
+
+def test_set_gaps_are_reported(baseline: Any, history: Any, make: Any) -> None:
+    writer = history.run("run1")
+    tests = [make.planned("greets"), make.planned("waves", selected=False)]
+    writer.suite(tests=tests)
+    writer.execution("greets", assertions=(make.failed(),))
+    writer.finish()
+
+    outcome = baseline("set")
+
+    assert outcome.code == 0
+    assert "1 of its 2 tests did not run" in outcome.err
+    assert "1 test did not pass in this run" in outcome.err
+
+
+def test_set_a_failing_run_is_warned_of(baseline: Any, record: Any) -> None:
+    record("run1").finish()
+    record("run2", "nnn").finish()
+
+    failing, passing = baseline("set"), baseline("set", "run1")
+
+    assert failing.code == 0
+    assert "This run failed: later runs are compared with a failing one." in failing.err
+    assert "This run failed" not in passing.err
+
+
+def test_set_it_counts_although_another_clock_was_ahead(
+    baseline: Any, record: Any, history: Any
+) -> None:
+    for run in ("run1", "run2"):
+        record(run).finish()
+    event = new_event(BaselineSet(project="shop", suite="support", run="run1", by="me@ahead"))
+    early = NewEvent(event.type, event.data, at=CLOCK_AHEAD)
+    history.log.append("journal/ahead", [early])
+
+    assert baseline("set", "run2").code == 0
+    assert listed(baseline) == [("support", None, "run2", True)]
+    assert baseline("remove").code == 0
+    assert listed(baseline) == []
+
+
+def test_remove_the_run_stays(kindlm: Any, record: Any, baseline: Any, history: Any) -> None:
+    record("run1").finish()
+    baseline("set")
+
+    outcome = baseline("remove")
+
+    assert outcome.code == 0
+    assert "run run1 is no longer the baseline" in outcome.err
+    assert "kindlm baseline set" in outcome.err
+    assert listed(baseline) == []
+    assert kindlm("show", "run1", "--db", history.path).code == 0
+
+
+def test_remove_the_one_before_counts_again(baseline: Any, record: Any) -> None:
+    for run in ("run1", "run2"):
+        record(run).finish()
+    baseline("set", "run1", "--label", "v1")
+    baseline("set", "run2")
+
+    assert "The baseline is run run1 (v1) now." in baseline("remove").err
+    assert baseline("remove", "--label", "v1").code == 0
+    assert listed(baseline) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--suite", "nothing"), 'Baseline not found for suite "nothing"'),
+        (("--label", "v9"), "No baseline 'v9' is set"),
+        ((), "several suites: sales, support"),
+    ],
+)
+def test_remove_which_one_has_to_be_clear(
+    baseline: Any, record: Any, arguments: tuple[str, ...], words: str
+) -> None:
+    record("run1", suites=("support", "sales")).finish()
+    baseline("set")
+
+    outcome = baseline("remove", *arguments)
+
+    assert outcome.code == 1
+    assert words in outcome.err
+    assert len(listed(baseline)) == 2
+    assert baseline("remove", "--suite", "sales").code == 0
+    assert listed(baseline) == [("support", None, "run1", True)]
+
+
+def test_remove_projects_that_share_a_history_are_distinguished(
+    baseline: Any, record: Any, history: Any
+) -> None:
+    record("run1").finish()
+    baseline("set")
+    payload = BaselineSet(project="other", suite="support", run="run1", by="me")
+    history.log.append("journal/other", [new_event(payload)])
+
+    assert "several projects: other, shop" in baseline("remove").err
+    assert baseline("remove", "--project", "other").code == 0
+    assert listed(baseline) == [("support", None, "run1", True)]
+
+
+def test_list_the_active_one_has_an_arrow(baseline: Any, record: Any) -> None:
+    record("run1").finish()
+    baseline("set", "--label", "v1\x1b[2J")
+    baseline("set")
+
+    lines = baseline("list").out.splitlines()
+
+    assert [line.split()[0] for line in lines] == ["SUITE", "→", "support"]
+    assert "\x1b" not in "".join(lines)
+
+
+def test_list_one_whose_run_is_not_here_is_marked(baseline: Any, record: Any, history: Any) -> None:
+    record("run1").finish()
+    payload = BaselineSet(project="shop", suite="support", run="elsewhere", by="me")
+    history.log.append("journal/other", [new_event(payload)])
+
+    assert "elsewhere (not here)" in baseline("list").out
+    report = json.loads(baseline("list", "--format", "json").out)
+    assert [one["here"] for one in report["baselines"]] == [False]
+
+
+def test_list_none_is_set(baseline: Any, record: Any) -> None:
+    record("run1").finish()
+
+    outcome = baseline("list")
+
+    assert (outcome.code, outcome.out) == (0, "")
+    assert "kindlm baseline set" in outcome.err
+
+
+def test_list_without_a_history_it_says_so(kindlm: Any) -> None:
+    for action in ("list", "set", "compare", "remove"):
+        outcome = kindlm("baseline", action)
+        assert (outcome.code, outcome.out) == (1, "")
+        assert "kindlm test" in outcome.err
+
+
+def test_list_without_an_action_it_shows_how_it_is_used(kindlm: Any) -> None:
+    outcome = kindlm("baseline")
+
+    assert (outcome.code, outcome.out) == (1, "")
+    for action in ("set", "list", "compare", "remove"):
+        assert action in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "status", "code"),
+    [
+        ("yyy", "yyn", "regressed, suspected", 0),
+        ("yyyyy", "nnnnn", "regressed, confirmed", 1),
+        ("y", "n", "regressed, one sample", 1),
+        ("yn", "yyyyynnnnn", "unchanged", 0),
+    ],
+)
+def test_compare_it_says_what_a_comparison_of_the_runs_says(
+    kindlm: Any,
+    record: Any,
+    baseline: Any,
+    history: Any,
+    before: str,
+    after: str,
+    status: str,
+    code: int,
+) -> None:
+    record("run1", before).finish()
+    record("run2", after).finish()
+    baseline("set", "run1")
+
+    outcome = baseline("compare")
+
+    assert outcome.code == code
+    assert "baseline run1 → run run2" in outcome.out
+    assert f"  {status}\n" in outcome.out
+    assert f"1 {status.partition(',')[0]}" in outcome.out
+    assert kindlm("diff", "baseline", "latest", "--db", history.path).code == code
+
+
+def test_compare_many_small_losses_are_a_regression_of_the_run(baseline: Any, record: Any) -> None:
+    tests = tuple(f"test {number}" for number in range(10))
+    record("run1", "yyyyyyyy", tests=tests).finish()
+    record("run2", "yynyyyyy", tests=tests).finish()
+    baseline("set", "run1")
+
+    outcome = baseline("compare")
+
+    assert outcome.code == 1
+    assert outcome.out.count("regressed, suspected") == 10
+    assert "The run as a whole passes less often" in outcome.out
+
+
+def test_compare_what_changed_is_reported(baseline: Any, record: Any) -> None:
+    record("run1").finish()
+    record("run2", "ynn", output="Go away.").finish()
+    baseline("set", "run1")
+
+    out = " ".join(baseline("compare").out.split())
+
+    assert "passed 3/3 → failed 1/3 regressed" in out
+    assert "new: CONTAINS_FAILED" in out
+    assert "the output is another one" in out
+
+
+def test_compare_a_removed_test_fails_and_a_new_one_does_not(baseline: Any, record: Any) -> None:
+    record("run1", tests=("greets", "waves")).finish()
+    record("run2", tests=("greets", "nods")).finish()
+    baseline("set", "run1")
+
+    outcome = baseline("compare")
+
+    assert outcome.code == 1
+    assert "✗ waves" in outcome.out
+    assert "1 unchanged, 1 added, 1 removed" in outcome.out
+    baseline("set", "run2")
+    assert baseline("compare").code == 0
+
+
+def test_compare_what_was_not_tested_before_is_added_or_not_missed(
+    baseline: Any, record: Any, history: Any, make: Any
+) -> None:
+    writer = history.run("run1")
+    planned = [make.planned("greets"), make.planned("waves", selected=False)]
+    writer.suite(tests=[*planned, make.planned("nods", selected=False)])
+    writer.execution(assertions=(make.passed(),))
+    writer.finish()
+    record("run2", tests=("waves", "greets")).finish()
+    baseline("set", "run1")
+
+    outcome = baseline("compare", "--format", "json")
+
+    assert outcome.code == 0
+    (suite,) = json.loads(outcome.out)["suites"]
+    assert [(test["name"], test["change"]) for test in suite["tests"]] == [
+        ("waves", "added"),
+        ("greets", "unchanged"),
+    ]
+
+
+def test_compare_codes_are_those_of_all_repeats_and_the_text_is_the_first_that_passed(
+    baseline: Any, history: Any, make: Any
+) -> None:
+    for run, texts in (("run1", ("a", "b", "c")), ("run2", ("x", "b", "y"))):
+        writer = history.run(run)
+        writer.suite(tests=[make.planned(repeat=4), make.planned("late")])
+        failed = (make.failed(code="PII_DETECTED"),)
+        for repeat, checks in enumerate([failed, (make.passed(),), (make.passed(),)], 1):
+            writer.execution(repeat=repeat, output=texts[repeat - 1], assertions=checks)
+        error = ("PROVIDER_TIMEOUT", 203, "late", None)
+        writer.execution(repeat=4, output=None, error=error)
+        writer.execution("late", output=None, error=error)
+        writer.finish()
+    baseline("set", "run1")
+
+    (suite,) = json.loads(baseline("compare", "--format", "json").out)["suites"]
+
+    greets, late = suite["tests"]
+    assert greets["before"] == {
+        "passRate": 0.5,
+        "executions": 4,
+        "status": "failed",
+        "failureCodes": ["PII_DETECTED", "PROVIDER_TIMEOUT"],
+    }
+    assert (greets["outputChanged"], greets["newFailureCodes"]) == (False, [])
+    assert late["before"]["status"] == "errored"
+    assert late["outputChanged"] is False
+
+
+def test_compare_a_named_run_with_a_named_baseline(baseline: Any, record: Any) -> None:
+    record("run1", "n").finish()
+    record("run2", "y").finish()
+    record("run3", "y").finish()
+    baseline("set", "run1", "--label", "old")
+    baseline("set", "run2")
+
+    assert "1 unchanged" in baseline("compare").out
+    assert "1 improved" in baseline("compare", "run3", "--label", "old").out
+    assert "1 regressed" in baseline("compare", "run1").out
+    assert "the baseline itself" in baseline("compare", "run2").out
+
+
+def test_compare_suites_without_one_are_named(baseline: Any, record: Any) -> None:
+    record("run1", suites=("support", "sales")).finish()
+    baseline("set", "--suite", "support")
+
+    outcome = baseline("compare")
+    assert outcome.code == 0
+    assert "sales: no baseline" in outcome.err
+    asked = baseline("compare", "--suite", "sales")
+    assert (asked.code, asked.out) == (1, "")
+    assert 'Baseline not found for suite "sales"' in asked.err
+
+
+def test_compare_no_baseline_at_all_is_an_error(baseline: Any, record: Any) -> None:
+    record("run1").finish()
+
+    outcome = baseline("compare", "--verbose")
+
+    assert (outcome.code, outcome.out) == (1, "")
+    assert 'Baseline not found for suite "support"' in outcome.err
+    assert "Run: kindlm baseline set" in outcome.err
+    assert "500" in outcome.err
+
+
+def test_compare_a_baseline_that_is_gone_is_reported_and_others_are_compared(
+    baseline: Any, record: Any, history: Any
+) -> None:
+    record("run1", suites=("support", "sales")).finish()
+    baseline("set", "--suite", "sales")
+    payload = BaselineSet(project="shop", suite="support", run="elsewhere", by="me")
+    history.log.append("journal/other", [new_event(payload)])
+
+    outcome = baseline("compare", "--verbose")
+
+    assert outcome.code == 1
+    assert "501" in outcome.err
+    assert "1 unchanged" in outcome.out
+
+
+def test_compare_a_suite_that_could_not_be_loaded_is_no_success(baseline: Any, record: Any) -> None:
+    record("run1").finish()
+    baseline("set")
+    writer = record("run2")
+    writer.skipped_suite("broken")
+    writer.finish()
+
+    outcome = baseline("compare")
+
+    assert outcome.code == 1
+    assert "broken: the suite could not be loaded" in outcome.err
+
+
+def test_compare_of_a_run_that_was_stopped_the_rest_is_not_run(
+    baseline: Any, record: Any, history: Any, make: Any
+) -> None:
+    record("run1", tests=("greets", "waves")).finish()
+    baseline("set")
+    writer = history.run("run2")
+    writer.suite(tests=[make.planned("greets"), make.planned("waves")])
+    writer.execution(assertions=(make.passed(),))
+    writer.interrupt()
+
+    outcome = baseline("compare", "run2")
+
+    assert outcome.code == 1
+    assert "INCOMPLETE: run run2 was interrupted" in outcome.err
+    assert "kindlm test --resume run2" in outcome.err
+    assert "1 unchanged, 1 not run" in outcome.out
+    report = json.loads(baseline("compare", "run2", "--format", "json").out)
+    assert (report["complete"], report["fails"]) == (False, True)
+
+
+def test_compare_programs_get_json(baseline: Any, record: Any) -> None:
+    record("run1", tests=("greets", "waves")).finish()
+    record("run2", "yyn", suites=("support", "sales")).finish()
+    baseline("set", "run1", "--label", "v1")
+
+    outcome = baseline("compare", "--format", "json")
+
+    assert outcome.code == 1
+    report = json.loads(outcome.out)
+    assert (report["run"], report["fails"], report["unloadedSuites"]) == ("run2", True, [])
+    support, sales = report["suites"]
+    assert (support["baseline"]["run"], support["baseline"]["label"]) == ("run1", "v1")
+    assert (sales["baseline"], sales["tests"]) == (None, [])
+    greets, waves = support["tests"]
+    assert (greets["name"], greets["target"], greets["change"]) == (
+        "greets",
+        "gpt",
+        "regressed",
+    )
+    assert (greets["strength"], greets["fails"]) == ("suspected", False)
+    assert support["runRegressed"] is False
+    assert greets["before"]["passRate"] == 1
+    assert greets["after"] == {
+        "passRate": 2 / 3,
+        "executions": 3,
+        "status": "failed",
+        "failureCodes": ["CONTAINS_FAILED"],
+    }
+    assert greets["newFailureCodes"] == ["CONTAINS_FAILED"]
+    assert (waves["change"], waves["after"]) == ("removed", None)

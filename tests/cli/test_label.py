@@ -127,9 +127,9 @@ def test_which_of_several_runs_a_name_means_is_reported(record: Any, label: Any)
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("latest", "reserved for naming runs"),
-        ("git:main", "reserved for naming runs"),
-        (" ", "cannot be empty"),
+        ("latest", "Reserved are"),
+        ("git:main", "Reserved are"),
+        (" ", "cannot be a label"),
         ("run2", "the id of a run"),
     ],
 )

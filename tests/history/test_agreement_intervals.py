@@ -31,9 +31,9 @@ def test_without_a_kappa_there_is_none() -> None:
     assert Agreement(7, 0, 0, 0).needed is None
 
 
-@pytest.mark.parametrize("kappa", [0.3, 0.6, 0.8])
-@pytest.mark.parametrize("rate", [0.5, 0.75])
-@pytest.mark.parametrize("n", [20, 60])
+@pytest.mark.parametrize(
+    ("kappa", "rate", "n"), [(0.3, 0.5, 20), (0.6, 0.75, 60), (0.6, 0.5, 20), (0.8, 0.75, 20)]
+)
 def test_the_level_holds(kappa: float, rate: float, n: int) -> None:
     dice = random.Random(f"{kappa} {rate} {n}")
     chance = rate * (1 - rate)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kindlm.history.diff.diff_values import QualifiedName
+from kindlm.history.diff.evidence_values import QualifiedName
 from kindlm.history.queries import Paid, paid_for_execution, paid_for_runs
 from kindlm.history.runs import RunFilter, read_figures, runs
 from kindlm.history.trends import read_trend

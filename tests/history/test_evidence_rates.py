@@ -61,18 +61,18 @@ def _confirmed(found: RunEvidence[int]) -> set[int]:
     }
 
 
-@pytest.mark.parametrize("repeats", [(3, 3), (5, 5), (10, 10), (3, 10)])
+@pytest.mark.parametrize("repeats", [(3, 3), (10, 10), (3, 10)])
 def test_the_same_flaky_agent_is_rarely_called_a_regression(repeats: tuple[int, int]) -> None:
     dice = np.random.default_rng(1)
-    pairs = 500
+    pairs = 200
     found = [judge_pair(_runs(dice, _FLAKY, _FLAKY, repeats)) for _ in range(pairs)]
     assert sum(bool(_confirmed(run)) for run in found) / pairs <= 0.03
     assert sum(run.fails for run in found) / pairs <= 0.05
     assert all(run.fails == (run.verdict is Verdict.REGRESSED) for run in found)
 
 
-@pytest.mark.parametrize("rate", [0.5, 0.8, 0.95])
-@pytest.mark.parametrize("flaky", [1, 3, 20])
+@pytest.mark.parametrize("rate", [0.5, 0.95])
+@pytest.mark.parametrize("flaky", [1, 20])
 def test_it_does_not_matter_how_many_tests_are_how_flaky(rate: float, flaky: int) -> None:
     dice = np.random.default_rng(2)
     rates = np.array([rate] * flaky + [1.0] * (20 - flaky))
@@ -81,14 +81,9 @@ def test_it_does_not_matter_how_many_tests_are_how_flaky(rate: float, flaky: int
         assert sum(run.fails for run in found) / 200 <= 0.05
 
 
-# Each number of repeats and each dependence twice: docs/how-to/diff.md has all of them.
+# Each number of repeats and each dependence once: docs/how-to/diff.md has all of them.
 @pytest.mark.parametrize(
-    ("repeats", "dependence"),
-    [
-        (repeats, DEPENDENCES[(at + more) % len(DEPENDENCES)])
-        for at, repeats in enumerate((3, 5, 10, 20))
-        for more in (0, 1)
-    ],
+    ("repeats", "dependence"), list(zip((3, 5, 10, 20), DEPENDENCES, strict=True))
 )
 def test_many_checks_of_the_same_agent_are_rarely_called_a_regression(
     repeats: int, dependence: Dependence
@@ -105,25 +100,25 @@ def test_a_check_that_drops_is_found_whether_its_test_failed_before_or_not() -> 
         assert share_found(Drop(1.0, 0.5, test_failed=failed), repeats=20, runs=40) > 0.8
 
 
-@pytest.mark.parametrize("before", [_FLAKY, np.full(20, 1.0), np.full(20, 0.9)])
+@pytest.mark.parametrize("before", [_FLAKY, np.full(20, 1.0)])
 def test_a_drop_of_all_tests_is_found(before: Rates) -> None:
     dice = np.random.default_rng(3)
     after = np.clip(before - 0.3, 0, 1)
-    found = [judge_pair(_runs(dice, before, after, (10, 10))) for _ in range(200)]
-    assert sum(run.fails for run in found) / 200 > 0.9
-    assert sum(run.verdict is Verdict.REGRESSED for run in found) / 200 > 0.9
+    found = [judge_pair(_runs(dice, before, after, (10, 10))) for _ in range(100)]
+    assert sum(run.fails for run in found) / 100 > 0.9
+    assert sum(run.verdict is Verdict.REGRESSED for run in found) / 100 > 0.9
 
 
 def test_one_test_of_twenty_that_drops_by_half_is_found_with_ten_repeats() -> None:
     dice = np.random.default_rng(4)
     before = np.ones(20)
     after = np.array([0.5, *before[1:]])
-    found = [judge_pair(_runs(dice, before, after, (10, 10))) for _ in range(200)]
-    assert sum(0 in _confirmed(run) for run in found) / 200 > 0.7
+    found = [judge_pair(_runs(dice, before, after, (10, 10))) for _ in range(100)]
+    assert sum(0 in _confirmed(run) for run in found) / 100 > 0.7
 
 
-@pytest.mark.parametrize("rate", [0.5, 0.8])
-def test_waiting_for_the_best_moment_does_not_help(rate: float) -> None:
+def test_waiting_for_the_best_moment_does_not_help() -> None:
+    rate = 0.8
     dice = np.random.default_rng(5)
     before, level = 5, 0.05
     runs, best = [], []
@@ -163,7 +158,7 @@ def _settle(dice: np.random.Generator, before: Rates, after: Rates, n: int) -> S
             calls += 5
 
 
-@pytest.mark.parametrize("n", [3, 5, 10])
+@pytest.mark.parametrize("n", [3, 5])
 def test_settling_keeps_the_error_rate_of_the_whole(n: int) -> None:
     dice = np.random.default_rng(6)
     found = [_settle(dice, _FLAKY, _FLAKY, n) for _ in range(60)]
@@ -174,12 +169,12 @@ def test_settling_needs_far_fewer_repeats_than_a_new_run() -> None:
     dice = np.random.default_rng(7)
     before = np.ones(20)
     after = np.array([0.3, *before[1:]])
-    first = [judge_pair(_runs(dice, before, after, (5, 5))) for _ in range(200)]
-    found = [_settle(dice, before, after, 5) for _ in range(200)]
-    assert sum(0 in _confirmed(run) for run in first) / 200 < 0.6
-    assert sum(0 in run.confirmed for run in found) / 200 > 0.7
+    first = [judge_pair(_runs(dice, before, after, (5, 5))) for _ in range(100)]
+    found = [_settle(dice, before, after, 5) for _ in range(100)]
+    assert sum(0 in _confirmed(run) for run in first) / 100 < 0.6
+    assert sum(0 in run.confirmed for run in found) / 100 > 0.7
     # Five more repeats of all tests would be 100.
-    assert sum(run.calls for run in found) / 200 < 15
+    assert sum(run.calls for run in found) / 100 < 15
 
 
 def test_the_same_counts_give_the_same_evidence() -> None:

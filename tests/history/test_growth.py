@@ -14,7 +14,7 @@ from recorded_history import History, Make
 
 from kindlm.browse.descriptions import QUERIES
 from kindlm.history.baselines import output_of
-from kindlm.history.diff.diff_values import QualifiedName
+from kindlm.history.diff.evidence_values import QualifiedName
 from kindlm.history.run_names import find_run, latest_finished
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import RunFilter, read_figures, runs

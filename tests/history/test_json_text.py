@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kindlm.strict_json import read_json
@@ -18,6 +18,7 @@ values = st.recursive(
 )  # fmt: skip
 
 
+@settings(max_examples=30)
 @given(values)
 def test_json_is_read(value: Any) -> None:
     assert read_json(json.dumps(value)) == value

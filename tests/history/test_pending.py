@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kindlm.errors import Ok
-from kindlm.history.diff.diff_values import QualifiedName
+from kindlm.history.diff.evidence_values import QualifiedName
 from kindlm.history.trends import read_trend
 from kindlm.history.verdict import StatusCounts
 from kindlm.reports.facts import totals_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,9 +22,10 @@ def record(history: History, run: str, suite: str = "support", **started: Any) -
     writer.finish()
 
 
-@pytest.fixture
-def runs(history: History) -> History:
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
     """Two suites in turns, a run that was stopped, and one that was rescored."""
+    history = History(tmp_path_factory.mktemp("runs") / "kindlm.db")
     record(history, "r1first0", git=GitState(commit=OLD, branch="main", dirty=False))
     record(history, "s1other0", suite="billing", git=None)
     record(history, "r2second", label="v1.2", git=GitState(commit=MAIN, branch="main", dirty=False))
@@ -33,7 +35,8 @@ def runs(history: History) -> History:
     stopped = history.run("r5stoppd")
     stopped.suite(tests=[Make.planned()])
     stopped.interrupt()
-    return history
+    yield history
+    history.close()
 
 
 def find(runs: History, before: str | None = None, after: str | None = None) -> Any:
@@ -75,14 +78,6 @@ def test_a_recorded_commit_is_known_without_git(runs: History) -> None:
     assert find(runs, "git:b2b2b2") == ("r1first0", "r3dirty0")
 
 
-def test_the_baseline_is_that_of_the_other_side(runs: History) -> None:
-    assert "No baseline is set of 'support'" in find(runs, "baseline").message
-    chosen = BaselineSet(project="shop", suite="support", run="r1first0", label=None, by="me")
-    runs.log.append("journal/b", [new_event(chosen)])
-    assert find(runs, "baseline") == ("r1first0", "r3dirty0")
-    assert "No baseline" in find(runs, "baseline", "s2other0").message
-
-
 @pytest.mark.parametrize(
     ("before", "message", "hint"),
     [
@@ -98,6 +93,17 @@ def test_errors_say_what_there_is(runs: History, before: str, message: str, hint
     error = find(runs, before)
     assert message in error.message
     assert hint in error.hint
+
+
+def test_the_baseline_is_that_of_the_other_side(history: History) -> None:
+    for run in ("r1first0", "r2second", "r3third0"):
+        record(history, run)
+    record(history, "s2other0", suite="billing")
+    assert "No baseline is set of 'support'" in find(history, "baseline", "r3third0").message
+    chosen = BaselineSet(project="shop", suite="support", run="r1first0", label=None, by="me")
+    history.log.append("journal/b", [new_event(chosen)])
+    assert find(history, "baseline", "r3third0") == ("r1first0", "r3third0")
+    assert "No baseline" in find(history, "baseline").message
 
 
 def test_nothing_to_compare_with(history: History) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kindlm.cli.commands.run_trends import trends_json, trends_text
-from kindlm.history.diff.diff_values import QualifiedName as Identity
+from kindlm.history.diff.evidence_values import QualifiedName as Identity
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.trends import read_trend
 from kindlm.history.verdict import LimitedScores

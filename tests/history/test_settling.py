@@ -7,8 +7,14 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.history.diff.diff_values import QualifiedName
-from kindlm.history.diff.evidence_values import MOST_ADDED, CheckKey, CheckPair, Side, TestPair
+from kindlm.history.diff.evidence_values import (
+    MOST_ADDED,
+    CheckKey,
+    CheckPair,
+    QualifiedName,
+    Side,
+    TestPair,
+)
 from kindlm.history.settling import AddedRepeats, Suspect, share_out, suspects
 from kindlm.history.statistics.sequential import Settlement
 from kindlm.history.statistics.tables import Counts, pooled

@@ -52,7 +52,6 @@ def test_what_was_seen_stays_seen() -> None:
         (_looks((5, 5), (2, 5), (3, 15)), Settlement.CONFIRMED),
         (_looks((5, 5), (4, 5)), Settlement.UNDECIDED),
         (_looks((5, 5), (4, 5), (14, 15)), Settlement.CLEARED),
-        (_looks((20, 20), (19, 20)), Settlement.CLEARED),
         (_looks((1, 1), (0, 1)), Settlement.BEFORE_TOO_SMALL),
         (_looks((2, 2), (1, 2), (14, 30)), Settlement.BEFORE_TOO_SMALL),
         (_looks((9, 10), (7, 10), (42, 60)), Settlement.EXHAUSTED),

@@ -57,8 +57,8 @@ def test_the_p_value_is_never_above_fishers(before: Counts, after: Counts) -> No
     assert _drop(before, after) <= fisher_drop(before, after) + 1e-9
 
 
-@pytest.mark.parametrize("level", [0.01, 0.025, 0.05])
-@pytest.mark.parametrize(("n_before", "n_after"), [(3, 3), (5, 5), (10, 10), (3, 10), (10, 4)])
+@pytest.mark.parametrize("level", [0.01, 0.05])
+@pytest.mark.parametrize(("n_before", "n_after"), [(3, 3), (3, 10), (7, 4)])
 def test_a_drop_is_seen_by_chance_no_more_often_than_it_says(
     n_before: int, n_after: int, level: float
 ) -> None:

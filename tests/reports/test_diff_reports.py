@@ -6,7 +6,9 @@ import html
 import io
 import json
 import re
+from functools import cache
 from html.parser import HTMLParser
+from importlib.resources import files
 from typing import Any
 
 import jsonschema
@@ -18,7 +20,6 @@ from kindlm.cli.commands.diff import write_diff
 from kindlm.cli.options import DiffFormat
 from kindlm.events import GitState
 from kindlm.history.diff.run_diff import RunDiff
-from kindlm.reports.diff.json import diff_schema
 from kindlm.reports.report_registry import ReportOptions
 
 HOSTILE = (
@@ -26,6 +27,11 @@ HOSTILE = (
     "<img src=x onerror=alert(2)> ![i](http://evil/i.png) \x1b[31mred\x1b]0;title\x07 \u202e&amp; "
     "{{ 7001 * 7003 }}\n```\n# head\n"
 )
+
+
+@cache
+def diff_schema() -> Any:
+    return json.loads((files("kindlm.reports.diff") / "diff.schema.json").read_text("utf-8"))
 
 
 def written(diff: RunDiff, form: DiffFormat, **options: Any) -> str:
@@ -209,7 +215,7 @@ def test_the_same_runs_give_the_same_bytes(hostile: RunDiff, history: History, f
 
 
 def test_a_comment_has_a_bounded_size_and_whole_parts(history: History) -> None:
-    names = [f"test {n} " + "ü" * 100 for n in range(120)]
+    names = [f"test {n} " + "ü" * 100 for n in range(60)]
     long = {"tools": (("t", {"x": "é" * 5_000}, {}),), "output": "word " * 2_000}
     record_run(history, "before", {name: [{"output": "é " * 3_000}] for name in names})
     failing = long | {"assertions": tuple(Make.failed(label=f"é{n}" * 50) for n in range(20))}
@@ -247,7 +253,7 @@ def test_new_tests_that_do_not_pass_are_no_good_news(
     assert f'<div class="verdict {mood}">' in written(diff, DiffFormat.HTML)
 
 
-@pytest.mark.parametrize("width", [40, 80, 120])
+@pytest.mark.parametrize("width", [40, 120])
 def test_lines_fit_the_terminal(hostile: RunDiff, width: int) -> None:
     lines = written(hostile, DiffFormat.TERMINAL, width=width).splitlines()
     assert max(len(line) for line in lines if not line.startswith("Next")) <= width

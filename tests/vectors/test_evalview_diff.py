@@ -16,8 +16,7 @@ from kindlm.history.diff.call_changes import (
     compare_arguments,
     diff_calls,
 )
-from kindlm.history.diff.diff_values import TestDiff
-from kindlm.history.diff.evidence_values import Change, FailOn
+from kindlm.history.diff.evidence_values import Change, FailOn, TestDiff
 from kindlm.history.diff.run_diff import DiffOptions, RunDiff, compare_runs
 
 Vector = dict[str, Any]

@@ -16,8 +16,7 @@ from vector_cases import unknown
 
 from kindlm.cli.app import run
 from kindlm.errors import Err, Ok
-from kindlm.history.diff.diff_values import TestDiff
-from kindlm.history.diff.evidence_values import Change, FailOn, Side
+from kindlm.history.diff.evidence_values import Change, FailOn, Side, TestDiff
 from kindlm.history.diff.run_diff import DiffOptions, RunDiff, compare_runs
 from kindlm.history.run_names import find_pair, find_run
 from kindlm.outcome import Status

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sqlite3
 import sys
 from collections.abc import Sequence
@@ -29,7 +28,6 @@ from kindlm.history.baselines import (
 )
 from kindlm.history.groups import Group
 from kindlm.history.run_view import RunView
-from kindlm.history.runs import RunFilter, runs
 from kindlm.outcome import Status
 from kindlm.recording.history_file import new_journal
 from kindlm.reports.figures import power_text
@@ -117,7 +115,7 @@ def set_command(
         if not all(one.passed for one in view.suites if one.name in names):
             warn(
                 "This run failed: later runs are compared with a failing one.",
-                _newest_passed(db, run, suite, label),
+                "To choose another: kindlm runs",
             )
         _warn_of_gaps(db, view, names)
         _say_what_it_can_show(db, view, set(chosen))
@@ -246,8 +244,12 @@ def suites_of(db: sqlite3.Connection, run: str, suite: str | None) -> Result[lis
         (run,),
     )
     found = [(row[0], row[1]) for row in rows]
-    chosen = [key for key in found if suite is None or key[1] == suite]
-    return Ok(chosen) if chosen else Err(_no_suite(run, suite, [name for _, name in found]))
+    if chosen := [key for key in found if suite in (None, key[1])]:
+        return Ok(chosen)
+    if not found:
+        return Err(misuse(f"The run {run} tested no suite.", "Choose another: kindlm runs"))
+    known = ", ".join(name for _, name in found)
+    return Err(misuse(f"The run {run} tested no suite {suite!r}.", f"Its suites are: {known}"))
 
 
 def _to_remove(
@@ -261,9 +263,20 @@ def _to_remove(
     ]
     if len(found) == 1:
         return Ok(found[0])
-    if found:
-        return Err(_ambiguous(found))
-    return Err(_none_set(label) if suite is None else no_baseline(suite))
+    if not found and suite is not None:
+        return Err(no_baseline(suite))
+    if not found:
+        message = f"No {f'baseline {label!r}' if label else 'baseline'} is set."
+        hint = "List them: kindlm baseline list"
+        return Err(KindlmError(ErrorCode.BASELINE_NOT_FOUND, message, hint))
+    suites, projects = ({getattr(b, name) for b in found} for name in ("suite", "project"))
+    option, named = ("suite", suites) if len(suites) > 1 else ("project", projects)
+    return Err(
+        misuse(
+            f"There are baselines of several {option}s: {', '.join(sorted(named))}.",
+            f"Name one: kindlm baseline remove --{option} NAME",
+        )
+    )
 
 
 def _tell_set(view: RunView, suite: str, label: str, before: Baseline | None) -> None:
@@ -278,27 +291,18 @@ def _tell_set(view: RunView, suite: str, label: str, before: Baseline | None) ->
     note(f"{suite}: {name} is the baseline now; {was}.")
 
 
-def _newest_passed(db: sqlite3.Connection, run: str, suite: str | None, label: str) -> str | None:
-    """Return the command that makes the newest passed run of the same suites the baseline."""
-    wanted = RunFilter(completed=True, status="passed", tested_like=run, suite=suite, limit=1)
-    passed = next(runs(db, wanted), None)
-    if passed is None:
-        return None
-    options = ("--suite", suite) if suite else ()
-    named = ("--label", label) if label else ()
-    command = shlex.join(["kindlm", "baseline", "set", passed.id, *options, *named])
-    return f"Choose the newest run that passed: {command}"
-
-
 def _warn_of_gaps(db: sqlite3.Connection, view: RunView, suites: set[str]) -> None:
     """Warn of what a baseline lacks: tests that did not run, pass, or answer."""
-    taken = view.summary.calls_from_history
-    if taken and view.info.mode == "live":
+    info, taken = view.info, view.summary.calls_from_history
+    if taken and info.mode == "live":
         warn(
             f"{taken:,} of its {count(view.summary.calls, 'call')} were answered from the history:"
             " what they said is as old as the runs they are from.",
             "Choose a run without --cache, to compare with what the models say now.",
         )
+    part = ""
+    if info.shard is not None:
+        part = f": run {view.id} is shard {info.shard} of group {info.group_id!r}"
     for suite in view.suites:
         if suite.name not in suites:
             continue
@@ -308,8 +312,8 @@ def _warn_of_gaps(db: sqlite3.Connection, view: RunView, suites: set[str]) -> No
         if untested:
             warn(
                 f"{suite.name}: {untested} of its {defined} tests did not run in it, and have"
-                f" no baseline{_why_untested(view)}",
-                _instead(view),
+                f" no baseline{part}.",
+                "Choose the whole group, or a run of all tests: kindlm runs" if part else None,
             )
         bad = sum(test.status in (Status.FAILED, Status.ERRORED) for test in tests)
         if bad:
@@ -333,51 +337,8 @@ def _say_what_it_can_show(
         note(power_text(shown))
 
 
-def _why_untested(view: RunView) -> str:
-    info = view.info
-    if info.shard is None:
-        return "."
-    group = f" of group {info.group_id!r}" if info.group_id else ""
-    return f": run {view.id} is shard {info.shard}{group}."
-
-
-def _instead(view: RunView) -> str | None:
-    """Return what to do about tests that did not run, where the run is but a part."""
-    if view.info.shard is None:
-        return None
-    if view.info.group_id:
-        return f"Choose the whole group: kindlm baseline set {shlex.quote(view.info.group_id)}"
-    return "Choose a run of all tests: kindlm test without --shard, then kindlm baseline set."
-
-
 def _named(baseline: Baseline) -> str:
     return f"{baseline.what} ({baseline.label})" if baseline.label else baseline.what
-
-
-def _no_suite(run: str, suite: str | None, known: list[str]) -> KindlmError:
-    if suite is None or not known:
-        message = f"The run {run} tested no suite."
-        return misuse(message, "Choose another: kindlm runs")
-    return misuse(
-        f"The run {run} tested no suite {suite!r}.", f"Its suites are: {', '.join(known)}"
-    )
-
-
-def _none_set(label: str | None) -> KindlmError:
-    which = f"baseline {label!r}" if label else "baseline"
-    return KindlmError(
-        ErrorCode.BASELINE_NOT_FOUND, f"No {which} is set.", "List them: kindlm baseline list"
-    )
-
-
-def _ambiguous(found: list[Baseline]) -> KindlmError:
-    several_suites = len({baseline.suite for baseline in found}) > 1
-    named = sorted({b.suite if several_suites else b.project for b in found})
-    option, of = ("--suite", "suites") if several_suites else ("--project", "projects")
-    return misuse(
-        f"There are baselines of several {of}: {', '.join(named)}.",
-        f"Name one: kindlm baseline remove {option} NAME",
-    )
 
 
 def baselines_json(baselines: Sequence[Baseline]) -> str:

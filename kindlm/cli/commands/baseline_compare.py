@@ -27,8 +27,7 @@ from kindlm.history.baselines import (
     output_of,
 )
 from kindlm.history.diff.details import CheckChange
-from kindlm.history.diff.diff_values import TestDiff
-from kindlm.history.diff.evidence_values import Change, Side, Strength
+from kindlm.history.diff.evidence_values import Change, Side, Strength, TestDiff
 from kindlm.history.diff.run_diff import DiffOptions, RunDiff
 from kindlm.history.run_view import RunView
 from kindlm.recording.project import regression_threshold
@@ -59,9 +58,9 @@ _SIGNS: dict[Change, Part] = {
 class ComparedTest:
     """A test beside its baseline; `diff` is what `kindlm diff` of the two runs says of it.
 
-    `change` differs from the diff where a side was not run: what the baseline has no result of is
+    `change` differs from that where a side was not run: what the baseline has no result of is
     added. `checks` are those that pass less often. `output_changed`: another text stands for the
-    test. A side is None where the test is not defined.
+    test.
     """
 
     diff: TestDiff
@@ -69,11 +68,6 @@ class ComparedTest:
     after: Side | None
     checks: tuple[CheckChange, ...] = ()
     output_changed: bool = False
-
-    @property
-    def before(self) -> Side | None:
-        """The test in the baseline."""
-        return self.diff.before
 
     @property
     def strength(self) -> Strength | None:
@@ -88,10 +82,9 @@ class ComparedTest:
     @property
     def new_failure_codes(self) -> list[str]:
         """Reasons to fail that the test did not have in the baseline."""
-        if self.after is None:
-            return []
-        known = self.before.failure_codes if self.before else frozenset()
-        return sorted(self.after.failure_codes - known)
+        sides = (self.diff.before, self.after)
+        before, after = (side.failure_codes if side else frozenset() for side in sides)
+        return sorted(after - before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,15 +192,11 @@ def compared_tests(
             change = Change.ADDED
         dropped = diff.details(test).checks if test.evidence.dropped_checks else ()
         checks = tuple(check for check in dropped if check.evidence is not None)
-        output_changed = False
-        if test.compared:
-            before, after = (
-                output_of(db, side.runs, *test.key[1:]) for side in (diff.before, diff.after)
-            )
-            output_changed = before != after
-        yield ComparedTest(test, change, test.after, checks, output_changed)
+        sides = (diff.before, diff.after) if test.compared else ()
+        outputs = {output_of(db, side.runs, *test.key[1:]) for side in sides}
+        yield ComparedTest(test, change, test.after, checks, len(outputs) > 1)
     gone = [test for test in tests if test.after is None]
-    for test in sorted(gone, key=lambda test: (test.key.name, test.key.target)):
+    for test in sorted(gone, key=lambda test: test.key):
         if test.change is Change.NOT_RUN:
             yield ComparedTest(test, Change.NOT_RUN, Side())
     for test in gone:
@@ -246,31 +235,22 @@ def _write_suite(compared: _SuiteComparison, page: Page) -> None:
 def _write(test: ComparedTest, page: Page) -> None:
     status = f"{test.change}, {test.strength}" if test.strength else str(test.change)
     suspected = test.change is Change.REGRESSED and test.strength is Strength.SUSPECTED
+    sides = dict.fromkeys((side_text(test.diff.before), side_text(test.after)))
     page.line(
         ("?", "yellow") if suspected else _SIGNS[test.change],
         f" {one_line(test.diff.key.name)} · {one_line(test.diff.key.target)}",
-        f"  {_figures(test)}  {status}",
+        f"  {' → '.join(sides)}  {status}",
         indent=2,
         hang=2,
     )
-    for remark in _remarks(test):
-        page.line(remark, indent=6)
-
-
-def _figures(test: ComparedTest) -> str:
-    before, after = side_text(test.before), side_text(test.after)
-    return before if before == after else f"{before} → {after}"
-
-
-def _remarks(test: ComparedTest) -> Iterator[str]:
     for check in test.checks:
-        yield f"check {check_name(check)} {check_text(check)}"
+        page.line(f"check {check_name(check)} {check_text(check)}", indent=6)
     if test.new_failure_codes:
-        yield f"new: {', '.join(test.new_failure_codes)}"
+        page.line(f"new: {', '.join(test.new_failure_codes)}", indent=6)
     if test.output_changed:
-        yield "the output is another one"
+        page.line("the output is another one", indent=6)
     for turn in test.diff.behaviour.turns:
-        yield f"the answer of turn {turn} is another one"
+        page.line(f"the answer of turn {turn} is another one", indent=6)
 
 
 def _suite_json(compared: _SuiteComparison) -> dict[str, Any]:
@@ -301,7 +281,7 @@ def _test_json(test: ComparedTest) -> dict[str, Any]:
         "change": test.change,
         "strength": test.strength,
         "fails": test.fails,
-        "before": _side_json(test.before),
+        "before": _side_json(test.diff.before),
         "after": _side_json(test.after),
         "newFailureCodes": test.new_failure_codes,
         "outputChanged": test.output_changed,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kindlm.cli.console import note
-from kindlm.history.diff.diff_values import QualifiedName
+from kindlm.history.diff.evidence_values import QualifiedName
 from kindlm.history.run_view import RunView
 from kindlm.history.settling import (
     AddedRepeats,

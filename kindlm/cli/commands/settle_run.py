@@ -23,8 +23,7 @@ from kindlm.cli.run_options import make_request
 from kindlm.cli.run_recording import HeldSignals, record_run
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.events import SuiteStarted
-from kindlm.history.diff.diff_values import QualifiedName
-from kindlm.history.diff.evidence_values import CheckKey, TestPair
+from kindlm.history.diff.evidence_values import CheckKey, QualifiedName, TestPair
 from kindlm.history.diff.power import chance_to_settle
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.diff.samples import Attempts
@@ -83,20 +82,27 @@ def settle_runs(options: SettleOptions) -> int:
     if unseen is not None:
         note(f"{unseen}.")
     if not found:
-        note(_nothing_suspected(pair, options.tests))
+        named = f" named like {', '.join(options.tests)}" if options.tests else ""
+        note(
+            f"Nothing to settle: no test{named} is suspected of having got worse between {before}"
+            f" and {after}."
+        )
         return 0
+    settled = Settled(before, after, found, labels=pair.labels)
     open_tests = [test.key for test in found if test.is_open]
     if not open_tests:
-        if options.of_before:
-            return 0
-        return _tell(Settled(before, after, found, labels=pair.labels), options)
+        return 0 if options.of_before else _show(settled, options)
     request = or_fail(request_repeats(pair, open_tests, project, options))
     if of_before is not None and not of_before.check(request.database):
         return 1
     if not options.of_before:
         note(_chances(pair.tests, open_tests, options))
     if options.dry_run:
-        return _tell_plan(Settled(before, after, found, labels=pair.labels), options)
+        sides = [test.room + (test.room_before if options.grows_both else 0) for test in found]
+        most = min(sum(sides), options.max_runs or sys.maxsize)
+        shown = report_options(options.database, verbose=options.verbose)
+        write_planned(settled, most, AT_A_TIME, sys.stdout, shown)
+        return 0
     return _settle(pair, request, options, of_before)
 
 
@@ -136,7 +142,8 @@ def _settle(
             with StreamLock(request.database, f"settling/{pair.repeated}"):
                 record_run(request, run, progress=progress, held=held)
         except LockHeldError as error:
-            fail([_settled_elsewhere(pair.repeated, error)])
+            message = f"Run {pair.repeated} is being settled already: {error.by} does it."
+            fail([misuse(message, "Wait until it has ended.")])
         return _report(pair, request, run, rounds, options, of_before)
 
 
@@ -173,33 +180,13 @@ def _report(
     done = (view.info.ended == "finished" and not rounds.is_stuck) or by_budget
     if options.of_before:
         return 0 if done else 1
-    return max(_tell(settled, options), 0 if done else 1)
+    return max(_show(settled, options), 0 if done else 1)
 
 
-def _tell(settled: Settled, options: SettleOptions) -> int:
+def _show(settled: Settled, options: SettleOptions) -> int:
     write_settled(settled, sys.stdout, report_options(options.database, verbose=options.verbose))
     sys.stdout.flush()
     return 1 if settled.confirmed else 0
-
-
-def _tell_plan(settled: Settled, options: SettleOptions) -> int:
-    """Show what would be run; return 0."""
-    most = sum(test.room for test in settled.suspects)
-    if options.grows_both:
-        most += sum(test.room_before for test in settled.suspects)
-    if options.max_runs is not None:
-        most = min(most, options.max_runs)
-    shown = report_options(options.database, verbose=options.verbose)
-    write_planned(settled, most, AT_A_TIME, sys.stdout, shown)
-    return 0
-
-
-def _nothing_suspected(pair: SettledPair, wanted: Sequence[str]) -> str:
-    named = f" named like {', '.join(wanted)}" if wanted else ""
-    return (
-        f"Nothing to settle: no test{named} is suspected of having got worse between"
-        f" {pair.before} and {pair.after}."
-    )
 
 
 def _require_live(view: RunView) -> None:
@@ -215,12 +202,6 @@ def _require_live(view: RunView) -> None:
         resumed = f"Finish it first: kindlm test --resume {view.id}"
         hint = resumed if view.runner is None else "Name a run that has finished: kindlm runs"
         refuse(f"Run {view.id} is {view.status}: it has not finished.", hint)
-
-
-def _settled_elsewhere(run: str, error: LockHeldError) -> KindlmError:
-    return misuse(
-        f"Run {run} is being settled already: {error.by} does it.", "Wait until it has ended."
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,37 +14,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from kindlm.history.diff.evidence_values import BehaviourChange
 from kindlm.history.diff.samples import Sample, read_checks
 from kindlm.matching import canonical
 
 T = TypeVar("T", bound=Hashable)
-
-
-@dataclass(frozen=True, slots=True)
-class BehaviourChange:
-    """In what way a test behaves otherwise than before.
-
-    Neither `output` nor `checks` are counted as behaviour, nor `turns`: those before the last one
-    whose answers are other ones. `checks`: which ones it makes, where `failures` are which of them
-    do not pass. `erased`: texts that would have to be compared for
-    behaviour are not there any more.
-    """
-
-    tools: bool = False
-    arguments: bool = False
-    failures: bool = False
-    checks: bool = False
-    output: bool = False
-    erased: bool = False
-    turns: tuple[int, ...] = ()
-
-    @property
-    def any(self) -> bool:
-        """Whether the test does something else, other words and other checks aside."""
-        return self.tools or self.arguments or self.failures
 
 
 def usual(samples: Sequence[Sample]) -> tuple[Sample | None, int]:
@@ -73,11 +49,15 @@ def compare_behaviour(
     the configuration of its suite, with the code of scenarios, is the same on both.
     """
     sides = before, after
-    tools = _replaced(*([{_tools(sample)} for sample in side] for side in sides))
-    turns = range(max(len(sample.earlier) for sample in (*before, *after)))
+    everything = (*before, *after)
+    tools = other_arguments = False
+    if len({sample.calls for sample in everything}) > 1:
+        tools = _replaced(*([{_tools(sample)} for sample in side] for side in sides))
+        other_arguments = not tools and _other_arguments(before, after, arguments)
+    turns = range(max(len(sample.earlier) for sample in everything))
     return BehaviourChange(
         tools=tools,
-        arguments=not tools and _other_arguments(before, after, arguments),
+        arguments=other_arguments,
         failures=_replaced(*([sample.failures for sample in side] for side in sides)),
         checks=_other_checks(before, after, same_config),
         output=_others(*({sample.output for sample in side} for side in sides)),
@@ -88,7 +68,7 @@ def compare_behaviour(
                 *({s.earlier[turn] for s in side if turn < len(s.earlier)} for side in sides)
             )
         ),
-        erased=any(sample.erased for sample in (*before, *after)),
+        erased=any(sample.erased for sample in everything),
     )
 
 
@@ -131,9 +111,14 @@ def _other_checks(before: Sequence[Sample], after: Sequence[Sample], same_config
     if {sample.checks for sample in before} == {sample.checks for sample in after}:
         return False
     old, new = (
-        [{(check.kind, check.label) for check in read_checks(sample.checks)} for sample in side]
+        [
+            frozenset((check.kind, check.label) for check in read_checks(sample.checks))
+            for sample in side
+        ]
         for side in (before, after)
     )
+    if set(old) == set(new):
+        return False
     # The first of a kind, the second and so on.
     numbered = (
         [

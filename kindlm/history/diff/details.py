@@ -23,8 +23,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from kindlm.history.diff.call_changes import Call, CallChange, CallEdit, diff_calls
 from kindlm.history.diff.config import SuiteConfig, parts_of_test
-from kindlm.history.diff.diff_values import TestDiff
-from kindlm.history.diff.evidence_values import CheckKey, CheckPair
+from kindlm.history.diff.evidence_values import CheckKey, CheckPair, TestDiff
 from kindlm.history.diff.samples import SCORED, USERS, Attempts, turns_of
 from kindlm.history.masking import Mask, mask_of, masked
 from kindlm.history.rows import AssertionView, AttemptView

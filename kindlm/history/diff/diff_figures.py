@@ -8,8 +8,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from kindlm.history.diff.behaviour import usual
-from kindlm.history.diff.diff_values import TestDiff
-from kindlm.history.diff.evidence_values import CheckKey, CheckPair, Side
+from kindlm.history.diff.evidence_values import CheckKey, CheckPair, Side, TestDiff
 from kindlm.history.diff.samples import PlannedSamples, Sample, read_checks
 from kindlm.history.statistics.intervals import mean_interval
 from kindlm.history.statistics.tables import Counts
@@ -26,9 +25,7 @@ def side_of(test: PlannedSamples) -> Side:
     """Return a test in one run in numbers: counts, and means over its executions."""
     samples = test.samples
     ended = [sample.status for sample in samples]
-    counts = StatusCounts(
-        ended.count(Status.PASSED), ended.count(Status.FAILED), ended.count(Status.ERRORED)
-    )
+    counts = StatusCounts(*map(ended.count, (Status.PASSED, Status.FAILED, Status.ERRORED)))
     limited = None
     if test.score_limits is not None:
         every = tuple(score for each in samples for score in each.weighted.values())
@@ -45,13 +42,14 @@ def side_of(test: PlannedSamples) -> Side:
         ("score", [sample.weighted for sample in samples]),
         ("judge", [sample.scores for sample in samples]),
     ):
+        if not any(repeats):
+            continue
         labels = dict.fromkeys(label for scored in repeats for label in scored)
         found = {
             label: tuple(scored[label] for scored in repeats if label in scored) for label in labels
         }
-        if found:
-            means[name] = fmean(map(fmean, found.values()))
-            scores |= found
+        means[name] = fmean(map(fmean, found.values()))
+        scores |= found
     return Side(
         counts=Counts(counts.passed, counts.tested),
         status=test_status(counts, test.pass_rate_min, limited),
@@ -60,7 +58,7 @@ def side_of(test: PlannedSamples) -> Side:
         means=means,
         usual=stands.id if stands else None,
         alike=alike,
-        models=tuple(sorted({model for sample in samples for model in sample.models})),
+        models=tuple(sorted(set[str]().union(*(sample.models for sample in samples)))),
         elsewhere=sum(sample.conversation != sample.id for sample in samples),
         failure_codes=frozenset(
             failure.code

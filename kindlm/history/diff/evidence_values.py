@@ -1,4 +1,4 @@
-"""The values that evidence is made of and made from."""
+"""The values of a comparison: a test on both sides, and what became of it."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ class Change(StrEnum):
 class Strength(StrEnum):
     """How good the evidence for a change is. One sample: a side has no repeats to compare with.
 
-    Other expectations: both sides are the same conversations, judged otherwise, as in a run and
-    what was rescored from it. That is certain, and says nothing of the agent.
+    Other expectations: both sides are the same conversations, judged otherwise. That is certain.
     """
 
     CONFIRMED = "confirmed"
@@ -51,8 +50,8 @@ class FailOn(StrEnum):
     """What makes the exit code 1.
 
     By default confirmed regressions, those by other expectations, removed tests, and, without
-    repeats, tests and checks that passed and don't any more. Any: every regression, suspected ones
-    too. Behaviour: besides the default, every change of behaviour, even of tests that pass.
+    repeats, tests and checks that newly fail. Any: also suspected regressions. Behaviour: also
+    every change of behaviour, even of tests that pass.
     """
 
     DEFAULT = "default"
@@ -62,10 +61,10 @@ class FailOn(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What to say of the two runs. Regressed is what fails by default.
+    """The verdict on two runs. Regressed is what fails by default.
 
-    Incomplete: what there is did not get worse for certain, but a part of AFTER is missing, or a
-    suite of it could not be loaded. Neither that nor nothing compared comes of the evidence alone.
+    Incomplete: nothing got worse for certain, but a part of AFTER is missing or a suite of it could
+    not be loaded. `RunDiff` decides that, and whether anything was compared.
     """
 
     REGRESSED = "regressed"
@@ -80,14 +79,11 @@ class Verdict(StrEnum):
 class Side:
     """A test in one run, over its repeats that ended and were not skipped.
 
-    `counts` are the repeats that passed, of all; `errored` of them came to no end that could be
-    judged. `scores` holds the scores of each repeat that was scored, by what gave them: a criterion
-    of a judge, a weighted score. `means` are those of its repeats, each test counting once: `judge`
-    and `score` (0 to 1), `drift`, `latency` (ms), `tokens` and `cost` (USD), as far as measured.
-
-    `usual` is the execution that stands for the test, `alike` how many repeats behave as it does.
-    `elsewhere` counts the repeats whose conversations were held in an earlier run. `failure_codes`
-    are those of all repeats.
+    `scores` has the scores of each scored repeat, by what gave them: a criterion of a judge, a
+    weighted score. `means` are `judge` and `score` (0 to 1), `drift`, `latency` (ms), `tokens` and
+    `cost` (USD), as far as measured. `usual` is the execution that stands for the test, `alike` how
+    many repeats behave as it does. `elsewhere` counts the repeats whose conversations were held in
+    an earlier run.
     """
 
     counts: Counts = Counts(0, 0)
@@ -130,9 +126,8 @@ class CheckPair:
     """A check, or a test as a whole, before and after: repeats that passed of those that count.
 
     A repeat counts if it decided the check, or if it errored: then it did not pass. `added` are
-    those of the repeats that were added to AFTER, `added_before` to BEFORE. `newly_failed`: its
-    pass rate reached what the test has to reach, and does not any more. `strength` is how sure it
-    is that it fell, once that is judged.
+    repeats that were added to AFTER. `newly_failed`: its pass rate no longer reaches what the test
+    demands. `strength` is how sure it is that it fell, once that is judged.
     """
 
     before: Counts
@@ -166,7 +161,7 @@ class CheckPair:
     @property
     def all_after(self) -> Counts:
         """The repeats of AFTER, with those that were added to it, as far as these count."""
-        return self.looks.after[-1]
+        return self.looks.after[-1] if self.added else self.after
 
     @property
     def looks(self) -> Looks:
@@ -200,9 +195,8 @@ class TestPair:
     """A test before and after; None where it is not defined. `checks` are those of both sides.
 
     `added` are the repeats that were added to AFTER later, in the order they were run in: at each
-    look the decision to go on was taken from all before; `added_before` are those that were added
-    to BEFORE. `same_conversations`: the repeats of both sides are the same ones, so that no chance
-    is between them.
+    look the decision to go on was taken from all before. `same_conversations`: no chance is between
+    the sides.
     """
 
     __test__ = False  # not a pytest class
@@ -230,11 +224,10 @@ class TestPair:
 class TestEvidence:
     """What became of a test, and how sure that is.
 
-    `repeats_to_settle` is how many repeats on each side would confirm a change as large as this one
-    in 4 of 5 cases. `dropped_scores` are those whose mean fell by more than the threshold,
-    `dropped_checks` the checks that pass less often, the surest first. `newly_failed`: the test, or
-    a check of a test that does not pass, went from passed to failed; where a side has one sample,
-    that decides.
+    `repeats_to_settle` is how many repeats on each side would confirm such a change in 4 of 5
+    cases. `dropped_scores` are those whose mean fell by more than the threshold, `dropped_checks`
+    the checks that pass less often, the surest first. `newly_failed`: the test, or a check of a
+    failed test, passed before; where a side has one sample, that decides.
     """
 
     __test__ = False  # not a pytest class
@@ -262,3 +255,144 @@ class RunEvidence(Generic[Key]):
     verdict: Verdict
     failing: tuple[Key, ...]
     fails: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BehaviourChange:
+    """How a test behaves differently.
+
+    `failures`: other checks do not pass. `checks`: other checks are made. `turns` before the last
+    one have other answers. `erased`: texts of behaviour are gone, and cannot be compared.
+    """
+
+    tools: bool = False
+    arguments: bool = False
+    failures: bool = False
+    checks: bool = False
+    output: bool = False
+    erased: bool = False
+    turns: tuple[int, ...] = ()
+
+    @property
+    def any(self) -> bool:
+        """Whether the test does something else, other words and other checks aside."""
+        return self.tools or self.arguments or self.failures
+
+
+class QualifiedName(NamedTuple):
+    """What identifies a test in all runs."""
+
+    project: str
+    suite: str
+    name: str
+    target: str
+
+
+class Kind(StrEnum):
+    """How a test is shown, the most important first. Every test is of one kind.
+
+    Regressed: confirmed, by other expectations, or newly failed in the one sample there is. Other
+    behaviour, other checks, erased and other words: the result is as it was.
+    """
+
+    REGRESSED = "regressed"
+    REMOVED = "removed"
+    SUSPECTED = "suspected"
+    NEW_FAILING = "added, not passing"
+    OTHER_BEHAVIOUR = "other behaviour"
+    OTHER_CHECKS = "other checks"
+    ERASED = "texts erased"
+    IMPROVED = "improved"
+    ADDED = "added"
+    OTHER_WORDS = "other words"
+    NOT_RUN = "not run"
+    UNCHANGED = "unchanged"
+
+
+@dataclass(frozen=True, slots=True)
+class TestDiff:
+    """What became of a test. A side is None where the run's suite does not define it.
+
+    `pair` is what it is judged by: each conversation once, and the repeats that `kindlm settle`
+    added. `known` is false if a run did not test it, or may define it in a file it could not load.
+    `fails`: by what was asked for, this makes the exit code 1.
+    """
+
+    __test__ = False  # not a pytest class
+
+    key: QualifiedName
+    before: Side | None
+    after: Side | None
+    behaviour: BehaviourChange
+    pair: TestPair
+    known: bool
+    evidence: TestEvidence = TestEvidence(Change.NOT_RUN)
+    fails: bool = False
+
+    @property
+    def added(self) -> Counts:
+        """The repeats that were added to AFTER."""
+        return pooled(self.pair.added)
+
+    @property
+    def added_before(self) -> Counts:
+        """The repeats that were added to BEFORE."""
+        return pooled(self.pair.added_before)
+
+    @property
+    def change(self) -> Change:
+        """What became of it."""
+        return self.evidence.change
+
+    @property
+    def strength(self) -> Strength | None:
+        """How good the evidence for that is; None where there is nothing to doubt."""
+        return self.evidence.strength
+
+    @property
+    def compared(self) -> bool:
+        """Whether it ran on both sides."""
+        return self.change in (Change.REGRESSED, Change.IMPROVED, Change.UNCHANGED)
+
+    @property
+    def pass_rates(self) -> tuple[float, float] | None:
+        """The pass rates before and after, with added repeats; None if it did not run in both."""
+        if not self.compared or self.before is None or self.after is None:
+            return None
+        before, after = self.before.counts, self.after.counts
+        if self.pair.added or self.pair.added_before:
+            before, after = pooled((before, self.added_before)), pooled((after, self.added))
+        return before.passed / before.n, after.passed / after.n
+
+    @property
+    def fell_by_checks(self) -> bool:
+        """Whether only its checks pass less often, and not the test itself."""
+        rates = self.pass_rates
+        fell = rates is not None and rates[1] < rates[0]
+        return bool(self.evidence.dropped_checks) and not fell
+
+    @property
+    def kind(self) -> Kind:
+        """What is to be said of it."""
+        match self.change:
+            case Change.REGRESSED:
+                return Kind.REGRESSED if self._is_sure else Kind.SUSPECTED
+            case Change.ADDED:
+                assert self.after is not None
+                return Kind.ADDED if self.after.status is Status.PASSED else Kind.NEW_FAILING
+            case Change.UNCHANGED if self.behaviour.any:
+                return Kind.OTHER_BEHAVIOUR
+            case Change.UNCHANGED if self.behaviour.checks:
+                return Kind.OTHER_CHECKS
+            case Change.UNCHANGED if self.behaviour.erased:
+                return Kind.ERASED
+            case Change.UNCHANGED if self.behaviour.output or self.behaviour.turns:
+                return Kind.OTHER_WORDS
+        return Kind(self.change)
+
+    @property
+    def _is_sure(self) -> bool:
+        """Whether a regression is certain, or counts as one for want of any repeats."""
+        if self.strength is Strength.ONE_SAMPLE:
+            return self.evidence.newly_failed
+        return self.strength is not Strength.SUSPECTED

@@ -7,7 +7,7 @@ other tests as they are.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import sqrt
@@ -65,14 +65,17 @@ def comparison_power(tests: Iterable[tuple[Counts, int]]) -> ComparisonPower | N
     The other tests are expected to pass as often as before. Where tests are repeated unequally
     often, it speaks of those that are repeated as most are. None if nothing is compared.
     """
-    compared = [(before, n) for before, n in tests if before.n and n]
+    compared = Counter((before, n) for before, n in tests if before.n and n)
     if not compared:
         return None
-    (before, after), _ = Counter((old.n, n) for old, n in compared).most_common(1)[0]
+    designs, enough = Counter[tuple[int, int]](), Counter[tuple[Counts, int]]()
+    for (old, n), times in compared.items():
+        designs[old.n, n] += times
+        enough[_scaled(old, _ENOUGH), _ENOUGH] += times
+    (before, after), _ = designs.most_common(1)[0]
     shown = _power(compared, before, after)
     if shown.found is not None:
         return shown
-    enough = [(_scaled(old, _ENOUGH), _ENOUGH) for old, _ in compared]
     return ComparisonPower(before, after, None, 0.0, _power(enough, _ENOUGH, _ENOUGH))
 
 
@@ -119,13 +122,17 @@ def chance_to_settle(
     return fmean(map(chance, undecided))
 
 
-def _power(tests: Sequence[tuple[Counts, int]], before: int, after: int) -> ComparisonPower:
-    others = [Looks(old, (_scaled(old, n),)) for old, n in tests]
+def _power(tests: Mapping[tuple[Counts, int], int], before: int, after: int) -> ComparisonPower:
+    """Return it for one of the tests, which are given with how many there are of each."""
+    others = Counter[tuple[Design, Counts]]()
+    for (old, n), times in tests.items():
+        looks = Looks(old, (_scaled(old, n),))
+        others[looks.design, looks.pooled] += times
     # The one test that is spoken of: of those that pass most often.
     design = Design(before, after, 0)
-    alike = (looks for looks in others if looks.design == design)
-    others.remove(max(alike, key=lambda looks: looks.pooled.passed))
-    kinds = kinds_of(others)
+    alike = (pooled for other, pooled in others if other == design)
+    others[design, max(alike, key=lambda pooled: pooled.passed)] -= 1
+    kinds = frozenset((+others).items())
 
     def chance(rate: float) -> float:
         return power(design, 1.0, rate, RATES_LEVEL, kinds)

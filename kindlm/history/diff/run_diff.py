@@ -15,7 +15,7 @@ from heapq import merge
 from itertools import groupby
 from operator import itemgetter
 
-from kindlm.history.diff.behaviour import BehaviourChange, compare_behaviour
+from kindlm.history.diff.behaviour import compare_behaviour
 from kindlm.history.diff.config import (
     Suite,
     SuiteConfig,
@@ -33,9 +33,18 @@ from kindlm.history.diff.diff_figures import (
     pair_checks,
     side_of,
 )
-from kindlm.history.diff.diff_values import Kind, QualifiedName, TestDiff
 from kindlm.history.diff.evidence import judge_pair
-from kindlm.history.diff.evidence_values import Change, FailOn, RunEvidence, TestPair, Verdict
+from kindlm.history.diff.evidence_values import (
+    BehaviourChange,
+    Change,
+    FailOn,
+    Kind,
+    QualifiedName,
+    RunEvidence,
+    TestDiff,
+    TestPair,
+    Verdict,
+)
 from kindlm.history.diff.samples import (
     Attempts,
     PlannedSamples,

@@ -197,7 +197,7 @@ def checks_made(attempts: Attempts) -> str:
     """Return, in SQL, the checks of an execution `e` as JSON that `read_checks` reads."""
     return f"""
 (SELECT json_group_array(json_array(a.kind, a.label, a.threshold, a.outcome = 'passed'))
-   FROM (SELECT * FROM assertions
+   FROM (SELECT kind, label, threshold, outcome FROM assertions
           WHERE execution = e.id AND attempt = {attempts.checked}
             AND outcome <> 'skipped' AND NOT advisory
           ORDER BY position) a)
@@ -396,6 +396,8 @@ def turns_of(calls: Iterable[tuple[int, int]]) -> dict[int, int]:
 
 def _means(checks: list[_Row], wanted: str) -> dict[str, float]:
     """Return the mean score for each label: of a check after each turn there are several."""
+    if not checks:
+        return {}
     found: dict[str, list[float]] = {}
     for _, kind, label, _, _, score in checks:
         if score is not None and kind == wanted:

@@ -14,7 +14,7 @@ from typing import TextIO
 from kindlm.errors import KindlmError
 from kindlm.history.diff.call_changes import CallEdit
 from kindlm.history.diff.details import TestDetails
-from kindlm.history.diff.diff_values import Kind, TestDiff
+from kindlm.history.diff.evidence_values import Kind, TestDiff
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.runs import Run, RunFilter, runs
 from kindlm.reports.diff import parts, phrases

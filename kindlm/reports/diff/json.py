@@ -5,15 +5,12 @@ It is written test by test. Whatever texts the runs hold, the output is one vali
 
 from __future__ import annotations
 
-import json
-from importlib.resources import files
 from typing import Any, TextIO
 
 from kindlm import __version__
 from kindlm.history.diff.call_changes import ABSENT, CallChange, ChangedValue
 from kindlm.history.diff.details import CheckChange, TestDetails, WordDiff
-from kindlm.history.diff.diff_values import Kind, TestDiff
-from kindlm.history.diff.evidence_values import CheckPair, Side
+from kindlm.history.diff.evidence_values import CheckPair, Kind, Side, TestDiff
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import wilson_interval
@@ -24,13 +21,6 @@ from kindlm.reports.untrusted import printed_json
 SCHEMA_VERSION = 1
 
 _WITHOUT_DETAILS = (Kind.UNCHANGED, Kind.ERASED, Kind.OTHER_WORDS, Kind.NOT_RUN)
-
-
-def diff_schema() -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of the comparison."""
-    text = files("kindlm.reports.diff").joinpath("diff.schema.json").read_text(encoding="utf-8")
-    schema: dict[str, Any] = json.loads(text)
-    return schema
 
 
 def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:

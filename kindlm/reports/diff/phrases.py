@@ -14,8 +14,15 @@ from statistics import fmean
 from typing import NamedTuple
 
 from kindlm.history.diff.diff_figures import Figure
-from kindlm.history.diff.diff_values import Kind, TestDiff
-from kindlm.history.diff.evidence_values import Change, FailOn, Side, Strength, Verdict
+from kindlm.history.diff.evidence_values import (
+    Change,
+    FailOn,
+    Kind,
+    Side,
+    Strength,
+    TestDiff,
+    Verdict,
+)
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.diff.samples import Attempts
 from kindlm.history.run_view import RunView

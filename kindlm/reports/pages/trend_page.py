@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 
-from kindlm.history.diff.diff_values import QualifiedName
+from kindlm.history.diff.evidence_values import QualifiedName
 from kindlm.history.trends import Trend, TrendPoint, read_trend
 from kindlm.reports.figures import duration, money, percent, score
 from kindlm.reports.figures import points as points_of_100

@@ -322,7 +322,7 @@ def _changed(view: RunView, earlier: str) -> str | None:
     if view.status != "failed" or view.summary.tests.total > _COMPARED_TESTS:
         return None
     # What compares runs takes longer to import than a report of a run that passed.
-    from kindlm.history.diff.diff_values import Kind
+    from kindlm.history.diff.evidence_values import Kind
     from kindlm.history.diff.run_diff import DiffOptions, compare_runs
     from kindlm.reports.diff.phrases import headline_of
 

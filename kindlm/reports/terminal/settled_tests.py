@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, TextIO
 
-from kindlm.history.diff.diff_values import QualifiedName
-from kindlm.history.diff.evidence_values import MOST_ADDED, CheckKey, CheckPair
+from kindlm.history.diff.evidence_values import MOST_ADDED, CheckKey, CheckPair, QualifiedName
 from kindlm.history.settling import Suspect
 from kindlm.history.statistics.sequential import Settlement
 from kindlm.history.statistics.tables import Counts, pooled

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kindlm.history.diff.behaviour import BehaviourChange, compare_behaviour, usual
+from kindlm.history.diff.behaviour import compare_behaviour, usual
+from kindlm.history.diff.evidence_values import BehaviourChange
 from kindlm.history.diff.samples import CallRef, Failure, Sample
 from kindlm.outcome import Status
 

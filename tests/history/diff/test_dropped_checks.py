@@ -10,8 +10,7 @@ import pytest
 from compared_runs import compared, record_run
 from recorded_history import History, Make
 
-from kindlm.history.diff.diff_values import Kind, TestDiff
-from kindlm.history.diff.evidence_values import Change, Strength
+from kindlm.history.diff.evidence_values import Change, Kind, Strength, TestDiff
 from kindlm.outcome import Outcome
 from kindlm.reports.diff.phrases import headline_of
 

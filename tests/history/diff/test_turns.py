@@ -10,8 +10,7 @@ from compared_runs import compared, record_run
 from recorded_history import History, Make
 
 from kindlm.history.diff.call_changes import CallEdit
-from kindlm.history.diff.diff_values import Kind, TestDiff
-from kindlm.history.diff.evidence_values import FailOn
+from kindlm.history.diff.evidence_values import FailOn, Kind, TestDiff
 from kindlm.history.diff.samples import turns_of
 from kindlm.reports.diff.terminal import write_diff
 from kindlm.reports.report_registry import ReportOptions
