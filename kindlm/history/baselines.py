@@ -135,7 +135,7 @@ def last_change(db: sqlite3.Connection, project: str, suite: str) -> str | None:
 
 
 class BaselineChecks:
-    """Tells whether runs can be baselines. Each run is verified once, however many suites it has.
+    """Whether runs can be baselines. Each run is verified once, however many suites it has.
 
     `db` is a read-only connection.
     """

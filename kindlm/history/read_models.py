@@ -34,7 +34,7 @@ from kindlm_store.projecting import problem_of, read_states
 
 
 def are_outdated(db: sqlite3.Connection) -> bool:
-    """Tell whether opening the history for writing would update its tables to this version."""
+    """Return whether opening the history for writing would update its tables to this version."""
     states = read_states(db)
     if not states and _holds_nothing(db):
         return False

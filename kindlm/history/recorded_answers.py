@@ -318,7 +318,7 @@ def _document(config: str) -> Mapping[str, Any]:
 
 
 def _is_whole(reply: ModelReply) -> bool:
-    """Tell whether an answer is one, and stands there as it was given."""
+    """Return whether an answer is one, and stands there as it was given."""
     if not reply.text and not reply.tool_calls:
         return False
     written = [call.malformed or json.dumps(call.arguments) for call in reply.tool_calls]

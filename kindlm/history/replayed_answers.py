@@ -52,7 +52,7 @@ _DEFERRED = re.compile("\ufdd0\\{\\{[\\w.]+\\}\\}")
 
 
 def is_as_recorded(message: Message, then: str) -> bool:
-    """Tell whether a message of now is a recorded text, whatever the environment put into it."""
+    """Return whether a message of now is a recorded text, whatever the environment put into it."""
     if message.text == then:
         return True
     if message.written is None:

@@ -86,7 +86,7 @@ def remove_index(history: Path) -> None:
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Tell whether the index is damaged: it is to be removed, and is made anew then."""
+    """Return whether the index is damaged: it is to be removed, and is made anew then."""
     # Errors of the module itself, such as of a closed connection, have no code.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)

@@ -170,7 +170,7 @@ def count_tests(
 
 
 def is_flaky(counts: StatusCounts, passed_later: int = 0) -> bool:
-    """Tell whether a test passed in some repeats and failed in others.
+    """Return whether a test passed in some repeats and failed in others.
 
     So does one that passed only when it was run again: `passed_later` times.
     """
@@ -178,14 +178,14 @@ def is_flaky(counts: StatusCounts, passed_later: int = 0) -> bool:
 
 
 def suite_passes(tests: StatusCounts, gates: Sequence[GateResult]) -> bool:
-    """Tell whether a suite passes: gates, errors, and failures unless a written rate decides."""
+    """Return whether a suite passes: gates, errors, and failures unless a written rate decides."""
     if tests.errored or not all(gate.passed for gate in gates):
         return False
     return tests.failed == 0 or rate_decides(gates)
 
 
 def rate_decides(gates: Sequence[GateResult]) -> bool:
-    """Tell whether a pass rate that the user wrote decides how many failures are tolerated."""
+    """Return whether a pass rate that the user wrote decides how many failures are tolerated."""
     return any(gate.name == "passRateMin" and gate.written for gate in gates)
 
 

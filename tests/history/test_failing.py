@@ -30,11 +30,6 @@ def test_the_last_result_of_each_test_counts(history: Any, make: Any) -> None:
     assert failing(history) == set()
 
 
-def test_what_is_not_wanted_is_not_named(history: Any, make: Any) -> None:
-    record(history, make, "first", {"gone": False})
-    assert failing(history) == set()
-
-
 def test_other_suites_and_projects_are_others(history: Any, make: Any) -> None:
     record(history, make, "first", {"bad": False})
     assert failing(history, suite="sales") == set()

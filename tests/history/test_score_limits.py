@@ -99,14 +99,6 @@ def test_an_errored_repeat_makes_the_test_errored_whatever_the_scores(
     assert test.counts.tested == 2
 
 
-def test_a_drop_of_the_mean_weighted_score_may_be_a_regression(history: Any, make: Any) -> None:
-    before = recorded(history, make, ScoreLimits(), [0.9, 0.91, 0.92, 0.9], "aaaaaaaa")
-    after = recorded(history, make, ScoreLimits(), [0.5, 0.51, 0.52, 0.5], "bbbbbbbb")
-    (test,) = compare_runs(history.reader(), before.id, after.id, DiffOptions()).tests
-    assert test.evidence.dropped_scores == ("weighted score",)
-    assert test.evidence.change.value == "regressed"
-
-
 def test_the_mean_weighted_score_is_reported_over_time(history: Any, make: Any) -> None:
     recorded(history, make, ScoreLimits(), [0.9, 0.7], "aaaaaaaa")
     trend = read_trend(history.reader(), Identity("shop", "support", "greets", "gpt"), limit=9)

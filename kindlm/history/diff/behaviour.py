@@ -43,7 +43,7 @@ def compare_behaviour(
     *,
     same_config: bool = False,
 ) -> BehaviourChange:
-    """Tell what a test that ran on both sides does otherwise.
+    """Return what a test that ran on both sides does otherwise.
 
     `arguments` returns those of a call, a JSON value, by the digest of their text. `same_config`:
     the configuration of its suite, with the code of scenarios, is the same on both.
@@ -83,26 +83,26 @@ def _tools(sample: Sample) -> tuple[tuple[int, str], ...]:
 
 
 def _replaced(before: Sequence[AbstractSet[T]], after: Sequence[AbstractSet[T]]) -> bool:
-    """Tell whether something is in most of the sets of one side and in none of the other one."""
+    """Return whether something is in most of the sets of one side and in none of the other one."""
     if before == after:
         return False
     return _lost(before, after) or _lost(after, before)
 
 
 def _lost(side: Sequence[AbstractSet[T]], other: Sequence[AbstractSet[T]]) -> bool:
-    """Tell whether something is in most of the sets of a side and in none of the other one."""
+    """Return whether something is in most of the sets of a side and in none of the other one."""
     gone = frozenset[T]().union(*side).difference(*other)
     return any(2 * sum(each in found for found in side) > len(side) for each in gone)
 
 
 def _others(before: AbstractSet[bytes | None], after: AbstractSet[bytes | None]) -> bool:
-    """Tell whether no text of one side is one of the other."""
+    """Return whether no text of one side is one of the other."""
     old, new = before - {None}, after - {None}
     return bool(old) and bool(new) and old.isdisjoint(new)
 
 
 def _other_checks(before: Sequence[Sample], after: Sequence[Sample], same_config: bool) -> bool:
-    """Tell whether one side makes checks that the other side does not.
+    """Return whether one side makes checks that the other side does not.
 
     The label of a check in a scenario may hold what is another word every time, such as a number
     that was drawn. So checks are compared by how many there are of a kind, too; and only by that

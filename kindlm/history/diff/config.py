@@ -156,7 +156,7 @@ _ROW = re.compile(r" \[[^\]]*\]$")
 def is_other_demand(
     config: SuiteConfig | None, before: Suite, after: Suite, test: str, check: CheckKey
 ) -> bool:
-    """Tell whether a check demands something else than before, though it has the same label.
+    """Return whether a check demands something else than before, though it has the same label.
 
     That is known of kindlm.yaml, whose configuration says what is demanded. Of code, a check with
     the same label is the same one.

@@ -31,12 +31,12 @@ def side_of(test: PlannedSamples) -> Side:
         every = tuple(score for each in samples for score in each.weighted.values())
         limited = LimitedScores(test.score_limits, every)
     stands, alike = usual(samples)
-    means: dict[str, float] = {}
-    for name in ("drift", "latency", "tokens", "cost"):
-        known = [sample.measured[name] for sample in samples if name in sample.measured]
-        if known:
-            # Of one repeat it stays as it is: tokens are whole.
-            means[name] = known[0] if len(samples) == 1 else sum(known) / len(known)
+    # Of one repeat they stay as they are: tokens are whole.
+    means = dict(samples[0].measured) if len(samples) == 1 else {}
+    if len(samples) > 1:
+        for name in ("drift", "latency", "tokens", "cost"):
+            if known := [each.measured[name] for each in samples if name in each.measured]:
+                means[name] = sum(known) / len(known)
     scores: dict[str, tuple[float, ...]] = {}
     for name, repeats in (
         ("score", [sample.weighted for sample in samples]),

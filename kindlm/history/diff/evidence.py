@@ -290,7 +290,7 @@ def _repeats_needed(pair: TestPair, rate: CheckPair, change: Change, level: floa
 
 
 def _fails(pair: TestPair, evidence: TestEvidence, rule: FailOn) -> bool:
-    """Tell whether a test makes the exit code 1. What was not run never does."""
+    """Return whether a test makes the exit code 1. What was not run never does."""
     if rule is FailOn.NEVER or evidence.change is Change.NOT_RUN:
         return False
     if evidence.change is Change.REMOVED:

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from kindlm.history.diff.evidence_values import CheckKey
@@ -137,8 +138,10 @@ class Failure(NamedTuple):
     code: str
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+_NOTHING: Mapping[str, float] = MappingProxyType({})
+
+
+class Sample(NamedTuple):
     """One execution that ended, and was not skipped. `output` is the digest of its final text.
 
     `conversation` is the execution that held it: another one if this one was rescored from it, or
@@ -155,11 +158,11 @@ class Sample:
     conversation: str
     status: Status
     output: bytes | None = None
-    measured: Mapping[str, float] = field(default_factory=dict)
+    measured: Mapping[str, float] = _NOTHING
     calls: tuple[CallRef, ...] = ()
     failures: frozenset[Failure] = frozenset()
-    scores: Mapping[str, float] = field(default_factory=dict)
-    weighted: Mapping[str, float] = field(default_factory=dict)
+    scores: Mapping[str, float] = _NOTHING
+    weighted: Mapping[str, float] = _NOTHING
     models: tuple[str, ...] = ()
     checks: str = "[]"
     erased: bool = False
@@ -260,19 +263,18 @@ SELECT e.test, e.target, e.id, {of("status")}, o.digest, {of("latency_ms")},
   LEFT JOIN contents o ON o.ref = {of("output_ref")}
  WHERE {ended} ORDER BY {order}
 """  # noqa: S608 (constants of this package)
-    # Each has a row for every execution, in their order; one that is empty but for its id if there
-    # is nothing about it.
+    # What there is about executions, in their order. CROSS JOIN: SQLite begins with them.
     calls = f"""
 SELECT e.id, t.tool, a.digest, t.call
   FROM executions e
-  LEFT JOIN tool_calls t ON t.execution = e.source AND t.attempt = {attempts.said}
+ CROSS JOIN tool_calls t ON t.execution = e.source AND t.attempt = {attempts.said}
   LEFT JOIN contents a ON a.ref = t.arguments_ref
  WHERE {ended} ORDER BY {order}, t.position
 """  # noqa: S608 (constants of this package)
     checks = f"""
 SELECT e.id, a.kind, a.label, iif(a.advisory, NULL, a.outcome), a.failure_code, a.score
   FROM executions e
-  LEFT JOIN assertions a ON a.execution = e.id AND a.attempt = {attempts.checked}
+ CROSS JOIN assertions a ON a.execution = e.id AND a.attempt = {attempts.checked}
    -- a weighted score counts, whatever decides by it
    AND (a.kind = 'weighted_score' OR NOT a.advisory
         AND (a.outcome IN ('failed', 'inconclusive') OR a.kind IN ('judge', 'score', 'drift')))
@@ -281,21 +283,34 @@ SELECT e.id, a.kind, a.label, iif(a.advisory, NULL, a.outcome), a.failure_code, 
     answers = f"""
 SELECT e.id, c.call, {USERS}, c.reported_model, c.recorded_in, c.text_ref IS NOT NULL, t.digest
   FROM executions e
-  LEFT JOIN provider_calls c
+ CROSS JOIN provider_calls c
     ON c.execution = e.source AND c.attempt = {attempts.said} AND c.purpose = 'test'
   LEFT JOIN contents t ON t.ref = c.text_ref
  WHERE {ended} ORDER BY {order}, c.call
 """  # noqa: S608 (constants of this package)
-    about = (
-        groupby(_rows(db, query, parts), key=itemgetter(0)) for query in (calls, checks, answers)
-    )
+    about = [_about(_rows(db, query, parts)) for query in (calls, checks, answers)]
     shared = ""
-    for row, *details in zip(_rows(db, executions, parts), *about, strict=True):
+    for row in _rows(db, executions, parts):
         if row[-1] != shared:
             # Repeats hold one text among them.
             shared = row[-1]
-        found = ([each for each in rows if each[1] is not None] for _, rows in details)
-        yield row[:2], _sample(row, shared, *found)
+        yield row[:2], _sample(row, shared, *(found(row[2]) for found in about))
+
+
+def _about(rows: Iterator[_Row]) -> Callable[[str], list[_Row]]:
+    """Return what finds the rows about an execution, if asked for executions in their order."""
+    groups = groupby(rows, key=itemgetter(0))
+    following = next(groups, None)
+
+    def found(execution: str) -> list[_Row]:
+        nonlocal following
+        if following is None or following[0] != execution:
+            return []
+        own = list(following[1])
+        following = next(groups, None)
+        return own
+
+    return found
 
 
 def _rows(db: sqlite3.Connection, query: str, suites: Sequence[str]) -> Iterator[_Row]:

@@ -94,7 +94,7 @@ def pass_rate_drop(looks: Looks) -> float:
 
 
 def confirmed_drops(tests: Sequence[Looks], level: float) -> list[bool]:
-    """Tell which tests dropped, with at most `level` of them expected to be false.
+    """Return which tests dropped, with at most `level` of them expected to be false.
 
     The step-up of Y. Benjamini and Y. Hochberg ("Controlling the false discovery rate", JRSS B 57
     (1995), 289-300): the k smallest p-values are believed for the largest k at which at most

@@ -123,7 +123,7 @@ def _unconfirmed(
 
 
 def _cleared(before: Counts, after: Counts) -> bool:
-    """Tell whether AFTER, added repeats included, speaks against a drop of 30 points.
+    """Return whether AFTER, added repeats included, speaks against a drop of 30 points.
 
     A. Wald's sequential ratio ("Sequential Analysis" (1947), chapter 3): the passes are ten times
     likelier at the pass rate of BEFORE than after a `large_drop` from there. Of suspected tests

@@ -173,7 +173,7 @@ def score_repeats_needed(
 
 
 def discrete_discoveries(tests: Sequence[DiscreteP], level: float) -> list[bool]:
-    """Tell which tests stand out, knowing which p-values each of them could have had at all.
+    """Return which tests stand out, knowing which p-values each of them could have had at all.
 
     The step-up of Y. Benjamini and Y. Hochberg ("Controlling the false discovery rate", JRSS B 57
     (1995), 289-300) counts each of m tests with p(k). With few repeats most tests can't get there,
