@@ -199,6 +199,11 @@ class Guard:
     # Where code of a user runs.
 
     @property
+    def is_entered(self) -> bool:
+        """Whether this process may run code of a user, now or later."""
+        return self._memory is not None
+
+    @property
     def runs_user_code(self) -> bool:
         """Whether code of a user may end this process at any moment."""
         return bool(self._running)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
@@ -323,11 +323,14 @@ class Transcript:
     def with_step(self, step: Step) -> Transcript:
         """Return the transcript with one more step in its last turn."""
         *earlier, last = self.turns
-        return replace(self, turns=(*earlier, replace(last, steps=(*last.steps, step))))
+        return self._with(Turn(last.user, (*last.steps, step)), earlier)
 
     def with_turn(self, user: str) -> Transcript:
         """Return the transcript with a new turn that `user` opens."""
-        return replace(self, turns=(*self.turns, Turn(user)))
+        return self._with(Turn(user), self.turns)
+
+    def _with(self, last: Turn, earlier: Iterable[Turn]) -> Transcript:
+        return Transcript(self.system, (*earlier, last), self.reports_tools, self.prints_calls)
 
 
 def text_lacks_a_secret(step: Step) -> bool:

@@ -12,6 +12,7 @@ from collections import ChainMap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from kindlm.engine.calls import Calls, definition_of
 from kindlm.engine.field_log import FieldLog, name_execution
@@ -125,8 +126,8 @@ def end_unrun(
     return Finished(execution, event.status, error)
 
 
-def _errored(error: KindlmError) -> ExecutionFinished:
-    """Return the event that an attempt ended with an error, of which nothing else is known."""
+def _errored(error: KindlmError, **known: Any) -> ExecutionFinished:
+    """Return the event that an attempt ended with an error, and what else is known of it."""
     return ExecutionFinished(
         status=Status.ERRORED,
         error_code=error.code.name,
@@ -134,6 +135,7 @@ def _errored(error: KindlmError) -> ExecutionFinished:
         error=error.message,
         hint=error.hint,
         trace=error.trace or None,
+        **known,
     )
 
 
@@ -459,8 +461,8 @@ class _Attempt:
             cost_then_usd = total_of(taken).cost.usd
             if any(text_lacks_a_secret(step) or calls_lack_a_secret(step) for step in taken):
                 warnings = list(dict.fromkeys((*warnings, _TAKEN_OUT)))
-        return replace(
-            _errored(error) if error else ExecutionFinished(status=status),
+        make = partial(_errored, error) if error else partial(ExecutionFinished, status=status)
+        return make(
             output=transcript.text if steps else None,
             answers=len(steps),
             latency_ms=round(total.latency_ms, 3),

@@ -226,7 +226,9 @@ class Calls:
         # What was not known then is no sum to rely on now.
         now = cost if not is_paid or (recorded is None and cost.usd is None) else Cost(0.0)
         model = bounded(scrub(reply.model)) if reply.model else None
-        uncounted = replace(now, usd=max(now.usd - counted_usd, 0.0)) if now.usd else now
+        uncounted = now
+        if counted_usd and now.usd:
+            uncounted = replace(now, usd=max(now.usd - counted_usd, 0.0))
         self.spend(model or name, uncounted)
         return {
             "call": number,

@@ -17,6 +17,7 @@ from kindlm.engine.attempt import Finished, callee, end_unrun, run_execution
 from kindlm.engine.pace import Callee, Pace, Turn
 from kindlm.engine.resources import USED_UP, Limits, LiveRun, Ports
 from kindlm.engine.stop import Stop
+from kindlm.guard import guard
 from kindlm.outcome import Status
 from kindlm.plan import Earlier, Execution, Plan
 
@@ -28,10 +29,17 @@ Observer = Callable[[Finished], None]
 WillCall = Callable[[Execution], bool]
 """Says whether an execution is going to make a call, as things are now."""
 
-Work = Callable[[Execution, Turn | None], Awaitable[bool]]
+Work = Callable[[Execution, Turn | None], Awaitable[Finished | None]]
 """Does one execution, with the turn that was taken for its first call if it will make one.
 
-Returns whether it is done, and not cut off."""
+Returns how it ended; None if it was cut off."""
+
+_MANY_PLACES = 8
+"""From here on, places are not held while the disk takes what passed. With fewer, a commit delays
+little, and a run that is killed has lost no answer but those to calls in flight."""
+
+Report = Callable[[Finished], Awaitable[None]]
+"""Waits until the end of an execution is on disk, and reports it."""
 
 
 async def run_plan(
@@ -78,7 +86,9 @@ async def run_plan(
         complete = True
         async for part in parts or _whole(plan):
             finished = earlier.finished
-            pool = Pool(part, finished, runner.calls, runner.work, run.paces.get, stop)
+            pool = Pool(
+                part, finished, runner.calls, runner.work, runner.report, run.paces.get, stop
+            )
             complete = await pool.run() and complete
         return complete
     finally:
@@ -112,15 +122,12 @@ class _Runner:
             return False
         return not (budget.is_limited and budget.limit_exceeded(execution.suite.ordinal))
 
-    async def work(self, execution: Execution, reserved: Turn | None) -> bool:
-        """Do one execution and, once it is on disk, report how it ended; return whether it did."""
-        finished = await self._do(execution, reserved)
-        if finished is not None:
-            await self._run.ports.recorder.durable()
-            self._observer(finished)
-        return finished is not None
+    async def report(self, finished: Finished) -> None:
+        """Report how an execution ended, once that is on disk."""
+        await self._run.ports.recorder.durable()
+        self._observer(finished)
 
-    async def _do(self, execution: Execution, reserved: Turn | None) -> Finished | None:
+    async def work(self, execution: Execution, reserved: Turn | None) -> Finished | None:
         """Run an execution, and as often again as its suite says if it does not pass.
 
         None if it was cut off by what stops the whole run; so is one that was to be run again,
@@ -144,8 +151,9 @@ class _Runner:
             while found := await run_execution(
                 execution, run, attempt=attempt, reserved=reserved, may_rerun=may_rerun
             ):
-                spent = 0.0 if ended is None else ended.cost_usd
-                ended = replace(found, cost_usd=found.cost_usd + spent)
+                if ended is not None:
+                    found = replace(found, cost_usd=found.cost_usd + ended.cost_usd)
+                ended = found
                 if not found.retried:
                     return ended
                 if stop.winding_down.is_set():
@@ -163,7 +171,12 @@ class _Runner:
 
 
 class Pool:
-    """The executions of a plan that are not `done`, of which so many go on at once as may."""
+    """The executions of a plan that are not `done`, of which so many go on at once as may.
+
+    Among many places, one that passed leaves its place to the next while the disk takes it; as many
+    may wait for that as there are places. Any other keeps its place: what is reported may end the
+    run. So does one that may have run code of a user, which could end the process before.
+    """
 
     def __init__(
         self,
@@ -171,14 +184,18 @@ class Pool:
         done: Collection[str],
         calls: WillCall,
         work: Work,
+        report: Report,
         pace_of: Callable[[Callee], Pace],
         stop: Stop,
     ) -> None:
         self._calls = calls
         self._work = work
+        self._report = report
         self._stop = stop
         suites = {suite.ordinal: suite.suite.concurrency for suite in plan.suites}
-        self._places = asyncio.Semaphore(max(suites.values(), default=1))
+        most = max(suites.values(), default=1)
+        self._places, self._unreported = asyncio.Semaphore(most), asyncio.Semaphore(most)
+        self._leaves_places = most >= _MANY_PLACES and not guard.is_entered
         self._of_suite = {ordinal: asyncio.Semaphore(most) for ordinal, most in suites.items()}
         self._lanes = list(_lanes(plan, done, pace_of))
         self._starting: list[asyncio.Task[None]] = []
@@ -255,11 +272,23 @@ class Pool:
         self._of_suite[execution.suite.ordinal].release()
 
     async def _do(self, execution: Execution, reserved: Turn | None) -> None:
+        has_place = True
         try:
-            if not await self._work(execution, reserved):
+            finished = await self._work(execution, reserved)
+            if finished is None:
                 self._all_done = False
+                return
+            has_passed = finished.status is Status.PASSED and execution.case.script is None
+            if not (has_passed and self._leaves_places):
+                await self._report(finished)
+                return
+            async with self._unreported:
+                self._give_back_place(execution)
+                has_place = False
+                await self._report(finished)
         finally:
-            self._give_back_place(execution)
+            if has_place:
+                self._give_back_place(execution)
 
 
 @dataclass(slots=True)

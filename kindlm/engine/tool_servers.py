@@ -36,7 +36,7 @@ class ToolServers:
         self._open_server = open_server
         self._stack = AsyncExitStack()
         self._opened: dict[str, tuple[Agent, float]] = {}
-        self._conversation = uuid4().hex
+        self._conversation = ""
 
     async def __aenter__(self) -> Self:
         """Open nothing yet: most conversations call the tools of few servers."""
@@ -48,6 +48,7 @@ class ToolServers:
 
     async def call(self, server: str, call: ToolCall) -> Any:
         """Return the result of a call as JSON; raise `ToolServerFailed` if there is none."""
+        self._conversation = self._conversation or uuid4().hex
         if server not in self._opened:
             opened, timeout_s = self._open_server(server)
             if isinstance(opened, Err):

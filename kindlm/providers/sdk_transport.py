@@ -170,9 +170,12 @@ class SdkTransport:
         async with self._session.post(
             form.url, headers=form.headers_for(body), data=body, allow_redirects=False
         ) as response:
-            pieces = response.content.iter_chunked(_CHUNK_BYTES)
-            content = b"".join([piece async for piece in within_bounds(pieces)])
-        return HttpAnswer(response.status, response.headers, _text(response, content))
+            content = bytearray()
+            while piece := await response.content.read(_CHUNK_BYTES):
+                content += piece
+                if len(content) > MAX_BODY_BYTES:
+                    raise AnswerTooLong
+        return HttpAnswer(response.status, response.headers, _text(response, bytes(content)))
 
 
 class _Connected:

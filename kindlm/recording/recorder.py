@@ -15,7 +15,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
-from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from threading import RLock
@@ -229,7 +228,8 @@ class _Outbox:
 
     `hiding` has that by the ordinals of the suites that ask for it. Patterns may take their time,
     which must not look like that of a provider: a `thread` hides then, and all events of the run
-    go through it, to stay in order. `ticket` and `hidden` are of what was handed over last.
+    go through it, to stay in order. `ticket` and `hidden` are of what was handed over last;
+    `written` is that ticket for all coroutines that wait for it.
     """
 
     log: EventLog
@@ -240,6 +240,7 @@ class _Outbox:
     waiting: list[tuple[NewEvent, PersonalData | None]] = field(default_factory=list)
     ticket: Ticket | None = None
     hidden: Future[Ticket] | None = None
+    written: asyncio.Future[Any] | None = None
 
     def flush(self) -> None:
         """Hand over what is waiting. If the log does not take it, it goes on waiting."""
@@ -251,6 +252,7 @@ class _Outbox:
             try:
                 if self.thread is None:
                     self.ticket = self.log.submit(Append(self.stream, events))
+                    self.written = None
                 else:
                     self.hidden = self.thread.submit(self._hide, events, personal, self.hidden)
             except Exception:
@@ -281,9 +283,11 @@ class RunRecorder:
     process within its turn, and from any other thread, it gets each event at once.
     """
 
-    def __init__(self, log: EventLog, stream: str) -> None:
-        self._outbox = _Outbox(log, stream)
-        self._subject: str | None = None
+    def __init__(
+        self, log: EventLog, stream: str, subject: str | None = None, outbox: _Outbox | None = None
+    ) -> None:
+        self._outbox = outbox or _Outbox(log, stream)
+        self._subject = subject
         self._suite: int | None = None
         """The suite of the execution that it is about."""
 
@@ -304,9 +308,8 @@ class RunRecorder:
 
     def about(self, subject: str) -> RunRecorder:
         """Return a recorder for events about `subject`."""
-        recorder = copy(self)
-        recorder._subject = subject  # noqa: SLF001 - its own
-        return recorder
+        outbox = self._outbox
+        return RunRecorder(outbox.log, outbox.stream, subject, outbox)
 
     def record(self, payload: Payload) -> None:
         """Hand an event to the log.
@@ -337,14 +340,17 @@ class RunRecorder:
         Raises `WriteFailedError` if the disk did not take it.
         """
         outbox = self._outbox
-        outbox.flush()
-        # Events are written in order: the ticket of the last ones is that of all.
-        ticket = outbox.ticket
+        if outbox.waiting:
+            # What else is recorded in this turn goes to the log together with it.
+            await asyncio.sleep(0)
+            outbox.flush()
+        # Events are written in order: the ticket of the last ones is that of all. Who stops
+        # waiting must not take back what was handed over.
         if outbox.hidden is not None:
-            # Who stops waiting must not take back what was handed over.
-            ticket = await asyncio.shield(asyncio.wrap_future(outbox.hidden))
-        if ticket is not None:
-            await ticket
+            await (await asyncio.shield(asyncio.wrap_future(outbox.hidden)))
+        elif outbox.ticket is not None:
+            outbox.written = outbox.written or asyncio.wrap_future(outbox.ticket)
+            await asyncio.shield(outbox.written)
         await outbox.log.ready()
 
     def close(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import os
 from contextlib import closing
@@ -341,6 +340,8 @@ class EventLog:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
+        import asyncio
+
         await asyncio.to_thread(self.close)
 
     def _redacted(self, append: Append) -> Append:

@@ -8,7 +8,6 @@ that was submitted is forgotten: `unwritten` hands it out.
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 import time
 from collections import deque
@@ -40,6 +39,9 @@ class Ticket(Future[Any]):
         return False
 
     def __await__(self) -> Generator[object, None, Any]:
+        # It takes long to load, and who only reads a log awaits nothing.
+        import asyncio
+
         return asyncio.wrap_future(self).__await__()
 
 
@@ -53,11 +55,11 @@ _GROUP_EVENTS = 2_000
 """Events in one transaction: enough to make fsync cheap, few enough for others to get a turn."""
 
 
-_LINGER_S = 0.005
+_LINGER_S = 0.025
 """Seconds from one commit to the next while events keep coming: a commit costs as much as the
 events of several executions."""
 
-_QUIET_S = 0.001
+_QUIET_S = 0.002
 """Seconds without a submission after which nothing more is waited for."""
 
 

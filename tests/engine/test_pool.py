@@ -12,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from suites import make_suite
 
+from kindlm.engine.attempt import Finished
 from kindlm.engine.pace import Callee, Pace, Turn
 from kindlm.engine.resources import OneForEach
 from kindlm.engine.runner import Pool
 from kindlm.engine.stop import Stop, SystemClock
+from kindlm.outcome import Status
 from kindlm.plan import Execution, Plan, make_plan
 from kindlm.suite import Case, Command, ModelTarget, Prompt, ProviderSettings, Suite
 from kindlm_store import WriteFailedError
@@ -52,6 +54,10 @@ class Hall:
         self.cut_off: set[str] = set()
         self.calls: Callable[[Execution], bool] = lambda execution: not execution.case.skip
         self.fails: dict[str, Exception] = {}
+        self.reported: list[str] = []
+        self.fail: set[str] = set()
+        self.disk = asyncio.Event()
+        self.disk.set()
         self._is_open = is_open
         self._now = Counter[int | str]()
 
@@ -60,7 +66,7 @@ class Hall:
         self.made.append((callee, pace))
         return pace
 
-    async def work(self, execution: Execution, reserved: Turn | None) -> bool:
+    async def work(self, execution: Execution, reserved: Turn | None) -> Finished | None:
         name, ordinal = execution.case.name, execution.suite.ordinal
         self.started.append(name)
         self._now.update([ordinal, "all"])
@@ -80,11 +86,21 @@ class Hall:
             self._now.subtract([ordinal, "all"])
             if reserved is not None:
                 reserved.pace.answered(reserved)
-        return name not in self.cut_off
+        return (
+            None
+            if name in self.cut_off
+            else Finished(execution, Status.FAILED if name in self.fail else Status.PASSED)
+        )
+
+    async def report(self, finished: Finished) -> None:
+        await self.disk.wait()
+        self.reported.append(finished.execution.case.name)
 
     def run(self, done: Sequence[str] = ()) -> asyncio.Task[bool]:
         return asyncio.create_task(
-            Pool(self.plan, done, self.calls, self.work, self.paces.get, self.stop).run()
+            Pool(
+                self.plan, done, self.calls, self.work, self.report, self.paces.get, self.stop
+            ).run()
         )
 
     async def fills(self, *names: str) -> None:
@@ -201,6 +217,38 @@ def test_tests_without_calls_wait_for_no_turn() -> None:
         async with asyncio.timeout(5):
             assert await hall.run()
         assert hall.started == ["a0", "a1", "a2"]
+
+    asyncio.run(whole())
+
+
+def test_what_passed_leaves_its_place_while_the_disk_takes_it() -> None:
+    async def whole() -> None:
+        hall = Hall(make_plan([suite("a", 20, concurrency=8)]))
+        hall.disk.clear()
+        running = hall.run()
+        await hall.fills()
+        # Eight are on their way to the disk, and eight more hold their places until they are.
+        assert (len(hall.started), hall.reported) == (16, [])
+        hall.disk.set()
+        assert await running
+        assert hall.reported == [f"a{n}" for n in range(20)]
+
+    asyncio.run(whole())
+
+
+def test_what_did_not_pass_keeps_its_place_until_it_is_reported() -> None:
+    """What is reported may end the run: nothing is to start before."""
+
+    async def whole() -> None:
+        hall = Hall(make_plan([suite("a", 20, concurrency=8)]))
+        hall.fail = {f"a{n}" for n in range(8)}
+        hall.disk.clear()
+        running = hall.run()
+        await hall.fills()
+        hall.stop.wind_down("the first failure")
+        hall.disk.set()
+        assert not await running
+        assert hall.started == hall.reported == [f"a{n}" for n in range(8)]
 
     asyncio.run(whole())
 
