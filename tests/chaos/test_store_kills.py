@@ -116,7 +116,7 @@ def assert_whole(path: Path, acknowledged: dict[str, list[str]]) -> None:
 
 def test_killed_in_the_midst_of_statements(database: Path, rounds: int, dice: Random) -> None:
     acknowledged: dict[str, list[str]] = {}
-    for attempt in range(6 * rounds):
+    for attempt in range(4 * rounds):
         # From the first statement of the first group to some groups later.
         steps = int(10 ** dice.uniform(1, 6)) if attempt else 1_000_000
         told = database.with_name(f"told-{attempt}")
@@ -152,7 +152,7 @@ def test_killed_inside_a_rebuild(database: Path, rounds: int, dice: Random) -> N
     """The old tables stay, and nothing is left of the new ones."""
     with EventLog.open(database, projections=[COUNTS]) as log:
         log.append("s", [NewEvent("t", {}) for _ in range(6_000)])
-    for _ in range(6 * rounds):
+    for _ in range(4 * rounds):
         process = start(REBUILD, database, int(10 ** dice.uniform(2, 5.2)))
         process.communicate(timeout=60)
         with closing(sqlite3.connect(database)) as connection:

@@ -120,7 +120,7 @@ def case_of(make: Any, system: str | None, users: Sequence[str], **fields: Any) 
 def test_a_transcript_of_any_conversation_with_a_model_is_rebuilt(make: Any, bench: Any) -> None:
     bench_type = type(bench)
 
-    @examples(60)
+    @examples(25)
     @given(
         system=st.none() | TEXTS,
         turns=st.lists(TURNS, min_size=1, max_size=3),
@@ -148,7 +148,7 @@ def test_a_transcript_of_any_conversation_with_an_agent_is_rebuilt(make: Any, be
     bench_type = type(bench)
     agents = {"a": AgentTarget("a", "http", "http://127.0.0.1:1")}
 
-    @examples(40)
+    @examples(15)
     @given(
         system=st.none() | TEXTS,
         turns=st.lists(st.tuples(TEXTS, AGENT_REPLIES, st.booleans()), min_size=1, max_size=3),

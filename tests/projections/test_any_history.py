@@ -384,7 +384,7 @@ def tables(log: EventLog) -> Tables:
         }
 
 
-@examples(40)
+@examples(15)
 @given(
     histories() | disordered_histories(),
     st.randoms(use_true_random=False),
@@ -424,7 +424,7 @@ def merge(source: EventLog, into: EventLog) -> None:
         into.take(reader, source.path, accept=lambda _: None, erasures=PURGES, together=True)
 
 
-@examples(10)
+@examples(4)
 @given(histories(), st.randoms(use_true_random=False))
 def test_histories_that_were_purged_have_the_same_tables_in_whatever_order_they_are_merged(
     appends: list[Append], chance: random.Random

@@ -114,7 +114,7 @@ def expected(entries: Sequence[Entry]) -> tuple[set[Row], set[Row]]:
     )
 
 
-@examples(25)
+@examples(10)
 @given(entries, st.randoms(use_true_random=False), st.booleans())
 def test_any_order_of_arrival_gives_the_same(
     entries: list[Entry], order: random.Random, together: bool

@@ -353,8 +353,8 @@ def test_a_forked_process_is_reported_to_open_the_log_anew(log: EventLog) -> Non
 
 def test_a_long_name_of_many_members_is_not_copied_for_each() -> None:
     taken = []
-    for length in (10, 1_000_000):
-        data = {"x" * length: dict.fromkeys(map(str, range(20_000)), 1), "unfit": "\0"}
+    for length in (10, 300_000):
+        data = {"x" * length: dict.fromkeys(map(str, range(5_000)), 1), "unfit": "\0"}
         started = time.process_time()
         NewEvent("t", data)
         taken.append(time.process_time() - started)

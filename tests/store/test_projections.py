@@ -93,7 +93,7 @@ steps = st.tuples(
 )
 
 
-@examples(50)
+@examples(20)
 @given(groups=st.lists(st.lists(steps, min_size=1, max_size=12), min_size=1, max_size=5))
 def test_a_rebuild_gives_the_tables_of_the_incremental_fold(
     groups: list[list[tuple[str, str, str, int, str]]],

@@ -126,7 +126,7 @@ def survives(secret: str, text: str) -> bool:
 
 
 @pytest.mark.parametrize("encode", ENCODINGS.values(), ids=ENCODINGS)
-@examples(60)
+@examples(30)
 @given(secret=secrets | ascii_secrets, before=texts, after=texts)
 @example(secret='a b/c+"\\%\n\t', before="", after="")
 @example(secret="%41%41%41%41", before="", after="")
@@ -142,7 +142,7 @@ def test_no_encoding_of_a_secret_survives(
         assert not survives(secret, redacted)
 
 
-@examples(200)
+@examples(80)
 @given(secret=secrets | ascii_secrets, before=st.binary(max_size=9), after=st.binary(max_size=9))
 @pytest.mark.parametrize("alphabet", ["standard", "urlsafe"])
 def test_no_secret_survives_in_base64_wherever_it_begins(
@@ -164,7 +164,7 @@ CUT_ENDS = ["", "…", "...", '"', "\\u2026", '\\\\u2026"}', '\\"', "… and so 
 
 
 @pytest.mark.parametrize("encode", ENCODINGS.values(), ids=ENCODINGS)
-@examples(60)
+@examples(30)
 @given(
     secret=secrets | ascii_secrets,
     before=texts,
@@ -185,7 +185,7 @@ def test_no_beginning_of_a_secret_survives_a_cut(
     assert "[redacted]" in redacted
 
 
-@examples(200)
+@examples(80)
 @given(
     secret=secrets | ascii_secrets,
     before=st.binary(max_size=9),
@@ -242,7 +242,7 @@ PLAIN_ENDS = ["\n", "\r\n", "\r", "\n  ", "\r\n\t", "\n\n"]
 ESCAPED_ENDS = ["\\n", "\\r\\n", "\\\\r\\\\n", "\\u000a", "\\x0A", "%0D%0A", "%250a"]
 
 
-@examples(100)
+@examples(40)
 @given(
     secret=secrets | ascii_secrets,
     before=st.binary(max_size=90),
@@ -383,7 +383,7 @@ OVERLAPPING = ["literal", "JSON", "JSON in JSON", "quote", "percent, upper case"
 
 
 @pytest.mark.parametrize("encoding", OVERLAPPING)
-@examples(100)
+@examples(40)
 @given(whole=secrets | ascii_secrets, behind=ascii_secrets, data=st.data())
 def test_secrets_that_overlap_leave_nothing_behind(
     encoding: str, whole: str, behind: str, data: st.DataObject
@@ -406,7 +406,7 @@ def test_secrets_that_overlap_leave_nothing_behind(
     assert without_backslashes(alone) in withheld("\0[redacted]\0", encoding)
 
 
-@examples(200)
+@examples(80)
 @given(
     values=st.lists(secrets | ascii_secrets, min_size=1, max_size=4),
     encoding=st.sampled_from(sorted(ENCODINGS)),
@@ -514,7 +514,7 @@ def test_no_beginning_of_a_secret_is_stored_of_a_text_that_was_cut(
     assert behind == "behind it"
 
 
-@examples(60)
+@examples(30)
 @given(
     secret=ascii_secrets.filter(lambda s: not s.isdecimal()),
     shapes=st.lists(

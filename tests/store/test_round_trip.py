@@ -84,7 +84,7 @@ def with_texts(value: Any, log: EventLog) -> Any:
             return value
 
 
-@examples(60)
+@examples(30)
 @given(history=histories)
 def test_any_sequence_of_events_survives_the_round_trip(
     history: list[tuple[str, list[NewEvent]]],

@@ -407,7 +407,7 @@ def test_a_row_that_was_emptied_by_something_else_may_be_filled(other: Path, pat
 WHOLE = ("one", "two", "three", "four")
 
 
-@examples(40)
+@examples(20)
 @given(
     copies=st.lists(
         st.tuples(st.booleans(), st.frozensets(st.sampled_from(WHOLE), max_size=2)),
@@ -471,7 +471,7 @@ steps = st.lists(
 )
 
 
-@examples(40)
+@examples(20)
 @given(steps=steps, seed=st.integers(0, 1_000))
 def test_shuffled_overlapping_pieces_make_the_one_history(
     steps: list[tuple[str, str, str]], seed: int

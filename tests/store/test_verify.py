@@ -222,7 +222,7 @@ def test_any_changed_byte_of_a_stored_event_is_found(
     assert not verify_file(path).ok
 
 
-@examples(60)
+@examples(30)
 @given(place=st.integers(0), change=st.integers(1, 255))
 def test_a_byte_changed_behind_the_back_of_sqlite_is_found(
     original: Path, tmp_path_factory: pytest.TempPathFactory, place: int, change: int
