@@ -40,7 +40,8 @@ class Expect(Open):
     def written(self) -> Iterator[tuple[Place, ExpectSection]]:
         """Yield what is written here and its parts, each with its place below `expect`."""
         for name, field, many in _WRITTEN:
-            yield from self._written(name, field, many=many)
+            if field in self.model_fields_set:
+                yield from self._written(name, field, many=many)
 
     def expectations(self, schema: Callable[[str], Any]) -> Iterator[Placed]:
         """Yield what the sections expect, then what those of packages do, each with its place.
@@ -48,6 +49,8 @@ class Expect(Open):
         `schema` returns the JSON Schema in a file by the name of the file.
         """
         for name, field, many in _EVALUATED:
+            if field not in self.model_fields_set:
+                continue
             for place, part in self._written(name, field, many=many):
                 for check, label, inner in part.checks(schema):
                     yield (*place, *inner), check.expected(label)
@@ -186,4 +189,5 @@ def unique_labels(placed: Iterable[Placed]) -> Iterator[Placed]:
         seen[expectation.kind, label] += 1
         number = seen[expectation.kind, label]
         unique = label if number == 1 else f"{label} #{number}"
-        yield place, replace(expectation, label=unique)
+        is_same = unique == expectation.label
+        yield place, expectation if is_same else replace(expectation, label=unique)

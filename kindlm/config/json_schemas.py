@@ -164,31 +164,35 @@ def warn_of_misspelt(path: Path, schema: Any, name: str, reporter: Reporter) -> 
     know may be meant: those of another tool, or `x-...`. `name` is what to call the schema, which
     has no fault.
     """
+    for word, meant in _misspelt(json.dumps(schema)):
+        reporter.warning(
+            path,
+            f'"{word}" in {name} is not a keyword of JSON Schema and is ignored',
+            f'Did you mean "{meant}"?',
+            reason="schema_keyword",
+            value=word,
+        )
+
+
+@lru_cache(maxsize=256)
+def _misspelt(text: str) -> list[tuple[str, str]]:
+    """Return the misspelt keywords in the JSON text of a schema, each with what it means."""
     from jsonschema import validators
     from referencing.jsonschema import DRAFT202012, specification_with
 
+    schema = json.loads(text)
     drafts = [getattr(validators, draft) for draft in _DRAFTS]
-    known = [*_OTHER_WORDS, *(word for draft in drafts for word in draft.VALIDATORS)]
+    known = {*_OTHER_WORDS, *(word for draft in drafts for word in draft.VALIDATORS)}
     dialect = schema.get("$schema", "") if isinstance(schema, dict) else ""
     todo = [specification_with(dialect, default=DRAFT202012).create_resource(schema)]
-    found: dict[str, str] = {}
+    found = set[str]()
     while todo:
         part = todo.pop()
-        if not isinstance(part.contents, dict):
-            continue
-        todo.extend(part.subresources())
-        for word in part.contents:
-            if word not in known and word not in found:
-                found[word] = suggest(word, known) or ""
-    for word, meant in sorted(found.items()):
-        if meant:
-            reporter.warning(
-                path,
-                f'"{word}" in {name} is not a keyword of JSON Schema and is ignored',
-                f'Did you mean "{meant}"?',
-                reason="schema_keyword",
-                value=word,
-            )
+        if isinstance(part.contents, dict):
+            todo.extend(part.subresources())
+            found.update(part.contents.keys() - known)
+    meant = ((word, suggest(word, sorted(known))) for word in sorted(found))
+    return [(word, keyword) for word, keyword in meant if keyword is not None]
 
 
 _DRAFTS = (

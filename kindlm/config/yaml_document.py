@@ -90,7 +90,8 @@ class _Builder:
     def __init__(self, text: SourceText, *, merges: bool = False) -> None:
         self._text = text
         self._merges = merges
-        self._events: Iterator[Any] = yaml.parse(text.text, Loader=_LOADER)
+        # As `yaml.parse` does, without asking before each event whether there is one.
+        self._events: Iterator[Any] = iter(_LOADER(text.text).get_event, None)
         self._anchors: dict[str, Node | None] = {}
         self._quoted: Any = None
         self._nodes = self._characters = 0
@@ -269,7 +270,7 @@ class _Builder:
                 self._duplicate(key, _start(item), node.keys[key], path)
                 continue
             node.keys[key] = _start(item)
-            if self._is_merge(item):
+            if self._merges and _is_merge(item):
                 merged = _merged(child)
                 values[key] = None  # so that a second one is reported
                 continue
@@ -289,10 +290,6 @@ class _Builder:
                     node.put(key, child, source.keys[key])
         values.update(own)
 
-    def _is_merge(self, event: Any) -> bool:
-        is_plain = isinstance(event, yaml.ScalarEvent) and event.implicit[0]
-        return self._merges and is_plain and event.value == "<<"
-
     def _key(self, event: Any) -> str:
         index = _start(event)
         if isinstance(event, yaml.AliasEvent):
@@ -300,7 +297,7 @@ class _Builder:
             if not node.children and isinstance(node.value, str):
                 return node.value
         elif isinstance(event, yaml.ScalarEvent):
-            if event.value == "<<" and event.implicit[0] and not self._merges:
+            if event.value == "<<" and not self._merges and _is_merge(event):
                 raise _RefusedError(
                     "Merge keys (<<) are not part of YAML 1.2",
                     "Write the keys out; an alias (*name) can stand for a whole value",
@@ -344,6 +341,11 @@ class _Builder:
 def _too_deep(index: int, hint: str) -> _RefusedError:
     message = f"The file is nested more than {MAX_DEPTH} levels deep"
     return _RefusedError(message, hint, index, limit=True)
+
+
+def _is_merge(event: Any) -> bool:
+    is_plain = isinstance(event, yaml.ScalarEvent) and event.implicit[0]
+    return is_plain and event.value == "<<"
 
 
 def _merged(node: Node) -> list[Node]:
