@@ -113,9 +113,7 @@ def test_what_is_no_regular_file_is_an_error_and_not_waited_for(tmp_path: Path) 
     assert discover(tmp_path) == Ok(Discovery(()))
 
 
-@pytest.mark.parametrize(
-    "folder", [".git", ".venv", ".kindlm", "node_modules", "a/node_modules", "__pycache__"]
-)
+@pytest.mark.parametrize("folder", [".git", "a/node_modules", "__pycache__"])
 def test_folders_of_tools_are_not_looked_into(tmp_path: Path, folder: str) -> None:
     write(tmp_path / folder / "suite.yaml")
     assert names(tmp_path) == []
@@ -185,15 +183,12 @@ def test_cases_of_evalview_are_known_by_their_keys(tmp_path: Path, name: str, te
         ("a.yaml", CASE.replace("input", "inputs")),
         ("a.yaml", "name: a\ninput: x\n"),
         ("a.yaml", "name: a\ninputs: {query: x}\n"),
-        ("a.yaml", "name: a\nturns: []\nexpectd: {}\n"),
         ("a.yaml", "name: a\nturns: [{query: x}]\n"),
         ("a.yaml", "name: a\nimput: x\nexpectd: {}\n"),
         ("a.yaml", CASE.replace("name", "nane").replace("input", "imput")),
         ("a.yaml", CASE.title()),
         ("a.toml", "Name = 'a'\n[Input]\nQuery = 'x'\n[Expected]\n[Thresholds]\n"),
-        ("a.yaml", "- name: a\n  input: x\n"),
         ("a.toml", "name = 'a'\n[inputs]\nquery = 'x'\n"),
-        ("a.toml", "name = 'a'\n[expected]\n"),
     ],
 )
 def test_what_is_nearly_a_case_is_one_so_that_its_error_is_reported(
@@ -270,9 +265,7 @@ def test_scenarios_are_known_by_their_turns_or_their_import(
         "name: x\nturn:\n- says: hi\nassertions: [{contains: hi}]\n",
         "name: x\nturns:\n- say: hi\nassertions: [{contains: hi}]\n",
         "turn:\n- says: hi\n",
-        "Name: x\nTurns:\n- Says: hi\n",
         "name: x\nturns: []\n",
-        "name: x\nturns: [hi]\n",
         "- name: x\n  turns:\n  - user: hi\n",
         "name: x\npersona: {role: user}\nasertions: [{contains: hi}]\n",
         '{"name": "x", "turn": [{"says": "hi"}]}',
