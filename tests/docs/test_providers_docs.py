@@ -47,7 +47,7 @@ ALIKE = {
 """The presets that differ from `groq` in their address and key alone."""
 
 
-@pytest.mark.parametrize("name", EXAMPLES.keys() & ALIKE)
+@pytest.mark.parametrize("name", sorted(EXAMPLES.keys() & ALIKE))
 def test_an_example_of_a_preset_is_a_suite(name, tmp_path):
     path = tmp_path / "kindlm.yaml"
     path.write_text(EXAMPLES[name], "utf-8")
