@@ -86,7 +86,7 @@ class Budget:
         return fits
 
     def matches(self, pattern: str, text: str) -> bool:
-        """Tell whether a pattern matches, in what is left of the time for patterns."""
+        """Return whether a pattern matches, in what is left of the time for patterns."""
         self.spend(1)
         begin = time.monotonic()
         try:
@@ -211,7 +211,7 @@ def _ref(validator: Any, reference: str, value: Any, schema: Any) -> Iterator[An
 
 
 def _fits(validator: Any, value: Any, schema: Any) -> bool:
-    """Tell whether a value fits a part of the schema. The answer is remembered."""
+    """Return whether a value fits a part of the schema. The answer is remembered."""
     if schema is True or schema is False:
         return schema
     budget = _budget.get()

@@ -56,12 +56,12 @@ class Mismatch:
 
 
 def matches(expected: Any, actual: Any, *, exact: bool = False) -> bool:
-    """Tell whether `actual` has everything that `expected` asks for; with `exact`, nothing more."""
+    """Return whether `actual` has all that `expected` asks for; with `exact`, nothing more."""
     return next(_walk(expected, actual, exact=exact), None) is None
 
 
 def equal(left: Any, right: Any) -> bool:
-    """Tell whether two JSON values are the same: each has all that the other one has."""
+    """Return whether two JSON values are the same: each has all that the other one has."""
     return matches(left, right) and matches(right, left)
 
 
@@ -143,12 +143,20 @@ def _kind(value: Any) -> str:
 
 
 def _text(path: _Path | None) -> str:
-    parts: list[str] = []
+    parts: list[str | int] = []
     while path is not None:
         path, part = path
-        plain = isinstance(part, str) and _PLAIN_KEY.fullmatch(part)
-        parts.append(f".{part}" if plain else f"[{part!r}]")
-    return "".join(reversed(parts)).removeprefix(".")
+        parts.append(part)
+    return written_path(reversed(parts))
+
+
+def written_path(parts: Iterable[str | int]) -> str:
+    """Return a path as a text, such as `items[0].price`."""
+    texts = (
+        f".{part}" if isinstance(part, str) and _PLAIN_KEY.fullmatch(part) else f"[{part!r}]"
+        for part in parts
+    )
+    return "".join(texts).removeprefix(".")
 
 
 Fits: TypeAlias = Sequence[Sequence[bool]]
@@ -163,7 +171,7 @@ class Bounds:
     high: int | None
 
     def holds(self, number: int) -> bool:
-        """Tell whether a number of calls is within the bounds."""
+        """Return whether a number of calls is within the bounds."""
         return self.low <= number and (self.high is None or number <= self.high)
 
 

@@ -11,7 +11,7 @@ of Numerical Algorithms, 4.2): with this, limits are exact for eight million cal
 
 
 def exceeds(spent_usd: float, limit_usd: float) -> bool:
-    """Tell whether more was spent than may be; to spend exactly the limit is allowed.
+    """Return whether more was spent than may be; to spend exactly the limit is allowed.
 
     All limits of costs are kept and judged by this. A billionth of the limit more is taken for a
     rounding error of the sum.

@@ -87,7 +87,7 @@ def _clusters(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _joins(char: str) -> bool:
-    """Tell whether a character may be composed with the one before it."""
+    """Return whether a character may be composed with the one before it."""
     if char < "\u00ad":
         return False
     is_vowel_or_final = "\u1160" <= char <= "\u11ff"  # of a Korean syllable
@@ -96,3 +96,31 @@ def _joins(char: str) -> bool:
         or unicodedata.category(char).startswith("M")
         or _INVISIBLE.match(char) is not None
     )
+
+
+_LEVELS = 3
+"""So often JSON may be inside JSON: the body of a request holds what a tool said, and so on."""
+
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+
+
+def readings_of(text: str) -> Iterator[str]:
+    """Yield a text, and what it says once the escapes of JSON are undone."""
+    yield text
+    for _ in range(_LEVELS):
+        if "\\" not in text:
+            return
+        # Halves of characters that JSON wrote apart come together again.
+        text = with_pairs_joined(_ESCAPE.sub(_unescaped, text))
+        yield text
+
+
+def with_pairs_joined(text: str) -> str:
+    """Return a text in which no character is written as two halves of UTF-16."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    escape = match[1]
+    return chr(int(escape[1:], 16)) if len(escape) > 1 else _CONTROLS.get(escape, escape)

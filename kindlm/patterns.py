@@ -15,6 +15,8 @@ from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from kindlm.normal_form import readings_of
+
 if TYPE_CHECKING:
     import regex
 
@@ -36,13 +38,6 @@ _TOO_LONG = "it took too long"
 
 _PATTERN_S = 2.0
 """Seconds that a pattern may take in one text."""
-
-_LEVELS = 3
-"""So often JSON may be inside JSON: the body of a request holds what a tool said, and so on."""
-
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-
-_CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
 
 class PatternError(Exception):
@@ -105,7 +100,7 @@ def _compiled(pattern: str, dialect: Dialect) -> regex.Pattern[str]:
 
 
 def searches(pattern: str, text: str, deadline: float, dialect: Dialect = Dialect.SCHEMA) -> bool:
-    """Tell whether a pattern matches anywhere in a text.
+    """Return whether a pattern matches anywhere in a text.
 
     Of an output, case is ignored and `.` matches line breaks. `deadline` is a time of the monotonic
     clock. Raises `PatternError`.
@@ -150,33 +145,15 @@ def _remaining(deadline: float) -> float:
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """Return what tells whether a text matches, as it is or as the JSON in it says it.
+    """Return what says whether a text matches, as it is or as the JSON in it says it.
 
     It raises `PatternError` if the pattern cannot be used.
     """
 
     def matches(text: str) -> bool:
         return any(
-            searches(pattern, reading, time.monotonic() + _PATTERN_S) for reading in _readings(text)
+            searches(pattern, reading, time.monotonic() + _PATTERN_S)
+            for reading in readings_of(text)
         )
 
     return matches
-
-
-def _readings(text: str) -> Iterator[str]:
-    """Yield a text, and what it says once the escapes of JSON are undone."""
-    yield text
-    for _ in range(_LEVELS):
-        unescaped = _ESCAPE.sub(_unescaped, text) if "\\" in text else text
-        if unescaped == text:
-            return
-        # Halves of characters that JSON wrote apart come together again.
-        text = unescaped.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        yield text
-
-
-def _unescaped(match: re.Match[str]) -> str:
-    escape = match[1]
-    if len(escape) > 1:
-        return chr(int(escape[1:], 16))
-    return _CONTROLS.get(escape, escape)

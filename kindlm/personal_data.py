@@ -58,7 +58,7 @@ def _merged(places: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 
 def passes_luhn(text: str) -> bool:
-    """Tell whether the digits in a text end with a valid check digit, as those of cards do."""
+    """Return whether the digits in a text end with a valid check digit, as those of cards do."""
     digits = [int(char) for char in reversed(text) if char in "0123456789"]
     doubled = (sum(divmod(2 * digit, 10)) for digit in digits[1::2])
     return (sum(digits[::2]) + sum(doubled)) % 10 == 0

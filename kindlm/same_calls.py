@@ -49,7 +49,7 @@ def told_before(known: Sequence[ToolCall], later: Sequence[ToolCall]) -> list[in
 
 
 def tells_again(known: ToolCall, later: ToolCall) -> bool:
-    """Tell whether two calls are the same by id and name, and by what arguments both have."""
+    """Return whether two calls are the same by id and name, and by what arguments both have."""
     if not known.id or _identity(known) != _identity(later):
         return False
     return _is_bare(known) or _is_bare(later) or _arguments(known) == _arguments(later)
@@ -119,7 +119,7 @@ def _identity(call: ToolCall) -> tuple[str, str]:
 
 
 def _is_bare(call: ToolCall) -> bool:
-    """Tell whether a call has no arguments; many tellings leave them out."""
+    """Return whether a call has no arguments; many tellings leave them out."""
     return not call.arguments and call.malformed is None
 
 

@@ -64,7 +64,7 @@ _PLACEHOLDER = re.compile(r"\{\{[\w.]+\}\}")
 
 
 def is_secret_name(name: str) -> bool:
-    """Tell whether a variable of the environment holds a secret.
+    """Return whether a variable of the environment holds a secret.
 
     Most are there for other programs. So fewer words count than for credentials: XAUTHORITY is a
     path, GIT_AUTHOR_NAME a name.
@@ -73,22 +73,22 @@ def is_secret_name(name: str) -> bool:
 
 
 def is_secret_option(name: str) -> bool:
-    """Tell whether an option of a configuration holds a secret: `apiKey`, and not `keyFile`."""
+    """Return whether an option of a configuration holds a secret: `apiKey`, and not `keyFile`."""
     return _OPTION.search(name) is not None
 
 
 def may_be_secret_name(name: str) -> bool:
-    """Tell whether a variable of the environment holds a secret, unless its value is ordinary."""
+    """Return whether a variable of the environment holds a secret, unless its value is ordinary."""
     return _PERHAPS_SECRET.search(name) is not None
 
 
 def is_credential_name(name: str) -> bool:
-    """Tell whether a header, or a variable written for a program, holds a credential."""
+    """Return whether a header, or a variable written for a program, holds a credential."""
     return _CREDENTIAL.search(name) is not None
 
 
 def is_ordinary(value: str) -> bool:
-    """Tell whether a value is up to three words, a path, or an address that names no user.
+    """Return whether a value is up to three words, a path, or an address that names no user.
 
     These would be found in texts that repeat no secret: AUTH=required, PWD=/home/me. A path that
     begins with a slash has two of them at least.
@@ -209,7 +209,7 @@ def _literal_parts(name: str, value: str) -> Iterator[str]:
 
 
 def _is_literal(value: str) -> bool:
-    """Tell whether anything is left of a value without its placeholders and its scheme."""
+    """Return whether anything is left of a value without its placeholders and its scheme."""
     rest = _PLACEHOLDER.sub("", value)
     scheme, _, after = rest.partition(" ")
     return bool(after.strip() if _PLACEHOLDER.search(value) else scheme)

@@ -12,7 +12,6 @@ from kindlm.json_schema import UndecidableSchemaError, schema_issues
 
 # Needs exponential time on a string of a's that ends in something else.
 HANGS = "^(a|a)*$"
-VICTIM = "a" * 60 + "!"
 
 CLOSED = {"unevaluatedProperties": False}
 
@@ -34,14 +33,6 @@ def test_a_draft_that_does_not_know_a_keyword_ignores_it() -> None:
     schema = {"$schema": "http://json-schema.org/draft-07/schema#", **CLOSED}
 
     assert schema_issues(schema, {"a": 1}) == []
-
-
-@pytest.mark.parametrize("keyword", ["pattern", "patternProperties"])
-@pytest.mark.usefixtures("impatient_patterns")
-def test_a_pattern_is_bounded_in_time(keyword: str) -> None:
-    rule = HANGS if keyword == "pattern" else {HANGS: True}
-    with pytest.raises(UndecidableSchemaError, match="too long"):
-        schema_issues({keyword: rule}, VICTIM if keyword == "pattern" else {VICTIM: 1})
 
 
 def test_a_value_too_deep_for_its_schema_is_undecided() -> None:

@@ -34,7 +34,7 @@ from kindlm.checks.base import (
 from kindlm.checks.judging import JudgeError, Judging, Number, answered, data_is, prompt
 from kindlm.checks.output_schema import json_of
 from kindlm.errors import Err, ErrorCode
-from kindlm.matching import ABSENT, equal, value_at
+from kindlm.matching import ABSENT, equal, value_at, written_path
 from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext, Purpose
 from kindlm.section import Maybe, Score
@@ -288,7 +288,7 @@ def _by_fields(baseline: str, current: str, fields: Sequence[str] | None) -> Mea
     if fields:
         paths = [(text, _parsed(text)) for text in dict.fromkeys(fields)]
     else:
-        paths = [(_written(path), path) for path in _leaves(before)]
+        paths = [(written_path(path) or "$", path) for path in _leaves(before)]
     compared = [_Field(text, value_at(before, path), value_at(after, path)) for text, path in paths]
     differing = tuple(found for found in compared if found.differs)
     basis = f"{len(differing)} of {count(len(compared), 'field')} differ"
@@ -313,7 +313,6 @@ _Path: TypeAlias = tuple[str | int, ...]
 _PART = r"\.?\[([0-9]{1,9})\]|\.?\['([^']*)'\]|\.?([^.\[\]]++)"
 _PARTS = re.compile(_PART)
 _PATH = re.compile(rf"(?!\.)(?:{_PART})*")
-_PLAIN = re.compile(r"[^.\[\]']+")
 
 
 class _Field(NamedTuple):
@@ -337,19 +336,6 @@ def _parsed(text: str) -> _Path:
         return (text,)
     found = _PARTS.findall(text)
     return tuple(int(index) if index else quoted or plain for index, quoted, plain in found)
-
-
-def _written(path: _Path) -> str:
-    """Return a path as a user would write it; the whole value is `$`."""
-    text = "" if path else "$"
-    for part in path:
-        if isinstance(part, int):
-            text += f"[{part}]"
-        elif _PLAIN.fullmatch(part):
-            text += f".{part}" if text else part
-        else:
-            text += f"['{part}']"
-    return text
 
 
 def _leaves(value: Any) -> Iterator[_Path]:

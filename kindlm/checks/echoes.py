@@ -10,21 +10,18 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kindlm.normal_form import INVISIBLE
+from kindlm.normal_form import INVISIBLE, readings_of, with_pairs_joined
 from kindlm.transcript import Transcript
 
-_MAX_ESCAPED = 3
-"""How many times JSON may be written as a string of JSON: a tool's answer in a log in a text."""
+if TYPE_CHECKING:
+    import regex
 
 _NUMBER = r"\"?(-?[0-9.]{1,40}(?:e[+-]?[0-9]{1,3})?)"
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_SHORT_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 _QUOTES = re.compile("['`\u2018-\u201f\u2032\u2033\u2039\u203a\u00ab\u00bb]")
 # What a reader does not see, and the backslashes of escapes.
 _UNSEEN = re.compile(rf"[\s\\{INVISIBLE}]+")
@@ -62,7 +59,7 @@ def readings(texts: Iterable[str]) -> Sequence[str]:
     That takes long where somebody wrote a lot: once for all that is looked for, and never in the
     event loop.
     """
-    return tuple(dict.fromkeys(_plain(reading) for text in texts for reading in _readings(text)))
+    return tuple(dict.fromkeys(_plain(reading) for text in texts for reading in readings_of(text)))
 
 
 def texts_of(transcript: Transcript) -> Iterator[str]:
@@ -77,37 +74,22 @@ def texts_of(transcript: Transcript) -> Iterator[str]:
                 yield json.dumps(use.response, ensure_ascii=False)
 
 
-def _readings(text: str) -> Iterator[str]:
-    """Yield a text as it is, and without the escapes of JSON strings, as often as there are any."""
-    yield text
-    for _ in range(_MAX_ESCAPED):
-        if "\\" not in text:
-            return
-        text = _ESCAPE.sub(_unescaped, text)
-        yield text
-
-
-def _unescaped(escape: re.Match[str]) -> str:
-    code = escape[1]
-    return chr(int(code[1:], 16)) if len(code) > 1 else _SHORT_ESCAPES.get(code, code)
-
-
 def _plain(text: str) -> str:
     """Return a text without all that does not change what a reader takes it for."""
     if not text.isascii():
-        # Halves of surrogate pairs are joined: JSON may write a character as two of them.
-        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+        text = with_pairs_joined(text).translate(_TAGS)
         # Sorting a run of marks takes time with the square of its length.
-        text = _many_marks().sub(lambda run: run[0][:_MOST_MARKS], text.translate(_TAGS))
+        text = _many_marks().sub(lambda run: run[0][:_MOST_MARKS], text)
         text = unicodedata.normalize("NFKC", text)
     return _UNSEEN.sub("", _QUOTES.sub('"', text.casefold()))
 
 
 @cache
-def _many_marks() -> re.Pattern[str]:
+def _many_marks() -> regex.Pattern[str]:
     """Return the pattern of a run of marks that is longer than any text has them."""
-    marks = "".join(filter(unicodedata.combining, map(chr, range(sys.maxunicode + 1))))
-    return re.compile(f"[{marks}]{{{_MOST_MARKS + 1},}}")
+    import regex
+
+    return regex.compile(rf"\p{{M}}{{{_MOST_MARKS + 1},}}")
 
 
 def _written(value: Any) -> str:

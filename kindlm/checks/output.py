@@ -168,7 +168,7 @@ class Output(ExpectSection):
 
 
 def matches_anything(pattern: str) -> bool:
-    """Tell whether no text can be expected not to match; none is found for what looks around."""
+    """Return whether no text can be expected not to match; none is found for what looks around."""
     texts = ("", "\ue000\n\ue000", f"{pattern}\n{printable}")
     return (
         "(?!" not in pattern and "(?<!" not in pattern and all(map(Matches(pattern).finds, texts))

@@ -2,9 +2,9 @@
 
 `generation_script` is the whole way, as the engine runs it. It asks the agent a few harmless
 questions. A model says what the agent is for and plans scenarios (`questions`, `test_plan`). Each
-scenario is put into a template of ours (`forms`) and written (`test_writing`). What models and
-agents said is data all along: they write no code.
+scenario is put into a template of ours (`forms`). What models and agents said is data all along:
+they write no code.
 
 Tests from recorded conversations need no model: `recordings` reads them, `stand_ins` replaces
-personal data, `recorded_suite` makes a suite, and `suite_text` writes it.
+personal data, `recorded_suite` makes a suite, and `suite_text` writes it as YAML.
 """

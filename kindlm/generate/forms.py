@@ -13,8 +13,9 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from kindlm.generate.questions import AgentProfile, plain_profile
 from kindlm.generate.suite_text import WIDTH, Comment, escaped, yaml_text
-from kindlm.generate.test_plan import PlannedScenario, PlannedTurn
+from kindlm.generate.test_plan import Order, PlannedScenario, PlannedTurn
 
 
 def python_literal(text: str) -> str:
@@ -35,6 +36,14 @@ def slug(text: str) -> str:
     # Not all that counts as a letter may stand in a name.
     named = "".join(char if f"a{char}".isidentifier() else "_" for char in letters)
     return re.sub("_+", "_", named).strip("_")[:_LONGEST_SLUG].rstrip("_") or "scenario"
+
+
+def rendered(scenario: PlannedScenario, order: Order) -> tuple[str, str]:
+    """Return the name of a scenario's file, and its text."""
+    stem = f"{slug(scenario.category)}_{slug(scenario.title)}"
+    if order.form == "yaml":
+        return f"{stem}.yaml", scenario_yaml(scenario, order.written_agent)
+    return f"test_{stem}.py", python_text(scenario, stem, order.written_agent)
 
 
 _INDENT = "    "
@@ -150,3 +159,14 @@ def _expected(turn: PlannedTurn) -> list[Any]:
         _TOOLS: [{"tool_called": tool} for tool in turn.tools],
     }
     return [each for said, checks in kinds.items() if checks for each in (Comment(said), *checks)]
+
+
+def profile_text(profile: AgentProfile) -> str:
+    """Return a profile as a file that people read: YAML."""
+    return yaml_text({Comment(_ABOUT_PROFILE): None, **plain_profile(profile)})
+
+
+_ABOUT_PROFILE = (
+    "How kindlm gen understood the agent. To correct it, change the description you pass:"
+    "\n--description, or --system-prompt."
+)

@@ -15,6 +15,7 @@ from kindlm.config.credentials import hide_in_options
 from kindlm.config.load import suite_identity
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.events import AgentProfiled, ScenarioGenerated
+from kindlm.generate.forms import profile_text, rendered
 from kindlm.generate.questions import (
     AgentProfile,
     Exchange,
@@ -25,6 +26,7 @@ from kindlm.generate.questions import (
     profile_question,
     read_profile,
 )
+from kindlm.generate.suite_text import write_file
 from kindlm.generate.test_plan import (
     TOOL_USE,
     Generated,
@@ -37,7 +39,6 @@ from kindlm.generate.test_plan import (
     spoken,
     wanted,
 )
-from kindlm.generate.test_writing import profile_text, rendered, write_file
 from kindlm.model_answers import new_token, why_unread
 from kindlm.packages import as_written
 from kindlm.ports import Question, Stage

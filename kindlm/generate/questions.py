@@ -31,7 +31,7 @@ _LIST = re.compile(
 
 
 def names_tool(text: str, name: str) -> bool:
-    """Tell whether a text names a tool.
+    """Return whether a text names a tool.
 
     It does where the name stands as a whole and could be nothing else: it is no plain word, or in
     backquotes or quotes, or called a tool or a function, or in a list of them ("Tools: search").
@@ -67,7 +67,7 @@ class Sources:
     exchanges: tuple[Exchange, ...] = ()
 
     def knows_tool(self, name: str) -> bool:
-        """Tell whether there is such a tool: the user names it, or the agent called it.
+        """Return whether there is such a tool: the user names it, or the agent called it.
 
         What an agent says of its tools is no evidence of them.
         """

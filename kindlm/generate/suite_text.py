@@ -1,4 +1,4 @@
-"""YAML as text: a file written from a plain mapping, and a suite loaded once before it counts.
+"""YAML as text, and as a file: written from a mapping, and a suite loaded once before it counts.
 
 Texts become quoted scalars or blocks, with all characters that are not printable escaped, so
 nothing in them can become structure, a comment or a terminal escape.
@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, TypeVar
 
 from kindlm.config.load import load_suite
@@ -166,3 +168,46 @@ def _literal(text: str) -> str:
 def escaped(text: str, quote: str) -> str:
     """Return what stands between the quotes of a literal: Python and YAML have the same escapes."""
     return "".join(f"\\{char}" if char == quote else repr(char)[1:-1] for char in text)
+
+
+def check_folder(folder: Path) -> None:
+    """Make sure that files can be written into a folder; nothing of that stays.
+
+    Raises:
+        OSError: they cannot.
+    """
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    finally:
+        for each in missing:
+            with suppress(OSError):
+                each.rmdir()
+
+
+def write_file(file: Path, text: str, *, force: bool, taken: Collection[Path] = ()) -> Path:
+    """Write a text into a file and return it; into one with a number if there is such a file.
+
+    With `force` it overwrites the file, except for those that are `taken`.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    numbered = (file.with_stem(f"{file.stem}_{number}") for number in count(2))
+    path = file
+    while path in taken or not _written(path, text, force=force):
+        path = next(numbered)
+    return path
+
+
+def _written(path: Path, text: str, *, force: bool) -> bool:
+    """Write a file and return whether that is allowed."""
+    try:
+        with path.open("w" if force else "x", encoding="utf-8", newline="\n") as opened:
+            opened.write(text)
+    except FileExistsError:
+        return False
+    return True

@@ -270,7 +270,7 @@ def spoken(text: str, limit: int) -> str:
 
 
 def is_name(text: str) -> bool:
-    """Tell whether a text can be the name of a tool: short, and nothing in it that is not seen."""
+    """Return whether a text can be the name of a tool: short, with nothing that is not seen."""
     return 0 < len(text) <= _LONGEST_NAME and text.isprintable() and text == text.strip()
 
 

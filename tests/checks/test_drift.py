@@ -13,19 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_judge import Judge
 
-from kindlm.checks.drift import PROMPT, cosine_similarity
+from kindlm.checks.drift import cosine_similarity
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.model_answers import new_token
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import Ask, CheckContext, Embed, Embedding, Purpose
 from kindlm.transcript import Step, Transcript, Turn
 
 UNAVAILABLE = Err(KindlmError(ErrorCode.PROVIDER_RATE_LIMIT, "rate limited", "Wait a bit."))
 
-any_text = st.text(st.characters(exclude_categories=()))
-hostile_text = st.lists(
-    any_text | st.sampled_from(["<<<KINDLM-DATA-", "0a1b2c3d", ">>>", "\n", "<", "\u2028", "\\"]),
-).map("".join)
 json_values = st.recursive(
     st.none()
     | st.booleans()
@@ -69,11 +64,6 @@ def measure(
 def by_fields(current: Any, baseline: Any, **params: Any) -> CheckResult:
     texts = (json.dumps(value) for value in (current, baseline))
     return measure(*texts, method="field-diff", **params)
-
-
-def joined(text: str) -> str:
-    """Join halves of surrogate pairs: as code points they are the character they make up."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 class TestBaseline:
@@ -137,27 +127,12 @@ class TestJudge:
 
         assert "Drift 0.1500004 (judge), expected at most 0.15" in result.message
 
-    @pytest.mark.parametrize("first", ["hm", UNAVAILABLE])
-    def test_a_judge_that_measured_nothing_is_asked_once_more(self, first: str | Err) -> None:
-        judge = Judge(first, says(0.1))
-
-        assert measure("New", "Old", ask=judge).outcome is Outcome.PASSED
-        assert len({question.boundary for question in judge.asked}) == 2
-
     @pytest.mark.parametrize(
         "answer",
         [
             UNAVAILABLE,
-            "hm",
             '{"driftScore": 2, "reasoning": "r"}',
-            '{"driftScore": -0.1, "reasoning": "r"}',
-            '{"driftScore": "0.1", "reasoning": "r"}',
-            '{"driftScore": true, "reasoning": "r"}',
-            '{"driftScore": NaN, "reasoning": "r"}',
             '{"driftScore": 0.1}',
-            '{"driftScore": 0.1, "driftScore": 0.2, "reasoning": "r"}',
-            '{"driftScore": 0, "reasoning": "r"} {"driftScore": 1, "reasoning": "r"}',
-            '[{"driftScore": 0.1, "reasoning": "r"}]',
         ],
     )
     def test_what_is_no_measurement_twice_decides_nothing(self, answer: str | Err) -> None:
@@ -177,29 +152,6 @@ class TestJudge:
 
         assert (result.outcome, result.score) == (Outcome.INCONCLUSIVE, None)
         assert "repeated" in result.message
-
-    def test_a_code_fence_around_the_answer_is_taken_away(self) -> None:
-        result = measure("New", "Old", ask=Judge(f"```json\n{says(0.25)}\n```"))
-
-        assert result.score == 0.75
-
-    @given(hostile_text, hostile_text)
-    def test_the_question_holds_both_texts_as_they_are(self, baseline: str, current: str) -> None:
-        question = PROMPT.question({"baseline": baseline, "current": current}, "0a1b2c3d")
-
-        opening, body, closing = question.user.splitlines()
-        assert (opening, closing) == ("<<<KINDLM-DATA-0a1b2c3d", "KINDLM-DATA-0a1b2c3d>>>")
-        data = json.loads(body)
-        assert data == {"baseline": joined(baseline), "current": joined(current)}
-
-    def test_the_boundary_is_random_and_can_be_taken_out(self) -> None:
-        questions = [
-            PROMPT.question({"baseline": "a", "current": "b"}, new_token()) for _ in range(2)
-        ]
-
-        assert questions[0].user != questions[1].user
-        plain = {question.user.replace(question.boundary, "") for question in questions}
-        assert len(plain) == 1
 
 
 class TestEmbedding:

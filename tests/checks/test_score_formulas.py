@@ -17,7 +17,6 @@ from kindlm.checks.evalview.weighted_score import (
     Weights,
     deterministic_quality,
     fallback_quality,
-    judged_quality,
     mean_of_turns,
     overall_score,
     tool_accuracy,
@@ -55,21 +54,6 @@ JUDGED = {"minScore": 80, "judged": True, "query": "Where?"}
 
 
 class TestArithmetic:
-    @given(facts)
-    def test_qualities_keep_their_bounds(self, found: OutputFacts) -> None:
-        assert 0 <= deterministic_quality(found) <= 75
-        assert 0 <= fallback_quality(found) <= 100
-
-    @given(facts, st.floats(0, 100))
-    def test_a_penalty_takes_no_more_than_there_is(self, found: OutputFacts, score: float) -> None:
-        assert 0 <= judged_quality(score, found) <= score
-
-    @given(shares, st.floats(0, 100), shares, weights)
-    def test_scores_keep_their_bounds(
-        self, accuracy: float, quality: float, progress: float, weight: Weights
-    ) -> None:
-        assert 0 <= overall_score(accuracy, quality, progress, weight) <= 100
-
     @given(st.lists(shares, min_size=3, max_size=3), st.integers(0, 2), shares, weights)
     def test_no_part_takes_from_a_score_by_being_better(
         self, parts: list[float], place: int, more: float, weight: Weights

@@ -267,12 +267,12 @@ class TestNearestMiss:
         assert "not a JSON object" in result.message
         assert result.message.isprintable()
 
-    @pytest.mark.parametrize("mode", MODES[:4])
+    @pytest.mark.parametrize("mode", ["strict", "unordered"])
     def test_a_long_conversation_makes_a_bounded_result(
         self, evaluate: Evaluate, mode: str
     ) -> None:
         calls = [{"tool": "t", "argsMatch": {"n": -n}, "count": {"min": 1}} for n in range(20)]
-        made = talk(*[("t", {"n": n, "text": "x" * 10_000}) for n in range(300)])
+        made = talk(*[("t", {"n": n, "text": "x" * 10_000}) for n in range(60)])
 
         result = evaluate("trajectory", params(mode, *calls), made)
 

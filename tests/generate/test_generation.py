@@ -16,8 +16,8 @@ from scenario_project import Ended, Project, serving_agent
 from kindlm.cli.app import run
 from kindlm.generate.generation_script import PROBES
 from kindlm.generate.questions import in_calls, plan_tokens
+from kindlm.generate.suite_text import write_file
 from kindlm.generate.test_plan import CATEGORIES, wanted
-from kindlm.generate.test_writing import write_file
 
 FOLDER = Path("tests/generated")
 HELLO = """

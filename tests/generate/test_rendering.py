@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from kindlm.errors import Ok
 from kindlm.formats.discovery import discover
-from kindlm.generate.forms import scenario_yaml
+from kindlm.generate.forms import profile_text, rendered, scenario_yaml
 from kindlm.generate.questions import AgentProfile, KnownTool
 from kindlm.generate.test_plan import (
     CATEGORIES,
@@ -26,7 +26,6 @@ from kindlm.generate.test_plan import (
     PlannedTurn,
     read_plan,
 )
-from kindlm.generate.test_writing import profile_text, rendered
 from kindlm.scenarios.configuration import load_configuration
 from kindlm.scenarios.scenario_files import Surroundings, load_scenarios
 

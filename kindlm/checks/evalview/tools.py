@@ -111,7 +111,7 @@ class SequenceProgress(NamedTuple):
     """How far calls follow a sequence.
 
     `share` is the part of the sequence that was called, from 0 to 1, as a weighted score counts
-    it. `holds` tells whether the expectation is met. `missing` names a tool of the sequence that
+    it. `holds` says whether the expectation is met. `missing` names a tool of the sequence that
     was not called where it had to be, if there is one.
     """
 

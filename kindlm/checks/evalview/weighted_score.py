@@ -204,7 +204,7 @@ class OutputFacts:
     """What was found out about an output, for a score: how much of each check it meets.
 
     `contained` and `avoided` are shares of the texts that it must and must not contain,
-    `unmatched` that of the patterns that do not match. `fits` tells whether it fits the JSON
+    `unmatched` that of the patterns that do not match. `fits` says whether it fits the JSON
     Schema. What is not asked for is met.
     """
 

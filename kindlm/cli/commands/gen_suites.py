@@ -22,7 +22,7 @@ from kindlm.generate.recorded_suite import Target, recorded_suites
 from kindlm.generate.recordings import MAX_BYTES, Recording, read_recordings
 from kindlm.generate.recordings.own_run import read_execution, recorded_target
 from kindlm.generate.stand_ins import StandIns
-from kindlm.generate.test_writing import write_file
+from kindlm.generate.suite_text import write_file
 from kindlm.patterns import PatternError
 from kindlm.recording.project import run_environment
 from kindlm.recording.secrets import suite_secrets

@@ -23,8 +23,8 @@ from kindlm.generate.generation_script import (
     not_written,
     with_script,
 )
+from kindlm.generate.suite_text import check_folder
 from kindlm.generate.test_plan import Generated, Order, parse_categories, spoken
-from kindlm.generate.test_writing import check_folder
 from kindlm.history.run_view import RunView
 from kindlm.plan import Selection
 from kindlm.providers.provider_registry import check_settings

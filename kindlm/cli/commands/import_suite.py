@@ -53,9 +53,8 @@ def import_suite_command(
     """
     with ending_at_once(), put_off():
         from kindlm.config.load import read_bytes
-        from kindlm.generate.suite_text import suite_text
+        from kindlm.generate.suite_text import suite_text, write_file
         from kindlm.generate.suites import FORMATS, Files, LeftOutError, format_named, read_part
-        from kindlm.generate.test_writing import write_file
         from kindlm.recording.secrets import redactor
 
     data = or_fail(read_bytes(file))

@@ -64,7 +64,7 @@ def _span(run: _Object) -> Span:
             asked = {"tools": parameters.get("tools"), **_object(given)}
             return chat_span(place, asked, said, _facts(run, metadata, parameters))
         case "tool":
-            # LangChain tells arguments as text, and LangSmith's decorator a result by this key.
+            # LangChain sends arguments as text, and LangSmith's decorator a result by this key.
             call_id = extra.get("tool_call_id")
             return tool_span(place, _alone(given, "input"), _alone(said, "output"), call_id)
         case _:

@@ -163,7 +163,7 @@ def _read_trace(spans: Sequence[Span]) -> _Trace:
 
 
 def _main_talk(ordered: Sequence[Span]) -> tuple[Span, list[Said]]:
-    """Return the model call that tells most of the agent's model, and the whole conversation.
+    """Return the model call that shows most of the agent's model, and the whole conversation.
 
     The conversation is that of the first model call with a message of a user; a later call
     continues it with further ones. Other conversations are of sub-agents.
@@ -193,7 +193,7 @@ def _said_by_users(talk: Sequence[Said]) -> list[str]:
 
 
 def _turns(talk: Sequence[Said], steps: Sequence[tuple[int, Step]]) -> tuple[Turn, ...]:
-    """Return the turns: what the conversation tells, and the steps of the spans in their turns."""
+    """Return the turns: what the conversation shows, and the steps of the spans in their turns."""
     results = {key: value for said in talk for key, value in said.results.items()}
     own = {use.call.id for _, step in steps for use in step.tool_uses if use.call.id}
     turns: list[Turn] = []

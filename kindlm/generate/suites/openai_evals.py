@@ -31,7 +31,7 @@ _WITH_SYSTEM = {"system": "{{system}}", **_CHAT}
 
 
 def reads(document: Part) -> bool:
-    """Tell whether a file is an eval of the registry or of the platform."""
+    """Return whether a file is an eval of the registry or of the platform."""
     is_platform = document.get("testing_criteria") is not None
     return is_platform or any(each.text("class") for each in document.entries().values())
 

@@ -45,7 +45,7 @@ _HOLDS = {"assertScoringFunction", "transform", "postprocess"}
 
 
 def reads(document: Part) -> bool:
-    """Tell whether a file is a configuration of promptfoo."""
+    """Return whether a file is a configuration of promptfoo."""
     keys = set(document.value) if isinstance(document.value, dict) else set()
     runs = bool(keys & {"providers", "targets"}) and bool(keys & {"prompts", "tests", "redteam"})
     return "kindlm" not in keys and (runs or {"prompts", "tests"} <= keys)
