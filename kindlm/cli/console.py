@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, TextIO, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TextIO, TypeVar
 
 import typer
 
@@ -203,18 +203,18 @@ def show(problems: Iterable[KindlmError | Diagnostic]) -> None:
     out = _console()
     redact = redactor(os.environ)
     found = [_parts(problem, redact) for problem in problems]
-    last = {part.error.code: part for part in found if not part.warning}
-    for part in found:
-        is_usage = part.error.code is ErrorCode.CONFIG_VALIDATION_ERROR and not part.error.where
-        refer = last.get(part.error.code) is part and not is_usage
-        shown = render_problem(
-            part.error,
-            warning=part.warning,
-            source_line=part.source_line,
-            refer=refer,
-            verbose=is_verbose(),
+    last = {error.code: error for error, is_warning, _ in found if not is_warning}
+    for error, is_warning, line in found:
+        is_usage = error.code is ErrorCode.CONFIG_VALIDATION_ERROR and not error.where
+        out.print(
+            render_problem(
+                error,
+                warning=is_warning,
+                source_line=line,
+                refer=last.get(error.code) is error and not is_usage,
+                verbose=is_verbose(),
+            )
         )
-        out.print(shown)
 
 
 def warn(message: str, hint: str | None = None) -> None:
@@ -240,16 +240,13 @@ def note(message: str) -> None:
         sys.stderr.flush()
 
 
-class _Parts(NamedTuple):
-    """What is shown of a problem."""
+def _parts(
+    problem: KindlmError | Diagnostic, redact: Callable[[str], str]
+) -> tuple[KindlmError, bool, str | None]:
+    """Return the error without secrets, whether it is only a warning, and its line of a file.
 
-    error: KindlmError
-    warning: bool
-    source_line: str | None
-
-
-def _parts(problem: KindlmError | Diagnostic, redact: Callable[[str], str]) -> _Parts:
-    """Return what is shown, without secrets; a line of a file that holds one is not quoted."""
+    A line that holds a secret is not quoted.
+    """
     if isinstance(problem, KindlmError):
         error, warning, line = problem, False, None
     else:
@@ -264,7 +261,7 @@ def _parts(problem: KindlmError | Diagnostic, redact: Callable[[str], str]) -> _
         details={name: redact(str(value)) for name, value in error.details.items()},
         trace=redact(error.trace) if error.trace else error.trace,
     )
-    return _Parts(clean, warning, line if line is None or redact(line) == line else None)
+    return clean, warning, line if line is None or redact(line) == line else None
 
 
 def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:

@@ -20,13 +20,7 @@ from typing import Any
 from kindlm.cli.console import is_interactive, warn
 from kindlm.recording.secrets import secret_values
 
-_LEVELS = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warn": logging.WARNING,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-}
+_LEVELS = ("debug", "info", "warn", "error")
 _ROOT = "kindlm"
 _FIELDS = (
     "execution",
@@ -55,7 +49,7 @@ _FIELDS = (
 def log_as_asked(environ: Mapping[str, str]) -> Iterator[None]:
     """Write log lines while the context lasts, as far as the environment asks for them."""
     named = environ.get("KINDLM_LOG", "").lower()
-    level = _LEVELS.get(named)
+    level = logging.getLevelNamesMapping().get(named.upper())
     if named and level is None:
         warn(f"KINDLM_LOG={named} is not a level.", f"Levels are: {', '.join(_LEVELS)}")
     handler = _Handler(level, _patterns(environ), secret_values(environ, ()))

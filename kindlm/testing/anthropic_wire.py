@@ -7,10 +7,12 @@ refused where it cannot be read. Replies have every field that the API sends.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from kindlm.testing.node import Node, ScriptError
+from kindlm.testing.script import CallOut
 from kindlm.testing.scripted_talk import (
     Refusal,
     Reply,
@@ -181,12 +183,11 @@ def write(conversation: TalkRequest, reply: Reply, reported_model: str) -> tuple
     content: list[dict[str, Any]] = []
     if conversation.max_tokens == 0:  # nothing is generated; the prompt is only read
         reply = Reply(finish="length")
-    text = reply.text
-    if reply.structured is not None and conversation.forced_tool is None:
-        text = json.dumps(reply.structured, ensure_ascii=False)
-    if text is not None:
-        text, reply = shape(reply, conversation, text)
-        content += [{"type": "text", "text": text}] if text else []
+    if conversation.forced_tool is not None and reply.structured is not None:
+        call = CallOut(conversation.forced_tool, reply.structured)
+        reply = replace(reply, structured=None, calls=(*reply.calls, call))
+    text, reply = shape(reply, conversation)
+    content += [{"type": "text", "text": text}] if text else []
     content += _tool_uses(conversation, reply)
     message: dict[str, Any] = {
         "id": f"msg_{conversation.fingerprint[:24]}",
@@ -206,17 +207,14 @@ def write(conversation: TalkRequest, reply: Reply, reported_model: str) -> tuple
 
 
 def _tool_uses(conversation: TalkRequest, reply: Reply) -> list[dict[str, Any]]:
-    calls: list[tuple[str, Any]] = [(call.name, call.arguments) for call in reply.calls]
-    if reply.structured is not None and conversation.forced_tool is not None:
-        calls.append((conversation.forced_tool, reply.structured))
     return [
         {
             "type": "tool_use",
             "id": f"toolu_{conversation.fingerprint[:20]}{position:04}",
-            "name": name,
-            "input": arguments,
+            "name": call.name,
+            "input": call.arguments,
         }
-        for position, (name, arguments) in enumerate(calls)
+        for position, call in enumerate(reply.calls)
     ]
 
 

@@ -203,9 +203,8 @@ class HttpConnection(asyncio.Protocol):
             parts, middle = (answer.body[:half], answer.body[half:]), 1
         if self._request is not None and self._request.method == b"HEAD":
             parts = ()
-        response = h11.Response(
-            status_code=answer.status, headers=headers, reason=_reason(answer.status)
-        )
+        reason = _REASONS.get(answer.status, "Unknown")
+        response = h11.Response(status_code=answer.status, headers=headers, reason=reason)
         sent = self._encoded(response)
         if answer.cut != "headers":
             sent += self._encoded(*map(h11.Data, parts[:middle]))
@@ -233,10 +232,4 @@ class HttpConnection(asyncio.Protocol):
         return b"".join(self._http.send(event) or b"" for event in events)
 
 
-def _reason(status: int) -> str:
-    if status == 529:  # Anthropic's own
-        return "Overloaded"
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "Unknown"
+_REASONS = {status.value: status.phrase for status in HTTPStatus}

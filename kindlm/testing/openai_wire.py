@@ -234,11 +234,7 @@ def _structured(node: Node) -> str | None:
 
 def write(conversation: TalkRequest, reply: Reply, reported_model: str) -> tuple[bytes, ...]:
     """The completion, or the events of its stream."""
-    text = reply.text
-    if reply.structured is not None:
-        text = json.dumps(reply.structured, ensure_ascii=False)
-    if text is not None:
-        text, reply = shape(reply, conversation, text)
+    text, reply = shape(reply, conversation)
     message = _message(text, _tool_calls(conversation, reply))
     usage = _usage(conversation, reply, text or "")
     envelope = _envelope(conversation, reported_model)

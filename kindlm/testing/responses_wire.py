@@ -160,11 +160,7 @@ class ResponsesWire:
         self, conversation: TalkRequest, reply: Reply, reported_model: str
     ) -> tuple[bytes, ...]:
         """The response, or the events of its stream."""
-        text = reply.text
-        if reply.structured is not None:
-            text = json.dumps(reply.structured, ensure_ascii=False)
-        if text is not None:
-            text, reply = shape(reply, conversation, text)
+        text, reply = shape(reply, conversation)
         output = _output(conversation, reply, text)
         reason = "max_output_tokens" if reply.finish == "length" else None
         response = {

@@ -247,17 +247,13 @@ class FaultRule:
     asks: Asks | None = _entry("asks", _one_of(Asks))
 
 
-def fault_rule(node: Node) -> FaultRule:
-    """Reads one fault with the requests it is for."""
-    node.mapping(*_keys(Fault), *_keys(FaultRule))
-    fault = _fault(node)
-    rule: FaultRule = replace(_fields(FaultRule, node), fault=fault)
-    return rule
-
-
 def fault_rules(node: Node) -> tuple[FaultRule, ...]:
     """Reads a list of faults with the requests they are for."""
-    return tuple(map(fault_rule, node.items()))
+    rules = []
+    for item in node.items():
+        item.mapping(*_keys(Fault), *_keys(FaultRule))
+        rules.append(replace(_fields(FaultRule, item), fault=_fault(item)))
+    return tuple(rules)
 
 
 @dataclass(frozen=True, slots=True)

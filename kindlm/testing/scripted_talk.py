@@ -249,12 +249,17 @@ def usage_of(conversation: TalkRequest, reply: Reply, text: str) -> Usage:
     return Usage(conversation.prompt_tokens, estimate_tokens(text) + calls)
 
 
-def shape(reply: Reply, conversation: TalkRequest, text: str) -> tuple[str, Reply]:
+def shape(reply: Reply, conversation: TalkRequest) -> tuple[str | None, Reply]:
     """Applies what the request asked for to the text of a reply: prefill, stop texts, length.
 
     Returns:
-        The text to send, and the reply with the reason why it ended.
+        The text to send, None for none, and the reply with the reason why it ended.
     """
+    text = reply.text
+    if reply.structured is not None:
+        text = json.dumps(reply.structured, ensure_ascii=False)
+    if text is None:
+        return None, reply
     if conversation.prefill and text.startswith(conversation.prefill):
         text = text[len(conversation.prefill) :]
     stops = [(text.find(stop), stop) for stop in conversation.stop if stop in text]
