@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -120,7 +120,7 @@ def make_request(
             options=_recorded(options, project.root),
             limits=Limits(options.max_cost_usd, options.max_time_s, options.max_rpm),
             label=options.label,
-            group=group_of(options.run_group, environ) if options.shard else None,
+            group=(options.run_group or _ci_run(environ)) if options.shard else None,
         )
     )
 
@@ -138,9 +138,15 @@ def _gated(suites: tuple[Suite, ...], options: TestOptions) -> Result[tuple[Suit
     if isinstance(rate, Err):
         return rate
     if options.warnings:
-        reading = f"at least {rate.value:.1%} of executions must pass."
-        note(f"--gate {options.gate}: {reading}")
-    return Ok(tuple(_with_pass_rate(suite, rate.value) for suite in suites))
+        note(f"--gate {options.gate}: at least {rate.value:.1%} of executions must pass.")
+    # Written, and in the place of the suite's own.
+    gate = Gate("passRateMin", rate.value, written=True)
+    return Ok(
+        tuple(
+            replace(suite, gates=(gate, *(own for own in suite.gates if own.name != gate.name)))
+            for suite in suites
+        )
+    )
 
 
 def _recorded(options: TestOptions, root: Path) -> RunOptions:
@@ -157,13 +163,6 @@ def paths_from(root: Path, paths: Iterable[Path]) -> list[str]:
         path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
         for path in (path.resolve() for path in paths)
     ]
-
-
-def _with_pass_rate(suite: Suite, rate: float) -> Suite:
-    """Return the suite with a written `passRateMin`, in the place of its own."""
-    gate = Gate("passRateMin", rate, written=True)
-    others = tuple(other for other in suite.gates if other.name != gate.name)
-    return replace(suite, gates=(gate, *others))
 
 
 def _failing(
@@ -280,19 +279,17 @@ def as_recorded(options: TestOptions, unfinished: Unfinished, root: Path) -> Res
     paths = tuple(options.paths) or tuple(root / path for path in recorded.paths)
     gone = [path for path in paths if not (path.exists() or pack_in(path))]
     if gone and not options.paths:
-        return Err(_files_gone(unfinished.run, gone))
+        names = ", ".join(str(path) for path in gone[:5])
+        return Err(
+            KindlmError(
+                ErrorCode.CONFIG_NOT_FOUND,
+                f"Run {unfinished.run} cannot be resumed here: there is no {names}.",
+                "Go to the project that it began in, and resume it there; or put the files back.",
+            )
+        )
     then = {name: getattr(recorded, name) for name in RECORDED_OPTIONS if name != "fail_fast"}
     anew = {name: given for name in _GIVEN_ANEW if (given := getattr(options, name)) is not None}
     return Ok(replace(options, **then | anew | {"paths": paths}))
-
-
-def _files_gone(run: str, gone: Sequence[Path]) -> KindlmError:
-    names = ", ".join(str(path) for path in gone[:5])
-    return KindlmError(
-        ErrorCode.CONFIG_NOT_FOUND,
-        f"Run {run} cannot be resumed here: there is no {names}.",
-        "Go to the project that it began in, and resume it there; or put the files back.",
-    )
 
 
 def parse_shard(text: str) -> Result[tuple[int, int]]:
@@ -308,10 +305,7 @@ def parse_shard(text: str) -> Result[tuple[int, int]]:
     )
 
 
-def group_of(named: str | None, environ: Mapping[str, str]) -> str | None:
-    """Return what the shards of one run share: what is named, else the run of the CI service."""
-    if named:
-        return named
+def _ci_run(environ: Mapping[str, str]) -> str | None:
     return next((environ[name] for name in _CI_RUNS if environ.get(name)), None)
 
 

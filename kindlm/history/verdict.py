@@ -11,7 +11,6 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 from kindlm.history import queries
@@ -77,11 +76,15 @@ class LimitedScores:
     @property
     def mean(self) -> float | None:
         """Their mean; None where nothing was scored."""
+        from statistics import fmean  # it takes a while, and few tests have such scores
+
         return fmean(self.scores) if self.scores else None
 
     @property
     def std_dev(self) -> float | None:
         """Their standard deviation as that of a sample; None for fewer than two."""
+        from statistics import stdev
+
         return stdev(self.scores) if len(self.scores) > 1 else None
 
     @property

@@ -42,7 +42,7 @@ HEAVY = {
 
 
 # What only reads a history is at hand for it; to show values, rich and pydantic are there anyway.
-FOR_READING = {"asyncio", "kindlm.history", "kindlm_store", "pydantic", "rich"}
+FOR_READING = {"kindlm.history", "kindlm_store", "pydantic", "rich"}
 
 
 def loaded_by(*commands: tuple[str, ...]) -> tuple[int, set[str]]:
