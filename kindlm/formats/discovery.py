@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kindlm.config.yaml_document import read_documents
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
-from kindlm.formats.python_imports import Module, leads_to_kindlm
+from kindlm.formats.python_imports import Known, leads_to_kindlm
 from kindlm.formats.recognition import SUFFIXES, FrontEnd, has_name, looks_like_tests, recognised
 
 PACK_MARK = "pack:"
@@ -106,7 +106,7 @@ def _search(folder: Path) -> Discovery:
     broken: set[Path] = set()
     ignored: list[Path] = []
     unreadable: list[Unreadable] = []
-    imports: dict[Path, tuple[Module, ...]] = {}
+    imports: Known = {}
     for path in _files(folder):
         try:
             text = _text(path)

@@ -22,15 +22,16 @@ _PROJECT_MARKS = ("pyproject.toml", "kindlm.toml", "kindlm.yaml", "setup.py", ".
 _LINE = re.compile(r"^[ \t]*(?:from|import)[ \t]+(\.*)([\w.]*)", re.MULTILINE)
 _REQUIREMENT = re.compile(r"kindlm(?![\w.-])", re.IGNORECASE)
 
-Module = tuple[int, tuple[str, ...]]
+Folders = tuple[Path, ...]
+Known = dict[tuple[Path, Folders], tuple[bool, frozenset[Path]]]
+"""What is known of files that were read: see `_read`."""
+
+_Module = tuple[int, tuple[str, ...]]
 """A module that is imported, or what may be one: the dots before it, and the parts of its name."""
 
 
-def leads_to_kindlm(file: Path, read: dict[Path, tuple[Module, ...]]) -> bool:
-    """Return whether importing a file would import kindlm. Never raises.
-
-    `read` holds what files import that were read before, and takes those of this one.
-    """
+def leads_to_kindlm(file: Path, known: Known) -> bool:
+    """Return whether importing a file would import kindlm. Never raises."""
     from kindlm.user_modules import import_root  # only where there are Python files
 
     first = file.resolve()
@@ -38,19 +39,29 @@ def leads_to_kindlm(file: Path, read: dict[Path, tuple[Module, ...]]) -> bool:
     waiting, seen = [first], {first}
     while waiting:
         here = waiting.pop()
-        if here not in read:
-            read[here] = _imported(here)
-        for level, parts in read[here]:
-            if level:
-                base = here.parents[min(level, len(here.parents)) - 1]
-                found = {*_along(base.parent, (base.name, *parts))}
-            else:
-                found = {module for folder in folders for module in _along(folder, parts)}
-                if parts[:1] == ("kindlm",) or (not found and _requires_kindlm(*parts[:1])):
-                    return True
-            waiting += found - seen
-            seen |= found
+        if (here, folders) not in known:
+            known[here, folders] = _read(here, folders)
+        is_ours, modules = known[here, folders]
+        if is_ours:
+            return True
+        waiting += modules - seen
+        seen |= modules
     return False
+
+
+def _read(file: Path, folders: Folders) -> tuple[bool, frozenset[Path]]:
+    """Return whether a file itself imports kindlm, and the files of what else it imports."""
+    found = set[Path]()
+    for level, parts in _imported(file):
+        if level:
+            base = file.parents[min(level, len(file.parents)) - 1]
+            modules = {*_along(base.parent, (base.name, *parts))}
+        else:
+            modules = {module for folder in folders for module in _along(folder, parts)}
+            if parts[:1] == ("kindlm",) or (not modules and _requires_kindlm(*parts[:1])):
+                return True, frozenset()
+        found |= modules
+    return False, frozenset(found)
 
 
 def _requires_kindlm(top: str = "") -> bool:
@@ -69,7 +80,7 @@ def _requiring_kindlm() -> frozenset[str]:
     return frozenset(found)
 
 
-def _imported(file: Path) -> tuple[Module, ...]:
+def _imported(file: Path) -> tuple[_Module, ...]:
     """Return what a file imports; of one with a syntax error, what its lines say."""
     try:
         with file.open("rb") as opened:
@@ -81,7 +92,7 @@ def _imported(file: Path) -> tuple[Module, ...]:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         lines = _LINE.findall(data.decode(errors="replace"))
         return tuple((len(dots), _parts(name)) for dots, name in lines)
-    found: list[Module] = []
+    found: list[_Module] = []
     for node in ast.walk(tree):
         match node:
             case ast.Import():
@@ -97,7 +108,7 @@ def _parts(name: str) -> tuple[str, ...]:
     return tuple(part for part in name.split(".") if part)
 
 
-def _folders(root: Path) -> tuple[Path, ...]:
+def _folders(root: Path) -> Folders:
     """Return where modules of a project may be: above `root` up to the folder of the project."""
     folders = [root, *root.parents]
     ends = (

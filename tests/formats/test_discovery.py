@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kindlm.config import load_suite
 from kindlm.errors import Err, ErrorCode, Ok
+from kindlm.formats import python_imports
 from kindlm.formats.discovery import Discovery, Found, cases_in, discover
 
 SUITE = "kindlm: 1\nproject: shop\n"
@@ -295,6 +297,25 @@ def test_what_is_nearly_a_scenario_is_one_so_that_its_error_is_reported(
 def test_what_is_no_scenario_is_ignored(tmp_path: Path, name: str, text: str) -> None:
     write(tmp_path / name, text)
     assert held(tmp_path).found == ()
+
+
+def test_what_several_test_files_import_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    imported = python_imports._imported
+
+    def counted(file: Path) -> Any:
+        read.append(file.name)
+        return imported(file)
+
+    monkeypatch.setattr(python_imports, "_imported", counted)
+    write(tmp_path / "helper.py", "import deeper\n")
+    write(tmp_path / "deeper.py", "import helper\n")
+    for name in "abc":
+        write(tmp_path / f"test_{name}.py", "import helper\n")
+    assert names(tmp_path) == []
+    assert sorted(read) == ["deeper.py", "helper.py", "test_a.py", "test_b.py", "test_c.py"]
 
 
 def test_the_configuration_of_evalview_is_no_case(tmp_path: Path) -> None:
