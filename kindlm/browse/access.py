@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from datasette.utils import tilde_decode  # type: ignore[import-untyped]
+from datasette.utils.asgi import Forbidden  # type: ignore[import-untyped]
 
 from kindlm_store import OpenError, open_reader
 
@@ -45,15 +46,7 @@ def is_about_history(datasette: Datasette, segment: str) -> bool:
 
 async def may_read(datasette: Datasette, actor: dict[str, Any] | None, database: str) -> bool:
     """Tell whether somebody may read all of a history: its pages show what is in every table."""
-    if hasattr(datasette, "allowed"):
-        from datasette.resources import TableResource  # type: ignore[import-untyped]
-
-        resource = TableResource(database=database, table="contents")
-        allowed: bool = await datasette.allowed(action="view-table", resource=resource, actor=actor)
-        return allowed
-    # Before 1.0: without a rule about a table, the rule about its database counts.
-    from datasette.utils.asgi import Forbidden  # type: ignore[import-untyped]
-
+    # Without a rule about a table, the rule about its database counts.
     wanted = [("view-table", (database, "contents")), ("view-database", database), "view-instance"]
     try:
         await datasette.ensure_permissions(actor, wanted)

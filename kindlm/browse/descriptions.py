@@ -1,18 +1,13 @@
 """What Datasette says about a history: titles, descriptions, saved queries, facets, order.
 
-Before Datasette 1.0 all of it is metadata, which a hook returns. Since 1.0 descriptions are in a
-database of Datasette's own, and the rest is configuration. What the user of the Datasette wrote
-stays. The plugin reads no project's configuration, since it does not know which project a file
-belongs to: `kindlm browse` passes on what the project says.
+All of it is Datasette's metadata, which a hook returns. What the user of the Datasette wrote stays.
+The plugin reads no project's configuration, since it does not know which project a file belongs to:
+`kindlm browse` passes on what the project says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from inspect import signature
 from typing import TYPE_CHECKING, Any
-
-from kindlm.browse.access import histories
 
 if TYPE_CHECKING:
     from datasette.app import Datasette  # type: ignore[import-untyped]
@@ -236,88 +231,30 @@ _TABLE_SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def described() -> dict[str, Any]:
-    """Return descriptions of tables and columns, as Datasette's metadata of a database."""
-    tables = {
+def metadata() -> dict[str, Any]:
+    """Return descriptions of tables and columns, saved queries, order and facets of a database."""
+    tables: dict[str, dict[str, Any]] = {
         name: {"description": text, "columns": dict(_COLUMNS.get(name, {}))}
         for name, text in (VIEW_DESCRIPTIONS | _TABLE_DESCRIPTIONS).items()
     }
-    return {"tables": tables}
-
-
-def settings() -> dict[str, Any]:
-    """Return saved queries, order and facets, as Datasette's configuration of a database."""
-    return {
-        "queries": {name: dict(query) for name, query in QUERIES.items()},
-        "tables": {name: dict(values) for name, values in _TABLE_SETTINGS.items()},
-    }
-
-
-def merged(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
-    """Return two documents as one; what both say is as the right one has it."""
-    both = dict(left)
-    for key, value in right.items():
-        deeper = isinstance(value, dict) and isinstance(both.get(key), dict)
-        both[key] = merged(both[key], value) if deeper else value
-    return both
+    for name, settings in _TABLE_SETTINGS.items():
+        tables.setdefault(name, {}).update(settings)
+    return {"queries": {name: dict(query) for name, query in QUERIES.items()}, "tables": tables}
 
 
 _PLUGIN = "kindlm"
 _THRESHOLD = "regression_threshold"
 
 
-def configured(threshold: float | None) -> dict[str, Any]:
-    """Return arguments of a Datasette: what it says of itself, and the plugin's configuration."""
-    from datasette.app import Datasette
-
-    own = {} if threshold is None else {"plugins": {_PLUGIN: {_THRESHOLD: threshold}}}
-    if "config" in signature(Datasette).parameters:
-        return {"metadata": INSTANCE, "config": own}
-    return {"metadata": INSTANCE | own}
+def instance_metadata(threshold: float | None) -> dict[str, Any]:
+    """Return what `kindlm browse` says of itself, with the plugin's configuration."""
+    return INSTANCE | ({} if threshold is None else {"plugins": {_PLUGIN: {_THRESHOLD: threshold}}})
 
 
 def regression_threshold(datasette: Datasette, database: str) -> float | None:
     """Return how far a mean score may fall before that is a regression; None if it is not set."""
-    # Since 1.0 what is said for all databases counts only for those of which nothing is said.
-    found = datasette.plugin_config(_PLUGIN, database=database) or datasette.plugin_config(_PLUGIN)
+    found = datasette.plugin_config(_PLUGIN, database=database)
     value = found.get(_THRESHOLD) if isinstance(found, dict) else None
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     return float(value) if 0 <= value <= 1 else None
-
-
-def metadata_of(datasette: Datasette) -> dict[str, Any]:
-    """Return the metadata of all histories, for Datasette before 1.0."""
-    return {"databases": {name: merged(described(), settings()) for name in histories(datasette)}}
-
-
-async def describe(datasette: Datasette) -> None:
-    """Tell a Datasette since 1.0 of all histories, as it starts."""
-    if not hasattr(datasette, "set_resource_metadata"):
-        return
-    for name in histories(datasette):
-        _configure(datasette, name)
-        for table, found in described()["tables"].items():
-            await _describe(datasette, name, table, found)
-        for query, saved in QUERIES.items():
-            if await datasette.get_query(name, query) is None:
-                await datasette.add_query(name, query, saved["sql"], title=saved["title"])
-
-
-def _configure(datasette: Datasette, database: str) -> None:
-    config = datasette.config if datasette.config is not None else {}
-    own = config.setdefault("databases", {}).setdefault(database, {})
-    # Saved queries are added by themselves: those of the configuration were read already.
-    own["tables"] = merged(settings()["tables"], own.get("tables") or {})
-    datasette.config = config
-
-
-async def _describe(
-    datasette: Datasette, database: str, table: str, found: Mapping[str, Any]
-) -> None:
-    written = await datasette.get_resource_metadata(database, table)
-    if "description" not in written:
-        await datasette.set_resource_metadata(database, table, "description", found["description"])
-    for column, text in found["columns"].items():
-        if "description" not in await datasette.get_column_metadata(database, table, column):
-            await datasette.set_column_metadata(database, table, column, "description", text)

@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from kindlm.browse.descriptions import DATABASE, configured
+import uvicorn
+
+from kindlm.browse.descriptions import DATABASE, instance_metadata
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 
 if TYPE_CHECKING:
@@ -160,7 +162,7 @@ def make_datasette(
         "suggest_facets": False,
         "allow_download": False,
     }
-    datasette = Datasette(settings=settings, **configured(regression_threshold))
+    datasette = Datasette(settings=settings, metadata=instance_metadata(regression_threshold))
     found = Database(datasette, path=_Path(database), is_mutable=_can_be_followed(database))
     datasette.add_database(found, name=DATABASE)
     if review is not None:
@@ -179,14 +181,6 @@ def serve(
     `on_ready` is called once pages can be asked for. `names` are the hosts that are answered to,
     None for any.
     """
-    import uvicorn
-
-    class Server(uvicorn.Server):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            if self.started:
-                on_ready()
-
     app = only_while_there(Path(datasette.databases[DATABASE].path), datasette.app())
     config = uvicorn.Config(
         app if names is None else only_for(names, app),
@@ -194,10 +188,31 @@ def serve(
         lifespan="on",
         timeout_graceful_shutdown=_GRACE_S,
     )
+    run_server(config, listening, on_ready)
+
+
+class Server(uvicorn.Server):
+    """Calls `on_ready` once requests are answered."""
+
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_ready = on_ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to answer."""
+        await super().startup(sockets)
+        if self.started:
+            self._on_ready()
+
+
+def run_server(
+    config: uvicorn.Config, listening: socket.socket, on_ready: Callable[[], None]
+) -> None:
+    """Serve until Ctrl-C or SIGTERM, which both end in `KeyboardInterrupt`."""
     # The server raises the signal that stopped it again, once it has stopped.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        Server(config).run(sockets=[listening])
+        Server(config, on_ready).run(sockets=[listening])
     finally:
         signal.signal(signal.SIGTERM, before)
 

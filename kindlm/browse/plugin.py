@@ -1,6 +1,6 @@
 """The Datasette plugin: pages of the history, and the ways to them from tables and menus.
 
-It is silent where no database is a history. Only what Datasette 0.65 and 1.0 both have is used.
+It is silent where no database is a history.
 
 `guarded` makes answers about a history safe on their way out; those about other databases stay.
 kindlm's own pages need none of it: they are safe already, and have a stricter policy. For
@@ -15,12 +15,10 @@ Datasette's own pages there are two means:
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
 import secrets
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -32,15 +30,13 @@ from markupsafe import Markup, escape
 
 from kindlm.browse import routes
 from kindlm.browse.access import histories, is_about_history, is_history, may_read
-from kindlm.browse.descriptions import VIEW_DESCRIPTIONS, describe, metadata_of
+from kindlm.browse.descriptions import VIEW_DESCRIPTIONS, metadata
+from kindlm.browse.history_server import App, Message, Receive, Send
 from kindlm.browse.routes import ACCOUNT, PREFIX, Addresses
 from kindlm.reports.untrusted import Escapes, visible
 
 if TYPE_CHECKING:
     from datasette.app import Datasette  # type: ignore[import-untyped]
-
-_HANDLERS = ("openColumnChooser()",)
-"""What attributes of templates of Datasette 1.0 call; handlers cannot be given a nonce."""
 
 _SCRIPT = re.compile(r"<script(?=[\s>])", re.IGNORECASE)
 
@@ -64,11 +60,10 @@ def page_policy(nonce: str) -> str:
 
     Their styles are inline; images are their own, or written into the styles.
     """
-    scripts = " ".join([f"'nonce-{nonce}'", "'unsafe-hashes'", *map(_hash, _HANDLERS)])
     return "; ".join(
         [
             "default-src 'none'",
-            f"script-src {scripts}",
+            f"script-src 'nonce-{nonce}'",
             "style-src 'self' 'unsafe-inline'",
             "img-src 'self' data:",
             "connect-src 'self'",
@@ -95,11 +90,6 @@ class Nonces(Extension):
 def _attribute() -> Markup:
     nonce = _nonce.get()
     return Markup("") if nonce is None else Markup(' nonce="{}"').format(nonce)
-
-
-def _hash(script: str) -> str:
-    digest = hashlib.sha256(script.encode()).digest()
-    return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
 
 
 # Values are escaped in pages: `<` and `>` are those of tags. What a form sends back, and what runs,
@@ -130,11 +120,6 @@ def _in_a_style(char: str) -> str:
 
 _IN_STYLES = Escapes(_in_a_style)
 
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "OPTIONS", "PUT", "PATCH", "DELETE"})
 
@@ -239,18 +224,8 @@ def register_routes() -> list[tuple[str, Any]]:
 
 @hookimpl  # type: ignore[untyped-decorator]
 def get_metadata(datasette: Datasette) -> dict[str, Any]:
-    """Return what a Datasette before 1.0 shows of the tables of each history."""
-    return metadata_of(datasette)
-
-
-@hookimpl  # type: ignore[untyped-decorator]
-def startup(datasette: Datasette) -> Any:
-    """Return what describes the tables to a Datasette since 1.0."""
-
-    async def started() -> None:
-        await describe(datasette)
-
-    return started
+    """Return what Datasette shows of the tables of each history."""
+    return {"databases": {name: metadata() for name in histories(datasette)}}
 
 
 @hookimpl  # type: ignore[untyped-decorator]

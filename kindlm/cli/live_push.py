@@ -23,7 +23,7 @@ from kindlm.team.client import HistoryClient
 from kindlm.team.credentials import NO_SERVER, Login
 from kindlm.team.protocol import Control
 from kindlm.team.pushing import LivePush, Pushed, push_runs
-from kindlm.team.upload_rules import combined
+from kindlm.team.withholding import combined
 from kindlm.wording import count
 
 _SILENT_S = 10.0

@@ -33,18 +33,16 @@ from urllib.parse import SplitResult, urlsplit
 from kindlm.bounds import SCHEDULERS
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.fleet.bundle import Bundle, BundleError, make_bundle, unpack
-from kindlm.fleet.fleet import ShardEnd, ShardJob
+from kindlm.fleet.shard_job import ShardEnd, ShardJob, run_shard
 from kindlm.recording.git import git_state
 from kindlm.recording.loading import Loaded
 from kindlm.recording.project import project_name, run_environment
 from kindlm.recording.secrets import needed_variables
-from kindlm.team.address import is_loopback
+from kindlm.team.protocol import is_loopback
 from kindlm.wording import count, listed_names
 
 if TYPE_CHECKING:
     from distributed import Client, Future, Worker
-
-    from kindlm.fleet.fleet import Fleet
 
 _CERTIFICATES = "Name them in Dask's configuration, as distributed.comm.tls: https://docs.dask.org"
 
@@ -416,8 +414,6 @@ def carry_out(job: str, files: bytes, expected: str, number: str) -> str:
     """Run a shard in a copy of the project that is there as long as the shard runs."""
     from distributed import get_worker
 
-    from kindlm.fleet.shard_job import run_shard
-
     def started(process: subprocess.Popen[bytes]) -> None:
         _processes[number] = process
         if number in _ended:
@@ -447,7 +443,3 @@ def end_jobs(numbers: list[str]) -> None:
     for number in numbers:
         if (process := _processes.get(number)) is not None:
             process.kill()
-
-
-if TYPE_CHECKING:
-    _: type[Fleet] = DaskFleet

@@ -1,71 +1,20 @@
-"""Where the shards of a run are carried out: the seam between a coordinator and its workers.
+"""Where the shards of a run are carried out: what a coordinator asks of workers, and those here.
 
-A job and its end cross this seam as JSON texts, so that nothing of kindlm is ever pickled. What
-carries out a job calls `kindlm.fleet.shard_job.run_shard` with it, in a thread of its own.
+A fleet takes `ShardJob`s and gives back `ShardEnd`s, both as texts. What carries out a job calls
+`run_shard` with it, in a thread of its own.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Protocol, Self
+import signal
+import subprocess
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import Protocol
 
-from kindlm.errors import Result
-
-
-@dataclass(frozen=True, slots=True)
-class ShardJob:
-    """One shard of a run, to be carried out somewhere.
-
-    Attributes:
-        url: Address of the coordinator's history.
-        token: What opens it, for this run alone.
-        shard: Number of the shard, from 1.
-        arguments: What `kindlm test` is given if the shard starts anew.
-        again: What it is given, besides the run, if an unfinished run of the shard goes on.
-        folder: Where `kindlm test` is started; paths among the arguments are relative to it.
-        environ: What its environment has besides that of the worker.
-    """
-
-    url: str
-    token: str
-    shard: int
-    arguments: tuple[str, ...]
-    again: tuple[str, ...]
-    folder: str
-    environ: Mapping[str, str] = field(default_factory=dict)
-
-    def dump(self) -> str:
-        """Return the job as a text."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def load(cls, text: str) -> Self:
-        """Return the job that a text holds."""
-        job = json.loads(text)
-        return cls(**job | {name: tuple(job[name]) for name in ("arguments", "again")})
-
-
-@dataclass(frozen=True, slots=True)
-class ShardEnd:
-    """How the process of a shard ended. What it did is in the history of the coordinator.
-
-    `code` is its exit code, negative for a signal; None if none was started. `said` is what it
-    wrote last to standard error, or why none was started.
-    """
-
-    code: int | None
-    said: str = ""
-
-    def dump(self) -> str:
-        """Return the end as a text."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def load(cls, text: str) -> Self:
-        """Return the end that a text holds."""
-        return cls(**json.loads(text))
+from kindlm.errors import Ok, Result
+from kindlm.fleet.shard_job import run_shard
 
 
 class Pending(Protocol):
@@ -112,3 +61,66 @@ class Fleet(Protocol):
     def close(self) -> None:
         """End everything that was started."""
         ...
+
+
+class _Job:
+    """A submitted job, and its process once it has one."""
+
+    def __init__(self) -> None:
+        self.future: Future[str] = Future()
+        self.process: subprocess.Popen[bytes] | None = None
+        self._is_cancelled = False
+        self._lock = threading.Lock()
+
+    def started(self, process: subprocess.Popen[bytes]) -> None:
+        with self._lock:
+            self.process = process
+            if self._is_cancelled:
+                process.kill()
+
+    def done(self) -> bool:
+        return self.future.done()
+
+    def result(self) -> str:
+        return self.future.result()
+
+    def cancel(self) -> None:
+        with self._lock:
+            self._is_cancelled = True
+            if not self.future.cancel() and self.process is not None:
+                self.process.kill()
+
+
+class LocalFleet:
+    """Workers on this machine: so many processes at once, in the folder of the project itself."""
+
+    listen = "127.0.0.1", 0
+
+    def __init__(self, workers: int) -> None:
+        self.capacity = workers
+        self._threads = ThreadPoolExecutor(workers, "kindlm-worker")
+        self._jobs: list[_Job] = []
+
+    def check(self, _url: str) -> Result[None]:
+        """Return no error: workers reach their own machine."""
+        return Ok(None)
+
+    def submit(self, job: str) -> _Job:
+        """Let the next thread that is free run a shard."""
+        submitted = _Job()
+        submitted.future = self._threads.submit(run_shard, job, started=submitted.started)
+        self._jobs.append(submitted)
+        return submitted
+
+    def interrupt(self) -> None:
+        """Send Ctrl-C to all processes."""
+        for job in self._jobs:
+            if job.process is not None:
+                with suppress(ProcessLookupError):
+                    job.process.send_signal(signal.SIGINT)
+
+    def close(self) -> None:
+        """End all processes, and wait until they are gone."""
+        for job in self._jobs:
+            job.cancel()
+        self._threads.shutdown(cancel_futures=True)

@@ -2,31 +2,87 @@
 
 The shard is claimed when a worker begins, not when it is submitted: of two workers with the same
 shard, the one that claimed it last has the lease, and pushes of the other one are refused.
+
+A job and its end go to a worker and come back as JSON texts, so that nothing of kindlm is pickled.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
-from typing import Any
+from typing import Any, Self
 
 from kindlm.errors import Err
-from kindlm.fleet.fleet import ShardEnd, ShardJob
 from kindlm.keeper import PARENT
-from kindlm.recording.history_file import open_log
 from kindlm.team.client import HistoryClient
-from kindlm.team.protocol import ApiError
-from kindlm.team.taking import take_body
+from kindlm.team.pulling import pull_run
 
 _SAID_BYTES = 4_000
 
 _NOT_FOR_WORKERS = ("KINDLM_DB", "GITHUB_STEP_SUMMARY")
 """The history and the summary are the coordinator's."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardJob:
+    """One shard of a run, to be carried out somewhere.
+
+    Attributes:
+        url: Address of the coordinator's history.
+        token: What opens it, for this run alone.
+        shard: Number of the shard, from 1.
+        arguments: What `kindlm test` is given if the shard starts anew.
+        again: What it is given, besides the run, if an unfinished run of the shard goes on.
+        folder: Where `kindlm test` is started; paths among the arguments are relative to it.
+        environ: What its environment has besides that of the worker.
+    """
+
+    url: str
+    token: str
+    shard: int
+    arguments: tuple[str, ...]
+    again: tuple[str, ...]
+    folder: str
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+    def dump(self) -> str:
+        """Return the job as a text."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def load(cls, text: str) -> Self:
+        """Return the job that a text holds."""
+        job = json.loads(text)
+        return cls(**job | {name: tuple(job[name]) for name in ("arguments", "again")})
+
+
+@dataclass(frozen=True, slots=True)
+class ShardEnd:
+    """How the process of a shard ended. What it did is in the history of the coordinator.
+
+    `code` is its exit code, negative for a signal; None if none was started. `said` is what it
+    wrote last to standard error, or why none was started.
+    """
+
+    code: int | None
+    said: str = ""
+
+    def dump(self) -> str:
+        """Return the end as a text."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def load(cls, text: str) -> Self:
+        """Return the end that a text holds."""
+        return cls(**json.loads(text))
+
 
 Started = Callable[[subprocess.Popen[bytes]], None]
 
@@ -43,8 +99,8 @@ def run_shard(job: str, *, started: Started = lambda _: None) -> str:
             if claimed.value["lease"] is None:
                 return ShardEnd(None, "the shard is not to be run any more").dump()
             for run in claimed.value["bring"]:
-                if (problem := _bring(client, run, database)) is not None:
-                    return ShardEnd(None, problem).dump()
+                if isinstance(pulled := pull_run(client, database, run), Err):
+                    return ShardEnd(None, pulled.error.message).dump()
         arguments = _arguments(shard, claimed.value, database)
         environ = {
             name: value for name, value in os.environ.items() if name not in _NOT_FOR_WORKERS
@@ -69,18 +125,6 @@ def _arguments(shard: ShardJob, claimed: dict[str, Any], database: Path) -> list
         f"--db={database}",
         *(shard.arguments if run is None else (f"--resume={run}", *shard.again)),
     ]
-
-
-def _bring(client: HistoryClient, run: str, database: Path) -> str | None:
-    """Put a run of the coordinator's history into that of the worker; return why it failed."""
-    with TemporaryFile() as file:
-        fetched = client.fetch(run, file)
-        if isinstance(fetched, Err):
-            return fetched.error.message
-        file.seek(0)
-        with open_log(database, set()) as log:
-            taken = take_body(log, file, allowed=lambda _: None)
-    return taken.message if isinstance(taken, ApiError) else None
 
 
 def _test(

@@ -11,11 +11,10 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 from kindlm.history.groups import Group, Shard
-from kindlm.history.masking import mask_of, masked
 from kindlm.history.queries import Paid
 from kindlm.history.rows import (
     AssertionView,
@@ -26,7 +25,6 @@ from kindlm.history.rows import (
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.history.verdict import StatusCounts
-from kindlm.outcome import Status
 from kindlm.reports.attacks import attacks_of
 from kindlm.reports.figures import comparison, cost, duration, percent, score, score_of_limit, tally
 from kindlm.reports.untrusted import bounded, one_line, visible
@@ -230,17 +228,6 @@ def then_text(view: RunView) -> str | None:
     return f"When the run ended, it was reported as {'passed' if view.info.passed else 'failed'}."
 
 
-def gates_otherwise(view: RunView, suite: SuiteView) -> Iterator[str]:
-    """Yield what users saw of gates when the run ended, where today's rules differ."""
-    for gate in suite.gates:
-        then_gate = view.gates_then.get((suite.id, gate.name))
-        if then_gate is None or then_gate.passed is gate.passed:
-            continue
-        earlier = replace(gate, passed=then_gate.passed, actual=then_gate.actual)
-        was = f"{'passed' if earlier.passed else 'failed'} then: {comparison(earlier)}"
-        yield f"Gate {gate.name} of {one_line(suite.name)} {was}."
-
-
 _NAMED_MODELS = 5
 
 
@@ -337,30 +324,6 @@ def unsettled(view: RunView) -> Unsettled | None:
     return Unsettled(f"RUN_{status.upper()}", why)
 
 
-@dataclass(slots=True)
-class FailedAssertion:
-    """An assertion that was not met, or not decided, in the same way in `executions`."""
-
-    assertion: AssertionView
-    executions: list[str] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class FailedExecution:
-    """An error that ended `executions`, all with this message."""
-
-    message: str
-    executions: list[str] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Findings:
-    """All that went wrong in the executions of one test."""
-
-    assertions: list[FailedAssertion]
-    errors: list[FailedExecution]
-
-
 def went_wrong(view: RunView) -> Iterator[tuple[SuiteView, TestView]]:
     """Yield the tests in which anything went wrong, also if they passed in spite of that."""
     for suite in view.suites:
@@ -370,29 +333,6 @@ def went_wrong(view: RunView) -> Iterator[tuple[SuiteView, TestView]]:
 def is_wrong(test: TestView) -> bool:
     """Return whether anything went wrong in a test."""
     return bool(test.counts.failed or test.counts.errored or test.broken_limits)
-
-
-def findings_of(view: RunView, test: TestView) -> Findings:
-    """Return what went wrong in a test; texts are masked, not yet made safe to print."""
-    assertions: dict[tuple[str | None, ...], FailedAssertion] = {}
-    errors: dict[tuple[str | None, ...], FailedExecution] = {}
-    for execution in view.executions(test):
-        if execution.status not in (Status.FAILED, Status.ERRORED):
-            continue
-        attempts = view.attempts(execution)
-        mask = mask_of(attempts)
-        if execution.error_code is not None:
-            message = mask.text(execution.error or "")
-            error = errors.setdefault((execution.error_code, message), FailedExecution(message))
-            error.executions.append(execution.id)
-        for assertion in attempts[-1].assertions:
-            if not assertion.is_wrong:
-                continue
-            key = (assertion.kind, assertion.label, assertion.failure_code, assertion.message)
-            if key not in assertions:
-                assertions[key] = FailedAssertion(masked(assertion, mask))
-            assertions[key].executions.append(execution.id)
-    return Findings(list(assertions.values()), list(errors.values()))
 
 
 def times(executions: Sequence[str]) -> str:

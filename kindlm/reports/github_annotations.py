@@ -24,7 +24,7 @@ _MOST = 10
 _LOOKED_AT = 500
 """All rows of a table of tests may fail at one line: so many failed tests are looked at."""
 
-_MESSAGES = 5
+_MORE = 4
 _TEXT = 1_000
 
 _IN_DATA = {"%": "%25", "\r": "%0D", "\n": "%0A"}
@@ -50,23 +50,22 @@ def annotations_of(view: RunView, folder: str = "") -> list[Annotation]:
         view: A recorded run.
         folder: Where the project lies inside its repository.
     """
-    found: dict[tuple[str, int | None], Annotation] = {}
-    more: dict[tuple[str, int | None], int] = {}
+    found: dict[tuple[str, int | None], list[Annotation]] = {}
     for annotation in _all(view):
         place = (annotation.file, annotation.line)
-        if place not in found:
-            if len(found) == _MOST:
-                break
-            found[place] = annotation
-            more[place] = 1
-        elif more[place] < _MESSAGES:
-            known = found[place]
-            message = f"{known.message}\n\n{annotation.title}\n{annotation.message}"
-            found[place] = Annotation(known.file, known.line, known.title, message)
-            more[place] += 1
+        if place not in found and len(found) == _MOST:
+            break
+        found.setdefault(place, []).append(annotation)
     return [
-        Annotation(in_folder(folder, each.file), each.line, each.title, each.message)
-        for each in found.values()
+        Annotation(
+            in_folder(folder, first.file),
+            first.line,
+            first.title,
+            "\n\n".join(
+                [first.message, *(f"{each.title}\n{each.message}" for each in more[:_MORE])]
+            ),
+        )
+        for first, *more in found.values()
     ]
 
 

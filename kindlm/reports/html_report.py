@@ -31,13 +31,12 @@ from kindlm.reports.pages.html_document import (
 )
 from kindlm.reports.pages.run_page import run_document
 from kindlm.reports.report_registry import ReportOptions
-from kindlm.reports.untrusted import one_line
 
 _BYTES = 1_700_000
-"""From so many bytes on, executions are only named: the file has to open quickly."""
+"""From so many bytes on, executions are only counted: the file has to open quickly."""
 
 _MOST_BYTES = 1_900_000
-"""From so many on, they are only counted."""
+"""So many it may have with the last execution."""
 
 _OVERVIEW_BYTES = 700_000
 """So many the tests, the verdict and the totals of the run may take of it."""
@@ -78,7 +77,6 @@ def report_page(view: RunView) -> tuple[Document, Links]:
             **overview.values,
             "running": False,
             "executions": written,
-            "named": pieces.named,
             "left_out": sum(counts.total for counts in tests) - len(pieces.there),
             "left_out_failed": sum(counts.failed + counts.errored for counts in tests)
             - pieces.wrong,
@@ -116,39 +114,30 @@ class _Once:
 class _Pieces:
     """Writes the executions one by one, until the file, of which `size` is taken, is full.
 
-    `there` are those that were written, `named` of them in a line, and `wrong` did not pass.
+    `there` are those that were written, and `wrong` of them did not pass.
     """
 
     view: RunView
     size: int
-    named: int = 0
     wrong: int = 0
     there: set[str] = field(default_factory=set)
     _texts: set[str] = field(default_factory=set)
-    _new: list[str] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[Markup]:
         for execution in self._in_order():
-            whole = self._whole(execution) if self.size <= _BYTES else None
-            piece = _named(execution) if whole is None else whole
-            self.size += len(piece.encode())
-            if self.size > _MOST_BYTES:
+            if self.size > _BYTES:
                 break
+            texts, is_wrong = set(self._texts), execution.status in _WRONG
+            piece = self._piece(execution, opened=is_wrong and self.wrong < _OPENED)
+            size = self.size + len(piece.encode())
+            if size > _MOST_BYTES:
+                # It is left out, and nothing may refer to the texts in it.
+                self._texts = texts
+                continue
+            self.size = size
             self.there.add(execution.id)
-            self.named += whole is None
-            self.wrong += execution.status in _WRONG
+            self.wrong += is_wrong
             yield piece
-
-    def _whole(self, execution: ExecutionView) -> Markup | None:
-        """Return an execution with all that is shown of it, None if that finds no room."""
-        self._new.clear()
-        opened = execution.status in _WRONG and self.wrong < _OPENED
-        piece = self._piece(execution, opened=opened)
-        if self.size + len(piece.encode()) <= _MOST_BYTES:
-            return piece
-        # Nothing may refer to the texts in it: they are not in the file.
-        self._texts.difference_update(self._new)
-        return None
 
     def _in_order(self) -> Iterator[ExecutionView]:
         for wrong in (True, False):
@@ -191,20 +180,7 @@ class _Pieces:
         known = identity in self._texts
         if not known:
             self._texts.add(identity)
-            self._new.append(identity)
         return _Once(known, identity)
-
-
-def _named(execution: ExecutionView) -> Markup:
-    status = status_word(execution)
-    return Markup('<p class="x" id="{}"><b class="{}">{}</b> {} <i>{} #{}</i></p>').format(
-        one_line(execution.id),
-        MOODS.get(status, "unsure"),
-        SIGNS.get(status, "·"),
-        one_line(execution.test),
-        one_line(execution.target),
-        execution.repeat,
-    )
 
 
 class _HtmlReport:

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, TextIO
 from urllib.parse import quote
 
 from kindlm import __version__
 from kindlm.checks.base import Rule, rules
+from kindlm.history.masking import mask_of, masked
 from kindlm.history.rows import AssertionView, SuiteView, TestView
 from kindlm.history.run_view import RunView
-from kindlm.outcome import Outcome
-from kindlm.reports.facts import FailedAssertion, findings_of, show_command, went_wrong
+from kindlm.outcome import Outcome, Status
+from kindlm.reports.facts import show_command, went_wrong
 from kindlm.reports.github_annotations import in_folder
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import bounded, visible
@@ -75,30 +77,39 @@ def _descriptor(rule: Rule) -> dict[str, Any]:
     }
 
 
+@dataclass(slots=True)
+class _Finding:
+    """A guardrail that was broken or not decided in `executions`, with what it said first."""
+
+    assertion: AssertionView
+    executions: list[str] = field(default_factory=list)
+
+
 def _results(view: RunView, folder: str) -> Iterator[dict[str, Any]]:
     for suite, test in went_wrong(view):
         for found in _broken_guardrails(view, test):
             yield _result(view, suite, test, found, folder)
 
 
-def _broken_guardrails(view: RunView, test: TestView) -> Iterator[FailedAssertion]:
-    """Yield each guardrail of a test that was broken or not decided, with all its executions."""
-    found: dict[tuple[str, str, Outcome], FailedAssertion] = {}
-    for finding in findings_of(view, test).assertions:
-        assertion = finding.assertion
-        key = (assertion.kind, assertion.label, assertion.outcome)
-        if assertion.kind not in rules():
+def _broken_guardrails(view: RunView, test: TestView) -> Iterable[_Finding]:
+    """Return each guardrail of a test that was broken or not decided, with all its executions."""
+    found: dict[tuple[str, str, Outcome], _Finding] = {}
+    for execution in view.executions(test):
+        if execution.status not in (Status.FAILED, Status.ERRORED):
             continue
-        if key in found:
-            # It said something else in other repeats: what it said first stands for all.
-            found[key].executions.extend(finding.executions)
-        else:
-            found[key] = finding
-    yield from found.values()
+        attempts = view.attempts(execution)
+        mask = mask_of(attempts)
+        for assertion in attempts[-1].assertions:
+            if assertion.is_wrong and assertion.kind in rules():
+                key = (assertion.kind, assertion.label, assertion.outcome)
+                finding = found.setdefault(key, _Finding(masked(assertion, mask)))
+                if execution.id not in finding.executions:
+                    finding.executions.append(execution.id)
+    return found.values()
 
 
 def _result(
-    view: RunView, suite: SuiteView, test: TestView, found: FailedAssertion, folder: str
+    view: RunView, suite: SuiteView, test: TestView, found: _Finding, folder: str
 ) -> dict[str, Any]:
     assertion = found.assertion
     kinds = rules()
@@ -124,7 +135,7 @@ def _result(
     }
 
 
-def _message(test: TestView, found: FailedAssertion) -> str:
+def _message(test: TestView, found: _Finding) -> str:
     said = found.assertion.message or found.assertion.label
     times = f"In {len(found.executions)} of {test.counts.tested} executions"
     shown = show_command(found.executions[0])

@@ -7,12 +7,10 @@ history and the same heads give the same bytes.
 from __future__ import annotations
 
 import gzip
-import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
-from kindlm.recording.event_files import StreamEnd, json_line
+from kindlm.recording.event_files import StreamEnd
 from kindlm.recording.export_file import Part, event_line, header_line, text_lines
 from kindlm.team.protocol import LONGEST_BODY, LONGEST_UNPACKED
 from kindlm.team.withholding import Withholding
@@ -24,14 +22,6 @@ _AIM = 4_000_000
 """Bytes of a body before it is packed, unless a single event has more: below all limits."""
 
 _PIECE = 500
-
-
-class TooLarge(NamedTuple):
-    """Texts of an event were left out, so that it fits into a body. `texts` counts them."""
-
-    stream: str
-    version: int
-    texts: int
 
 
 class NotSentError(Exception):
@@ -46,7 +36,7 @@ def bodies(
     withhold: Withholding | None = None,
     most: int = LONGEST_BODY,
     *,
-    tell: Callable[[TooLarge], None] = lambda _: None,
+    tell: Callable[[int], None] = lambda _: None,
 ) -> Iterator[bytes]:
     """Yield what the streams of a run have behind the ends that a server reports, packed.
 
@@ -59,7 +49,7 @@ def bodies(
         heads: Where the streams end on the server; those it does not have are absent.
         withhold: What is left out.
         most: Bytes that a packed body may have.
-        tell: Called for an event whose texts do not fit.
+        tell: Called with the number of texts of an event that are left out, as they do not fit.
 
     Raises:
         NotSentError: An event itself holds what is to be withheld. What came before may be sent.
@@ -106,7 +96,7 @@ class _Body:
         run: str,
         withhold: Withholding | None,
         most: int,
-        tell: Callable[[TooLarge], None],
+        tell: Callable[[int], None],
     ) -> None:
         self.parts: dict[str, Part] = {}
         self._db = db
@@ -135,7 +125,7 @@ class _Body:
         if self._lines and self._size + size > self._aim:
             return False
         if size > self._aim:
-            texts = self._fitting(event, texts, line)
+            texts = self._fitting(event, texts, refs, line)
         self._lines += [*texts, line]
         self._size += size
         self._refs.update(refs)
@@ -148,25 +138,23 @@ class _Body:
         header = header_line(self._run, self.parts.values(), self._db)
         return _packed([header, *self._lines])
 
-    def _fitting(self, event: StoredEvent, texts: list[bytes], line: bytes) -> list[bytes]:
-        """Return the texts of an event that has a body for itself, the largest left out if need be.
+    def _fitting(
+        self, event: StoredEvent, texts: list[bytes], refs: Sequence[str], line: bytes
+    ) -> list[bytes]:
+        """Return the texts of an event that has a body for itself; all withheld if they are large.
 
         Raises:
             NotSentError: It does not fit without texts either.
         """
-        largest = sorted(range(len(texts)), key=lambda index: len(texts[index]), reverse=True)
-        for left_out, index in enumerate([*largest, None]):
-            header = header_line(
-                self._run, [Part(event.stream, event.version - 1, event.version)], self._db
-            )
-            lines = [header, *texts, line]
+        part = Part(event.stream, event.version - 1, event.version)
+        header = header_line(self._run, [part], self._db)
+        withheld = list(text_lines(self._db, refs, lambda _: True))
+        for fitting in (texts, withheld):
+            lines = [header, *fitting, line]
             if sum(map(len, lines)) <= LONGEST_UNPACKED and len(_packed(lines)) <= self._most:
-                if left_out:
-                    self._tell(TooLarge(event.stream, event.version, left_out))
-                return texts
-            if index is not None:
-                ref = json.loads(texts[index])["text"]["ref"]
-                texts[index] = json_line({"text": {"ref": ref}})
+                if fitting is withheld:
+                    self._tell(len(texts))
+                return fitting
         message = f"event {event.version:,} of {event.stream} is too large"
         raise NotSentError(message)
 

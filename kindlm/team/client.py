@@ -22,8 +22,7 @@ from kindlm import __version__
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.recording.event_files import HashText, StreamEnd
 from kindlm.strict_json import parse_json
-from kindlm.team.address import ServerAddress
-from kindlm.team.protocol import LEASE, MOST_HEADS, PushAnswer
+from kindlm.team.protocol import LEASE, MOST_HEADS, PushAnswer, ServerAddress
 from kindlm.unreachable import retry_after, unreachable_reason
 from kindlm.wording import sentence
 from kindlm_store import REDACTED

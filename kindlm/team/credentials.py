@@ -18,8 +18,7 @@ from pydantic import BaseModel, ValidationError
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse
 from kindlm.recording.secrets import hide_token
 from kindlm.secrecy import SHORTEST_SECRET
-from kindlm.team.address import ServerAddress
-from kindlm.team.protocol import TOKEN_PREFIX
+from kindlm.team.protocol import TOKEN_PREFIX, ServerAddress
 
 _MOST_OF_A_TOKEN = 200
 

@@ -13,49 +13,42 @@ import asyncio
 import gzip
 import json
 import logging
+import shutil
 import sqlite3
 import traceback
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import asdict, replace
 from tempfile import SpooledTemporaryFile
-from typing import Any, BinaryIO, NamedTuple, Protocol, TypeAlias
+from typing import Any, BinaryIO, NamedTuple, Protocol
 from urllib.parse import parse_qsl
 
+from kindlm.browse.history_server import Message, Receive, Send
 from kindlm.recording.export_file import write_export
 from kindlm.recording.run_streams import streams_of
-from kindlm.team.access import Access, Grant
 from kindlm.team.protocol import (
     LEASE,
+    LONGEST_BODY,
+    LONGEST_UNPACKED,
     MOST_HEADS,
     ApiError,
     Control,
     PushAnswer,
 )
-from kindlm.team.quotas import Quotas
-from kindlm.team.request_bodies import (
-    IN_MEMORY,
-    GoneError,
-    Message,
-    Receive,
-    RefusedError,
-    invalid,
-    receive_body,
-    unpack,
-)
-from kindlm.team.taking import Allowed, take_body
+from kindlm.team.taking import take_body
+from kindlm.team.token_store import Grant, OneToken, TokenStore
 from kindlm_store import EventLog
 from kindlm_store.canonical import hash_text
 from kindlm_store.database import snapshot
 
-__all__ = ["Access", "FleetHooks", "Grant", "HistoryApi"]
-
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
-
 PREFIX = "/v1/"
 
 _PIECE = 64 * 1024
+_IN_MEMORY = 256 * 1024
+"""Bytes of a temporary file up to which it needs no disk."""
+
 _READERS = 4
 _MOST_RUNS = 1_000
 
@@ -102,6 +95,10 @@ class FleetHooks(Protocol):
         """Give a shard to who asks for it."""
 
 
+class _GoneError(Exception):
+    """The client went away before all of its body was here."""
+
+
 class _Request(NamedTuple):
     method: str
     path: str
@@ -123,22 +120,19 @@ class HistoryApi:
 
     Args:
         log: The history.
-        access: Knows the tokens.
-        quotas: What each token may push; None if all may push anything.
+        tokens: What each token allows, and how much may be pushed with it.
         fleet: The coordinator whose workers push here; None for a server of a team.
     """
 
     def __init__(
         self,
         log: EventLog,
-        access: Access,
+        tokens: TokenStore | OneToken,
         *,
-        quotas: Quotas | None = None,
         fleet: FleetHooks | None = None,
     ) -> None:
         self._log = log
-        self._access = access
-        self._quotas = quotas
+        self._tokens = tokens
         self._fleet = fleet
         self._taking = ThreadPoolExecutor(1, "kindlm-take")
         self._reading = ThreadPoolExecutor(_READERS, "kindlm-read")
@@ -161,16 +155,13 @@ class HistoryApi:
         )
         try:
             await self._answer(request)
-        except RefusedError as refusal:
-            error = refusal.error
-            shown = {"error": error.error, "message": error.message, "details": error.details}
-            await _send_json(send, error.status, shown, refusal.headers)
-        except GoneError:
+        except ApiError as error:
+            await _send_json(send, error.status, error.as_json(), error.headers)
+        except _GoneError:
             return
         except Exception as error:  # noqa: BLE001 - the last boundary of a request: logged
             _log_crash(error)
-            shown = {"error": "unknown_error", "message": "The server failed.", "details": {}}
-            await _send_json(send, 500, shown)
+            await _send_json(send, 500, ApiError(500, "The server failed.").as_json())
 
     async def _answer(self, request: _Request) -> None:
         match request.path.removeprefix(PREFIX).split("/"):
@@ -190,22 +181,21 @@ class HistoryApi:
                 self._granted(request, "POST", "push")
                 await self._claim(request, shard, self._fleet)
             case _:
-                raise RefusedError(ApiError(404, "not_found", "There is nothing at this address."))
+                raise ApiError(404, "There is nothing at this address.")
 
     def _granted(self, request: _Request, method: str, *scopes: str) -> Grant:
         """Return the grant of a request that may be made, with any of these scopes."""
         if request.method != method:
             message = f"This address answers to {method} only."
-            error = ApiError(405, "validation_error", message)
-            raise RefusedError(error, {"allow": method})
+            raise ApiError(405, message, headers={"allow": method})
         scheme, _, token = (
             request.headers.get(b"authorization", b"").decode("latin-1").partition(" ")
         )
         if scheme.lower() != "bearer" or not token.strip():
             raise _unauthorized("The request has no token.")
-        grant = self._access.grant_of(token.strip())
+        grant = self._tokens.grant_of(token.strip())
         if grant is None:
-            raise _unauthorized(self._access.problem_of(token.strip()))
+            raise _unauthorized(self._tokens.problem_of(token.strip()))
         if grant.scopes.isdisjoint(scopes):
             raise _unauthorized(f"The token {grant.name} lacks the scope {' or '.join(scopes)}.")
         return grant
@@ -213,7 +203,8 @@ class HistoryApi:
     async def _heads(self, request: _Request, grant: Grant) -> None:
         names = list(dict.fromkeys(value for key, value in request.query if key == "stream"))
         if not 0 < len(names) <= MOST_HEADS:
-            raise invalid(f"One request asks for 1 to {MOST_HEADS} streams, not {len(names)}.")
+            message = f"One request asks for 1 to {MOST_HEADS} streams, not {len(names)}."
+            raise ApiError(422, message)
 
         def found(db: sqlite3.Connection) -> dict[str, Any]:
             rows = db.execute(_HEADS, {"names": json.dumps(names)}).fetchall()
@@ -229,7 +220,7 @@ class HistoryApi:
         project = request.asked("project")
         limit = request.asked("limit") or "1"
         if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= _MOST_RUNS):
-            raise invalid(f"limit is a number from 1 to {_MOST_RUNS:,}.")
+            raise ApiError(422, f"limit is a number from 1 to {_MOST_RUNS:,}.")
         wanted = {"project": project, "branch": request.asked("branch"), "limit": int(limit)}
         if grant.project is not None:
             if project not in (None, grant.project):
@@ -272,7 +263,7 @@ class HistoryApi:
 
     def _exported(self, run: str, grant: Grant, packed: bool) -> BinaryIO:
         """Return the export of a run in a temporary file, which is at its end."""
-        file: Any = SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115 - returned
+        file: Any = SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - returned
         try:
             with closing(self._log.reader()) as db, snapshot(db, self._log.path):
                 streams = self._shown_streams(db, run, grant)
@@ -290,7 +281,7 @@ class HistoryApi:
     def _shown_streams(self, db: sqlite3.Connection, run: str, grant: Grant) -> list[str]:
         known = db.execute("SELECT 1 FROM streams WHERE name = 'run/' || ?", (run,)).fetchone()
         if not known or not self._is_shown(db, f"run/{run}", grant):
-            raise RefusedError(ApiError(404, "not_found", "There is no such run."))
+            raise ApiError(404, "There is no such run.")
         # Others can add to a run what is not theirs alone: it is left out, and the run stays.
         return [each for each in streams_of(db, run)[1] if self._is_shown(db, each, grant)]
 
@@ -307,14 +298,13 @@ class HistoryApi:
 
     async def _events(self, request: _Request, grant: Grant) -> None:
         self._require_lease(request.lease)
-        if self._quotas is not None and (error := self._quotas.push_begins(grant)) is not None:
-            raise RefusedError(error, {"retry-after": str(error.details["retry_after"])})
+        self._tokens.count_push(grant)
         encoding = request.headers.get(b"content-encoding", b"identity").decode("latin-1").lower()
         if encoding not in ("gzip", "identity"):
-            raise invalid("The body is neither gzip nor as it is: no other encoding is read.")
+            raise ApiError(422, "The body is neither gzip nor as it is: no other encoding is read.")
         loop = asyncio.get_running_loop()
-        with SpooledTemporaryFile(IN_MEMORY) as file:
-            await receive_body(request.receive, request.headers, file)
+        with SpooledTemporaryFile(_IN_MEMORY) as file:
+            await _receive_body(request.receive, request.headers, file)
             answer = await loop.run_in_executor(
                 self._taking, self._take, file, encoding, grant, request.lease
             )
@@ -323,52 +313,94 @@ class HistoryApi:
     def _require_lease(self, lease: str) -> None:
         if self._fleet is not None and not self._fleet.hear(lease):
             message = "Another worker has this shard by now."
-            raise RefusedError(ApiError(409, "conflict", message, {"lease": lease}))
+            raise ApiError(409, message, {"lease": lease})
 
     def _take(self, file: Any, encoding: str, grant: Grant, lease: str) -> PushAnswer:
         """Take a body; in the thread that does so, so that no lease changes meanwhile."""
         self._require_lease(lease)
         runs: list[str] = []
 
-        def allowed(streams: Mapping[str, frozenset[str | None]]) -> ApiError | None:
+        def allowed(streams: Mapping[str, frozenset[str | None]]) -> None:
             runs.extend(name[4:] for name in streams if name.startswith("run/"))
             if grant.project is None or set().union(*streams.values()) <= {grant.project}:
-                return None
-            message = f"The token {grant.name} is for the project {grant.project} only."
-            return ApiError(404, "not_found", message)
+                return
+            raise ApiError(404, f"The token {grant.name} is for the project {grant.project} only.")
 
-        with SpooledTemporaryFile(IN_MEMORY) as unpacked:
+        with SpooledTemporaryFile(_IN_MEMORY) as unpacked:
             size = unpack(file, unpacked, encoding)
             answer = PushAnswer(0, 0, 0)
             # An empty body says that a worker is alive.
             if size:
-                answer = self._taken(unpacked, size, grant, allowed)
+                self._tokens.reserve(grant, size)
+                try:
+                    answer = take_body(self._log, unpacked, allowed=allowed)  # type: ignore[arg-type]
+                except BaseException:
+                    self._tokens.give_back(grant, size)
+                    raise
         if self._fleet is not None:
             self._fleet.pushed(lease, runs)
             answer = replace(answer, control=self._fleet.control(lease))
         return answer
 
-    def _taken(self, unpacked: Any, size: int, grant: Grant, allowed: Allowed) -> PushAnswer:
-        if self._quotas is not None and (error := self._quotas.reserve(grant, size)) is not None:
-            raise RefusedError(error)
-        taken = False
-        try:
-            answer = take_body(self._log, unpacked, allowed=allowed)
-            if isinstance(answer, ApiError):
-                raise RefusedError(answer)
-            taken = True
-        finally:
-            if self._quotas is not None and not taken:
-                self._quotas.give_back(grant, size)
-        return answer
-
     async def _claim(self, request: _Request, shard: str, fleet: FleetHooks) -> None:
         if not (shard.isascii() and shard.isdigit() and len(shard) < 10):
-            raise invalid("A shard is a number.")
+            raise ApiError(422, "A shard is a number.")
         loop = asyncio.get_running_loop()
         # After what is being taken: who claims a shard sees all that was pushed of it.
         answer = await loop.run_in_executor(self._taking, fleet.claim, int(shard))
         await _send_json(request.send, 200, answer)
+
+
+def _too_large(limit: int, what: str) -> ApiError:
+    return ApiError(413, f"The body is larger than {limit:,} bytes{what}.", {"limit": limit})
+
+
+async def _receive_body(receive: Receive, headers: Mapping[bytes, bytes], file: Any) -> None:
+    """Write a body to a file as it comes; not a byte more than there may be."""
+    announced = headers.get(b"content-length", b"0")
+    if int(announced) > LONGEST_BODY:
+        raise _too_large(LONGEST_BODY, "")
+    size, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _GoneError
+        piece = message.get("body", b"")
+        size += len(piece)
+        if size > LONGEST_BODY:
+            raise _too_large(LONGEST_BODY, "")
+        file.write(piece)
+        more = message.get("more_body", False)
+    file.seek(0)
+
+
+def unpack(packed: Any, out: Any, encoding: str) -> int:
+    """Unpack a body; return its size. What is read of it next is its beginning."""
+    if encoding == "identity":
+        shutil.copyfileobj(packed, out)
+        size: int = out.tell()
+        out.seek(0)
+        return size
+    inflate = zlib.decompressobj(wbits=31)
+    size, piece = 0, packed.read(_PIECE)
+    if not piece:
+        return 0
+    try:
+        while piece and not inflate.eof:
+            unpacked = inflate.decompress(piece, _PIECE)
+            size += len(unpacked)
+            if size > LONGEST_UNPACKED:
+                raise _too_large(LONGEST_UNPACKED, " once it is unpacked")
+            out.write(unpacked)
+            piece = inflate.unconsumed_tail or packed.read(_PIECE)
+    except zlib.error:
+        raise ApiError(422, "The body is not gzip, or damaged.") from None
+    if not inflate.eof:
+        raise ApiError(422, "The gzip of the body ends early.")
+    if inflate.unused_data or piece:
+        raise ApiError(422, "Something follows the gzip of the body.")
+    out.seek(0)
+    return size
 
 
 def _shown_run(row: dict[str, Any]) -> dict[str, Any]:
@@ -376,8 +408,8 @@ def _shown_run(row: dict[str, Any]) -> dict[str, Any]:
     return row | flags | {"suites": json.loads(row["suites"])}
 
 
-def _unauthorized(message: str) -> RefusedError:
-    return RefusedError(ApiError(401, "auth_error", message), {"www-authenticate": "Bearer"})
+def _unauthorized(message: str) -> ApiError:
+    return ApiError(401, message, headers={"www-authenticate": "Bearer"})
 
 
 async def _send_json(

@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from datasette.utils.asgi import Request, Response  # type: ignore[import-untyped]
@@ -40,7 +40,7 @@ from kindlm.reports.pages.html_document import Document, Links, notice_page
 if TYPE_CHECKING:
     from datasette.app import Datasette  # type: ignore[import-untyped]
 
-    from kindlm.team.access import Grant
+    from kindlm.team.token_store import Grant, TokenStore
 
 LOGIN = "/login"
 LOGOUT = "/logout"
@@ -60,19 +60,6 @@ _SESSION = re.compile(r"([0-9a-f]{1,64})\.([0-9]{1,12})\.([0-9a-f]{64})", re.ASC
 Header = tuple[bytes, bytes]
 
 _READS = ("GET", "HEAD")
-
-
-class Sessions(Protocol):
-    """What pages ask of the tokens."""
-
-    def grant_of(self, token: str) -> Grant | None:
-        """Return what a token allows, None if it is not valid."""
-
-    def problem_of(self, token: str) -> str:
-        """Return what is wrong with a token that is not valid, as a sentence."""
-
-    def by_id(self, token_id: str) -> tuple[Grant, bytes] | None:
-        """Return what a valid token allows, with its hash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +97,10 @@ class Pages:
     `header` is the one that a reverse proxy names a person in, None where no proxy is trusted.
     """
 
-    def __init__(self, datasette: Datasette, sessions: Sessions, header: str | None = None) -> None:
+    def __init__(self, datasette: Datasette, tokens: TokenStore, header: str | None = None) -> None:
         self._datasette = datasette
         self._app = datasette.app()
-        self._sessions = sessions
+        self._tokens = tokens
         self._header = None if header is None else header.lower().encode("ascii")
         self._minute = 0
         self._failures: Counter[str] = Counter()
@@ -183,7 +170,7 @@ class Pages:
             return None
         token_id, end, signature = parts.groups()
         # Another process may be writing to the file of the tokens.
-        found = await asyncio.to_thread(self._sessions.by_id, token_id)
+        found = await asyncio.to_thread(self._tokens.by_id, token_id)
         if found is None:
             return None
         grant, key = found
@@ -220,11 +207,11 @@ class Pages:
         if self._failures[client] >= _FAILURES:
             return _refused(429, "Too many wrong tokens. Wait a minute.", {"retry-after": "60"})
         token = form.get("token", "").strip()
-        grant = await asyncio.to_thread(self._sessions.grant_of, token)
+        grant = await asyncio.to_thread(self._tokens.grant_of, token)
         if grant is None:
             self._failures[client] += 1
-            return self._login_page(None, after, self._sessions.problem_of(token))
-        found = await asyncio.to_thread(self._sessions.by_id, grant.id)
+            return self._login_page(None, after, self._tokens.problem_of(token))
+        found = await asyncio.to_thread(self._tokens.by_id, grant.id)
         if found is None or _granted(grant) is None:
             needs = "Pages need a token with the scope pull that is for all projects."
             return self._login_page(None, after, needs)

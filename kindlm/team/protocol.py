@@ -14,8 +14,10 @@ Errors are those of the error specification (seed 002, section 7): `ApiError`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
 
 from pydantic import Field
 
@@ -36,18 +38,40 @@ LEASE = "Kindlm-Lease"
 Count = Annotated[int, Field(strict=True, ge=0)]
 
 
-@dataclass(frozen=True, slots=True)
-class ApiError:
+_ERRORS = {
+    401: "auth_error",
+    403: "plan_required",
+    404: "not_found",
+    409: "conflict",
+    413: "payload_too_large",
+    429: "rate_limit",
+    500: "unknown_error",
+}
+
+
+class ApiError(Exception):
     """An answer that is no success: `{"error", "message", "details"}` with an HTTP status.
 
-    `error` is one of auth_error (401), plan_required (403), not_found (404), conflict (409),
-    payload_too_large (413), validation_error (422), rate_limit (429), unknown_error (500).
+    `error` follows from the status; it is validation_error for all that are not in `_ERRORS`.
     """
 
-    status: int
-    error: str
-    message: str
-    details: Mapping[str, Any] = field(default_factory=dict)
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        details: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.details = details or {}
+        self.headers = headers or {}
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the body of the answer."""
+        error = _ERRORS.get(self.status, "validation_error")
+        return {"error": error, "message": self.message, "details": self.details}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +97,62 @@ class PushAnswer:
     known: Count
     filled: Count
     control: Control = Control()
+
+
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAddress:
+    """The address of a server, without `/v1` at its end.
+
+    Attributes:
+        base: What paths are added to.
+        origin: Scheme, host and port: what a token is saved for.
+        host: The host alone.
+    """
+
+    base: str
+    origin: str
+    host: str
+
+    @classmethod
+    def parse(cls, url: str) -> Self | None:
+        """Return the address in a URL; None if it is none, or holds a user, query or fragment."""
+        try:
+            parts = urlsplit(url.strip())
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            return None
+        scheme = parts.scheme.lower()
+        fits = scheme in _PORTS and host and url.isprintable() and " " not in url.strip()
+        if not (fits and host) or "@" in parts.netloc or "?" in url or "#" in url or port == 0:
+            return None
+        written = f"[{host}]" if ":" in host else host
+        place = "" if port in (None, _PORTS[scheme]) else f":{port}"
+        origin = f"{scheme}://{written}{place}"
+        path = parts.path.rstrip("/").removesuffix("/v1").rstrip("/")
+        return cls(origin + path, origin, host)
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether it is asked over TLS."""
+        return self.origin.startswith("https:")
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether it is on this machine."""
+        return is_loopback(self.host)
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether a token may go there without anybody on the way reading it."""
+        return self.is_encrypted or self.is_loopback
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can be reached at a host: an address, or `localhost`."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

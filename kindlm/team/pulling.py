@@ -1,24 +1,32 @@
-"""Pulling a run from a history server: fetched as a whole, checked, and taken as a whole."""
+"""Pulling runs from a history server: each is fetched as a whole, checked, and taken as a whole."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+import sqlite3
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
-from typing import BinaryIO
+from typing import Annotated, BinaryIO
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.history.runs import Run, RunFilter, runs
 from kindlm.recording.history_file import open_log
 from kindlm.recording.secrets import secret_values
 from kindlm.team.client import HistoryClient
 from kindlm.team.protocol import ApiError, PushAnswer
 from kindlm.team.taking import take_body
+from kindlm_store import OpenError
 
 _HINTS = {
     409: "It went on in both histories: pull it into another one (--db).",
     422: "Nothing of it was taken. Check the server's history: kindlm history verify",
 }
+
+_MOST = 500
+"""Runs of the branch that are looked through; a group of shards is as many runs as it has."""
 
 
 def pull_run(client: HistoryClient, database: Path, run: str) -> Result[PushAnswer]:
@@ -33,30 +41,109 @@ def pull_run(client: HistoryClient, database: Path, run: str) -> Result[PushAnsw
         fetched = client.fetch(run, file)
         if isinstance(fetched, Err):
             return fetched
-        if not database.exists():
-            # What is refused must leave no history where there was none.
-            with TemporaryDirectory(prefix="kindlm-") as folder:
-                trial = _take(run, file, Path(folder) / database.name)
-            if isinstance(trial, ApiError):
-                return Err(_refused(run, trial))
-        answer = _take(run, file, database)
-    return Err(_refused(run, answer)) if isinstance(answer, ApiError) else Ok(answer)
+        try:
+            if not database.exists():
+                # What is refused must leave no history where there was none.
+                with TemporaryDirectory(prefix="kindlm-") as folder:
+                    _take(run, file, Path(folder) / database.name)
+            return Ok(_take(run, file, database))
+        except ApiError as refused:
+            message = f"Run {run} was not taken: {refused.message}"
+            hint, details = _HINTS.get(refused.status), {"status": refused.status}
+            error = KindlmError(ErrorCode.CLOUD_UPLOAD_ERROR, message, hint, details=details)
+            return Err(error)
 
 
-def _take(run: str, file: BinaryIO, database: Path) -> PushAnswer | ApiError:
-    def allowed(streams: Collection[str]) -> ApiError | None:
-        if f"run/{run}" in streams:
-            return None
-        return ApiError(422, "validation_error", "The server sent another run.")
+def _take(run: str, file: BinaryIO, database: Path) -> PushAnswer:
+    def allowed(streams: Collection[str]) -> None:
+        if f"run/{run}" not in streams:
+            raise ApiError(422, "The server sent another run.")
 
     file.seek(0)
     with open_log(database, secret_values(os.environ, ())) as log:
         return take_body(log, file, allowed=allowed)
 
 
-def _refused(run: str, refused: ApiError) -> KindlmError:
-    message = f"Run {run} was not taken: {refused.message}"
-    hint = _HINTS.get(refused.status)
-    return KindlmError(
-        ErrorCode.CLOUD_UPLOAD_ERROR, message, hint, details={"status": refused.status}
-    )
+class _Row(BaseModel):
+    """What a server says of a run."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    run: str
+    mode: str = "live"
+    ended: str | None = None
+    group: str | None = None
+    shard: Annotated[str, Field(pattern=r"^[1-9]\d{0,5}/[1-9]\d{0,5}$")] | None = None
+    dirty: bool | None = None
+    suites: Sequence[str] | None = None
+
+
+_ROWS = TypeAdapter(list[_Row])
+
+
+def pull_newest(
+    client: HistoryClient, db: sqlite3.Connection, path: Path, branch: str, after: Run
+) -> Result[list[str]]:
+    """Pull the newest run, or group, of a branch that can be compared with a run.
+
+    Args:
+        client: The server.
+        db: A reader of the history here.
+        path: The file of that history.
+        branch: The branch.
+        after: The run to compare it with, or a group as one run.
+
+    Returns:
+        The runs that are new here; or why the server could not be asked, or gave nothing that could
+        be taken in.
+    """
+    listed = client.runs(after.project, branch, _MOST)
+    if isinstance(listed, Err):
+        return listed
+    try:
+        rows = _ROWS.validate_python(listed.value)
+    except ValidationError:
+        return _error("it answered in another form", client)
+    chosen = _newest(rows, after)
+    here = {run.id for run in runs(db, RunFilter(ids=chosen, completed=True))}
+    pulled = [run for run in chosen if run not in here]
+    for run in pulled:
+        try:
+            taken = pull_run(client, path, run)
+        except OpenError as error:
+            return _error(f"the history here {error.reason}", client)
+        if isinstance(taken, Err):
+            return taken
+    return Ok(pulled)
+
+
+def _newest(rows: Iterable[_Row], after: Run) -> list[str]:
+    """Return the newest run of a list, or all shards of the newest group; [] if none fits.
+
+    Uncommitted changes are not what the branch holds: they count if there is nothing else.
+    """
+    units: dict[tuple[str, str], dict[str, _Row]] = {}
+    for row in rows:
+        shares_suite = row.suites is None or not set(row.suites).isdisjoint(after.suites)
+        is_other = row.run != after.id and (row.group is None or row.group != after.group_id)
+        if row.mode != "live" or row.ended != "finished" or not (shares_suite and is_other):
+            continue
+        if row.shard is None or after.shard is not None:
+            if row.shard == after.shard:
+                units["run", row.run] = {"1/1": row}
+        elif row.group is not None:
+            # Of a shard that ran again, the newest run counts.
+            units.setdefault(("group", row.group), {}).setdefault(row.shard, row)
+    whole = [
+        list(unit.values())
+        for unit in units.values()
+        if len(unit) == int(next(iter(unit)).rpartition("/")[2])
+    ]
+    newest = min(whole, key=lambda unit: any(row.dirty for row in unit), default=[])
+    return [row.run for row in newest]
+
+
+def _error(why: str, client: HistoryClient) -> Err:
+    message = f"No run of the history server {client.base} could be used: {why.rstrip('.')}."
+    hint = "Check the server, and that both sides have the same version of kindlm."
+    return Err(KindlmError(ErrorCode.CLOUD_UPLOAD_ERROR, message, hint))

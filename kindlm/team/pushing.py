@@ -18,10 +18,10 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.recording.event_files import StreamEnd
 from kindlm.recording.run_streams import streams_of
 from kindlm.suite import Upload
-from kindlm.team.bodies import NotSentError, TooLarge, bodies
+from kindlm.team.bodies import NotSentError, bodies
 from kindlm.team.client import HistoryClient
 from kindlm.team.protocol import Control
-from kindlm.team.upload_rules import recorded_rule
+from kindlm.team.withholding import recorded_rule
 from kindlm.wording import count
 from kindlm_store import StoreError, open_reader
 from kindlm_store.canonical import hash_text
@@ -59,7 +59,7 @@ class Pushed:
         filled: Texts that were withheld there and are there now.
         withheld: Whether all content of a run stays here by its settings.
         redacts: Whether content stays here that patterns of a run match.
-        too_large: Number of texts that stay here since the server takes none so large.
+        too_large: Number of texts that stay here, each of an event with more than a server takes.
         failed: Run → why it is not on the server, or not all of it.
     """
 
@@ -188,8 +188,8 @@ class _Push:
         self._sent.update(left)
         return None
 
-    def _too_large(self, left_out: TooLarge) -> None:
-        self.pushed.too_large += left_out.texts
+    def _too_large(self, texts: int) -> None:
+        self.pushed.too_large += texts
 
 
 def _is_behind(there: StreamEnd | None, here: StreamEnd) -> bool:

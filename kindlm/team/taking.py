@@ -19,8 +19,8 @@ from kindlm.team.protocol import ApiError, PushAnswer
 from kindlm_store import EventLog, RecordedEvent
 from kindlm_store.merging import Refusal, RefusedError
 
-Allowed = Callable[[Mapping[str, frozenset[str | None]]], ApiError | None]
-"""Says whether streams may be written: their names, and of each the projects that it is about.
+Allowed = Callable[[Mapping[str, frozenset[str | None]]], None]
+"""Raises `ApiError` if streams may not be written: their names, each with its projects.
 
 None among them is a project that neither the file nor the history names.
 """
@@ -43,21 +43,17 @@ SELECT seq FROM events WHERE version = ? AND stream = (SELECT id FROM streams WH
 _PROJECT = "SELECT project FROM runs WHERE id = ?"
 
 
-def take_body(log: EventLog, file: BinaryIO, *, allowed: Allowed) -> PushAnswer | ApiError:
+def take_body(log: EventLog, file: BinaryIO, *, allowed: Allowed) -> PushAnswer:
     """Take a file, unpacked, into a history.
 
-    Returns:
-        What became of it; or 409 where a stream went on apart, lacks events here or is being
-        written, 422 with the line where the file is not as it was written, and what `allowed`
-        says.
-
     Raises:
+        ApiError: 409 where a stream went on apart, lacks events here or is being written, 422 with
+            the line where the file is not as it was written, and what `allowed` raises.
         OpenError: The history cannot be written.
     """
     try:
         with read_export(file) as export:
-            if refused := allowed(_projects(export, log)):
-                return refused
+            allowed(_projects(export, log))
             try:
                 taken = log.take(
                     export.log,
@@ -69,9 +65,9 @@ def take_body(log: EventLog, file: BinaryIO, *, allowed: Allowed) -> PushAnswer 
                     together=True,
                 )
             except RefusedError as error:
-                return _explained(error.refusal, export.log)
+                raise _explained(error.refusal, export.log) from None
     except LineError as error:
-        return _invalid(f"Line {error.line} {error}.", line=error.line)
+        raise _invalid(f"Line {error.line} {error}.", line=error.line) from None
     if taken.filled:
         # It is made anew by the next search, with what has been filled in.
         with suppress(OSError):
@@ -131,7 +127,7 @@ def _explained(refusal: Refusal, source: sqlite3.Connection) -> ApiError:
     stream, kind, reason, version, ref = refusal
     message = f"{stream.replace('/', ' ', 1)}: {reason}."
     if kind in _CONFLICTS:
-        return ApiError(409, "conflict", message, {"stream": stream, "reason": kind})
+        return ApiError(409, message, {"stream": stream, "reason": kind})
     row = None
     if version is not None:
         row = source.execute(_EVENT_LINE, (version, stream)).fetchone()
@@ -143,4 +139,4 @@ def _explained(refusal: Refusal, source: sqlite3.Connection) -> ApiError:
 
 def _invalid(message: str, *, line: int) -> ApiError:
     # It may quote what the file holds, of whatever length.
-    return ApiError(422, "validation_error", message[:_LONGEST_MESSAGE], {"line": line})
+    return ApiError(422, message[:_LONGEST_MESSAGE], {"line": line})

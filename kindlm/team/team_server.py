@@ -1,38 +1,61 @@
-"""Serving the history of a team: `/v1` and the pages of `browse`, in one process."""
+"""Serving the history of a team: `/v1` and the pages of `browse`, in one process.
+
+A request has to arrive, and an answer to be read, within deadlines. More connections than there may
+be are closed at once.
+"""
 
 from __future__ import annotations
 
-import signal
+import asyncio
+import resource
 import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from kindlm.browse.history_server import (
     App,
     Message,
     Receive,
     Send,
+    Server,
     listen,
     only_while_there,
+    run_server,
 )
 from kindlm.errors import Err
-from kindlm.team.connections import (
-    KEEP_ALIVE_S,
-    LONGEST_HEAD,
-    guarded_protocol,
-    most_connections,
-    unambiguous,
-)
 from kindlm.team.history_api import PREFIX, HistoryApi
+from kindlm.team.protocol import LONGEST_BODY
 
 _GRACE_S = 5
 """Seconds that requests may take to end when the server is stopped."""
 
 _BACKLOG = 1024
+
+HEADERS_S = 10.0
+"""Seconds until the head of a request is complete, from the connection or the answer before."""
+
+BODY_S = 120.0
+"""Seconds until a body is complete."""
+
+READ_S = 10.0
+"""Seconds until an answer that fills all buffers is read on."""
+
+_KEEP_ALIVE_S = 8
+"""Seconds without a request until a connection is closed: fewer than until its head is due."""
+
+_LONGEST_HEAD = 32 * 1024
+
+_FRAMES = {b"content-length", b"transfer-encoding"}
+
+_MOST = 4_000
+_OTHER_FILES = 200
+"""Descriptors for all else: the history, temporary files."""
 
 
 def make_app(api: HistoryApi, pages: App, database: Path) -> App:
@@ -51,19 +74,12 @@ def make_app(api: HistoryApi, pages: App, database: Path) -> App:
     return only_while_there(database, routed, "kindlm serve-history")
 
 
-def serve(
-    app: App, listening: socket.socket, on_ready: Callable[[], None], *, lifespan: bool = True
-) -> None:
+def serve(app: App, listening: socket.socket, on_ready: Callable[[], None]) -> None:
     """Serve until Ctrl-C or SIGTERM, which both end in `KeyboardInterrupt`.
 
     `on_ready` is called once requests are answered.
     """
-    # The server raises the signal that stopped it again, once it has stopped.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        _Server(_config(app, lifespan=lifespan), on_ready).run(sockets=[listening])
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    run_server(_config(app, lifespan=True), listening, on_ready)
 
 
 class RunningServer:
@@ -74,7 +90,6 @@ class RunningServer:
 
     Attributes:
         url: Where it answers, without a slash at its end.
-        protocol: Of its connections.
     """
 
     def __init__(self, app: App, host: str = "127.0.0.1", port: int = 0) -> None:
@@ -85,10 +100,13 @@ class RunningServer:
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self._listening.getsockname()[1]}"
         self._ready = threading.Event()
-        config = _config(app, lifespan=False)
-        self.protocol = config.http
-        self._server = _Server(config, self._ready.set)
+        self._server = Server(_config(app, lifespan=False), self._ready.set)
         self._thread = threading.Thread(target=self._serve, name="kindlm-server", daemon=True)
+
+    @property
+    def open_connections(self) -> int:
+        """How many connections are open."""
+        return len(self._server.server_state.connections)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -106,21 +124,10 @@ class RunningServer:
             self._ready.set()
 
 
-class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._on_ready = on_ready
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            self._on_ready()
-
-
 def _config(app: App, *, lifespan: bool) -> uvicorn.Config:
     return uvicorn.Config(
-        unambiguous(app),
-        http=guarded_protocol(most_connections()),
+        _unambiguous(app),
+        http=_Guarded,
         ws="none",
         loop="asyncio",
         lifespan="on" if lifespan else "off",
@@ -129,7 +136,99 @@ def _config(app: App, *, lifespan: bool) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         backlog=_BACKLOG,
-        h11_max_incomplete_event_size=LONGEST_HEAD,
-        timeout_keep_alive=KEEP_ALIVE_S,
+        limit_concurrency=_most_connections(),
+        h11_max_incomplete_event_size=_LONGEST_HEAD,
+        timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=_GRACE_S,
     )
+
+
+def _most_connections() -> int:
+    """Return how many connections there may be, after raising the limit of open files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST + _OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return _MOST if soft == resource.RLIM_INFINITY else max(16, min(_MOST, soft - _OTHER_FILES))
+
+
+def _unambiguous(app: App) -> App:
+    """Return an application that answers no request whose length can be read in two ways.
+
+    A proxy may take its end for another place, and with it what follows for another request.
+    """
+
+    async def answered(scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and {name for name, _ in scope["headers"]} >= _FRAMES:
+            headers = [(b"connection", b"close"), (b"content-length", b"0")]
+            await send({"type": "http.response.start", "status": 400, "headers": headers})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        await app(scope, receive, send)
+
+    return answered
+
+
+class _Guarded(H11Protocol):
+    """A connection that is closed once its client takes too long, or sends too much."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._deadline: asyncio.TimerHandle | None = None
+        self._waits_for: float | None = None
+        self._reading: asyncio.TimerHandle | None = None
+        self._surplus = 0
+        if self.limit_concurrency and len(self.connections) > self.limit_concurrency:
+            transport.abort()
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._set_deadline(None)
+        self.resume_writing()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.conn.our_state is h11.DONE:
+            # The answer was given before all of the body was here: the rest is read, so that the
+            # client gets to see the answer, but not without end.
+            self._surplus += len(data)
+            if self._surplus > 2 * LONGEST_BODY:
+                self.transport.abort()
+                return
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        self._surplus = 0
+        super().on_response_complete()
+        self._watch()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._reading is None:
+            self._reading = self.loop.call_later(READ_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+
+    def _watch(self) -> None:
+        """Set the deadline of what the client has to do next."""
+        state = self.conn.their_state
+        if state is h11.IDLE:
+            self._set_deadline(HEADERS_S)
+        else:
+            self._set_deadline(BODY_S if state is h11.SEND_BODY else None)
+
+    def _set_deadline(self, seconds: float | None) -> None:
+        if seconds == self._waits_for:
+            return
+        self._waits_for = seconds
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        if seconds is not None:
+            self._deadline = self.loop.call_later(seconds, self.transport.abort)

@@ -14,6 +14,7 @@ import os
 import re
 import secrets
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,8 +26,7 @@ from typing import Self
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.recording.history_file import make_folder
-from kindlm.team.access import Grant
-from kindlm.team.protocol import TOKEN_PREFIX
+from kindlm.team.protocol import TOKEN_PREFIX, ApiError
 
 SCOPES = ("push", "pull", "review")
 
@@ -35,6 +35,7 @@ _CHOICE = "Scopes are push, pull and review."
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 
 _TOKEN_BYTES = 32
+_MB = 1_000_000
 _WAIT_S = 10.0
 
 _TABLE = """
@@ -82,8 +83,50 @@ class Token:
     limits: Limits
 
 
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a token allows.
+
+    Attributes:
+        name: Name of the token.
+        scopes: Of push, pull and review.
+        project: The only project that it is for, None for all.
+        id: Of the token; no other token has it.
+    """
+
+    name: str
+    scopes: frozenset[str]
+    project: str | None
+    id: str
+
+
+class OneToken:
+    """One token without quotas, such as that of the workers of a run."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token.encode()
+
+    def grant_of(self, token: str) -> Grant | None:
+        """Return what the token allows, to push and to pull; None for another token."""
+        if not hmac.compare_digest(token.encode("utf-8", "surrogatepass"), self._token):
+            return None
+        return Grant("worker", frozenset({"push", "pull"}), None, "worker")
+
+    def problem_of(self, _token: str) -> str:
+        """Return that a token is another one."""
+        return "The token is unknown."
+
+    def count_push(self, _grant: Grant) -> None:
+        """Do nothing: workers may push as often as they want."""
+
+    def reserve(self, _grant: Grant, _size: int) -> None:
+        """Do nothing: workers may push as much as they want."""
+
+    give_back = reserve
+
+
 class TokenStore:
-    """The tokens of one history."""
+    """The tokens of one history, and how much was pushed with each. Bytes are counted unpacked."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path = path
@@ -142,10 +185,10 @@ class TokenStore:
         token = TOKEN_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
         digest = _digest(token)
         now = datetime.now(UTC)
-        with self.transaction() as db:
+        with self._transaction() as db:
             taken = db.execute(
                 f"SELECT 1 FROM tokens WHERE name = :name AND {_VALID}",  # noqa: S608
-                {"name": name, "now": shown(now)},
+                {"name": name, "now": _shown(now)},
             ).fetchone()
             if taken:
                 return Err(
@@ -160,7 +203,7 @@ class TokenStore:
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     _id(digest), digest, name, " ".join(dict.fromkeys(scopes)), project,
-                    shown(now), days and shown(now + timedelta(days=days)),
+                    _shown(now), days and _shown(now + timedelta(days=days)),
                     limits.pushes_per_minute, limits.bytes_per_day, limits.bytes_in_all,
                 ),
             )  # fmt: skip
@@ -169,8 +212,8 @@ class TokenStore:
 
     def revoke(self, name: str) -> Result[None]:
         """Make the valid token of a name worthless."""
-        now = shown(datetime.now(UTC))
-        with self.transaction() as db:
+        now = _shown(datetime.now(UTC))
+        with self._transaction() as db:
             revoked = db.execute(
                 f"UPDATE tokens SET revoked_at = :now WHERE name = :name AND {_VALID}",  # noqa: S608
                 {"name": name, "now": now},
@@ -197,26 +240,72 @@ class TokenStore:
         """Return what a token allows, None if it is not valid; note that it was used."""
         row = self._row(token)
         now = datetime.now(UTC)
-        if row is None or _state(row, shown(now)) != "valid":
+        if row is None or _state(row, _shown(now)) != "valid":
             return None
-        ago = shown(now - timedelta(minutes=1))
+        ago = _shown(now - timedelta(minutes=1))
         with self._lock:
-            known = {"id": row["id"], "now": shown(now), "minute_ago": ago}
+            known = {"id": row["id"], "now": _shown(now), "minute_ago": ago}
             self._connection.execute(_USED, known)
         return _grant(row)
 
     def by_id(self, token: str) -> tuple[Grant, bytes] | None:
         """Return what the valid token of an id allows, and its SHA-256."""
         row = self._by_id(token)
-        if row is None or _state(row, shown(datetime.now(UTC))) != "valid":
+        if row is None or _state(row, _shown(datetime.now(UTC))) != "valid":
             return None
         return _grant(row), row["sha256"]
 
     def problem_of(self, token: str) -> str:
         """Return what is wrong with a token that is not valid: expired, revoked or unknown."""
         row = self._row(token)
-        state = "unknown" if row is None else _state(row, shown(datetime.now(UTC)))
+        state = "unknown" if row is None else _state(row, _shown(datetime.now(UTC)))
         return f"The token is {state}."
+
+    def count_push(self, grant: Grant) -> None:
+        """Count a push; raise `ApiError` if it may not be made now."""
+        now = int(time.time())
+        with self._transaction() as db:
+            query = "SELECT minute, pushes, pushes_per_minute FROM tokens WHERE id = ?"
+            minute, pushes, limit = db.execute(query, (grant.id,)).fetchone()
+            pushes = 1 + (pushes if minute == now // 60 else 0)
+            if limit is not None and pushes > limit:
+                wait = 60 - now % 60
+                raise ApiError(
+                    429,
+                    f"The token {grant.name} may push {limit:,} times a minute.",
+                    {"limit": limit, "retry_after": wait},
+                    {"retry-after": str(wait)},
+                )
+            update = "UPDATE tokens SET minute = ?, pushes = ? WHERE id = ?"
+            db.execute(update, (now // 60, pushes, grant.id))
+
+    def reserve(self, grant: Grant, size: int) -> None:
+        """Count bytes that are about to be stored; raise `ApiError` if they may not be."""
+        today = _shown(datetime.now(UTC))[:10]
+        with self._transaction() as db:
+            row = db.execute("SELECT * FROM tokens WHERE id = ?", (grant.id,)).fetchone()
+            used_today = row["bytes_today"] if row["day"] == today else 0
+            for quota, when, limit, used in (
+                ("mb_per_day", "today", row["bytes_per_day"], used_today),
+                ("mb_total", "in all", row["bytes_in_all"], row["bytes"]),
+            ):
+                if limit is not None and used + size > limit:
+                    message = f"The token {grant.name} may push {limit / _MB:g} MB {when}."
+                    details = {"quota": quota, "limit": limit / _MB, "used": used / _MB}
+                    raise ApiError(403, message, details)
+            db.execute(
+                "UPDATE tokens SET day = ?, bytes_today = ?, bytes = bytes + ? WHERE id = ?",
+                (today, used_today + size, size, grant.id),
+            )
+
+    def give_back(self, grant: Grant, size: int) -> None:
+        """Take back what was reserved: nothing of it was stored."""
+        with self._transaction() as db:
+            db.execute(
+                "UPDATE tokens SET bytes_today = max(0, bytes_today - ?),"
+                " bytes = max(0, bytes - ?) WHERE id = ?",
+                (size, size, grant.id),
+            )
 
     def _row(self, token: str) -> sqlite3.Row | None:
         digest = _digest(token)
@@ -231,7 +320,7 @@ class TokenStore:
         return row
 
     @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
         """Yield the connection in a transaction that no other process writes beside."""
         with self._lock:
             self._connection.execute("BEGIN IMMEDIATE")
@@ -262,7 +351,7 @@ def token_file(database: Path) -> Path:
     return database.with_name(f"{database.name}.tokens")
 
 
-def shown(moment: datetime) -> str:
+def _shown(moment: datetime) -> str:
     """Return a moment as the file has it, to the second."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -291,11 +380,11 @@ def _token(row: sqlite3.Row, now: datetime) -> Token:
         row["name"],
         row["scopes"].split(),
         row["project"],
-        _state(row, shown(now)),
+        _state(row, _shown(now)),
         row["created_at"],
         row["expires_at"],
         row["used_at"],
-        row["bytes_today"] if row["day"] == shown(now)[:10] else 0,
+        row["bytes_today"] if row["day"] == _shown(now)[:10] else 0,
         row["bytes"],
         Limits(row["pushes_per_minute"], row["bytes_per_day"], row["bytes_in_all"]),
     )

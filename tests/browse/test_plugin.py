@@ -7,7 +7,6 @@ import os
 import sqlite3
 from contextlib import closing
 from importlib.metadata import entry_points
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +50,8 @@ def get(datasette: Datasette, path: str) -> Any:
 @pytest.mark.parametrize(
     ("said", "verdict"),
     [
-        ({}, "REGRESSED"),
-        ({"regression_threshold": 0.1}, "REGRESSED"),
         ({"regression_threshold": 0.5}, "UNCHANGED"),
         ({"regression_threshold": 5}, "REGRESSED"),
-        ({"regression_threshold": "much"}, "REGRESSED"),
         ("nothing", "REGRESSED"),
     ],
 )
@@ -69,8 +65,7 @@ def test_a_drop_of_scores_is_measured_by_what_the_plugin_is_configured_to(
             check = make.passed("judge", "is kind", score=score, threshold=0.5)
             writer.execution(repeat=repeat, assertions=(check,))
         writer.finish()
-    where = "config" if "config" in signature(Datasette).parameters else "metadata"
-    datasette = Datasette([str(history.path)], **{where: {"plugins": {"kindlm": said}}})
+    datasette = Datasette([str(history.path)], metadata={"plugins": {"kindlm": said}})
     path = f"/-/kindlm/{history.path.stem}/diff?before=aaaa2222&after=bbbb3333"
     assert f"<title>{verdict}: " in get(datasette, path).text
 
@@ -112,8 +107,7 @@ def test_a_plain_datasette_shows_the_pages_of_a_history_beside_others(
 def test_who_may_not_read_the_tables_may_not_read_the_pages(
     recorded: Path, denied: dict[str, Any]
 ) -> None:
-    config = "config" if hasattr(Datasette, "set_resource_metadata") else "metadata"
-    datasette = Datasette([], **{config: denied})
+    datasette = Datasette([], metadata=denied)
     from datasette.database import Database
 
     datasette.add_database(Database(datasette, path=str(recorded)), name="history")
@@ -146,10 +140,7 @@ def test_what_the_user_of_a_datasette_wrote_stays(recorded: Path) -> None:
             }
         }
     }
-    if hasattr(Datasette, "set_resource_metadata"):
-        datasette = Datasette([str(recorded)], metadata=written, config=written)
-    else:
-        datasette = Datasette([str(recorded)], metadata=written)
+    datasette = Datasette([str(recorded)], metadata=written)
     runs = get(datasette, f"/{name}/runs").text
     assert "My runs" in runs
     assert 'data-column="mode"' in runs
@@ -158,9 +149,7 @@ def test_what_the_user_of_a_datasette_wrote_stays(recorded: Path) -> None:
     assert get(datasette, f"/{name}/retries.json?_shape=array&run=").json() == []
 
 
-@pytest.mark.parametrize(
-    "path", ["/-/kindlm/", "/-/kindlm/kindlm", "/-/kindlm//runs", "/-/kindlm/kindlm/run/a/b"]
-)
+@pytest.mark.parametrize("path", ["/-/kindlm/", "/-/kindlm/kindlm/run/a/b"])
 def test_an_address_without_a_page_is_reported_as_such(recorded: Path, path: str) -> None:
     found = get(Datasette([str(recorded)]), path)
     assert found.status_code == 404
@@ -175,9 +164,7 @@ def test_what_is_not_found_puts_nothing_into_the_terminal(
     assert "".join(capfd.readouterr()) == ""
 
 
-@pytest.mark.parametrize(
-    "name", ["a#b.db", "a?mode=rwc.db", "100%20.db", 'it\'s "so".db', "ü b.db"]
-)
+@pytest.mark.parametrize("name", ["a#b%20.db", "ü ?mode=rwc.db"])
 def test_a_history_of_whatever_name_is_read_and_no_other_file_is_made(
     recorded: Path, tmp_path: Path, name: str
 ) -> None:

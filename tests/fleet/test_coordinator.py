@@ -12,7 +12,7 @@ from recorded_history import History
 from kindlm.engine.stop import Stop
 from kindlm.fleet import coordinator as module
 from kindlm.fleet.coordinator import Coordinator, Limits
-from kindlm.fleet.fleet import ShardEnd, ShardJob
+from kindlm.fleet.shard_job import ShardEnd, ShardJob
 
 
 @pytest.fixture(autouse=True)

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from kindlm.errors import Err, Ok
-from kindlm.fleet import dask_fleet, shard_job
+from kindlm.fleet import dask_fleet
 from kindlm.fleet.dask_fleet import DaskFleet, connect
-from kindlm.fleet.fleet import ShardEnd, ShardJob
+from kindlm.fleet.shard_job import ShardEnd, ShardJob
 from kindlm.recording.loading import Loaded, load_paths
 
 SUITE = """\
@@ -181,7 +181,7 @@ def test_runs_a_shard_in_a_copy_of_the_project_and_removes_it(
         assert (Path(given.folder) / "kindlm.yaml").read_text() == SUITE
         return ShardEnd(0, given.environ["KINDLM_PROJECT"]).dump()
 
-    monkeypatch.setattr(shard_job, "run_shard", run)
+    monkeypatch.setattr(dask_fleet, "run_shard", run)
     fleet = connected()
     assert fleet.check(url) == Ok(None)
 
@@ -205,7 +205,7 @@ def test_each_worker_runs_one_shard_at_a_time_in_their_order(
         assert go_on.acquire(timeout=30)
         return ShardEnd(0).dump()
 
-    monkeypatch.setattr(shard_job, "run_shard", run)
+    monkeypatch.setattr(dask_fleet, "run_shard", run)
     fleet = connected()
     assert fleet.check(url) == Ok(None)
     assert fleet.capacity == 2

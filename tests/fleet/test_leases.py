@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kindlm.fleet.leases import MOST_LOST, SILENT_S, Leases
+from kindlm.fleet.coordinator import MOST_LOST, SILENT_S, Leases
 
 
 def test_only_the_newest_lease_of_a_shard_counts() -> None:

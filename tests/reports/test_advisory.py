@@ -12,7 +12,7 @@ from kindlm.history.diff.run_diff import DiffOptions, RunDiff
 from kindlm.history.run_view import RunView
 from kindlm.history.verdict import suite_metrics
 from kindlm.outcome import Status
-from kindlm.reports.facts import findings_of
+from kindlm.reports.causes import causes_of
 
 ADVICE = "says goodbye"
 
@@ -30,7 +30,7 @@ def advised(history: History, make: Any) -> RunView:
 
 def test_lists_of_failures_leave_them_out(advised: RunView, write: Any) -> None:
     (test,) = advised.tests()
-    assert [one.assertion.kind for one in findings_of(advised, test).assertions] == ["contains"]
+    assert [cause.kind for cause in causes_of(advised, [test])] == ["contains"]
     for report in ("terminal", "junit", "markdown", "sarif"):
         assert ADVICE not in write(advised, report)
 

@@ -10,6 +10,7 @@ import pytest
 from pages import HOSTILE, assert_harmless, text_of
 
 from kindlm.errors import Ok
+from kindlm.reports import html_report
 from kindlm.reports.report_registry import ReportOptions, find_report
 
 
@@ -68,67 +69,28 @@ def places_and_links(page: str) -> tuple[set[str], set[str]]:
     return set(re.findall(r'\sid="([^"]+)"', page)), links
 
 
-def test_a_thousand_executions_stay_below_two_megabytes(history: Any, make: Any) -> None:
-    writer = history.run("bbbb3333")
-    writer.suite(tests=[make.planned(f"t{n}", repeat=10) for n in range(100)])
-    for number in range(100):
-        for repeat in range(1, 11):
-            check = make.failed() if number < 20 else make.passed()
-            writer.execution(
-                f"t{number}",
-                repeat=repeat,
-                system="You serve a shop. " * 100,
-                output=f"{number} {repeat} " + "word " * 300,
-                assertions=(check, make.passed("judge", "kind"), make.passed("pii", "pii")),
-            )
-    page = written(writer.finish())
-    assert 500_000 < len(page.encode()) < 2_000_000
-    whole = set(re.findall(r'<div id="bbbb3333-(\d+)"', page))
-    named = set(re.findall(r'<p class="x" id="bbbb3333-(\d+)"', page))
-    assert {str(number) for number in range(1, 201)} <= whole, "many that failed are there"
-    assert named, "the others are named where they find no room"
-    assert whole | named == {str(number) for number in range(1, 1_001)}
-    assert f"only the names of {len(named):,} executions" in text_of(page)
-
-
-def test_so_many_executions_that_they_are_only_counted_stay_below_two_megabytes(
-    history: Any, make: Any
+def test_a_large_run_stays_below_two_megabytes_and_counts_what_it_leaves_out(
+    history: Any, make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer = history.run("dddd5555")
-    writer.suite(tests=[make.planned(f"t{n}", repeat=100) for n in range(40)])
-    for number in range(40):
-        for repeat in range(1, 101):
-            writer.execution(
-                f"t{number}",
-                repeat=repeat,
-                output=f"{number} {repeat} " + "word " * 700,
-                assertions=(make.failed(message=f"{number} {repeat}: it is not so."),),
-            )
-    page = written(writer.finish())
-    assert 1_500_000 < len(page.encode()) < 2_000_000
-    places, links = places_and_links(page)
-    assert links <= places
-    shown = sum(place.startswith("dddd5555-") for place in places)
-    left_out = 4_000 - shown
-    assert left_out > 0
-    assert f"and {left_out:,} more, of which {left_out:,} failed." in text_of(page)
-
-
-def test_what_finds_no_room_is_named_and_nothing_refers_to_its_texts(
-    history: Any, make: Any
-) -> None:
+    monkeypatch.setattr(html_report, "_BYTES", 170_000)
+    monkeypatch.setattr(html_report, "_MOST_BYTES", 190_000)
     writer = history.run("eeee6666")
-    writer.suite(tests=[make.planned(repeat=3)])
-    texts = [f"{number} " + "word " * 700 for number in range(560)]
-    for repeat, said in enumerate((texts[:400], texts[400:], texts[400:410]), start=1):
+    writer.suite(tests=[make.planned(repeat=40), make.planned("fine")])
+    texts = [f"{number} " + "word " * 700 for number in range(56)]
+    # One that has no room, and others that say the same.
+    for repeat, said in enumerate((texts[:10], texts, *[texts[50:52]] * 38), start=1):
         writer.execution(
             repeat=repeat,
+            output=f"{repeat} " + "word " * 700,
             tools=tuple(("lookup", {"order": number}, text) for number, text in enumerate(said)),
             assertions=(make.failed(),),
         )
+    writer.execution("fine")
     page = written(writer.finish())
-    assert len(page.encode()) < 2_000_000
-    assert re.findall(r'<p class="x" id="eeee6666-(\d+)"', page) == ["2"]
+    assert 150_000 < len(page.encode()) < 200_000
+    whole = re.findall(r'<div id="eeee6666-(\d+)"', page)
+    assert whole[:2] == ["1", "3"]
+    assert f"and {41 - len(whole)} more, of which {40 - len(whole)} failed." in text_of(page)
     places, links = places_and_links(page)
     assert links <= places
 

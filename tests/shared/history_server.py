@@ -16,7 +16,6 @@ from kindlm.projections import PROJECTIONS
 from kindlm.recording.run_streams import streams_of
 from kindlm.team.bodies import bodies
 from kindlm.team.history_api import HistoryApi
-from kindlm.team.quotas import Quotas
 from kindlm.team.team_server import RunningServer
 from kindlm.team.token_store import TokenStore
 from kindlm_store import EventLog
@@ -32,10 +31,7 @@ class Served:
     log: EventLog
     tokens: TokenStore
     api: HistoryApi
-    protocol: Any
-
-    def open_connections(self) -> int:
-        return len(self.protocol.open_ones)
+    server: RunningServer
 
     def token(self, name: str = "ci", scopes: str = "push pull", **more: Any) -> str:
         created = self.tokens.create(name, scopes.split(), **more)
@@ -60,7 +56,7 @@ def history_server(path: Path) -> Iterator[Served]:
     with ExitStack() as stack:
         tokens = stack.enter_context(TokenStore.open(path))
         log = stack.enter_context(EventLog.open(path, projections=PROJECTIONS))
-        api = HistoryApi(log, tokens, quotas=Quotas(tokens))
+        api = HistoryApi(log, tokens)
         stack.callback(api.close)
         server = stack.enter_context(RunningServer(api))
-        yield Served(server.url, log, tokens, api, server.protocol)
+        yield Served(server.url, log, tokens, api, server)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kindlm.team.address import ServerAddress
+from kindlm.team.protocol import ServerAddress
 
 
 @pytest.mark.parametrize(

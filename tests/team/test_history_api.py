@@ -17,13 +17,11 @@ from recorded_history import History
 
 from kindlm.recording.export_file import write_export
 from kindlm.recording.run_streams import streams_of
-from kindlm.team import history_api, request_bodies
-from kindlm.team.access import OneToken
-from kindlm.team.history_api import HistoryApi
-from kindlm.team.protocol import LONGEST_BODY, Control
-from kindlm.team.request_bodies import RefusedError, unpack
+from kindlm.team import history_api
+from kindlm.team.history_api import HistoryApi, unpack
+from kindlm.team.protocol import LONGEST_BODY, ApiError, Control
 from kindlm.team.team_server import RunningServer
-from kindlm.team.token_store import Limits
+from kindlm.team.token_store import Limits, OneToken
 from kindlm_store import EventLog
 
 
@@ -185,9 +183,9 @@ def test_a_body_that_is_not_one_gzip_is_refused(served: Served, home: History, b
 def test_a_gzip_bomb_is_refused_before_it_is_unpacked(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(request_bodies, "LONGEST_UNPACKED", 1_000_000)
-    bomb, unpacked = gzip.compress(bytes(50_000_000), 9), BytesIO()
-    with pytest.raises(RefusedError):
+    monkeypatch.setattr(history_api, "LONGEST_UNPACKED", 1_000_000)
+    bomb, unpacked = gzip.compress(bytes(5_000_000), 9), BytesIO()
+    with pytest.raises(ApiError):
         unpack(BytesIO(bomb), unpacked, "gzip")
     assert len(unpacked.getvalue()) <= 1_000_000
     with served.client(served.token()) as client:

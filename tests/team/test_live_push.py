@@ -18,13 +18,13 @@ from recorded_history import History
 from kindlm.errors import Err, KindlmError
 from kindlm.projections import PROJECTIONS
 from kindlm.suite import Upload
-from kindlm.team.access import OneToken
 from kindlm.team.client import HistoryClient
 from kindlm.team.history_api import HistoryApi
 from kindlm.team.protocol import TOKEN_PREFIX, Control
 from kindlm.team.pushing import LivePush
 from kindlm.team.team_server import RunningServer
-from kindlm.team.upload_rules import combined
+from kindlm.team.token_store import OneToken
+from kindlm.team.withholding import combined
 from kindlm_store import EventLog
 
 TOKEN = TOKEN_PREFIX + "t" * 43

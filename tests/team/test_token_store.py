@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kindlm.errors import Err, Ok
-from kindlm.team.quotas import Quotas
+from kindlm.team.protocol import ApiError
 from kindlm.team.token_store import Limits, TokenStore
 
 
@@ -52,7 +52,7 @@ def test_no_file_holds_the_token_and_only_its_owner_reads_them(
 def test_what_is_wrong_with_a_token_is_said(store: TokenStore) -> None:
     token, old = made(store), made(store, "old", days=1)
     store.revoke("ci")
-    with store.transaction() as db:
+    with store._transaction() as db:
         db.execute("UPDATE tokens SET expires_at = '2020-01-01T00:00:00Z' WHERE name = 'old'")
     assert [store.grant_of(each) for each in (token, old, "kdl_no", "")] == [None] * 4
     assert store.problem_of(token) == "The token is revoked."
@@ -94,32 +94,32 @@ def test_several_processes_use_the_file_at_once(store: TokenStore, tmp_path: Pat
         assert other.grant_of(token) is None
 
 
-def test_pushes_of_a_minute_are_limited(store: TokenStore, tmp_path: Path) -> None:
+def test_pushes_of_a_minute_are_limited(store: TokenStore) -> None:
     grant = store.grant_of(made(store, limits=Limits(pushes_per_minute=2)))
     assert grant is not None
-    # A minute may begin in between.
-    answers = [Quotas(store).push_begins(grant) for _ in range(5)]
-    assert answers[:2] == [None, None]
-    refused = next(answer for answer in answers if answer is not None)
-    assert (refused.status, refused.error) == (429, "rate_limit")
-    assert 0 < refused.details["retry_after"] <= 60
+    store.count_push(grant)
+    store.count_push(grant)
+    with pytest.raises(ApiError) as refused:
+        [store.count_push(grant) for _ in range(3)]  # a minute may begin in between
+    assert refused.value.status == 429
+    assert 0 < refused.value.details["retry_after"] <= 60
 
 
 def test_bytes_are_limited_and_counted_after_a_restart(store: TokenStore, tmp_path: Path) -> None:
     token = made(store, limits=Limits(bytes_per_day=1_000_000, bytes_in_all=1_500_000))
     grant = store.grant_of(token)
     assert grant is not None
-    assert Quotas(store).reserve(grant, 900_000) is None
+    store.reserve(grant, 900_000)
     with TokenStore.open(tmp_path / "team.db") as again:
-        refused = Quotas(again).reserve(grant, 200_000)
-        assert refused is not None
-        assert (refused.status, refused.error) == (403, "plan_required")
-        assert refused.details == {"quota": "mb_per_day", "limit": 1.0, "used": 0.9}
-        Quotas(again).give_back(grant, 900_000)
-        assert Quotas(again).reserve(grant, 1_000_000) is None
-        with again.transaction() as db:
+        with pytest.raises(ApiError) as refused:
+            again.reserve(grant, 200_000)
+        assert refused.value.status == 403
+        assert refused.value.details == {"quota": "mb_per_day", "limit": 1.0, "used": 0.9}
+        again.give_back(grant, 900_000)
+        again.reserve(grant, 1_000_000)
+        with again._transaction() as db:
             db.execute("UPDATE tokens SET day = '2020-01-01'")
-        refused = Quotas(again).reserve(grant, 600_000)
-        assert refused is not None
-        assert refused.details == {"quota": "mb_total", "limit": 1.5, "used": 1.0}
+        with pytest.raises(ApiError) as refused:
+            again.reserve(grant, 600_000)
+        assert refused.value.details == {"quota": "mb_total", "limit": 1.5, "used": 1.0}
         assert [each.bytes_today for each in again.tokens()] == [0]

@@ -12,8 +12,8 @@ import pytest
 from vector_cases import Departure, known
 
 from kindlm.history.verdict import suite_metrics
-from kindlm.outcome import Outcome, Status
-from kindlm.reports.facts import findings_of
+from kindlm.outcome import Status
+from kindlm.reports.causes import causes_of
 
 Vector = dict[str, Any]
 
@@ -177,11 +177,7 @@ def test_a_test_over_its_repeats(vector: Vector, history: Any, make: Any) -> Non
     if any(given["costUsd"] is None for given in runs):
         assert test.cost_usd is None
         assert view.summary.unknown_costs
-    codes = {
-        str(finding.assertion.failure_code)
-        for finding in findings_of(view, test).assertions
-        if finding.assertion.outcome is Outcome.FAILED
-    }
+    codes = {str(cause.code) for cause in causes_of(view, [test]) if cause.how is Status.FAILED}
     assert codes == set(expected["failure_codes"])
     judged = [s["mean"] for key, s in expected["scores"].items() if key.startswith("judge")]
     metrics = suite_metrics(history.reader(), view.suites[0].id)

@@ -55,7 +55,7 @@ def browse_command(
     from kindlm.browse.descriptions import START_PAGE
     from kindlm.browse.history_server import LOOPBACK_NAMES, listen, make_datasette, serve
     from kindlm.recording.project import regression_threshold
-    from kindlm.team.address import is_loopback
+    from kindlm.team.protocol import is_loopback
 
     with open_history(db):
         project = existing_history(db)
@@ -106,9 +106,9 @@ def print_metadata(database: Path | None) -> None:
 
     Datasette names a database by its file.
     """
-    from kindlm.browse.descriptions import INSTANCE, described, merged, settings
+    from kindlm.browse.descriptions import INSTANCE, metadata
     from kindlm.reports.untrusted import printed_json
 
     name = project_here(database).database.stem
-    told = INSTANCE | {"databases": {name: merged(described(), settings())}}
+    told = INSTANCE | {"databases": {name: metadata()}}
     sys.stdout.write(printed_json(told, indent=2) + "\n")

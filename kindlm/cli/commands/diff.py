@@ -216,7 +216,7 @@ def _pull(db: sqlite3.Connection, project: Project, base: Base, after: Run) -> K
     """
     from kindlm.cli.history_server import configured_upload, find_server
     from kindlm.team.client import HistoryClient
-    from kindlm.team.newest_runs import pull_newest
+    from kindlm.team.pulling import pull_newest
 
     upload = configured_upload(project.root)
     configured = None if upload is None else upload.url

@@ -46,7 +46,7 @@ def push_command(
     from kindlm.cli.history_server import REDACTS, configured_upload, history_server
     from kindlm.history.run_names import find_run_or_group
     from kindlm.team.pushing import push_runs
-    from kindlm.team.upload_rules import recorded_uploads
+    from kindlm.team.withholding import recorded_uploads
 
     project = existing_history(db)
     now = configured_upload(project.root)
@@ -80,7 +80,7 @@ def push_command(
     if pushed.redacts:
         note(REDACTS)
     if pushed.too_large:
-        warn(f"{count(pushed.too_large, 'text')} stayed here: no server takes one so large.")
+        warn(f"{count(pushed.too_large, 'text')} stayed here: no server takes an event so large.")
     if pushed.failed:
         show(pushed.failed.values())
         raise typer.Exit(1)

@@ -67,10 +67,9 @@ def serve_history_command(
     from kindlm.browse.descriptions import START_PAGE
     from kindlm.browse.history_server import listen, make_datasette
     from kindlm.recording.project import regression_threshold
-    from kindlm.team.address import is_loopback
     from kindlm.team.history_api import HistoryApi
     from kindlm.team.pages import Pages
-    from kindlm.team.quotas import Quotas
+    from kindlm.team.protocol import is_loopback
     from kindlm.team.team_server import make_app, serve
 
     if trust_header is not None and not _HEADER.fullmatch(trust_header):
@@ -92,7 +91,7 @@ def serve_history_command(
             log = stack.enter_context(open_log(project.database, secret_values(os.environ, ())))
         except OpenError as error:
             fail_to_open(error)
-        api = HistoryApi(log, tokens, quotas=Quotas(tokens))
+        api = HistoryApi(log, tokens)
         # Before the log is closed: what is being taken is taken.
         stack.callback(api.close)
         shown = f"[{host}]" if ":" in host else host

@@ -26,8 +26,8 @@ from kindlm.engine.steering import Steering
 from kindlm.engine.stop import Stop
 from kindlm.errors import ErrorCode, KindlmError, misuse
 from kindlm.fleet.coordinator import Coordinator, Limits
-from kindlm.fleet.fleet import Fleet, ShardJob
-from kindlm.fleet.local_fleet import LocalFleet
+from kindlm.fleet.fleet import Fleet, LocalFleet
+from kindlm.fleet.shard_job import ShardJob
 from kindlm.fleet.shards import Took, longest_first, read_took, runs_needed, shard_count
 from kindlm.guard import guard
 from kindlm.history.groups import Group, shards_of
@@ -40,10 +40,10 @@ from kindlm.recording.request import RunRequest, Watcher
 from kindlm.recording.resumption import read_unfinished, resumed
 from kindlm.recording.secrets import remember_secrets, suite_secrets
 from kindlm.suite import Suite
-from kindlm.team.access import OneToken
 from kindlm.team.history_api import HistoryApi
 from kindlm.team.protocol import TOKEN_PREFIX
 from kindlm.team.team_server import RunningServer
+from kindlm.team.token_store import OneToken
 from kindlm.wording import count
 from kindlm_store import LockHeldError, OpenError, Redactor, StreamLock
 
