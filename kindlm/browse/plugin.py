@@ -113,12 +113,8 @@ def _visible(found: re.Match[str]) -> str:
     return visible(found["text"]) if found["text"] is not None else found[0]
 
 
-def _in_a_style(char: str) -> str:
-    # In a string of CSS a backslash stands for itself when there are two.
-    return f"\\{visible(char)}"
-
-
-_IN_STYLES = Escapes(_in_a_style)
+# In a string of CSS a backslash stands for itself when there are two.
+_IN_STYLES = Escapes(lambda char: f"\\{visible(char)}")
 
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "OPTIONS", "PUT", "PATCH", "DELETE"})
@@ -170,7 +166,7 @@ class _Answer:
         if message["type"] == "http.response.start":
             headers = _with(list(message.get("headers", [])), b"x-content-type-options", b"nosniff")
             message = {**message, "headers": headers}
-            if _is_page(headers):
+            if (_value(headers, b"content-type") or b"").lower().startswith(b"text/html"):
                 self._start = message
                 return
         elif self._start is not None:
@@ -191,10 +187,6 @@ class _Answer:
                 headers = [header for header in headers if header[0].lower() != b"content-length"]
                 headers.append((b"content-length", str(len(self._body)).encode("ascii")))
         return headers
-
-
-def _is_page(headers: list[tuple[bytes, bytes]]) -> bool:
-    return (_value(headers, b"content-type") or b"").lower().startswith(b"text/html")
 
 
 def _value(headers: list[tuple[bytes, bytes]], name: bytes) -> bytes | None:
@@ -288,10 +280,8 @@ def render_cell(
         return None
     page = _LEADS_TO.get(column)
     if page is None or (table is not None and table not in VIEW_DESCRIPTIONS):
-        return _unlinked(value, datasette) if _ADDRESS.match(value) else None
+        if not _ADDRESS.match(value):
+            return None
+        most = datasette.setting("truncate_cells_html")
+        return escape(f"{value[:most]}…" if most and len(value) > most else value)
     return Markup('<a href="{}">{}</a>').format(page(Addresses(datasette, database), value), value)
-
-
-def _unlinked(value: str, datasette: Datasette) -> Markup:
-    most = datasette.setting("truncate_cells_html")
-    return escape(f"{value[:most]}…" if most and len(value) > most else value)

@@ -263,8 +263,17 @@ class Coordinator:
                 self._capacity = fleet.capacity
                 if self._tell_news():
                     self._look_at_costs(db)
-                self._look_at_time()
-                self._pass_stop_on(fleet)
+                most = self._limits.time_s
+                if most is not None and time.monotonic() - self._began > most:
+                    reason = f"the run took longer than {most:g} s (--max-time)"
+                    self._stop.abort(reason, cut_off=True)
+                if self._stop.winding_down.is_set():
+                    at_once = self._stop.requested.is_set()
+                    with self._lock:
+                        self._told = Control(self._stop.reason, at_once=at_once)
+                if self._stop.at_once.is_set() and not self._is_hurried:
+                    self._is_hurried = True
+                    fleet.interrupt()
                 for shard, pending in list(submitted.items()):
                     if (end := self._end_of(shard, pending)) is None:
                         continue
@@ -289,21 +298,6 @@ class Coordinator:
         (spent,) = db.execute(*among(_SPENT, list(self._runs.values()))).fetchone()
         if exceeds(spent, most):
             self._stop.abort(f"${spent:.4f} spent, more than --max-cost {most:g} allows")
-
-    def _look_at_time(self) -> None:
-        most = self._limits.time_s
-        if most is not None and time.monotonic() - self._began > most:
-            reason = f"the run took longer than {most:g} s (--max-time)"
-            self._stop.abort(reason, cut_off=True)
-
-    def _pass_stop_on(self, fleet: Fleet) -> None:
-        """Let all workers stop when the run stops."""
-        if self._stop.winding_down.is_set():
-            with self._lock:
-                self._told = Control(self._stop.reason, at_once=self._stop.requested.is_set())
-        if self._stop.at_once.is_set() and not self._is_hurried:
-            self._is_hurried = True
-            fleet.interrupt()
 
     def _end_of(self, shard: int, pending: Pending) -> ShardEnd | None:
         """Return how a job ended; None for one that goes on."""

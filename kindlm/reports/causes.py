@@ -401,12 +401,11 @@ def _wanted(expected: Any) -> tuple[Row, ...]:
     if not parts:
         return ()
     text = _call(str(expected.get("tool")), parts.pop("argsMatch", None))
-    more = (f"{key}: {_shown_part(part)}" for key, part in parts.items())
+    more = (
+        f"{key}: {one_line(part) if isinstance(part, str) else json_shown(part, _VALUE)}"
+        for key, part in parts.items()
+    )
     return (("expected", ", ".join((text, *more))),)
-
-
-def _shown_part(part: Any) -> str:
-    return one_line(part) if isinstance(part, str) else json_shown(part, _VALUE)
 
 
 def _paths(expected: dict[str, Any], arguments: Any) -> tuple[str, ...]:

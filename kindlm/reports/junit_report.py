@@ -257,7 +257,8 @@ def _write_retried(test: TestView, causes: Sequence[Cause], xml: XmlWriter) -> N
 
 
 def _cause_attributes(cause: Cause) -> dict[str, str]:
-    message = _with_times(cause.sentence, cause.executions)
+    hit = len(cause.executions)
+    message = f"{cause.sentence} (×{hit})" if hit > 1 else cause.sentence
     return {"message": message, "type": cause.code or cause.kind or cause.how.value}
 
 
@@ -350,7 +351,3 @@ def _seconds(test: TestView) -> float:
 
 def _time(seconds: float) -> str:
     return f"{seconds:.3f}"
-
-
-def _with_times(text: str, executions: list[str]) -> str:
-    return f"{text} (×{len(executions)})" if len(executions) > 1 else text

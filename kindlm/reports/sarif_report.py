@@ -115,7 +115,9 @@ def _result(
     kinds = rules()
     rule = kinds[assertion.kind]
     decided = assertion.outcome is Outcome.FAILED
-    fingerprint = _fingerprint(view, suite, test, assertion)
+    # What a finding is known by: neither its place in the file nor what was said.
+    parts = [view.info.project, suite.name, test.name, test.target, assertion.kind, assertion.label]
+    fingerprint = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
     return {
         "ruleId": rule.id,
         "ruleIndex": list(kinds).index(assertion.kind),
@@ -159,12 +161,6 @@ def _location(
         "physicalLocation": {"artifactLocation": artifact, "region": {"startLine": line}},
         "logicalLocations": [{"fullyQualifiedName": name, "kind": "test"}],
     }
-
-
-def _fingerprint(view: RunView, suite: SuiteView, test: TestView, assertion: AssertionView) -> str:
-    """Return what a finding is known by: neither its place in the file nor what was said."""
-    parts = [view.info.project, suite.name, test.name, test.target, assertion.kind, assertion.label]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
 def _json(value: Any) -> str:

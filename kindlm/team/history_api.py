@@ -229,7 +229,12 @@ class HistoryApi:
             wanted["project"] = grant.project
 
         def found(db: sqlite3.Connection) -> list[dict[str, Any]]:
-            return [_shown_run(dict(row)) for row in db.execute(_RUNS, wanted)]
+            listed = [dict(row) for row in db.execute(_RUNS, wanted)]
+            for row in listed:
+                row["suites"] = json.loads(row["suites"])
+                for flag in ("passed", "dirty"):
+                    row[flag] = None if row[flag] is None else bool(row[flag])
+            return listed
 
         await _send_json(request.send, 200, await self._read(found))
 
@@ -401,11 +406,6 @@ def unpack(packed: Any, out: Any, encoding: str) -> int:
         raise ApiError(422, "Something follows the gzip of the body.")
     out.seek(0)
     return size
-
-
-def _shown_run(row: dict[str, Any]) -> dict[str, Any]:
-    flags = {key: None if row[key] is None else bool(row[key]) for key in ("passed", "dirty")}
-    return row | flags | {"suites": json.loads(row["suites"])}
 
 
 def _unauthorized(message: str) -> ApiError:

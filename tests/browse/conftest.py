@@ -59,8 +59,11 @@ def _closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def ask(history: Any) -> Ask:
     """Ask for a page below `/-/kindlm/kindlm/` of the history, or for another path."""
 
+    made: dict[Path, Datasette] = {}
+
     def call(path: str, *, database: Path | None = None, actor: Any = None) -> Any:
-        datasette = make_datasette(database or history.path)
+        file = database or history.path
+        datasette = made.get(file) or made.setdefault(file, make_datasette(file))
         where = path if path.startswith("/") else f"/-/kindlm/kindlm/{path}"
 
         async def answer() -> Any:

@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from pages import HOSTILE, assert_harmless, text_of
@@ -78,61 +79,34 @@ def test_a_text_that_was_said_often_is_shown_once_where_it_was_said_last(
     assert found(ask("search?q=zebra").text) == ["cccc4444-1", "bbbb3333-1", "aaaa2222-1"]
 
 
-@pytest.mark.parametrize(
-    ("query", "executions"),
-    [
+def test_it_is_narrowed_down(ask: Any, recorded: Any) -> None:
+    both = ["bbbb3333-1", "aaaa2222-1"]
+    for query, executions in (
         ("q=zebra&kind=output", ["aaaa2222-1"]),
         ("q=zebra&kind=answer", ["bbbb3333-1"]),
         ("q=zebra&kind=prompt", []),
-        ("q=zebra&kind=other", ["bbbb3333-1", "aaaa2222-1"]),
+        ("q=zebra&kind=other", both),
         ("q=A-100&kind=arguments", ["bbbb3333-1"]),
         ("q=cafe", ["bbbb3333-1"]),
         ("q=street+zebra", ["aaaa2222-1"]),
         ("q=%22street+zebra%22", []),
-        ("q=%22xylophone+street%22", ["aaaa2222-1"]),
         ("q=zeb*+NOT+carrier", ["aaaa2222-1"]),
-        ("q=street+OR+carrier", ["bbbb3333-1", "aaaa2222-1"]),
-        ("q=kind", ["bbbb3333-1"]),
+        ("q=street+OR+carrier", both),
         ("q=raw", []),
-    ],
-)
-def test_it_is_narrowed_down(ask: Any, recorded: Any, query: str, executions: list[str]) -> None:
-    assert found(ask(f"search?{query}").text) == executions
+    ):
+        assert found(ask(f"search?{query}").text) == executions, query
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        "",
-        " ",
-        '"',
-        "(zebra",
-        "AND",
-        "NOT zebra",
-        "NEAR(",
-        "zebra AND (",
-        "*",
-        "!!! ???",
-        "output:zebra",
-        "nothing:zebra",
-        "{output}:zebra",
-        "-zebra",
-        "^",
-        "a" * 5_000,
-        "a AND " * 300,
-        "(" * 400,
-        "zebra\0'; DROP TABLE texts",
-        "\ud83d",
-        HOSTILE,
-    ],
-)
-def test_whatever_is_asked_there_is_a_page(ask: Any, recorded: Any, asked: str) -> None:
-    from urllib.parse import quote
-
-    for rest in ("&kind=output&after=-9", "&after=99999999999999999999&kind='"):
+def test_whatever_is_asked_there_is_a_page(ask: Any, recorded: Any) -> None:
+    rest = "&kind=output&after=-9"
+    for asked in (
+        "", '"', "(zebra", "NEAR(", "zebra AND (", "!!! ???", "nothing:zebra", "{output}:zebra",
+        "^", "a" * 5_000, "a AND " * 300, "(" * 400, "zebra\0'; DROP TABLE t", "\ud83d", HOSTILE,
+    ):  # fmt: skip
         answer = ask(f"search?q={quote(asked.encode('utf-8', 'surrogatepass'))}{rest}")
-        assert answer.status_code == 200
+        assert answer.status_code == 200, asked
         assert_harmless(answer.text)
+        rest = "&after=99999999999999999999&kind='"
 
 
 def test_what_is_no_expression_is_looked_for_as_words(ask: Any, recorded: Any) -> None:

@@ -71,14 +71,12 @@ def _write(history: History, run: str) -> RunView:
     "where",
     [
         "runs",
-        f"runs?label={quote(HOSTILE)}",
         "run/bbbb3333",
         "execution/bbbb3333-1",
         "execution/bbbb3333-2",
         "outputs/bbbb3333",
         "diff?before=aaaa2222&after=bbbb3333",
         f"test?project=shop&suite={quote(NAME)}&name={quote(NAME)}&target={quote(NAME)}",
-        "search?q=said",
         f"search?q={quote(HOSTILE)}",
     ],
 )

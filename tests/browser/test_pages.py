@@ -42,7 +42,9 @@ def test_it_is_accessible_and_fits_light_and_dark_wide_and_narrow(
     visit.assert_looks_well(name)
 
 
-def test_all_of_it_is_reached_by_tab_and_seen_where_one_is(visit: Visit, where: str) -> None:
+def test_all_of_it_is_reached_by_tab_and_the_first_leads_past_the_header(
+    visit: Visit, where: str
+) -> None:
     page = visit.open(where)
     _stand_at_the_beginning(page)
     wanted = page.evaluate(
@@ -72,9 +74,6 @@ def test_all_of_it_is_reached_by_tab_and_seen_where_one_is(visit: Visit, where: 
             reached.append(int(at))
     assert reached == wanted
 
-
-def test_the_first_tab_leads_past_the_header(visit: Visit, where: str) -> None:
-    page = visit.open(where)
     _stand_at_the_beginning(page)
     page.keyboard.press("Tab")
     skip = page.get_by_role("link", name="Skip to the content")
@@ -91,7 +90,19 @@ def answered() -> set[str]:
     return set()
 
 
-def test_every_link_of_it_leads_somewhere(visit: Visit, where: str, answered: set[str]) -> None:
+@pytest.fixture(scope="module")
+def followed() -> set[str]:
+    """The kinds of pages that links were followed to."""
+    return set()
+
+
+def test_every_link_leads_somewhere_and_each_kind_can_be_clicked(
+    visit: Visit, where: str, name: str, answered: set[str], followed: set[str]
+) -> None:
+    """Of a page's links to the same kind of page one could be clicked; the first of all is.
+
+    The header is the same on all pages, and all that a page for searching leads to.
+    """
     page = visit.open(where)
     addresses = page.evaluate(
         """[...document.querySelectorAll("a[href]")].map(
@@ -102,22 +113,6 @@ def test_every_link_of_it_leads_somewhere(visit: Visit, where: str, answered: se
         answer = page.request.get(found)
         assert answer.ok, f"{answer.status} {found}"
     answered |= leads
-
-
-@pytest.fixture(scope="module")
-def followed() -> set[str]:
-    """The kinds of pages that links were followed to."""
-    return set()
-
-
-def test_each_kind_of_link_can_be_clicked_and_leads_to_a_page_that_is_well(
-    visit: Visit, where: str, name: str, followed: set[str]
-) -> None:
-    """Of a page's links to the same kind of page one could be clicked; the first of all is.
-
-    The header is the same on all pages, and all that a page for searching leads to.
-    """
-    page = visit.open(where)
     kinds = page.evaluate(
         """(withHeader) => {
           const first = {};

@@ -101,7 +101,12 @@ def browsing(served: History) -> Iterator[Browsing]:
     (project / "kindlm.toml").write_text("[diff]\nregressionThreshold = 0.5\n", encoding="utf-8")
     running = _browse(served.path)
     yield running
-    assert running.end(signal.SIGTERM) == 1
+    # It ends on request, and nothing of it stays.
+    assert running.end(signal.SIGINT) == 1
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(running.url)
+    with pytest.raises(ProcessLookupError):
+        os.kill(running.process.pid, 0)
 
 
 def _browse(database: Path) -> Browsing:
@@ -204,16 +209,6 @@ def test_runs_that_are_recorded_meanwhile_appear(browsing: Browsing, served: His
     writer.execution()
     writer.finish()
     assert [row["run"] for row in browsing.rows("/kindlm/run_list")] == ["m2aaaaaa", *before]
-
-
-def test_it_ends_on_request(recorded: History) -> None:
-    browsing = _browse(recorded.path)
-    browsing.page(START_PAGE)
-    assert browsing.end(signal.SIGINT) == 1
-    with pytest.raises(httpx.ConnectError):
-        httpx.get(browsing.url)
-    with pytest.raises(ProcessLookupError):
-        os.kill(browsing.process.pid, 0)
 
 
 def test_a_free_port_is_taken_if_the_usual_one_is_in_use() -> None:

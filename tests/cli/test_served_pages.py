@@ -14,7 +14,7 @@ import pytest
     [
         (("--keep", "long"), "--keep 'long' is no age."),
         (("--trust-header", "X User"), "'X User' is no header."),
-        (("--trust-header", ""), "'' is no header."),
+        (("--host", "0.0.0.0", "--port", "0"), "kindlm token create"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(kindlm: Any, options: Any, says: str) -> None:

@@ -158,9 +158,6 @@ def test_ctrl_c_ends_all_workers_and_says_how_to_go_on(
     ("options", "message"),
     [
         (["--workers", "0"], "--workers '0' is"),
-        (["--workers", "1000"], "--workers '1000' is"),
-        (["--workers", "2", "--shard", "1/2"], "--shard does not go with --workers"),
-        (["--workers", "2", "--cache"], "--cache does not go with --workers"),
         (["--workers", "2", "--failed"], "--failed does not go with --workers"),
     ],
 )

@@ -194,7 +194,7 @@ texts = st.text(alphabet=st.characters(), max_size=30)
 numbers = count()
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts, texts, texts)
 def test_any_text_anywhere_gives_valid_json(
     history: Any, make: Any, write: Any, one: str, two: str, three: str

@@ -138,13 +138,13 @@ def test_no_bar_ends_the_cell_of_a_table(text: str) -> None:
 def test_a_large_run_fits_into_a_comment_and_says_what_is_left_out(
     history: History, write: Any
 ) -> None:
-    tests = 120
+    tests = 60
     run = history.run("big")
     run.suite("🦆" * 300, tests=[Make.planned(f"{i} {'🦆' * 300}") for i in range(tests)])
     for i in range(tests):
         failed = [
             Make.failed(label=f"{j} {'<' * 300}", message="`" * 5_000, actual="@" * 5_000)
-            for j in range(20)
+            for j in range(10)
         ]
         run.execution(f"{i} {'🦆' * 300}", output="x" * 9_000, assertions=tuple(failed))
     text = write(run.finish(), "markdown")

@@ -8,25 +8,25 @@ from kindlm.team.protocol import ServerAddress
 
 
 @pytest.mark.parametrize(
-    ("url", "base", "origin"),
+    ("url", "base", "is_safe"),
     [
-        ("https://History.example.com/v1", "https://history.example.com", None),
-        ("https://h.example:443/", "https://h.example", None),
-        (
-            "https://h.example:8443/team/v1/",
-            "https://h.example:8443/team",
-            "https://h.example:8443",
-        ),
-        ("http://127.0.0.1:8001", "http://127.0.0.1:8001", None),
-        ("http://[::1]:8001", "http://[::1]:8001", None),
+        ("https://History.example.com/v1", "https://history.example.com", True),
+        ("https://h.example:443/", "https://h.example", True),
+        ("https://h.example:8443/team/v1/", "https://h.example:8443/team", True),
+        ("http://[::1]:8001", "http://[::1]:8001", True),
+        ("http://127.9.9.9", "http://127.9.9.9", True),
+        ("http://localhost:1", "http://localhost:1", True),
+        ("http://10.0.0.1", "http://10.0.0.1", False),
+        ("http://localhost.example.com", "http://localhost.example.com", False),
+        ("http://127.0.0.1.example.com", "http://127.0.0.1.example.com", False),
+        ("http://127.0.0.1%.example.com", "http://127.0.0.1%.example.com", False),
     ],
 )
-def test_an_address_is_read_with_or_without_the_version(
-    url: str, base: str, origin: str | None
-) -> None:
+def test_an_address_is_read_and_known_to_be_safe(url: str, base: str, is_safe: bool) -> None:
     address = ServerAddress.parse(url)
     assert address is not None
-    assert (address.base, address.origin) == (base, origin or base)
+    assert (address.base, address.is_safe) == (base, is_safe)
+    assert address.origin == base.removesuffix("/team")
 
 
 @pytest.mark.parametrize(
@@ -38,22 +38,3 @@ def test_an_address_is_read_with_or_without_the_version(
 )  # fmt: skip
 def test_what_is_no_address_is_refused(url: str) -> None:
     assert ServerAddress.parse(url) is None
-
-
-@pytest.mark.parametrize(
-    ("url", "safe"),
-    [
-        ("https://h.example", True),
-        ("http://localhost:1", True),
-        ("http://127.9.9.9", True),
-        ("http://[::1]", True),
-        ("http://10.0.0.1", False),
-        ("http://localhost.example.com", False),
-        ("http://127.0.0.1.example.com", False),
-        ("http://127.0.0.1%.example.com", False),
-    ],
-)
-def test_a_token_goes_over_tls_or_stays_on_this_machine(url: str, safe: bool) -> None:
-    address = ServerAddress.parse(url)
-    assert address is not None
-    assert address.is_safe is safe

@@ -68,29 +68,24 @@ def test_a_run_is_pushed_and_comes_back_byte_for_byte(served: Served, home: Hist
     assert served.log.verify().ok
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status", "error"),
-    [
-        ("GET", "/v1/nothing", 404, "not_found"),
-        ("GET", "/v1/", 404, "not_found"),
-        ("POST", "/v1/shards/1/claim", 404, "not_found"),
-        ("GET", "/v1/runs/nothere2", 404, "not_found"),
-        ("GET", "/v1/runs/..%2f..", 404, "not_found"),
-        ("DELETE", "/v1/runs", 405, "validation_error"),
-        ("GET", "/v1/events", 405, "validation_error"),
-        ("GET", "/v1/heads", 422, "validation_error"),
-        ("GET", "/v1/heads?" + "&".join(f"stream=run/{n}" for n in range(101)), 422, None),
-        ("GET", "/v1/runs?limit=0", 422, "validation_error"),
-        ("GET", "/v1/runs?limit=x", 422, "validation_error"),
-    ],
-)
-def test_what_cannot_be_answered_is_refused_in_json(
-    served: Served, method: str, path: str, status: int, error: str | None
-) -> None:
+def test_what_cannot_be_answered_is_refused_in_json(served: Served) -> None:
+    many = "&".join(f"stream=run/{number}" for number in range(101))
     with served.client(served.token()) as client:
-        answer = client.request(method, path)
-    assert refusal(answer) == (status, error or "validation_error")
-    assert ("allow" in answer.headers) == (status == 405)
+        for method, path, expected in (
+            ("GET", "/v1/nothing", (404, "not_found")),
+            ("GET", "/v1/", (404, "not_found")),
+            ("POST", "/v1/shards/1/claim", (404, "not_found")),
+            ("GET", "/v1/runs/nothere2", (404, "not_found")),
+            ("GET", "/v1/runs/..%2f..", (404, "not_found")),
+            ("DELETE", "/v1/runs", (405, "validation_error")),
+            ("GET", "/v1/heads", (422, "validation_error")),
+            ("GET", f"/v1/heads?{many}", (422, "validation_error")),
+            ("GET", "/v1/runs?limit=0", (422, "validation_error")),
+            ("GET", "/v1/runs?limit=x", (422, "validation_error")),
+        ):
+            answer = client.request(method, path)
+            assert refusal(answer) == expected
+            assert ("allow" in answer.headers) == (expected[0] == 405)
 
 
 def test_without_a_token_that_allows_it_nothing_is_answered(served: Served) -> None:
@@ -159,25 +154,17 @@ def test_a_forged_file_is_refused_and_nothing_of_it_is_kept(served: Served, home
     assert is_empty(served.log)
 
 
-@pytest.mark.parametrize("bad", ["cut", "followed", "twice", "damaged", "plain"])
-def test_a_body_that_is_not_one_gzip_is_refused(served: Served, home: History, bad: str) -> None:
+def test_a_body_that_is_not_one_gzip_is_refused(served: Served, home: History) -> None:
     body = body_of(home)
     middle = len(body) // 2
-    changed = {
-        "cut": body[:-3],
-        "followed": body + b"x",
-        "twice": body + body,
-        "damaged": body[:middle] + bytes(8) + body[middle + 8 :],
-        "plain": gzip.decompress(body),
-    }[bad]
+    plain = gzip.decompress(body)
+    damaged = body[:middle] + bytes(8) + body[middle + 8 :]
     with served.client(served.token()) as client:
-        assert refusal(push(client, changed)) == (422, "validation_error")
-        assert refusal(push(client, body, **{"content-encoding": "br"})) == (
-            422,
-            "validation_error",
-        )
+        for changed in (body[:-3], body + b"x", body + body, damaged, plain):
+            assert refusal(push(client, changed)) == (422, "validation_error")
+        assert push(client, body, **{"content-encoding": "br"}).status_code == 422
         assert is_empty(served.log)
-        assert client.post("/v1/events", content=gzip.decompress(body)).status_code == 200
+        assert client.post("/v1/events", content=plain).status_code == 200
 
 
 def test_a_gzip_bomb_is_refused_before_it_is_unpacked(

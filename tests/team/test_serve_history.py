@@ -66,27 +66,15 @@ def test_it_is_killed_in_mid_push_and_nothing_is_lost(
         while True:
             push(client)
 
-    for seconds in (0.0, 0.02):
-        with serving(tmp_path / "team.db") as (process, url), client_of(url, token) as client:
-            Timer(seconds, process.kill).start()
-            with pytest.raises(httpx.HTTPError):
-                push_on(client)
+    with serving(tmp_path / "team.db") as (process, url), client_of(url, token) as client:
+        Timer(0.02, process.kill).start()
+        with pytest.raises(httpx.HTTPError):
+            push_on(client)
     with serving(tmp_path / "team.db") as (process, url), client_of(url, token) as client:
         answer = push(client)
         assert answer["added"] + answer["known"] == len(list(home.log.read()))
         assert push(client)["added"] == 0
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
-    with EventLog.open(tmp_path / "team.db", projections=PROJECTIONS) as log:
-        assert log.verify(claims=SEALED_HEADS, erasures=PURGES).ok
-        assert log.head("run/aaaa2222") == home.log.head("run/aaaa2222")
-    written = b"".join(each.read_bytes() for each in tmp_path.rglob("*") if each.is_file())
-    assert token.encode() not in written
-
-
-def test_what_changes_beside_it_counts_at_once(tmp_path: Path, token: str) -> None:
-    with serving(tmp_path / "team.db") as (process, url), client_of(url, token) as client:
-        assert client.get("/v1/runs").status_code == 200
+        # What changes beside it counts at once.
         with TokenStore.open(tmp_path / "team.db") as store:
             store.revoke("ci")
         answer = client.get("/v1/runs")
@@ -94,13 +82,11 @@ def test_what_changes_beside_it_counts_at_once(tmp_path: Path, token: str) -> No
         (tmp_path / "team.db").rename(tmp_path / "moved.db")
         answer = client.get("/v1/runs")
         assert (answer.status_code, "serve-history again" in answer.text) == (503, True)
-        process.send_signal(signal.SIGINT)
+        (tmp_path / "moved.db").rename(tmp_path / "team.db")
+        process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
-
-
-def test_it_listens_to_no_one_else_before_there_is_a_token(tmp_path: Path) -> None:
-    with serving(tmp_path / "team.db", "--host", "0.0.0.0") as (process, url):
-        assert url == ""
-        assert process.wait(60) == 1
-        assert process.stderr is not None
-        assert "kindlm token create" in process.stderr.read()
+    with EventLog.open(tmp_path / "team.db", projections=PROJECTIONS) as log:
+        assert log.verify(claims=SEALED_HEADS, erasures=PURGES).ok
+        assert log.head("run/aaaa2222") == home.log.head("run/aaaa2222")
+    written = b"".join(each.read_bytes() for each in tmp_path.rglob("*") if each.is_file())
+    assert token.encode() not in written

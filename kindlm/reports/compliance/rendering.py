@@ -136,34 +136,20 @@ _NOT_THE_SAME = ("random",)
 """Filters that give another document each time."""
 
 
-class TooLongError(Exception):
-    """A document has more bytes than it may have."""
-
-
-def render(source: str, facts: Mapping[str, Any], most_bytes: int | None = None) -> str:
+def render(source: str, facts: Mapping[str, Any]) -> str:
     """Return what a template says of facts; the same facts give the same text.
 
     Args:
         source: The template; it reaches nothing but the facts.
         facts: Values of JSON.
-        most_bytes: How many bytes of UTF-8 it may have, None for any number.
 
     Raises:
-        TooLongError: It has more bytes.
         Exception: Whatever the expressions of the template raise.
     """
-    template = _compiled(source)
     values = {name: _fact(value) for name, value in facts.items()}
-    pieces: list[str] = []
-    length = 0
-    for piece in template.generate(values, articles=articles_for(facts["gates"])):
-        # The spaces of no width are ours: they keep mentions and addresses from being taken so.
-        shown = _NO_WIDTH.join(visible(part) for part in piece.split(_NO_WIDTH))
-        length += len(shown.encode())
-        if most_bytes is not None and length > most_bytes:
-            raise TooLongError
-        pieces.append(shown)
-    return "".join(pieces)
+    text = _compiled(source).render(values, articles=articles_for(facts["gates"]))
+    # The spaces of no width are ours: they keep mentions and addresses from being taken so.
+    return _NO_WIDTH.join(map(visible, text.split(_NO_WIDTH)))
 
 
 @lru_cache(maxsize=4)

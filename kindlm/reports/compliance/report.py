@@ -41,34 +41,34 @@ def write_document(facts: Mapping[str, Any], template: tuple[str, str] | None) -
     """
     changed: Sequence[str] = facts.get("changed_tables", ())
     if template is None:
-        return Document(_sealed(render(_own_template(), facts), changed))
+        own = files(__package__).joinpath("templates/report.md").read_text("utf-8")
+        return Document(_sealed(render(own, facts), changed))
     file, source = template
     try:
         return Document(_sealed(render_apart(source, facts), changed))
     except TemplateFailedError as error:
         told = f"Its template {code(file)} failed: {plain(str(error))}."
-        return Document(
-            _sealed(f"# The report could not be written\n\n{told}\n", changed),
-            _failed(file, error),
+        problem = KindlmError(
+            ErrorCode.CONFIG_VALIDATION_ERROR,
+            f"The template {file} of the compliance report failed: {error}.",
+            "The run is recorded, with this template. Fix it, and run the tests again."
+            f" What a template may hold: {DOCS}/how-to/compliance/",
         )
-
-
-def _failed(file: str, error: TemplateFailedError) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"The template {file} of the compliance report failed: {error}.",
-        "The run is recorded, with this template. Fix it, and run the tests again."
-        f" What a template may hold: {DOCS}/how-to/compliance/",
-    )
-
-
-def _own_template() -> str:
-    return files(__package__).joinpath("templates/report.md").read_text("utf-8")
+        text = f"# The report could not be written\n\n{told}\n"
+        return Document(_sealed(text, changed), problem)
 
 
 def _sealed(text: str, changed: Sequence[str]) -> str:
     """Return a text with the hash of it, which anybody can compute who has the file."""
-    content = _BLANKS.sub("\n\n", _warning(changed) + text).strip() + "\n"
+    warning = ""
+    if changed:
+        told = "".join(f"- {plain(sentence, len(sentence))}\n" for sentence in changed)
+        warning = (
+            "**NOT AS RECORDED.** The tables that this document was read from are not what the"
+            " recorded events give: it is no evidence. Recompute them: `kindlm history rebuild`."
+            f" Then make the document again.\n\n{told}\n"
+        )
+    content = _BLANKS.sub("\n\n", warning + text).strip() + "\n"
     digest = hashlib.sha256(content.encode("utf-8", "backslashreplace")).hexdigest()
     origin = (
         "Made from tables that are NOT what the recorded events give."
@@ -76,17 +76,6 @@ def _sealed(text: str, changed: Sequence[str]) -> str:
         else "Made from recorded events alone: the same history gives the same document."
     )
     return f"{content}{SEPARATOR}\nSHA-256 of all above the line: `{digest}`\n\n{origin}\n"
-
-
-def _warning(changed: Sequence[str]) -> str:
-    if not changed:
-        return ""
-    told = "".join(f"- {plain(sentence, len(sentence))}\n" for sentence in changed)
-    return (
-        "**NOT AS RECORDED.** The tables that this document was read from are not what the recorded"
-        " events give: it is no evidence. Recompute them: `kindlm history rebuild`. Then make the"
-        f" document again.\n\n{told}\n"
-    )
 
 
 def document_of(view: RunView, suite: str, options: ReportOptions) -> Document:

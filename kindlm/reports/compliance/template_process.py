@@ -14,29 +14,16 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from typing import Any
 
-from kindlm.reports.compliance.rendering import TooLongError, render
+from kindlm.reports.compliance.rendering import render
 
+_CPU_S = 10
+_MEMORY_MIB = 512
+"""What the process may have, also for itself, where the operating system can limit that."""
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The limits of a process that renders a template.
-
-    `cpu_s` are seconds of processor time. `memory_mib` is what the process may have, also for
-    itself, where the operating system can limit that. `output_mib` is the size of the document.
-    After `deadline_s` seconds the process is ended, however little time of a processor it had.
-    """
-
-    cpu_s: int = 10
-    memory_mib: int = 512
-    output_mib: int = 16
-    deadline_s: float = 60
-
-
-LIMITS = Limits()
-
+_DEADLINE_S = 60.0
+"""Then the process is ended, however little time of a processor it had."""
 
 # `-P` and this order: nothing of the folder that happens to be the current one is imported.
 _START = (
@@ -46,12 +33,21 @@ _START = (
 _NEEDED = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
 """What Python may need of our environment to start; no key of a provider is among it."""
 
+_PLACE = re.compile(r" at 0x[0-9a-fA-F]+")
+
 
 class TemplateFailedError(Exception):
     """A template cannot be rendered; the text says why."""
 
 
-def render_apart(source: str, facts: Mapping[str, Any], limits: Limits = LIMITS) -> str:
+def render_apart(
+    source: str,
+    facts: Mapping[str, Any],
+    *,
+    cpu_s: int = _CPU_S,
+    memory_mib: int = _MEMORY_MIB,
+    deadline_s: float = _DEADLINE_S,
+) -> str:
     """Return what a template says of facts, values of JSON.
 
     Raises:
@@ -60,23 +56,26 @@ def render_apart(source: str, facts: Mapping[str, Any], limits: Limits = LIMITS)
     try:
         done = subprocess.run(
             [sys.executable, "-Pc", _START, json.dumps(sys.path)],
-            input=json.dumps([asdict(limits), source, facts]).encode(),
+            input=json.dumps([cpu_s, memory_mib, source, facts]).encode(),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            timeout=limits.deadline_s,
+            timeout=deadline_s,
             env=environ_of_templates(),
             # Ctrl-C is for us; this ends with us, or by its limits.
             start_new_session=True,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        reason = f"it takes more than {limits.deadline_s} seconds"
-        raise TemplateFailedError(reason) from None
+        raise TemplateFailedError(f"it takes more than {deadline_s} seconds") from None
     except OSError as error:
         reason = f"no process for it could be started: {error.strerror}"
         raise TemplateFailedError(reason) from error
+    # Not every system has the signal: its number is looked up by its name.
+    if -done.returncode == getattr(signal, "SIGXCPU", None):
+        raise TemplateFailedError(f"it takes more than {cpu_s} seconds of processor time")
     if done.returncode:
-        raise TemplateFailedError(_how_it_ended(done.returncode, limits))
+        reason = "its process ended before it was done, as it does without memory"
+        raise TemplateFailedError(reason)
     text, problem = json.loads(done.stdout)
     if problem is not None:
         raise TemplateFailedError(problem)
@@ -90,32 +89,18 @@ def environ_of_templates() -> dict[str, str]:
     return {**kept, "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
 
 
-def _how_it_ended(code: int, limits: Limits) -> str:
-    # Not on every system: the number of the signal is looked up by its name.
-    if -code == getattr(signal, "SIGXCPU", None):
-        return f"it takes more than {limits.cpu_s} seconds of processor time"
-    return "its process ended before it was done, as it does without memory"
-
-
-_MIB = 1024 * 1024
-_PLACE = re.compile(r" at 0x[0-9a-fA-F]+")
-
-
 def main() -> None:
-    """Read `[limits, template, facts]`, write `[text, null]` or `[null, what is wrong]`, as JSON.
+    """Read limits, template and facts, write `[text, null]` or `[null, what is wrong]`, as JSON.
 
     The limit of time ends the process without an answer.
     """
     answer: list[str | None]
-    given, source, facts = json.load(sys.stdin)
-    limits = Limits(**given)
-    _keep_to(limits)
+    cpu_s, memory_mib, source, facts = json.load(sys.stdin)
+    _limit(cpu_s, memory_mib * 1024 * 1024)
     try:
-        answer = [render(source, facts, limits.output_mib * _MIB), None]
-    except TooLongError:
-        answer = [None, f"what it writes is longer than {limits.output_mib} MiB"]
+        answer = [render(source, facts), None]
     except MemoryError:
-        answer = [None, f"it takes more than {limits.memory_mib} MiB of memory"]
+        answer = [None, f"it takes more than {memory_mib} MiB of memory"]
     except RecursionError:
         answer = [None, "it calls itself too often, or nests too deeply"]
     except Exception as error:  # noqa: BLE001 - expressions of a template raise anything
@@ -124,15 +109,14 @@ def main() -> None:
     json.dump(answer, sys.stdout)
 
 
-def _keep_to(limits: Limits) -> None:
+def _limit(cpu_s: int, memory: int) -> None:
     """Ask the operating system for the limits; what it does not have, the deadline stands for."""
     try:
         import resource
     except ImportError:
         return
-    memory = limits.memory_mib * _MIB
     wanted = {
-        resource.RLIMIT_CPU: (limits.cpu_s, limits.cpu_s + 1),
+        resource.RLIMIT_CPU: (cpu_s, cpu_s + 1),
         resource.RLIMIT_AS: (memory, memory),
         resource.RLIMIT_CORE: (0, 0),
     }

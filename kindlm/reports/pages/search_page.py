@@ -51,6 +51,10 @@ def search_page(db: sqlite3.Connection, index: SearchIndex, query: Mapping[str, 
     written = "".join(char if char.isprintable() else " " for char in query.get("q", "")).strip()
     kind = next((each for each in Kind if each.value == query.get("kind")), None)
     findings, problem = _found(db, index, written, kind, _number(query.get("after")))
+    older = None
+    if findings is not None and findings.next is not None:
+        narrowed = {"kind": kind.value} if kind else {}
+        older = "?" + urlencode({"q": written, **narrowed, "after": str(findings.next)})
     behind = not index.progress.current and index.problem is None
     return Document(
         "search.html",
@@ -61,7 +65,7 @@ def search_page(db: sqlite3.Connection, index: SearchIndex, query: Mapping[str, 
             "kinds": {each.value: name for each, name in KINDS.items()},
             "names": _NAMES,
             "findings": findings,
-            "older": _older(written, kind, findings),
+            "older": older,
             "behind": behind,
             "done": percent(int(index.progress.part * 100) / 100),
             "problem": problem,
@@ -88,13 +92,6 @@ def _found(
             raise
         return None, f"The index cannot be read: {error}."
     return found, None
-
-
-def _older(written: str, kind: Kind | None, findings: Findings | None) -> str | None:
-    if findings is None or findings.next is None:
-        return None
-    narrowed = {"kind": kind.value} if kind else {}
-    return "?" + urlencode({"q": written, **narrowed, "after": str(findings.next)})
 
 
 def _number(text: str | None) -> int | None:
