@@ -113,13 +113,13 @@ def test_a_failure_is_annotated_at_its_line_and_an_agent_gives_no_commands(
     assert r"##\u005berror]pwned" in shown
 
 
-@pytest.mark.parametrize("command", ["show", "report", "diff", "runs"])
-def test_no_command_lets_an_agent_speak(kindlm: Any, step: Path, command: str) -> None:
+def test_no_command_lets_an_agent_speak(kindlm: Any, step: Path) -> None:
     for _ in range(2):
         kindlm("test", "-q")
-    shown = {"show": ["latest", "1", "--verbose"], "report": ["--verbose"]}
-    outcome = kindlm(command, *shown.get(command, []))
-    assert commands_in(outcome.out + outcome.err) == []
+    show = ("show", "latest", "1", "--verbose")
+    for command in (show, ("report", "--verbose"), ("diff",), ("runs",)):
+        outcome = kindlm(*command)
+        assert commands_in(outcome.out + outcome.err) == []
 
 
 def test_a_report_for_machines_is_alone_on_standard_output(kindlm: Any, step: Path) -> None:
@@ -130,14 +130,11 @@ def test_a_report_for_machines_is_alone_on_standard_output(kindlm: Any, step: Pa
     assert len(commands_in(outcome.err)) == 2
 
 
-@pytest.mark.parametrize("command", [("test", "--reporter"), ("report", "--format")])
-def test_every_format_is_written_to_standard_output(
-    kindlm: Any, step: Path, command: tuple[str, str]
-) -> None:
-    kindlm("test", "-q")
+def test_every_format_is_written_to_standard_output(kindlm: Any, step: Path) -> None:
+    assert "<testsuites" in kindlm("test", "--reporter", "junit").out
     for form in ("terminal", "json", "junit", "markdown", "html", "sarif", "compliance"):
-        outcome = kindlm(*command, form)
-        assert outcome.code == (1 if command[0] == "test" else 0)
+        outcome = kindlm("report", "--format", form)
+        assert outcome.code == 0
         assert "kindlm itself failed" not in outcome.err
         assert outcome.out
         if form == "junit":
@@ -201,8 +198,8 @@ def test_a_run_that_did_not_end_is_annotated_first(history: Any, make: Any) -> N
 
 def test_github_shows_ten_errors_one_for_each_cause(history: Any, make: Any) -> None:
     run = history.run()
-    run.suite(tests=[make.planned(f"t{i}", m) for i in range(30) for m in ("gpt", "claude")])
-    for i in range(30):
+    run.suite(tests=[make.planned(f"t{i}", m) for i in range(12) for m in ("gpt", "claude")])
+    for i in range(12):
         for model in ("gpt", "claude"):
             check = make.failed(label=f"hi {i}", line=100 + i)
             run.execution(f"t{i}", model, assertions=(check,))

