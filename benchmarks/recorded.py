@@ -29,9 +29,8 @@ from kindlm.events import (
     SuiteStarted,
     new_event,
 )
-from kindlm.outcome import CheckResult, Outcome, Status
+from kindlm.outcome import CheckResult, Gate, Outcome, Status
 from kindlm.projections import PROJECTIONS
-from kindlm.suite import Gate
 from kindlm.transcript import CostSource, FinishReason, Message, Role
 from kindlm_store import Append, EventLog, HeadOf, NewEvent
 

@@ -1,4 +1,4 @@
-"""How things came out: the vocabulary of assertions, executions and tests."""
+"""How things came out, and limits for that: the vocabulary of assertions, executions and tests."""
 
 from __future__ import annotations
 
@@ -79,3 +79,23 @@ def execution_status(outcomes: list[Outcome]) -> Status:
     if Outcome.INCONCLUSIVE in outcomes:
         return Status.ERRORED
     return Status.PASSED
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A limit over the whole suite. `written` marks gates that the user set."""
+
+    name: str
+    threshold: float
+    written: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreLimits:
+    """Limits over the weighted scores of a test's repeats.
+
+    Both are on the scale of scores, 0 to 1; `max_std_dev` is that of a sample.
+    """
+
+    min_mean: float | None = None
+    max_std_dev: Annotated[float | None, Meaning("limit of the sample standard deviation")] = None

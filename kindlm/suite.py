@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal, Protocol
 
 from kindlm.errors import KindlmError, SourceLocation
+from kindlm.outcome import Gate, ScoreLimits
 from kindlm.stored_form import AuthoredJson, Meaning
 
 
@@ -259,17 +260,6 @@ class Expectation:
     weight: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreLimits:
-    """Limits over the weighted scores of a test's repeats.
-
-    Both are on the scale of scores, 0 to 1; `max_std_dev` is that of a sample.
-    """
-
-    min_mean: float | None = None
-    max_std_dev: Annotated[float | None, Meaning("limit of the sample standard deviation")] = None
-
-
 class Script(Protocol):
     """A test that is code: it says what it wants to an agent, and checks what comes back."""
 
@@ -321,15 +311,6 @@ class Case:
     timeout_ms: int | None = None
     fault: KindlmError | None = None
     written: Case | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Gate:
-    """A limit over the whole suite. `written` marks gates that the user set."""
-
-    name: str
-    threshold: float
-    written: bool
 
 
 @dataclass(frozen=True, slots=True)

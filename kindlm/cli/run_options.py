@@ -22,12 +22,13 @@ from kindlm.events import RunOptions
 from kindlm.formats.discovery import pack_in
 from kindlm.history.run_names import label_problem
 from kindlm.keywords import parse_keywords
+from kindlm.outcome import Gate
 from kindlm.plan import Selection, fits_nothing
 from kindlm.recording.loading import Loaded
 from kindlm.recording.project import Project, run_environment
 from kindlm.recording.request import RunRequest
 from kindlm.recording.resumption import Unfinished
-from kindlm.suite import Gate, Suite
+from kindlm.suite import Suite
 
 RECORDED_OPTIONS = [field.name for field in fields(RunOptions) if field.name != "runner"]
 """The options that are recorded with a run, by names that they have in both."""

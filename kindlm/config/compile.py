@@ -34,6 +34,7 @@ from kindlm.config.target_schema import (
 )
 from kindlm.config.templates import part_name, prompt_names
 from kindlm.errors import SourceLocation, checked
+from kindlm.outcome import Gate
 from kindlm.section import resolved
 from kindlm.suite import (
     TELEMETRY_WAIT_MS,
@@ -41,7 +42,6 @@ from kindlm.suite import (
     Case,
     Command,
     Compliance,
-    Gate,
     ModelParams,
     ModelTarget,
     Price,

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from kindlm.events.codec import Payload
+from kindlm.outcome import Gate, ScoreLimits
 from kindlm.stored_form import Authored, Meaning, Note
-from kindlm.suite import Gate, ListedTools, ScoreLimits
+from kindlm.suite import ListedTools
 from kindlm_store import HeadOf, RecordedEvent
 from kindlm_store.erasing import Erasure, Erasures
 

@@ -20,9 +20,8 @@ from kindlm.history.verdict import (
     suite_passes,
     test_status,
 )
-from kindlm.outcome import Outcome, Status
+from kindlm.outcome import Outcome, ScoreLimits, Status
 from kindlm.strict_json import read_json
-from kindlm.suite import ScoreLimits
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,8 +47,8 @@ from kindlm.history.verdict import (
     read_numbers,
     suite_metrics,
 )
+from kindlm.outcome import Gate
 from kindlm.strict_json import read_arguments, read_json
-from kindlm.suite import Gate
 
 
 class RunView:

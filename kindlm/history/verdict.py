@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 from kindlm.history import queries
 from kindlm.money import exceeds
-from kindlm.outcome import Status
-from kindlm.suite import Gate, ScoreLimits
+from kindlm.outcome import Gate, ScoreLimits, Status
 
 _TOLERANCE = 1e-9
 """Rates are quotients of small integers; they may differ from a threshold by rounding alone."""

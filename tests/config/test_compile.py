@@ -16,12 +16,12 @@ from kindlm.checks.output import Contains, MaxLength, NotContains
 from kindlm.checks.output_schema import Schema
 from kindlm.checks.tool_calls import ToolCall, ToolStrict
 from kindlm.checks.trajectory import Trajectory, TrajectoryCall
+from kindlm.outcome import Gate
 from kindlm.packages import as_written
 from kindlm.providers.ollama_provider import Ollama
 from kindlm.providers.openai_provider import OpenAi
 from kindlm.suite import (
     Compliance,
-    Gate,
     ModelParams,
     Price,
     Prompt,

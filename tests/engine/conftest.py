@@ -17,6 +17,7 @@ from kindlm.engine.resources import Limits, LiveRun, Ports
 from kindlm.engine.runner import run_plan
 from kindlm.engine.stop import Stop
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.outcome import Gate
 from kindlm.plan import Earlier, make_plan
 from kindlm.ports import (
     AgentReply,
@@ -34,7 +35,6 @@ from kindlm.recording.recorder import RunRecorder
 from kindlm.suite import (
     Case,
     Expectation,
-    Gate,
     ModelTarget,
     Prompt,
     ProviderSettings,

@@ -10,9 +10,9 @@ from evaluated import demand
 from kindlm.engine.runner import Limits
 from kindlm.engine.stop import Stop
 from kindlm.errors import ErrorCode
-from kindlm.outcome import Status
+from kindlm.outcome import Gate, Status
 from kindlm.plan import Earlier
-from kindlm.suite import Expectation, Gate, Price
+from kindlm.suite import Expectation, Price
 from kindlm.transcript import Usage
 
 CALL_USD = 0.01

@@ -21,8 +21,7 @@ from kindlm.events import (
     load_event,
     new_event,
 )
-from kindlm.outcome import CheckResult, Evidence, Outcome, Status
-from kindlm.suite import Gate, ScoreLimits
+from kindlm.outcome import CheckResult, Evidence, Gate, Outcome, ScoreLimits, Status
 from kindlm.transcript import (
     CostSource,
     FinishReason,

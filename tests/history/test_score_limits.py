@@ -13,9 +13,8 @@ from kindlm.history.diff.evidence_values import QualifiedName as Identity
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.trends import read_trend
 from kindlm.history.verdict import LimitedScores
-from kindlm.outcome import Status
+from kindlm.outcome import ScoreLimits, Status
 from kindlm.reports.pages.run_page import read_grid
-from kindlm.suite import ScoreLimits
 
 MEAN = ScoreLimits(min_mean=0.8)
 SPREAD = ScoreLimits(max_std_dev=0.1)

@@ -16,8 +16,7 @@ from kindlm.history.verdict import (
 from kindlm.history.verdict import (
     test_status as status_of,
 )
-from kindlm.outcome import Status
-from kindlm.suite import Gate
+from kindlm.outcome import Gate, Status
 
 counts = st.builds(StatusCounts, *[st.integers(0, 20)] * 4)
 

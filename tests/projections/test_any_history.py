@@ -50,9 +50,8 @@ from kindlm.events import (
     new_event,
 )
 from kindlm.events.run import PURGES
-from kindlm.outcome import CheckResult, Evidence, Outcome, Status
+from kindlm.outcome import CheckResult, Evidence, Gate, Outcome, Status
 from kindlm.projections import PROJECTIONS
-from kindlm.suite import Gate
 from kindlm.transcript import (
     CostSource,
     FinishReason,

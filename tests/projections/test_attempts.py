@@ -18,9 +18,8 @@ from kindlm.events import (
     SuiteStarted,
     new_event,
 )
-from kindlm.outcome import Status
+from kindlm.outcome import Gate, Status
 from kindlm.projections import PROJECTIONS
-from kindlm.suite import Gate
 from kindlm_store import EventLog
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from kindlm.history.run_view import RunView
+from kindlm.outcome import ScoreLimits
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.execution_text import render_execution
-from kindlm.suite import ScoreLimits
 
 LINE = 12
 LEAST = ScoreLimits(min_mean=0.8)

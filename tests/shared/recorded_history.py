@@ -36,9 +36,8 @@ from kindlm.events import (
     new_event,
 )
 from kindlm.history.run_view import RunView
-from kindlm.outcome import CheckResult, Evidence, Outcome, Status, execution_status
+from kindlm.outcome import CheckResult, Evidence, Gate, Outcome, Status, execution_status
 from kindlm.projections import PROJECTIONS
-from kindlm.suite import Gate
 from kindlm.transcript import CostSource, FinishReason, Message, Role, ToolCall
 from kindlm_store import Append, EventLog, HeadOf, NewEvent
 

@@ -13,9 +13,8 @@ from kindlm.history.repeat_statistics import RepeatStatistics, repeat_statistics
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import mean_interval
 from kindlm.history.verdict import LimitedScores
-from kindlm.outcome import Status
+from kindlm.outcome import ScoreLimits, Status
 from kindlm.providers.pricing import PriceTable
-from kindlm.suite import ScoreLimits
 from kindlm.transcript import Usage
 
 Vector = dict[str, Any]

@@ -17,8 +17,8 @@ from kindlm import matching
 from kindlm.engine.calls import retry_delay
 from kindlm.history import verdict
 from kindlm.matching import Mismatch, Reason
+from kindlm.outcome import Gate
 from kindlm.personal_data import DEFAULT_PATTERNS
-from kindlm.suite import Gate
 
 pytestmark = pytest.mark.skipif(not is_ours(), reason="other collections may find other faults")
 

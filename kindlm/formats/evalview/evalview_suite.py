@@ -23,9 +23,10 @@ from kindlm.formats.evalview.evalview_targets import (
 )
 from kindlm.formats.evalview.expectations import compile_expectations
 from kindlm.formats.evalview.project_config import ProjectConfig
+from kindlm.outcome import ScoreLimits
 from kindlm.secrecy import hide_headers
 from kindlm.section import resolved
-from kindlm.suite import Case, Price, Prompt, ScoreLimits, Service, Suite
+from kindlm.suite import Case, Price, Prompt, Service, Suite
 
 _TIMEOUT_MS = 120_000
 """Time for one answer where nothing is written, as in EvalView."""

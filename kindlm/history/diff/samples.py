@@ -27,8 +27,7 @@ from typing import Any, NamedTuple
 from kindlm.history.diff.evidence_values import CheckKey
 from kindlm.history.queries import among
 from kindlm.history.rows import AttemptView
-from kindlm.outcome import Status
-from kindlm.suite import ScoreLimits
+from kindlm.outcome import ScoreLimits, Status
 
 _RETRIED_IN = """
 SELECT EXISTS (SELECT 1 FROM executions e
