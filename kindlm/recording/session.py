@@ -210,14 +210,10 @@ class _Session:
             self.watcher.planned(plan, earlier.finished)
             if not await self._run(plan, ports, earlier):
                 return False
-            await self._recorded()
+            # The next round is planned from the tables.
+            await self.recorder.durable()
+            await self.log.aflush()
         return True
-
-    async def _recorded(self) -> Earlier:
-        """Wait until all events are on disk and in the tables; return what these hold by then."""
-        await self.recorder.durable()
-        await self.log.aflush()
-        return read_earlier(self.reader, self.run)
 
     async def _run(
         self,

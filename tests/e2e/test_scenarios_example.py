@@ -65,7 +65,11 @@ BROKEN = {
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return copied(EXAMPLE, tmp_path / "shop", monkeypatch)
+    shop = copied(EXAMPLE, tmp_path / "shop", monkeypatch)
+    function = shop / "tests" / "test_function.py"
+    # Each repeat starts a process of Python.
+    function.write_text(function.read_text("utf-8").replace("repeats=5", "repeats=2"), "utf-8")
+    return shop
 
 
 @pytest.fixture
@@ -122,7 +126,6 @@ def check_runs(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert {name: test["change"] for name, test in tests.items()} == dict.fromkeys(
         BROKEN, "regressed"
     )
-    assert tests["tests/test_function.py::test_looks_up"]["strength"] == "confirmed"
     lost = lost_checks(tests["tests/test_refund.py::test_angry_customer"])
     assert lost == ["not_contains", "tool_called", "sentiment", "judge"]
 
@@ -149,6 +152,8 @@ def test_the_readme_can_be_followed(project: Path, capsys: pytest.CaptureFixture
     assert len(failing) == 3
     assert codes == [(int(line in failing), line) for line in commands], out
     check_runs(project, capsys)
+    targets = rows(project, "SELECT DISTINCT target FROM executions ORDER BY target")
+    assert targets == [("agent",), ("function",), ("program",)]
     assert statuses(project, "good-too") == dict.fromkeys(BROKEN, "passed")
     assert rows(project, "SELECT test, error_code FROM executions WHERE status = 'errored'") == [
         ("tests/test_program.py::test_asks_first", "PROVIDER_TIMEOUT")
@@ -172,14 +177,9 @@ def followed(script: str, environ: dict[str, str]) -> str:
             os.killpg(shell.pid, signal.SIGKILL)
 
 
-def test_pytest_says_the_same_of_both_agents(
-    project: Path, judge: None, start: Start, capsys: pytest.CaptureFixture[str]
-) -> None:
-    start("good")
-    good = run_inside(project, "--kindlm", "--kindlm-label", "good")
-    assert good.returncode == 0, good.stdout
+def test_pytest_names_what_is_wrong(project: Path, judge: None, start: Start) -> None:
     start("rude")
-    rude = run_inside(project, "--kindlm", "--kindlm-label", "rude")
+    rude = run_inside(project, "--kindlm", "tests/test_refund.py")
     assert rude.returncode == 1
     failure = rude.stdout.partition("_ test_angry_customer _")[2]
     for cause in (
@@ -193,12 +193,9 @@ def test_pytest_says_the_same_of_both_agents(
     ):
         _, found, failure = failure.partition(cause)
         assert found, cause
-    check_runs(project, capsys)
-    targets = rows(project, "SELECT DISTINCT target FROM executions ORDER BY target")
-    assert targets == [("agent",), ("function",), ("program",)]
 
 
-@pytest.mark.parametrize("tests", ["policy", "test_program", "test_function"])
+@pytest.mark.parametrize("tests", ["policy", "test_function"])
 def test_an_agent_that_gives_no_answer_makes_its_test_errored(
     project: Path, judge: None, start: Start, tests: str
 ) -> None:

@@ -1,6 +1,7 @@
 """One table of ways in which a run must not be green, each run through the real command line.
 
-It runs in the process of the tests, but for what is green: that has a process of its own.
+It runs in the process of the tests, but for what is green: that has a process of its own. Rows that
+change one test, its agent or what that answers are the tests of one run, each with its own agent.
 
 The table is `ways/*.yaml`, one file an area. Each file begins with a `base` that is green, which a
 test checks, too: so a row fails for what it changes, and for nothing else. To add a row, copy one.
@@ -39,7 +40,7 @@ import sqlite3
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AsyncExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,7 +50,7 @@ import yaml
 from free_ports import free_ports
 from inside import run_inside
 from raw_peer import http_answer, open_peer
-from workspace import new_workspace
+from workspace import Workspace, new_workspace
 
 from kindlm.recording.history_file import make_folder, open_log
 
@@ -57,11 +58,21 @@ _AREAS: Final = {
     path.stem: yaml.safe_load(path.read_text(encoding="utf-8"))
     for path in sorted((Path(__file__).parent / "ways").glob("*.yaml"))
 }
-_WAYS: Final = [
+
+
+def _fits_beside_others(way: Mapping[str, Any]) -> bool:
+    of_one_test = {"way", "agent", "test", "expect", "answers", "status", "says"}
+    return set(way) <= of_one_test and way["status"] in ("failed", "errored")
+
+
+_ALONE: Final = [
     pytest.param(area["base"], way, id=f"{name}: {way['way']}")
     for name, area in _AREAS.items()
     for way in area["ways"]
+    if name not in ("agents", "checks") or not _fits_beside_others(way)
 ]
+_MOST_AGENTS = 50
+"""A suite may have no more."""
 _KEYS: Final = {
     "way", "suite", "agent", "test", "expect", "files", "answers", "env", "sql", "run", "status",
     "says", "exit", "ends", "holds_up", "steps",
@@ -69,7 +80,7 @@ _KEYS: Final = {
 
 
 def test_the_table_is_long_and_says_nothing_twice() -> None:
-    names = [parameter.id for parameter in _WAYS]
+    names = [f"{name}: {way['way']}" for name, area in _AREAS.items() for way in area["ways"]]
     assert len(set(names)) == len(names) >= 120
     for area in _AREAS.values():
         for row in area["ways"]:
@@ -90,9 +101,55 @@ def test_without_any_of_these_the_run_is_green(area: str, tmp_path: Path) -> Non
         _take(folder, base, [{**green, "ends": ends}])
 
 
+@pytest.mark.parametrize(
+    ("area", "part"), [("agents", 0), ("agents", 1), ("agents", 2), ("checks", 0)]
+)
+def test_none_of_these_tests_is_green(
+    area: str, part: int, tmp_path: Path, empty_history: Path
+) -> None:
+    base, suite = _AREAS[area]["base"], copy.deepcopy(_AREAS[area]["base"]["files"]["kindlm.yaml"])
+    ways = [way for way in _AREAS[area]["ways"] if _fits_beside_others(way)]
+    assert len(ways) < {"agents": 3, "checks": 1}[area] * _MOST_AGENTS
+    ways = ways[part * _MOST_AGENTS :][:_MOST_AGENTS]
+    agents, tests = [], []
+    with _serving(*(way.get("answers", base.get("answers", [])) for way in ways)) as addresses:
+        for number, (way, address) in enumerate(zip(ways, addresses, strict=True)):
+            files = copy.deepcopy(base["files"])
+            _change(files, way)
+            own = json.loads(_with_places(json.dumps(files["kindlm.yaml"]), address))
+            test = own["tests"][0] | {"name": str(number)}
+            if "agents" in own:
+                agents.append(own["agents"][0] | {"id": f"agent{number}"})
+                test["models"] = [f"agent{number}"]
+            tests.append(test)
+        suite |= {"tests": tests, **({"agents": agents} if agents else {})}
+        workspace = _workspace(tmp_path, empty_history)
+        _write(tmp_path, {**base["files"], "kindlm.yaml": suite}, "")
+        arguments = ("test", "--reporter", "terminal", "--reporter", "json=report.json")
+        done = run_inside(arguments, cwd=tmp_path, env=workspace.env)
+    assert done.returncode == 1, done.stdout + done.stderr
+    found = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["tests"]
+    told = {each["name"]: each for each in found}
+    assert len(told) == len(ways), done.stdout + done.stderr
+    for number, way in enumerate(ways):
+        test = told[str(number)]
+        assert test["status"] == way["status"], way["way"]
+        # The report has what is wrong, the terminal also what to do about it.
+        seen = f"{_texts(test)} {done.stdout}"
+        assert not [text for text in _listed(way["says"]) if not _has(seen, text)], way["way"]
+
+
+def _texts(value: Any) -> str:
+    """Return all texts in a part of a report."""
+    if isinstance(value, dict | list):
+        inside = value.values() if isinstance(value, dict) else value
+        return " ".join(map(_texts, inside))
+    return str(value)
+
+
 # What faulty code of a user is warned of ends nothing.
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("base", "way"), _WAYS)
+@pytest.mark.parametrize(("base", "way"), _ALONE)
 def test_a_run_is_not_green(
     base: dict[str, Any], way: dict[str, Any], tmp_path: Path, empty_history: Path
 ) -> None:
@@ -113,10 +170,7 @@ def _take(
     steps: Sequence[Mapping[str, Any]],
     history: Path | None = None,
 ) -> None:
-    workspace = new_workspace(folder)
-    if history is not None:
-        make_folder(workspace.database)
-        shutil.copyfile(history, workspace.database)
+    workspace = _workspace(folder, history)
     files: dict[str, Any] = copy.deepcopy(base.get("files", {}))
     answers = base.get("answers", [])
     for number, step in enumerate(steps, start=1):
@@ -131,7 +185,7 @@ def _take(
             with closing(sqlite3.connect(workspace.database)) as history:
                 history.executescript(statement)
         before = _runs(workspace.database)
-        with _serving(answers) as address:
+        with _serving(answers) as (address,):
             _write(folder, files, address)
             arguments = shlex.split(step.get("run", base.get("run", "test")))
             if step.get("ends"):
@@ -150,6 +204,14 @@ def _take(
         assert not lacking, shown
         if "status" in step:
             assert _statuses(workspace.database, before) == step["status"], shown
+
+
+def _workspace(folder: Path, history: Path | None) -> Workspace:
+    workspace = new_workspace(folder)
+    if history is not None:
+        make_folder(workspace.database)
+        shutil.copyfile(history, workspace.database)
+    return workspace
 
 
 def _change(files: dict[str, Any], step: Mapping[str, Any]) -> None:
@@ -185,26 +247,30 @@ def _write(folder: Path, files: Mapping[str, Any], address: str) -> None:
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
         text = content if isinstance(content, str) else yaml.safe_dump(content, sort_keys=False)
-        text = text.replace("PEER", address).replace("SCRIPT", sys.executable)
-        text = text.replace("SHARED", str(Path(__file__).parents[1] / "shared"))
-        if "CLOSED" in text:
-            text = text.replace("CLOSED", f"http://127.0.0.1:{free_ports(1)[0]}")
-        path.write_text(text, encoding="utf-8")
+        path.write_text(_with_places(text, address), encoding="utf-8")
+
+
+def _with_places(text: str, address: str) -> str:
+    text = text.replace("PEER", address).replace("SCRIPT", sys.executable)
+    text = text.replace("SHARED", str(Path(__file__).parents[1] / "shared"))
+    return text.replace("CLOSED", f"http://127.0.0.1:{free_ports(1)[0]}")
 
 
 @contextmanager
-def _serving(answers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Serve the answers in a thread, and yield the address."""
-    if not answers:
-        yield "http://127.0.0.1:9"
+def _serving(*answers: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
+    """Serve each list of answers in a thread, and yield their addresses."""
+    if not any(answers):
+        yield ["http://127.0.0.1:9"] * len(answers)
         return
     loop = asyncio.new_event_loop()
     started: list[str] = []
     up, end = threading.Event(), asyncio.Event()
 
     async def serve() -> None:
-        async with open_peer(*map(_bytes, answers)) as peer:
-            started.append(peer.url)
+        async with AsyncExitStack() as stack:
+            for each in answers:
+                peer = await stack.enter_async_context(open_peer(*map(_bytes, each)))
+                started.append(peer.url)
             up.set()
             await end.wait()
 
@@ -212,7 +278,7 @@ def _serving(answers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     thread.start()
     try:
         up.wait()
-        yield started[0]
+        yield started
     finally:
         loop.call_soon_threadsafe(end.set)
         thread.join()

@@ -179,14 +179,19 @@ NONSENSE = {
 }
 
 
-@pytest.mark.parametrize("check", NONSENSE)
-def test_what_cannot_be_meant_is_an_error_of_the_test(talks: Project, check: str) -> None:
-    assert talks.test(tests=f"{TALK}    {check}\n") == 1
-    assert talks.statuses() == {"test_it": "errored"}
-    [(error,)] = talks.rows(
-        "SELECT x.body FROM executions e JOIN contents x ON x.ref = e.error_ref"
+def test_what_cannot_be_meant_is_an_error_of_the_test(talks: Project) -> None:
+    head, _, body = TALK.partition("@scenario")
+    tests = [
+        f"@scenario{body}    {check}\n".replace("test_it", f"test_{number}")
+        for number, check in enumerate(NONSENSE)
+    ]
+    assert talks.test(tests=head + "".join(tests)) == 1
+    found = talks.rows(
+        "SELECT e.test, x.body FROM executions e JOIN contents x ON x.ref = e.error_ref"
     )
-    assert NONSENSE[check] in error
+    errors = {test.partition("::test_")[2]: error for test, error in found}
+    for number, why in enumerate(NONSENSE.values()):
+        assert why in errors[str(number)]
 
 
 def test_before_the_first_answer_there_is_no_conversation(talks: Project) -> None:

@@ -40,21 +40,20 @@ def test_files_are_found_as_by_pytest(project: Project) -> None:
     assert suites == {"tests/test_one.py", "tests/sub/two_test.py"}
 
 
-@pytest.mark.parametrize(
-    ("file", "text"),
-    [
-        ("test_it.py", "from helper import test_refund\n"),
-        ("test_it.py", "from helper import *\n"),
-        ("test_it.py", "import helper; test_refund = helper.test_refund\n"),
-        ("test_it.py", "from through import test_refund\n"),
-        ("test_it.py", "from above import test_refund\n"),
-        ("inner/test_it.py", "from .beside import test_refund\n"),
-        ("inner/test_it.py", "from inner import beside as b; test_refund = b.test_refund\n"),
-        ("test_it.py", ONE.replace("from kindlm import", "import sys; from kindlm import")),
-    ],
-)
-def test_a_file_whose_scenarios_come_from_other_modules_is_found(
-    project: Project, monkeypatch: pytest.MonkeyPatch, file: str, text: str
+FROM_ELSEWHERE = {
+    "test_a.py": "from helper import test_refund\n",
+    "test_b.py": "from helper import *\n",
+    "test_c.py": "import helper; test_refund = helper.test_refund\n",
+    "test_d.py": "from through import test_refund\n",
+    "test_e.py": "from above import test_refund\n",
+    "inner/test_f.py": "from .beside import test_refund\n",
+    "inner/test_g.py": "from inner import beside as b; test_refund = b.test_refund\n",
+    "test_i.py": ONE.replace("from kindlm import", "import sys; from kindlm import"),
+}
+
+
+def test_files_whose_scenarios_come_from_other_modules_are_found(
+    project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(project.root))
     project.write("tests/helper.py", ONE)
@@ -62,10 +61,11 @@ def test_a_file_whose_scenarios_come_from_other_modules_is_found(
     project.write("tests/through.py", "from helper import *\n")
     project.write("tests/inner/__init__.py", "")
     project.write("tests/inner/beside.py", ONE)
-    project.write(f"tests/{file}", text)
+    for file, text in FROM_ELSEWHERE.items():
+        project.write(f"tests/{file}", text)
     assert project.test() == 0
     found = {test for (test,) in project.rows("SELECT test FROM executions")}
-    assert f"tests/{file}::test_refund" in found
+    assert {f"tests/{file}::test_refund" for file in FROM_ELSEWHERE} <= found
 
 
 def test_a_broken_file_that_would_import_scenarios_is_reported(

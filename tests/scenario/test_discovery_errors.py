@@ -7,35 +7,31 @@ from pytest_project import run_inside
 from scenario_files import ONE, told_by_test
 from scenario_project import Project
 
+BAD = [
+    ("\ndef test_x(:\n", 3, "SyntaxError"),
+    ("\nimport no_such_module\n", 3, "no_such_module"),
+    ("raise SystemExit(3)\n", 2, "SystemExit"),
+    ('@scenario("  ")\ndef test_x(t): ...\n', 2, "A scenario needs a name"),
+    ("@scenario\ndef test_x(t): ...\n", 2, "Write @scenario("),
+    ('@scenario("x")\ndef other(t): ...\n', 2, "test_other"),
+    ('@scenario("x")\nclass TestIt: ...\n', 2, "applies to functions"),
+    ('@scenario("x")\n@scenario("y")\ndef test_x(t): ...\n', 2, "two @scenario above test_x"),
+    ('@scenario("x", repeats=0)\ndef test_x(t): ...\n', 2, "repeats must be"),
+]
 
-@pytest.mark.parametrize(
-    ("text", "line", "told"),
-    [
-        ("from kindlm import scenario\n\ndef test_x(:\n", 3, "SyntaxError"),
-        ("from kindlm import scenario\n\nimport no_such_module\n", 3, "no_such_module"),
-        ("from kindlm import scenario\nraise SystemExit(3)\n", 2, "SystemExit"),
-        ('from kindlm import scenario\n@scenario("  ")\ndef test_x(t): ...\n', 2, "name"),
-        ("from kindlm import scenario\n@scenario\ndef test_x(t): ...\n", 2, "@scenario("),
-        ('from kindlm import scenario\n@scenario("x")\ndef other(t): ...\n', 2, "test_other"),
-        ('from kindlm import scenario\n@scenario("x")\nclass TestIt: ...\n', 2, "function"),
-        (
-            'from kindlm import scenario\n@scenario("x")\n@scenario("y")\ndef test_x(t): ...\n',
-            2,
-            "two @scenario above test_x",
-        ),
-        ('from kindlm import scenario\n@scenario("x", repeats=0)\ndef test_x(t): ...\n', 2, "1"),
-    ],
-)
-def test_a_file_that_does_not_import_is_reported_and_the_others_run(
-    project: Project, capsys: pytest.CaptureFixture[str], text: str, line: int, told: str
+
+def test_files_that_do_not_import_are_reported_and_the_others_run(
+    project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    project.write("tests/test_bad.py", text)
+    for number, (text, _, _) in enumerate(BAD):
+        project.write(f"tests/test_bad{number}.py", f"from kindlm import scenario\n{text}")
     project.write("tests/test_one.py", ONE)
     assert project.test() == 1
     assert sorted(project.agent.said) == ["other", "refund"]
-    shown = capsys.readouterr()
-    assert told in shown.out + shown.err
-    assert f"test_bad.py:{line}" in shown.out + shown.err
+    shown = " ".join("".join(capsys.readouterr()).split())
+    for number, (_, line, told) in enumerate(BAD):
+        assert f"test_bad{number}.py:{line}" in shown
+        assert told in shown
 
 
 @pytest.mark.parametrize("ending", ["skip('in tests only')", "fail('it cannot be')"])

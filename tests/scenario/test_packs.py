@@ -109,16 +109,15 @@ def test_a_pack_that_is_not_there_lists_those_that_are(
 
 
 @pytest.mark.parametrize(
-    ("pack", "why"),
+    ("command", "pack", "why"),
     [
-        ("lost", "no_such_module"),
-        ("empty", 'no scenarios in "pack:empty"'),
-        ("other", 'no scenarios in "pack:other"'),
-        ("shop/test_x.py", 'no scenarios in "pack:shop/test_x.py"'),
-        ("broken", "ZeroDivisionError"),
+        ("test", "lost", "no_such_module"),
+        ("validate", "empty", 'no scenarios in "pack:empty"'),
+        ("test", "other", 'no scenarios in "pack:other"'),
+        ("validate", "shop/test_x.py", 'no scenarios in "pack:shop/test_x.py"'),
+        ("test", "broken", "ZeroDivisionError"),
     ],
 )
-@pytest.mark.parametrize("command", ["test", "validate"])
 def test_a_pack_without_scenarios_says_so(
     installed: Project, capsys: pytest.CaptureFixture[str], command: str, pack: str, why: str
 ) -> None:

@@ -50,8 +50,11 @@ def compared(
     return code, json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("made", [["rescore"], ["replay", "tests"]], ids=["rescored", "replayed"])
-@pytest.mark.parametrize(("before", "after"), [(0, 1), (1, 0)], ids=["on", "back"])
+@pytest.mark.parametrize(
+    ("made", "before", "after"),
+    [(["rescore"], 0, 1), (["replay", "tests"], 1, 0)],
+    ids=["on to rescored", "back from replayed"],
+)
 def test_a_run_is_as_good_as_what_was_made_from_it(
     project: Project, capsys: pytest.CaptureFixture[str], made: list[str], before: int, after: int
 ) -> None:

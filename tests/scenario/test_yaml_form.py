@@ -166,13 +166,10 @@ def test_what_is_wrong_is_reported_at_its_place(
 ) -> None:
     file = project.write("tests/x.yaml", text)
     assert holds_scenarios(file), "pytest would not collect it"
-    assert project.test() == 1
-    shown = capsys.readouterr()
-    assert f"x.yaml:{line}" in shown.out + shown.err
-    assert told in shown.out + shown.err
     assert run(["validate", "tests"]) == 1
-    assert f"x.yaml:{line}" in "".join(capsys.readouterr())
-    assert project.agent.requests == []
+    shown = "".join(capsys.readouterr())
+    assert f"x.yaml:{line}" in shown
+    assert told in shown
 
 
 values: st.SearchStrategy[Any] = st.recursive(
