@@ -258,9 +258,9 @@ class Guard:
         shortest of their timeouts, one is over its time, and nothing can cut that off.
         """
         running = list(self._running.values())
-        names = list(dict.fromkeys(name[:200] for name, _ in running))
-        more = len(names) - _SHOWN_NAMES
-        names[_SHOWN_NAMES:] = [f"{more} more"] if more > 0 else []
+        names = [name[:200] for name, _ in running[:_SHOWN_NAMES]]
+        if (more := len(running) - _SHOWN_NAMES) > 0:
+            names.append(f"{more} more")
         memory.write(_Memory.RUNNING, ", ".join(names))
         limit_s = min((timeout for _, timeout in running), default=_IDLE_S)
         memory.set(_Memory.LIMIT, int(limit_s * 1000))
@@ -358,6 +358,8 @@ class Guard:
         if code < 0 or (code == 0 and status != 0):
             how = how or memory.text(_Memory.HOW) or _ended(status)
             running = memory.text(_Memory.RUNNING)
+            if signals and not running:
+                self._exit(1)  # it was to end
             during = f" while it ran {running}" if running else ""
             assert self._tell is not None
             self._tell(f"kindlm's process was ended{during}: {how}.", memory.text(_Memory.RUN))
