@@ -314,10 +314,10 @@ async def test_it(t: Trial) -> None:
     t.check(await t.agent.send(WORD)).contains(WORD)
 """,
     )
-    for word in ("first", "other"):
+    for word in ("first", "second"):
         project.write("tests/beside_it.py", f"WORD = {word!r}\nprint('noise')\n")
         assert project.test() == 0
-    assert project.agent.said == ["first", "other"]
+    assert project.agent.said == ["first", "second"]
 
 
 def test_what_a_file_prints_is_not_taken_for_the_report(
