@@ -65,11 +65,7 @@ BROKEN = {
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shop = copied(EXAMPLE, tmp_path / "shop", monkeypatch)
-    function = shop / "tests" / "test_function.py"
-    # Each repeat starts a process of Python.
-    function.write_text(function.read_text("utf-8").replace("repeats=5", "repeats=2"), "utf-8")
-    return shop
+    return copied(EXAMPLE, tmp_path / "shop", monkeypatch)
 
 
 @pytest.fixture
@@ -126,6 +122,7 @@ def check_runs(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert {name: test["change"] for name, test in tests.items()} == dict.fromkeys(
         BROKEN, "regressed"
     )
+    assert tests["tests/test_function.py::test_looks_up"]["strength"] == "confirmed"
     lost = lost_checks(tests["tests/test_refund.py::test_angry_customer"])
     assert lost == ["not_contains", "tool_called", "sentiment", "judge"]
 
