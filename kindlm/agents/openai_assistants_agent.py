@@ -155,7 +155,7 @@ class AssistantsAgent:
         begun = time.perf_counter()
         try:
             async with asyncio.timeout(request.timeout_s):
-                told = await self._answered(request, assistant)
+                reply = await self._answered(request, assistant)
         except TimeoutError:
             await self._cancel()
             # The run may not have ended yet, and a thread takes one at a time.
@@ -164,90 +164,76 @@ class AssistantsAgent:
             return Err(failed.error)
         except UnreadableReply as unreadable:
             return Err(agent_failures.of_reply(self._who, unreadable, ""))
-        if isinstance(told, Err):
-            return told
-        latency_ms = (time.perf_counter() - begun) * 1000
-        return Ok(replace(told.value, latency_ms=latency_ms))
+        return Ok(replace(reply, latency_ms=(time.perf_counter() - begun) * 1000))
 
-    async def _answered(self, request: AgentRequest, assistant: str) -> Result[AgentReply]:
-        thread = await self._with_message(request)
+    async def _answered(self, request: AgentRequest, assistant: str) -> AgentReply:
+        await self._add_message(request)
         if self._run is None:
-            run = await self._post(_path("threads", thread, "runs"), {"assistant_id": assistant})
+            run = await self._post(self._place("runs"), {"assistant_id": assistant})
             self._run = _id(run)
         else:
-            run = await self._get(_path("threads", thread, "runs", self._run))
+            run = await self._get(self._of_run())
         pause_s = _FIRST_PAUSE_S
         while True:
             status = str(run.get("status"))
             if status == "completed":
-                return Ok(await self._reply(request, run, thread))
+                return await self._reply(request, run)
             if status == "requires_action":
                 if request.answer_tool is None:
-                    return Err(self._no_simulated_tools(run))
-                run = await self._answer_tools(request, run, thread)
+                    raise _Failed(self._no_simulated_tools(run))
+                run = await self._answer_tools(request, run)
                 pause_s = _FIRST_PAUSE_S
                 continue
             if status in _ENDED:
                 self._over(run)
-                return Err(self._not_completed(run))
+                raise _Failed(self._not_completed(run))
             if status not in _WORKING:
                 raise UnreadableReply(f"its run has the unknown status {status!r}")
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-            run = await self._get(_path("threads", thread, "runs", self._run))
+            run = await self._get(self._of_run())
 
-    async def _with_message(self, request: AgentRequest) -> str:
-        """Return the thread once the new message is on it."""
+    async def _add_message(self, request: AgentRequest) -> None:
+        """Put the new message on the thread, unless it is there."""
         if self._thread is None:
             self._thread = _id(await self._post("/threads", {}))
         users = sum(message.role is Role.USER for message in request.messages)
         if self._said < users:
             message = {"role": "user", "content": last_user_text(request)}
             try:
-                await self._post(_path("threads", self._thread, "messages"), message)
+                await self._post(self._place("messages"), message)
             except _Failed as failed:
                 if failed.error.details.get("status") is None:
                     details = {**failed.error.details, "retryable": False}
                     raise _Failed(replace(failed.error, details=details)) from None
                 raise
             self._said = users
-        return self._thread
 
-    async def _answer_tools(
-        self, request: AgentRequest, run: Mapping[str, Any], thread: str
-    ) -> dict[str, Any]:
+    async def _answer_tools(self, request: AgentRequest, run: Json) -> dict[str, Any]:
         assert request.answer_tool is not None
-        assert self._run is not None
         calls, own, tools = _asked_calls(run), 0, run.get("tools")
         if not isinstance(tools, list) or any(it.get("type") != _FUNCTION for it in objects(tools)):
             # It may have called tools that the server runs.
-            steps = await self._steps(thread)
+            steps = await self._steps()
             own = sum(call.get("type") != _FUNCTION for step in steps for call in _calls(step))
         answers = await asyncio.gather(*(request.answer_tool(call, own) for call in calls))
         outputs = []
         for call, answer in zip(calls, answers, strict=True):
             self._simulated[call.id] = answer.use
             outputs.append({"tool_call_id": call.id, "output": answer.text})
-        submit = _path("threads", thread, "runs", self._run, "submit_tool_outputs")
-        return await self._post(submit, {"tool_outputs": outputs})
+        return await self._post(self._of_run("submit_tool_outputs"), {"tool_outputs": outputs})
 
-    async def _steps(self, thread: str) -> list[Mapping[str, Any]]:
-        assert self._run is not None
+    async def _steps(self) -> list[Json]:
         listed = await self._list(
-            _path("threads", thread, "runs", self._run, "steps"),
+            self._of_run("steps"),
             order="asc",
             **{"include[]": "step_details.tool_calls[*].file_search.results[*].content"},
         )
         return sorted(listed, key=_created)
 
-    async def _reply(
-        self, request: AgentRequest, run: Mapping[str, Any], thread: str
-    ) -> AgentReply:
-        assert self._run is not None
-        steps = await self._steps(thread)
-        messages = await self._list(
-            _path("threads", thread, "messages"), order="desc", run_id=self._run
-        )
+    async def _reply(self, request: AgentRequest, run: Json) -> AgentReply:
+        steps = await self._steps()
+        messages = await self._list(self._place("messages"), order="desc", run_id=self._run)
         of_run = (
             message
             for message in messages  # the newest first
@@ -280,12 +266,12 @@ class AssistantsAgent:
             reports_tools=True,
         )
 
-    def _over(self, run: Mapping[str, Any]) -> None:
+    def _over(self, run: Json) -> None:
         """Take note that a run has ended: what it used counts, however it ended."""
         self._run = None
         self._usage += read_usage(run)
 
-    def _no_simulated_tools(self, run: Mapping[str, Any]) -> KindlmError:
+    def _no_simulated_tools(self, run: Json) -> KindlmError:
         names = ", ".join(dict.fromkeys(self._who.quote(call.name) for call in _asked_calls(run)))
         return agent_failures.failed(
             self._who,
@@ -298,7 +284,7 @@ class AssistantsAgent:
             body=json.dumps(run),
         )
 
-    def _not_completed(self, run: Mapping[str, Any]) -> KindlmError:
+    def _not_completed(self, run: Json) -> KindlmError:
         reason = lookup(run, "last_error.code")
         code = ErrorCode.PROVIDER_API_ERROR
         if reason == "rate_limit_exceeded":
@@ -314,6 +300,15 @@ class AssistantsAgent:
             retryable=reason in ("rate_limit_exceeded", "server_error"),
             body=json.dumps(run),
         )
+
+    def _place(self, *parts: str) -> str:
+        """Return a path on the thread; ids come from the server, and stay in their places."""
+        assert self._thread is not None
+        return "/" + "/".join(quote(part, safe="") for part in ("threads", self._thread, *parts))
+
+    def _of_run(self, *parts: str) -> str:
+        assert self._run is not None
+        return self._place("runs", self._run, *parts)
 
     async def _post(self, to: str, body: Json) -> dict[str, Any]:
         return await self._send("POST", to, json.dumps(body).encode("ascii"))
@@ -348,10 +343,10 @@ class AssistantsAgent:
         """Cancel the run that may go on, as it would be paid for; what goes wrong is logged."""
         if self._run is None or self._thread is None:
             return
-        run, self._run = self._run, None
+        cancel, self._run = self._of_run("cancel"), None
         try:
             async with asyncio.timeout(_CANCEL_S):
-                await self._post(_path("threads", self._thread, "runs", run, "cancel"), {})
+                await self._post(cancel, {})
         except (TimeoutError, _Failed, UnreadableReply):
             _log.warning("A run of agent %r could not be cancelled", self._who.name)
 
@@ -361,11 +356,6 @@ def _id(made: Mapping[str, Any]) -> str:
     if found is None:
         raise UnreadableReply("what was made has no `id`")
     return found
-
-
-def _path(*parts: str) -> str:
-    """Return a path of names and ids; ids come from the server, and stay in their places."""
-    return "/" + "/".join(quote(part, safe="") for part in parts)
 
 
 def _is_openai(endpoint: str) -> bool:

@@ -19,9 +19,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from kindlm.agents import agent_failures
-from kindlm.agents.chat_messages import holds_message
 from kindlm.agents.frameworks import as_json, reply_of
-from kindlm.agents.langgraph_replies import Sent, read_value
 from kindlm.agents.reply_parts import MAX_EVENTS, UnreadableReply, compact_json, refuse_more
 from kindlm.agents.reply_reading import AgentFailed, Reading, read_reply
 from kindlm.agents.user_code import in_thread
@@ -100,6 +98,10 @@ def _read_json(raw: str, sent: str, reading: Reading) -> AgentReply:
     # As JSON holds it: a tuple is a list, and a key that is a number is a text.
     value = json.loads(raw)
     if reading == Reading() and isinstance(value, list) and value and all(map(_is_message, value)):
+        # Most answers are not messages, and each process of an agent would import this.
+        from kindlm.agents.chat_messages import holds_message
+        from kindlm.agents.langgraph_replies import Sent, read_value
+
         reply = read_value(raw, Sent(sent, has_history=True))
         return reply if holds_message(value, sent) else replace(reply, reports_tools=None)
     return read_reply(value, reading)

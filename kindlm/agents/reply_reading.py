@@ -85,20 +85,13 @@ def read_numbers(value: Any) -> dict[str, float]:
     neither is what is not finite. A reply is read up to 50 of them.
     """
     found: dict[str, float] = {}
-    for part in _places(value):
+    parts = list(_parts(value))
+    metrics = [part["metrics"] for part in parts if isinstance(part.get("metrics"), dict)]
+    for part in (*metrics, *parts):
         for name, number in part.items():
             if len(found) < _MAX_NUMBERS and len(name) <= _MAX_NAME and _is_number(number):
                 found.setdefault(name, number)
     return found
-
-
-def _places(value: Any) -> Iterator[Mapping[str, Any]]:
-    if not isinstance(value, dict):
-        return
-    parts = [value, value.get("metadata"), value.get("meta")]
-    objects = [part for part in parts if isinstance(part, dict)]
-    yield from (part["metrics"] for part in objects if isinstance(part.get("metrics"), dict))
-    yield from objects
 
 
 def _is_number(value: Any) -> bool:
@@ -347,13 +340,7 @@ def _of_answers(value: Any, reading: Reading) -> Reading:
 
 
 def _amount(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        amount = float(value)
-    except OverflowError:
-        return None
-    return amount if math.isfinite(amount) and amount >= 0 else None
+    return float(value) if _is_number(value) and value >= 0 else None
 
 
 def _count(counts: Mapping[str, Any], keys: Iterable[str]) -> int | None:

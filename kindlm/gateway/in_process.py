@@ -42,29 +42,20 @@ class Redirection:
                 module = importlib.import_module(name)
             except ImportError:
                 continue
-            self._replace(module.Client)
-            self._replace_async(module.AsyncClient)
+            self._replace(module.Client, is_async=False)
+            self._replace(module.AsyncClient, is_async=True)
 
     def end(self) -> None:
         """Give the clients their own `send` back."""
         self._stack.close()
 
-    def _replace(self, client: Any) -> None:
+    def _replace(self, client: Any, *, is_async: bool) -> None:
         send = client.send
 
         def redirected(this: Any, request: Any, *more: Any, **options: Any) -> Any:
-            self._redirect(request, blocks=threading.get_ident() == self._thread)
+            blocks = not is_async and threading.get_ident() == self._thread
+            self._redirect(request, blocks=blocks)
             return send(this, request, *more, **options)
-
-        client.send = redirected
-        self._stack.callback(setattr, client, "send", send)
-
-    def _replace_async(self, client: Any) -> None:
-        send = client.send
-
-        async def redirected(this: Any, request: Any, *more: Any, **options: Any) -> Any:
-            self._redirect(request, blocks=False)
-            return await send(this, request, *more, **options)
 
         client.send = redirected
         self._stack.callback(setattr, client, "send", send)

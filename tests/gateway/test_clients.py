@@ -93,7 +93,7 @@ AGENTS = [whole_chat, streamed_chat, responses, streamed_responses, messages, st
 
 
 @pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.__name__)
-def test_calls_tools_tokens_and_costs_of_an_agent_are_seen(shop, agent):
+def test_an_agent_is_seen_and_recorded_whole(shop, agent):
     answers = []
 
     async def talk(bench):
@@ -111,11 +111,7 @@ def test_calls_tools_tokens_and_costs_of_an_agent_are_seen(shop, agent):
     assert seen.usage.total == tokens
     assert seen.cost.usd == pytest.approx(tokens / 100)
     assert [cost.usd for _, cost in desk.spent] == [each.cost_usd for each in desk.answers]
-
-
-@pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.__name__)
-def test_requests_are_recorded_whole_and_their_history_once(shop, agent):
-    desk, _ = shop(agent)
+    # History that is repeated in each request is recorded once.
     first, second = desk.asked
     assert (first.after, second.after, second.base) == (0, 2, 2)
     assert [message.role for message in first.messages] == [Role.USER]

