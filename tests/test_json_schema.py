@@ -12,6 +12,7 @@ from kindlm.json_schema import UndecidableSchemaError, schema_issues
 
 # Needs exponential time on a string of a's that ends in something else.
 HANGS = "^(a|a)*$"
+VICTIM = "a" * 60 + "!"
 
 CLOSED = {"unevaluatedProperties": False}
 
@@ -27,6 +28,25 @@ CLOSED = {"unevaluatedProperties": False}
 def test_what_the_library_does_not_evaluate_reliably_is_undecided(schema: Any) -> None:
     with pytest.raises(UndecidableSchemaError, match="unevaluatedProperties"):
         schema_issues(schema, {"n": 1})
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"pattern": HANGS}, VICTIM),
+        ({"patternProperties": {HANGS: True}}, {VICTIM: 1}),
+        ({"patternProperties": {HANGS: True}, "additionalProperties": False}, {VICTIM: 1}),
+        ({"properties": {"a": {"$ref": "#"}}, "pattern": HANGS}, {"a": VICTIM}),
+    ],
+)
+@pytest.mark.usefixtures("impatient_patterns")
+def test_a_pattern_that_takes_too_long_decides_nothing(schema: Any, value: Any) -> None:
+    with pytest.raises(UndecidableSchemaError, match="too long"):
+        schema_issues(schema, value)
+
+
+def test_the_list_is_bounded() -> None:
+    assert len(schema_issues({"items": {"type": "string"}}, list(range(10_000)))) == 50
 
 
 def test_a_draft_that_does_not_know_a_keyword_ignores_it() -> None:

@@ -21,9 +21,6 @@ Evaluate = Callable[..., CheckResult]
 Said = Callable[..., Transcript]
 
 NAMED = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
-# Needs exponential time on a string of a's that ends in something else.
-HANGS = "^(a|a)*$"
-VICTIM = "a" * 60 + "!"
 
 
 def embedding(*vectors: Sequence[float]) -> Embed:
@@ -49,11 +46,8 @@ class TestSchema:
     @pytest.mark.parametrize(
         ("schema", "text"),
         [
-            (None, "[1, 2]"),
             (None, "null"),
-            (NAMED, '{"name": "x", "more": 1}'),
-            (NAMED, '\n {"name":"x"} \n'),
-            ({"properties": {"n": {"type": "integer"}}}, '{"n": 1.0}'),
+            (NAMED, '\n {"name":"x", "more": 1} \n'),
             ({"properties": {"e": {"format": "email"}}}, '{"e": "a@b.example"}'),
             (True, "1"),
         ],
@@ -120,24 +114,6 @@ class TestSchema:
         assert "s.json" in result.message
         assert "$.n[1]" in result.message
 
-    def test_the_list_is_bounded(self, evaluate: Evaluate, said: Said) -> None:
-        schema = {"items": {"type": "string"}}
-
-        result = schema_result(evaluate, said, schema, str(list(range(10_000))))
-
-        assert len(result.actual) == 50
-        assert len(result.message) <= 1_000
-
-    def test_the_draft_is_the_one_the_schema_names(self, evaluate: Evaluate, said: Said) -> None:
-        # In draft 7 an array of schemas in `items` is positional; since 2020-12 it is no schema.
-        schema = {
-            "$schema": "http://json-schema.org/draft-07/schema#",
-            "items": [{"type": "string"}],
-        }
-
-        assert schema_result(evaluate, said, schema, "[1]").outcome is Outcome.FAILED
-        assert schema_result(evaluate, said, schema, '["a", 1]').outcome is Outcome.PASSED
-
     def test_a_remote_reference_is_never_fetched(
         self, evaluate: Evaluate, said: Said, listener: socket.socket
     ) -> None:
@@ -150,46 +126,6 @@ class TestSchema:
         assert result.outcome is Outcome.INCONCLUSIVE
         assert result.failure_code == "ASSERTION_EVAL_ERROR"
         assert "refers to" in result.message
-
-    @pytest.mark.parametrize(
-        ("schema", "text"),
-        [
-            ({"pattern": HANGS}, f'"{VICTIM}"'),
-            ({"patternProperties": {HANGS: True}}, f'{{"{VICTIM}": 1}}'),
-            (
-                {"patternProperties": {HANGS: True}, "additionalProperties": False},
-                f'{{"{VICTIM}": 1}}',
-            ),
-            (
-                {
-                    "$schema": "https://json-schema.org/draft/2020-12/schema",
-                    "properties": {"next": {"$ref": "#"}, "name": {"pattern": HANGS}},
-                },
-                f'{{"next": {{"name": "{VICTIM}"}}}}',
-            ),
-        ],
-    )
-    @pytest.mark.usefixtures("impatient_patterns")
-    def test_a_pattern_that_takes_too_long_decides_nothing(
-        self, evaluate: Evaluate, said: Said, schema: Any, text: str
-    ) -> None:
-        result = schema_result(evaluate, said, schema, text)
-
-        assert result.outcome is Outcome.INCONCLUSIVE
-        assert "too long" in result.message
-
-    def test_pattern_keywords_mean_what_they_should(self, evaluate: Evaluate, said: Said) -> None:
-        schema = {
-            "patternProperties": {"^n_": {"type": "integer"}},
-            "properties": {"id": {"pattern": "^A\\d$"}},
-            "additionalProperties": {"type": "boolean"},
-        }
-
-        fits = schema_result(evaluate, said, schema, '{"n_a": 1, "id": "A1", "x": true}')
-        result = schema_result(evaluate, said, schema, '{"n_a": "1", "id": "B1", "x": 1}')
-
-        assert fits.outcome is Outcome.PASSED
-        assert {issue["path"] for issue in result.actual} == {"$.n_a", "$.id", "$.x"}
 
 
 class TestSubstrings:

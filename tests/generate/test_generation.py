@@ -152,6 +152,8 @@ def test_nothing_is_overwritten_unless_that_is_asked_for(project: Project) -> No
     assert generate("--count", "1", "--force") == 0
     assert (FOLDER / name).read_text("utf-8") != "mine"
     assert len(written()) == 2
+    profiles = sorted(path.name for path in FOLDER.glob("*.yaml"))
+    assert profiles == ["agent-profile.yaml", "agent-profile_2.yaml"]
 
 
 def test_an_agent_that_the_configuration_does_not_name_is_in_the_files(project: Project) -> None:
@@ -352,17 +354,6 @@ def test_an_agent_known_by_its_url_alone_is_asked_in_the_form_that_the_error_nam
     project.agent.answer = lambda _: 404
     assert generate() == 1
     assert "default form" not in capsys.readouterr().err
-
-
-def test_a_profile_is_made_anew_each_time(project: Project) -> None:
-    for _ in range(2):
-        project.agent.questions.clear()
-        assert generate("--count", "1") == 0
-        assert "systemPrompt" in project.agent.questions[0]
-    assert sorted(path.name for path in FOLDER.glob("*.yaml")) == [
-        "agent-profile.yaml",
-        "agent-profile_2.yaml",
-    ]
 
 
 def test_what_is_recorded_holds_no_key_and_no_boundary(
