@@ -84,17 +84,6 @@ class TestReplies:
         )
         assert [use.call.name for use in told.tool_uses] == ["look", "pay", "mail"]
 
-    def test_a_task_without_inputs_is_the_call_of_its_messages(self, reply):
-        calls = [{"id": "c1", "name": "look", "args": {"q": 1}}]
-        messages = [
-            {"role": "assistant", "tool_calls": calls},
-            {"role": "tool", "tool_call_id": "c1", "content": "found"},
-        ]
-        told = reply(
-            {"result": "ok", "tasks": [{"id": "t1", "tool": "look", "messages": messages}]}
-        )
-        assert told.tool_uses == (ToolUse(ToolCall("t1", "look", {"q": 1}), "found", "agent"),)
-
     def test_an_execution_with_inputs_of_its_own_is_a_call_of_its_own(self, reply):
         executions = [
             {"tool_used": "pay", "inputs": {"to": "a"}},

@@ -10,7 +10,7 @@ from options import options_of
 
 from kindlm.errors import ErrorCode
 from kindlm.suite import AgentTarget
-from kindlm.transcript import ToolCall, ToolUse, Usage
+from kindlm.transcript import ToolCall, Usage
 
 STREAM = "text/event-stream; charset=utf-8"
 
@@ -134,15 +134,6 @@ def test_a_call_in_another_choice_is_a_call_and_its_text_is_none(reply):
     assert [use.call.name for use in told.tool_uses] == ["pay"]
 
 
-def test_the_call_of_the_older_form_is_put_together(reply):
-    pieces = ({"name": "pay", "arguments": ""}, {"arguments": '{"id":'}, {"arguments": "1}"})
-    body = events(
-        *({"choices": [{"delta": {"function_call": piece}}]} for piece in pieces), "[DONE]"
-    )
-    (use,) = reply(body, kind=STREAM).tool_uses
-    assert (use.call.name, use.call.arguments) == ("pay", {"id": 1})
-
-
 def test_a_stream_of_content_blocks_is_put_together(reply):
     tool = {"type": "tool_use", "id": "t1", "name": "look", "input": {}}
     body = events(
@@ -175,13 +166,6 @@ def test_a_stream_of_content_blocks_is_put_together(reply):
 )
 def test_events_are_read_by_the_rules(reply, body, text):
     assert reply(body, kind=STREAM).text == text
-
-
-def test_whole_tool_calls_in_a_stream_are_read(reply):
-    body = events({"text": "a"}, {"tool_calls": [{"name": "t", "result": 0}]}, {"text": "b"})
-    told = reply(body, kind=STREAM)
-    assert told.text == "ab"
-    assert told.tool_uses == (ToolUse(ToolCall("call_0", "t", {}), 0, "agent"),)
 
 
 def refund(number, **more):

@@ -15,8 +15,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from options import options_of
-from pydantic import ValidationError
 
 from examples import examples
 from kindlm.agents.event_streams import EventStream, hear_events
@@ -506,14 +504,6 @@ def test_a_template_adds_to_the_body_of_a_protocol(talk, http):
         "user": "conv-1",
         "messages": [{"role": "user", "content": "Hello"}],
     }
-
-
-@pytest.mark.parametrize("adapter", ["http", "streaming"])
-def test_a_template_beside_a_protocol_is_an_object(adapter):
-    with pytest.raises(ValidationError) as refused:
-        options_of(adapter, {"protocol": "chat", "body": "{{message}}"})
-
-    assert refused.value.errors()[0]["ctx"]["message"] == "is not an object beside `protocol`"
 
 
 class TestAgUi:

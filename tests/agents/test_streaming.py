@@ -102,9 +102,6 @@ class TestEvents:
         assert reply.text == "ab"
         assert reply.tool_uses == (ToolUse(ToolCall("7", "x", {"a": 1}), "done", "agent"),)
 
-    def test_content_beside_an_empty_data_is_heard(self, hear, success):
-        assert success(hear({"type": "token", "token": "a", "data": {}})).text == "a"
-
     @pytest.mark.parametrize("options", [{}, {"streaming": False}])
     @pytest.mark.parametrize("error", [True, {"message": "Internal error"}])
     def test_an_error_with_its_message_is_no_answer(self, hear, failure, error, options):
@@ -134,11 +131,6 @@ class TestEvents:
         results = [event("tool_result", name=name, result=n) for n, name in enumerate("baa")]
         reply = success(hear(*calls, *results))
         assert [use.response for use in reply.tool_uses] == [1, 0, 2]
-
-    def test_without_names_to_the_first_that_waits(self, hear, success):
-        calls = [event("tool_call", name=name) for name in "ab"]
-        results = [event("tool_result", result=n) for n in "xy"]
-        assert [use.response for use in success(hear(*calls, *results)).tool_uses] == ["x", "y"]
 
     def test_a_result_without_its_call_is_a_call(self, hear, success):
         reply = success(hear(event("tool_result", result=1), event("token", token="x")))
