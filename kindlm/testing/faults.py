@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from kindlm.testing.script import CallOut, Fault, FaultRule
-from kindlm.testing.scripted_talk import Reply, TalkRequest
+from kindlm.testing.scripted_talk import DRIFT_QUESTION, JUDGE_QUESTIONS, Reply, TalkRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,23 +26,6 @@ ODD_TEXTS: dict[OddText, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class FaultTarget:
-    """What of a request decides whether a fault is for it.
-
-    Attributes:
-        path: The route.
-        model: The model asked for, empty if there is none.
-        text: The request's body as text, folded for comparison.
-        asks: Its purpose, by the names of the structured outputs in it.
-    """
-
-    path: str
-    model: str
-    text: str
-    asks: Asks
-
-
 @dataclass(slots=True)
 class _Armed:
     """A fault with what it has done so far."""
@@ -51,14 +34,14 @@ class _Armed:
     matched: int = 0
     fired: int = 0
 
-    def fires(self, target: FaultTarget) -> bool:
+    def fires(self, path: str, model: str, text: str, asks: Asks) -> bool:
         """Count a request that the fault is for; return whether the fault is due."""
         rule = self.rule
         is_for = (
-            (rule.path is None or target.path.endswith(rule.path))
-            and (rule.model is None or fnmatchcase(target.model, rule.model))
-            and (rule.contains is None or rule.contains.casefold() in target.text)
-            and (rule.asks is None or rule.asks == target.asks)
+            (rule.path is None or path.endswith(rule.path))
+            and (rule.model is None or fnmatchcase(model, rule.model))
+            and (rule.contains is None or rule.contains.casefold() in text)
+            and (rule.asks is None or rule.asks == asks)
         )
         if not is_for or (rule.next is not None and self.fired >= rule.next):
             return False
@@ -75,13 +58,21 @@ class FaultPlan:
     def __init__(self, rules: Sequence[FaultRule]) -> None:
         self._armed = [_Armed(rule) for rule in rules]
 
-    def due(self, target: FaultTarget) -> tuple[float, Fault | None]:
+    def due(self, path: str, model: str, body: str) -> tuple[float, Fault | None]:
         """Return the seconds of all latencies for a request, and the first other fault."""
+        asks: Asks = "agent"
+        if any(f'"{question}"' in body for question in JUDGE_QUESTIONS):
+            asks = "judge"
+        elif f'"{DRIFT_QUESTION}"' in body:
+            asks = "drift"
+        text = body.casefold()
         delay_s = 0.0
         due: Fault | None = None
         for armed in self._armed:
             fault = armed.rule.fault
-            if (due is not None and fault.latency_ms is None) or not armed.fires(target):
+            if (due is not None and fault.latency_ms is None) or not armed.fires(
+                path, model, text, asks
+            ):
                 continue
             if fault.latency_ms is not None:
                 delay_s += fault.latency_ms / 1000

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from kindlm.testing import anthropic_wire, openai_wire
 from kindlm.testing.faults import (
     FaultPlan,
-    FaultTarget,
     faulty_reply,
     key_echo,
     without_limits,
@@ -22,13 +21,13 @@ from kindlm.testing.http1 import HttpAnswer, HttpRequest
 from kindlm.testing.node import ScriptError
 from kindlm.testing.player import play
 from kindlm.testing.responses_wire import ResponsesWire
-from kindlm.testing.scripted_talk import DRIFT_QUESTION, JUDGE_QUESTIONS, Refusal
+from kindlm.testing.scripted_talk import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kindlm.testing.script import Fault, FaultRule, ModelSpec, Script
-    from kindlm.testing.scripted_talk import Asks, TalkRequest, WireFormat
+    from kindlm.testing.scripted_talk import TalkRequest, WireFormat
 
 KeyState = Literal["missing", "accepted", "refused"]
 
@@ -177,7 +176,8 @@ class App:
         return _Call(wire, request, f"req_{number:024}", held, key, accepted)
 
     def _answer(self, call: _Call) -> _Outcome:
-        delay_s, fault = self._faults.due(_target(call))
+        body = call.request.body.decode("utf-8", "replace")
+        delay_s, fault = self._faults.due(call.request.path, call.model, body)
         answer = None if fault is None else _fault_answer(call, fault)
         if fault is not None and answer is not None:
             outcome = _Outcome(answer, fault=fault.kind)
@@ -242,16 +242,6 @@ class App:
             return _json(200, {"status": "ok", "script": self._script.name})
         message = f"There is no {request.method} {request.path} here."
         return _json(404, {"error": {"message": message, "type": "invalid_request_error"}})
-
-
-def _target(call: _Call) -> FaultTarget:
-    text = call.request.body.decode("utf-8", "replace")
-    asks: Asks = "agent"
-    if any(f'"{question}"' in text for question in JUDGE_QUESTIONS):
-        asks = "judge"
-    elif f'"{DRIFT_QUESTION}"' in text:
-        asks = "drift"
-    return FaultTarget(call.request.path, call.model, text.casefold(), asks)
 
 
 def _fault_answer(call: _Call, fault: Fault) -> HttpAnswer | None:

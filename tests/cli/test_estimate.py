@@ -18,7 +18,6 @@ from kindlm.suite import (
     Price,
     Prompt,
     ProviderSettings,
-    SimulatedTool,
     Suite,
 )
 
@@ -61,11 +60,6 @@ def test_what_was_said_is_sent_again_with_each_message() -> None:
     assert (found.calls, found.input_tokens, found.output_tokens) == (2, 10 + 30, 20)
 
 
-def test_tools_are_reported_in_the_input() -> None:
-    tool = SimulatedTool("lookup", "x" * 400)
-    assert estimate(case(tools=(tool,))).input_tokens > 110
-
-
 def test_each_pass_of_a_judge_is_a_call() -> None:
     judging = demand("judge", "kind", {"criteria": "x" * 400, "minScore": 1, "passes": 3})
     found = estimate(case(expectations=(judging,)))
@@ -97,10 +91,6 @@ def test_a_script_that_stands_for_a_model_costs_what_the_user_says() -> None:
 def test_a_model_without_a_price_is_named() -> None:
     found = estimate(case(), prices={})
     assert (found.cost_usd, found.unpriced) == (0, {"house"})
-
-
-def test_many_executions_cost_as_often() -> None:
-    assert estimate(case()).times(3) == sum([estimate(case())] * 3, Estimate())
 
 
 @pytest.mark.parametrize(

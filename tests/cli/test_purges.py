@@ -27,29 +27,6 @@ def purge(history: Any, *runs: str, matching: bool = False) -> None:
     history.log.append(f"journal/purge of {runs}", [new_event(payload)])
 
 
-def test_journals_that_note_nothing_of_others_go_with_the_runs(history: Any, make: Any) -> None:
-    record(history, make, "a", "b", "c")
-    review(history, "a", "a")
-    review(history, "ab", "a", "b")
-    review(history, "abc", "a", "b", "c")
-    db = history.reader()
-    assert streams_to_purge(db, ["a"]) == (["run/a", "journal/a"], {})
-    assert streams_to_purge(db, ["a", "b"]).chosen == [
-        "run/a", "run/b", "journal/a", "journal/ab",
-    ]  # fmt: skip
-
-
-def test_what_was_purged_as_a_whole_is_forgotten(history: Any, make: Any) -> None:
-    record(history, make, "a", "b", "c")
-    review(history, "a", "a")
-    review(history, "ab", "a", "b")
-    purge(history, "a")
-    purge(history, "c", matching=True)
-    chosen, forgotten = streams_to_purge(history.reader(), ["b"])
-    assert chosen == ["run/b", "journal/ab"]
-    assert forgotten.keys() == {"run/a", "journal/a"}
-
-
 def test_news_is_a_run_that_was_not_purged(history: Any, make: Any) -> None:
     record(history, make, "a", "b")
     purge(history, "a")

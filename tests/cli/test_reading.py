@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from kindlm_store import EventLog
-
 
 def record(history: Any, make: Any, run: str = "k3f9x2ab", output: str = "Hi there.") -> None:
     writer = history.run(run)
@@ -115,16 +113,3 @@ def test_escape_sequences_of_an_agent_do_not_reach_the_terminal(
     record(history, make, output="\x1b]0;owned\x07\x1b[2Jhello")
     for arguments in (["show"], ["show", "latest", "1"], ["show", "latest", "1", "--verbose"]):
         assert "\x1b" not in kindlm(*arguments, "--db", history.path).out
-
-
-@pytest.mark.parametrize(
-    "command", [["runs"], ["show"], ["tail"], ["diff"], ["test", "--resume", "latest"]]
-)
-def test_a_history_whose_maker_was_killed_at_once_holds_nothing(
-    kindlm: Any, here: Path, command: list[str]
-) -> None:
-    with EventLog.open(here / "killed.db"):
-        pass  # The file is there, its tables are not folded, and nothing was recorded.
-    outcome = kindlm(*command, "--db", here / "killed.db")
-    assert outcome.code == 1
-    assert "No runs are recorded yet." in outcome.err

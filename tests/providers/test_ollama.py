@@ -14,7 +14,7 @@ from kindlm.plugins import Access
 from kindlm.ports import ResponseSchema, ToolDefinition
 from kindlm.providers.ollama_provider import Ollama, host_url
 from kindlm.providers.provider_registry import make_client
-from kindlm.suite import ModelParams, ProviderSettings
+from kindlm.suite import ProviderSettings
 from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
 
 REPLY = {
@@ -73,18 +73,6 @@ def test_a_key_is_sent_where_one_is_configured(ask, http):
     assert server.received[0].headers["authorization"] == "Bearer sk-1"
 
 
-def test_parameters_are_options(ask, http, make_request):
-    params = ModelParams(None, 99, 0.5, ("END",), 7)
-    _, server = ask(http(200, REPLY), requests=[make_request(params=params)])
-    assert server.received[0].body["stream"] is False
-    assert server.received[0].body["options"] == {
-        "num_predict": 99,
-        "top_p": 0.5,
-        "seed": 7,
-        "stop": ["END"],
-    }
-
-
 def test_structured_output_is_asked_for_by_schema(ask, http, make_request):
     schema = {"type": "object", "properties": {"score": {"type": "number"}}}
     request = make_request(response_schema=ResponseSchema("verdict", schema))
@@ -126,16 +114,6 @@ def test_a_prefill_is_part_of_the_answer_it_begins(ask, http, make_request):
     assert isinstance(result, Ok)
     assert result.value.text == '{"a": 1}'
     assert server.received[0].body["messages"][-1] == {"role": "assistant", "content": '{"a":'}
-
-
-@pytest.mark.parametrize(
-    ("reason", "finish"),
-    [("length", FinishReason.MAX_TOKENS), ("load", FinishReason.OTHER)],
-)
-def test_finish_reasons_are_in_our_words(ask, http, reason, finish):
-    (result,), _ = ask(http(200, {**REPLY, "done_reason": reason}))
-    assert isinstance(result, Ok)
-    assert result.value.finish_reason is finish
 
 
 def test_a_model_that_is_not_there_can_be_fetched(ask, http):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from kindlm.ports import ResponseSchema, ToolDefinition
+from kindlm.ports import ResponseSchema
 from kindlm.providers.openai_provider import decode, encode, is_reasoning_model
 from kindlm.suite import ModelParams
 from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
@@ -62,16 +60,6 @@ def test_what_the_model_said_goes_back_exactly(make_request):
     assert second == {"role": "tool", "content": '"x"', "tool_call_id": "call_a"}
 
 
-def test_a_tool_without_parameters_is_an_object_without_properties(make_request):
-    sent = encode(make_request(USER, tools=(ToolDefinition("ping", None, {}),)))
-    assert sent.body["tools"] == [
-        {
-            "type": "function",
-            "function": {"name": "ping", "parameters": {"type": "object", "properties": {}}},
-        }
-    ]
-
-
 def test_a_prefill_is_a_warning(make_request):
     sent = encode(make_request(USER, Message(Role.ASSISTANT, "{", prefill=True)))
     assert sent.body["messages"] == [{"role": "user", "content": "U"}]
@@ -123,20 +111,6 @@ def test_what_a_reasoning_model_thinks_comes_on_top_of_an_answer_to_us(make_requ
     )
     others = {**asked, "model": "gpt-4o"}
     assert encode(make_request(USER, **others)).body["max_tokens"] == 1024
-
-
-def test_a_server_that_takes_no_schema_is_asked_for_any_json(make_request):
-    """And one that takes neither, for nothing: the question says what is wanted."""
-    request = make_request(USER, response_schema=ResponseSchema("verdict", VERDICT))
-    refused: frozenset[str] = frozenset()
-    sent = []
-    for _ in range(3):
-        sent.append(encode(request, refused))
-        refused |= sent[-1].to_remember(sent[-1].ours & {"response_format"})
-    formats = [each.body.get("response_format", {}).get("type") for each in sent]
-    assert formats == ["json_schema", "json_object", None]
-    assert [len(each.warnings) for each in sent] == [0, 1, 1]
-    assert "response_format" not in sent[2].ours
 
 
 def test_a_refusal_is_reported_as_one(make_request):
@@ -245,16 +219,6 @@ def test_finish_reasons_have_one_vocabulary(make_request, reported, expected):
 def test_another_shape_is_no_reply(make_request, body):
     with pytest.raises(UnreadableReply):
         decode(body, make_request())
-
-
-def test_an_echo_of_a_decoded_call_is_what_came(make_request):
-    arguments = '{"b":[1,2.5,null],"a":"\\u00e9"}'
-    call = {"id": "c1", "type": "function", "function": {"name": "a", "arguments": arguments}}
-    said = decode(reply({"content": "hm", "tool_calls": [call]}), make_request())
-    sent = encode(make_request(USER, Message(Role.ASSISTANT, said.text, said.tool_calls)))
-    (echoed,) = sent.body["messages"][1]["tool_calls"]
-    assert json.loads(echoed["function"].pop("arguments")) == json.loads(arguments)
-    assert echoed == {"id": "c1", "type": "function", "function": {"name": "a"}}
 
 
 @pytest.mark.parametrize("beside", [{}, {"tool_calls": None}, {"tool_calls": []}])
