@@ -145,7 +145,7 @@ def test_help_shows_no_python_types(kindlm: Any) -> None:
 def test_warnings_refer_to_nothing(kindlm: Any, here: Path) -> None:
     kindlm("init")
     text = (here / "kindlm.yaml").read_text("utf-8")
-    text = text.replace("\ngates:\n", "\ngates:\n  piiFailuresMax: 3\n")
+    text = text.replace("\ngates:\n", "\ngates:\n  judgeAvgMin: 0.5\n")
     (here / "kindlm.yaml").write_text(text, "utf-8")
     warned = kindlm("validate")
     assert warned.code == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -89,8 +88,9 @@ class Answer:
 
     async def __aexit__(self, *_: object) -> None: ...
 
-    async def iter_chunked(self, _: int) -> AsyncIterator[bytes]:
-        yield self.body
+    async def read(self, _: int) -> bytes:
+        body, self.body = self.body, b""
+        return body
 
 
 def said(message: dict[str, Any]) -> dict[str, Any]:
