@@ -198,11 +198,7 @@ def no_baseline(suite: str) -> KindlmError:
 def output_of(
     db: sqlite3.Connection, runs: Sequence[str], suite: str, test: str, target: str
 ) -> str | None:
-    """Return the text that stands for a test over its repeats.
-
-    It is the final text of the first repeat that passed, else of the first that has one; None if
-    the test has none there.
-    """
+    """Return the final text of the first repeat that passed, else of the first that has one."""
     row = db.execute(*among(_OUTPUT, runs, suite=suite, test=test, target=target)).fetchone()
     return None if row is None else row[0]
 
@@ -210,9 +206,8 @@ def output_of(
 class RecordedBaselines:
     """Looks baselines up in a history; its `text` is a `ports.BaselineTexts`.
 
-    `db` is a read-only connection. Which run is the baseline is found out once, so that it stays
-    the same for a whole run whatever others do meanwhile. `chosen` is what was found out by an
-    earlier session of the run, by project and suite.
+    Which run is the baseline is found once, so that it stays the same for a whole run. `chosen` is
+    what an earlier session of the run found, by project and suite.
     """
 
     def __init__(

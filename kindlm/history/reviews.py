@@ -165,10 +165,9 @@ class Agreement:
 
     @property
     def needed(self) -> int | None:
-        """How many more reviews would show on which side of `SUBSTANTIAL` kappa is.
+        """How many more reviews like these would show on which side of `SUBSTANTIAL` kappa is.
 
-        Assumes that they come out like the present ones. 0 if these show it already; None if there
-        is no kappa, or if 500 reviews would not show it.
+        0 if these show it already; None if there is no kappa, or if 500 reviews would not show it.
         """
         for total in range(self.reviews, _MOST_REVIEWS + 1):
             if _trust(self._interval_of(total)) is not Trust.UNDECIDED:

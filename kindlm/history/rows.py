@@ -80,9 +80,8 @@ class TestView:
     """A test (case x target) over its repeats; of a stopped run, some have none.
 
     `latency_ms` is the mean of its executions; `cost_usd` the sum, None if a part is unknown.
-    `passed_later` are those of its executions that passed when they were run again.
-    `line` is one of `file`, which is written as paths of suites are. `scores` are its weighted
-    scores where these have limits; the intervals that are shown of it hold with `confidence`.
+    `passed_later` counts executions that passed when they were run again. `scores` are its weighted
+    scores where these have limits; shown intervals hold with `confidence`.
     """
 
     __test__ = False  # not a pytest class
@@ -122,9 +121,9 @@ class TestView:
 class ExecutionView:
     """One execution, as its last attempt left it, or an earlier one if that was asked for.
 
-    `number` is its number in the run. `status` is None if it never finished. `file` is where its
-    test is written, as paths of suites are. `source` is the execution that held the conversation:
-    itself, unless that was in another run. What the answers cost there is `cost_then_usd`.
+    `number` is its number in the run. `status` is None if it never finished. `source` is the
+    execution that held the conversation: itself, unless that was in another run, where it cost
+    `cost_then_usd`.
     """
 
     id: str

@@ -1,8 +1,7 @@
 """`RunView`: one recorded run, or the shards of one, as every report reads it.
 
-The same code serves a run that ended a moment ago and one of last year. What can be large (tests,
-executions, their assertions) is read in pieces, so that a report needs no more memory than the
-piece it is writing.
+What can be large (tests, executions, their assertions) is read in pieces, so that a report needs no
+more memory than the piece it is writing.
 """
 
 from __future__ import annotations
@@ -196,8 +195,7 @@ class RunView:
     def status(self) -> str:
         """The verdict of a finished run: passed or failed; else how it stands.
 
-        That is interrupted, aborted, running while its lock is held, or killed; of a group of
-        which a shard is missing or did not finish, incomplete.
+        That is interrupted, aborted, running or killed; of a group, incomplete.
         """
         if self.info.ended == "finished":
             return "passed" if self.passed else "failed"

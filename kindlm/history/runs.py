@@ -71,7 +71,7 @@ class RunFilter:
 
     `label` is a part of the label in either case, `labelled` all of it. `status` is one of
     `STATUSES`, times are UTC, ISO 8601. `completed` runs are those that words such as `latest`
-    count. At most `limit` runs are wanted, after the first `offset` ones.
+    count.
     """
 
     ids: Sequence[str] | None = _where("r.id IN (SELECT value FROM json_each(:ids))")

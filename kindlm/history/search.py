@@ -1,9 +1,8 @@
 """Full-text search over what was said in executions.
 
-The index is a file of its own beside the history, and no part of it: it is made when somebody
-searches, brought up to date before it is asked, made anew when it does not fit, and removed when
-texts are erased, so that none of their words stays in any file. It holds the words of texts and
-where they stand, never the texts themselves, which are read from the history.
+The index is a file of its own beside the history: it is made when somebody searches, brought up to
+date before it is asked, made anew when it does not fit, and removed when texts are erased. It holds
+words and where they stand, never the texts, which are read from the history.
 
 Texts are numbered so that the newest has the least number: full-text search finds them in that
 order without sorting. A text that is said again is numbered anew.
@@ -421,7 +420,7 @@ def find_texts(
     """Return texts that match what is in the search box, of one kind if it is given.
 
     `db` reads the history, which is the file `history`. `after` is where older texts begin, as
-    `Findings.next` says. Raise `FileNotFoundError` without an index, `TooLongError` if it takes too
+    `Findings.next` says. Raises `FileNotFoundError` without an index, `TooLongError` if it takes
     long.
     """
     asked = _expression(written)
@@ -451,10 +450,9 @@ def find_texts(
 def _expression(written: str) -> tuple[str, bool] | None:
     """Return what to look for, and whether that is the words of what was no expression.
 
-    Words are quoted, so that nothing in them is syntax, and all of them have to be in a text.
-    A user who writes quotation marks, `*`, parentheses, AND, OR, NOT or NEAR is taken at his
-    word, if
-    that is an expression: https://www.sqlite.org/fts5.html#full_text_query_syntax
+    Words are quoted, and all of them have to be in a text. Quotation marks, `*`, parentheses, AND,
+    OR, NOT and NEAR are syntax if the text is a valid expression:
+    https://www.sqlite.org/fts5.html#full_text_query_syntax
     """
     text = written.replace("\0", " ")[:_LONGEST_QUESTION]
     tries = [(text, False)] if _SYNTAX.search(text) else []

@@ -2,13 +2,12 @@
 
 The repeats are runs of their own, of mode `settled`, whose source is the run that they add to. Each
 repeat counts as a look of its own, in the order of their numbers: a failing repeat may end before
-an earlier one. A repeat that ended with an error did not pass. But if the target did not answer
-again until the run ended, it was unreachable, which says nothing about how it answers: such repeats
-do not count.
+an earlier one. An errored repeat did not pass. But if the target did not answer again until the run
+ended, it was unreachable: such repeats do not count.
 
 A test is suspected if its pass rate or that of one of its checks fell, or if its scores count as
-regressed. Repeats are added to AFTER, or equally many to both sides. All tests are judged together,
-however few of them are settled: any of them might have fallen by chance.
+regressed. All tests are judged together, however few of them are settled: any of them might have
+fallen by chance.
 """
 
 from __future__ import annotations
@@ -98,9 +97,8 @@ SELECT s.project, s.name, e.test, e.target, e.repeat, {attempts.came_to("status"
 class Suspect:
     """A suspected test with the repeats that were added to it, and its checks that fell.
 
-    `standing` is what repeats have decided, None if only its scores fell, which repeats cannot
-    decide. `repeats_to_settle` is how many repeats of each run would confirm such a drop in 4 of 5
-    cases.
+    `standing` is what repeats have decided, None if only its scores fell. `repeats_to_settle` is
+    how many repeats of each run would confirm such a drop in 4 of 5 cases.
     """
 
     key: QualifiedName
@@ -187,11 +185,7 @@ def share_out_both(
 
 
 def share_out(found: Iterable[Suspect], at_a_time: int, most: int) -> dict[QualifiedName, int]:
-    """Return how many repeats each open test gets next, at most `most` of them altogether.
-
-    If they do not go round, the tests get one after the other in turn, so that none is left out
-    while another has more.
-    """
+    """Return how many repeats each open test gets next, at most `most` altogether, each in turn."""
     return _in_turn({test.key: min(at_a_time, test.room) for test in found}, most)
 
 

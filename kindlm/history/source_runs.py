@@ -88,10 +88,10 @@ class SourceSuite:
 class SourceRun:
     """A run that another one can be derived from.
 
-    `mode` is that of the run, `state` how it ended, `passed` the verdict as it was shown.
-    `is_whole` says that its tests are a suite, rather than repeats that were added to some of
-    another run. `compat` is the program by whose rules its cases were judged, None for ours.
-    `paths` are those that it was asked for, from the folder of the project.
+    `state` is how it ended, `passed` the verdict as it was shown. `is_whole` is false for repeats
+    that were added to tests of another run. `compat` is the program by whose rules its cases were
+    judged, None for kindlm. `paths` are those that it was asked for, from the folder of the
+    project.
     """
 
     id: str

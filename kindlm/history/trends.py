@@ -87,10 +87,9 @@ class TrendPoint:
     """How a test did in one run.
 
     `judge` is the mean over its criteria of their mean score, `weighted` that of its weighted
-    scores, `cost_usd` all that was paid for its executions, None if a part is unknown. `models` are
-    those that answered, as they were reported. `own` counts the executions that were not answered
-    from the history alone, `passed_later` those of them that passed only when they were run again.
-    `changes` says what differs from the run before.
+    scores, `cost_usd` is None if a part is unknown. `own` counts the executions that were not
+    answered from the history alone, `passed_later` those of them that passed only when they were
+    run again. `changes` says what differs from the run before.
     """
 
     run: Run
@@ -122,9 +121,8 @@ class Trend:
     def counted(self) -> tuple[TrendPoint, ...]:
         """The runs that say how the test does, each by conversations of its own.
 
-        Those of runs that were rescored or replayed were held in another run, as were those that
-        `--cache` took from the history, and what `kindlm settle` adds is chosen by the results that
-        were suspected.
+        Conversations of rescored, replayed and cached runs were held in another run, and what
+        `kindlm settle` adds is chosen by the results that were suspected.
         """
         return tuple(
             point
@@ -134,10 +132,9 @@ class Trend:
 
     @property
     def flakiness(self) -> Flakiness:
-        """How much the test disagrees with itself, in and between runs that were carried out.
+        """How much the test disagrees with itself, in and between live runs.
 
-        Runs that were rescored or replayed say nothing new of the tested model, nor does what was
-        answered from the history. What passed only when it was run again counts as not passed.
+        What passed only when it was run again counts as not passed.
         """
         live = [point for point in reversed(self.counted) if point.run.mode == "live"]
         return flakiness(
@@ -175,14 +172,7 @@ def find_tests(
 def read_trend(
     db: sqlite3.Connection, test: QualifiedName, *, limit: int, since: str | None = None
 ) -> Trend:
-    """Return how a test did in the newest runs that selected it.
-
-    Args:
-        db: A read-only connection.
-        test: Which one.
-        limit: At most so many runs.
-        since: Only runs that began then or later, UTC, ISO 8601.
-    """
+    """Return how a test did in the newest runs that selected it; `since` is UTC, ISO 8601."""
     wanted = {
         "project": test.project,
         "suite": test.suite,
@@ -249,8 +239,7 @@ def failing_tests(
 ) -> set[tuple[str, str]]:
     """Return the tests of `wanted`, by name and target, that did not pass when they last ran.
 
-    Each test is looked up in the last run that ran it, so that running a few tests does not make
-    the others forgotten. Runs that were stopped count as far as they went.
+    Runs that were stopped count as far as they went.
     """
     open_questions = set(wanted)
     failing: set[tuple[str, str]] = set()

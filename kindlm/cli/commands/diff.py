@@ -178,8 +178,7 @@ def sides_with_branch(
     """Return the newest run of a branch, and the run to compare with it, which has to be here.
 
     A history server is asked first, if there is one. Without a run of the branch the command ends:
-    with an error, or with 0 if the comment on the pull request says so. The first pull request of a
-    project has nothing to compare with.
+    with an error, or with 0 if the comment on the pull request says so.
     """
     from kindlm.history.run_names import find_changed, newest_of_branch
     from kindlm.history.run_view import RunView

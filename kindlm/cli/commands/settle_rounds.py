@@ -60,16 +60,23 @@ def wanted_suspects(
         read_added(db, [pair.before], pair.attempts),
         both=options.grows_both,
     )
-    return [test for test in found if _is_wanted(test.key, options.tests)]
+    parts = [part.casefold() for part in options.tests]
+    return [
+        test
+        for test in found
+        if not parts
+        or any(
+            part in name.casefold() for part in parts for name in (test.key.suite, test.key.name)
+        )
+    ]
 
 
 @dataclass(slots=True)
 class Rounds:
     """Plans one round after the other, by what is recorded of those before, and reports each.
 
-    Where both sides are repeated, `of_before` has repeats added to BEFORE in each round, too.
-    `ended` says what ended it although a test is open, if not the run itself did; `is_stuck` that
-    nothing can be tested any more.
+    `of_before` repeats BEFORE, too. `ended` says what ended it although a test is open, if not the
+    run itself did; `is_stuck` that nothing can be tested any more.
     """
 
     run: str
@@ -164,17 +171,8 @@ class Rounds:
             note(f"  {name}  {counts_text(test.rate)}  {standing}")
 
 
-def _is_wanted(key: QualifiedName, wanted: Sequence[str]) -> bool:
-    names = (key.suite.casefold(), key.name.casefold())
-    return not wanted or any(part.casefold() in name for part in wanted for name in names)
-
-
 class RepeatsOfBefore:
-    """Has repeats added to BEFORE by the suites in a folder, and knows what they cost.
-
-    Its messages are on our standard error. Where it may cost something, that is half of what both
-    sides may.
-    """
+    """Adds repeats to BEFORE by the suites in a folder, for half of what both sides may cost."""
 
     def __init__(self, db: sqlite3.Connection, pair: SettledPair, options: SettleOptions) -> None:
         assert options.both is not None

@@ -208,8 +208,8 @@ def _require_live(view: RunView) -> None:
 class SettledPair:
     """Two runs, with all tests that both of them ran, and what the repeated one was asked for.
 
-    Of what was run again, `attempts` are those that count: in them, and in what is added. `labels`
-    are the checks that passed less often, as they may be shown.
+    `attempts` are those that count of what was run again. `labels` are the checks that passed less
+    often, as they may be shown.
     """
 
     before: str

@@ -1,12 +1,10 @@
-"""How a test behaves over its repeats, and whether it behaves otherwise than before.
+"""How a test behaves over its repeats, and whether it behaves differently than before.
 
-A behaviour is which tools are called and which checks do not pass. Repeats of one test may behave
-in several ways, so that what most of them do stands for the test. It counts as changed only where
-most repeats of one side do what no repeat of the other one did: agents that do now this, now that
-have not changed by doing the other thing more often.
+A behaviour is which tools are called and which checks do not pass. What most repeats do stands for
+the test. It counts as changed only where most repeats of one side do what no repeat of the other
+one did: an agent that does now this, now that has not changed by doing the other thing more often.
 
-Which checks are made at all is compared beside that: removing one changes the test, not
-what the agent does.
+Which checks are made at all is compared beside that: it changes the test, not the agent.
 """
 
 from __future__ import annotations
@@ -43,10 +41,10 @@ def compare_behaviour(
     *,
     same_config: bool = False,
 ) -> BehaviourChange:
-    """Return what a test that ran on both sides does otherwise.
+    """Return what a test that ran on both sides does differently.
 
-    `arguments` returns those of a call, a JSON value, by the digest of their text. `same_config`:
-    the configuration of its suite, with the code of scenarios, is the same on both.
+    `arguments` returns those of a call, a JSON value, by their digest. `same_config`: the
+    configuration of the suite, with the code of scenarios, is the same on both sides.
     """
     sides = before, after
     everything = (*before, *after)
@@ -104,9 +102,9 @@ def _others(before: AbstractSet[bytes | None], after: AbstractSet[bytes | None])
 def _other_checks(before: Sequence[Sample], after: Sequence[Sample], same_config: bool) -> bool:
     """Return whether one side makes checks that the other side does not.
 
-    The label of a check in a scenario may hold what is another word every time, such as a number
-    that was drawn. So checks are compared by how many there are of a kind, too; and only by that
-    where a single execution was checked by the same test, so it is unknown which labels repeat.
+    The label of a check in a scenario may differ every time, as by a number that was drawn. So
+    checks are also compared by how many there are of a kind; and only by that where a single
+    execution was checked by the same test, so that it is unknown which labels repeat.
     """
     if {sample.checks for sample in before} == {sample.checks for sample in after}:
         return False
@@ -136,8 +134,7 @@ def _other_arguments(
 ) -> bool:
     """Compare call by call and key by key, where both sides usually call the same tools.
 
-    A key that takes another value in each repeat, such as a reason in words, has none that most
-    repeats share, and is no change.
+    A key that takes another value in each repeat, such as a reason in words, is no change.
     """
     tools = Counter(map(_tools, [*before, *after])).most_common(1)[0][0]
     old, new = (

@@ -1,8 +1,7 @@
 """What changed in the tools that were called: two sequences of calls, brought in line.
 
-Calls that are the same on both sides hold the sequences together; between them calls of the same
-tool belong together, in order. What is left was removed or added, or, where the same tool was
-called elsewhere, moved.
+Equal calls hold the sequences together; between them, calls of the same tool belong together, in
+order. What is left was removed, added, or moved.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ ABSENT: Final = object()
 class Call(NamedTuple):
     """A tool call. `arguments` is a JSON value; a text if the model wrote no JSON.
 
-    `turn` is that of the conversation which it was made in, from 1, `position` its place among all
-    calls, from 0.
+    `turn` is its turn of the conversation, from 1, `position` its place among all calls, from 0.
     """
 
     tool: str
@@ -39,10 +37,7 @@ class Call(NamedTuple):
 
 
 class CallEdit(StrEnum):
-    """What became of a call. Moved: it was made at another time, relative to the others.
-
-    Or in another turn of the conversation.
-    """
+    """What became of a call. Moved: it is made in another turn, or in another order."""
 
     SAME = "same"
     ARGUMENTS = "arguments"

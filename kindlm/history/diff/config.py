@@ -49,9 +49,8 @@ class SuiteConfig:
 class Suite(NamedTuple):
     """A suite, with its ids in the runs that are read as one; a broken one was not loaded.
 
-    Of one of several files, those that are `unread` were not: what they define is not known.
-    `baseline` is the run that its drift was measured against, `servers` what its MCP servers
-    listed, as it is stored.
+    `unread` are its files that were not loaded, `baseline` is the run that its drift was measured
+    against, `servers` what its MCP servers listed, as it is stored.
     """
 
     parts: tuple[str, ...]
@@ -103,8 +102,8 @@ def compare_configs(
 ) -> SuiteConfig | None:
     """Compare two configurations as they are recorded; None if they say the same.
 
-    Of one that was erased, or whose suite was of another format, only the hash is compared. What
-    the MCP servers of both list belongs to it: `mcp[shop].tools[lookup_order].description`.
+    Of an erased one, or a suite of another format, only the hash is compared. What the MCP servers
+    of both list belongs to it: `mcp[shop].tools[lookup_order].description`.
     """
     old, new = ({each.server: each.tools for each in side} for side in servers)
     found = [
@@ -158,8 +157,7 @@ def is_other_demand(
 ) -> bool:
     """Return whether a check demands something else than before, though it has the same label.
 
-    That is known of kindlm.yaml, whose configuration says what is demanded. Of code, a check with
-    the same label is the same one.
+    The configuration of kindlm.yaml says so. In code, a check with the same label is the same one.
     """
     if check.kind == "drift" and before.baseline != after.baseline:
         return True

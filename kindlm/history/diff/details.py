@@ -1,8 +1,7 @@
 """What changed inside one test: its calls, its words and its checks, before and after.
 
-Personal data that an assertion found is redacted, as in every report. What was found on one side is
-redacted on both: a check may be new, and the other side holds the same text. Texts are masked
-before they are compared.
+Personal data that an assertion found on one side is redacted on both: a check may be new, and the
+other side holds the same text. Texts are masked before they are compared.
 
 The work on words is bounded, since texts come from models: where too many words lie between the
 same beginning and the same end, all of them are replaced.
@@ -131,8 +130,8 @@ class CheckChange:
     """A check of a test, over all repeats of both sides.
 
     `message` and `failure_code` are those of a repeat that did not pass it: after, else before.
-    `score_dropped`: its mean score fell by more than the threshold. `key` and `evidence` are those
-    of a check that passes less often, and demands what it did before.
+    `score_dropped`: its mean score fell by more than the threshold. `key` and `evidence` are set if
+    it passes less often than before.
     """
 
     kind: str
@@ -156,12 +155,10 @@ class CheckChange:
 class TestDetails:
     """What changed inside a test: the executions that stand for it, side by side.
 
-    `sequences` are the ways in which its repeats call tools, the most common first, if those of a
-    side do it in several. `words` are the texts that changed, in their order: the first messages
-    (`system`, `user`), the answers to turns before the last one, by their number, and `output`;
-    a text that one side lacks is not compared.
-    `checks` are in the order of the newer run, then those that are gone. `errors` are those before
-    and after. `config` names the parts of its definition that changed.
+    `sequences` are the ways in which repeats call tools, the most common first, if a side has
+    several. `words` are the texts that changed: the first messages (`system`, `user`), the answers
+    before the last one, by the number of their turn, and `output`. `errors` are those before and
+    after. `config` names the parts of the test's definition that changed.
     """
 
     __test__ = False  # not a pytest class
@@ -293,10 +290,10 @@ def _checks(
     test: TestDiff,
     shown: Sequence[AttemptView],
 ) -> tuple[CheckChange, ...]:
-    """Return all checks of a test.
+    """Return all checks of a test, those of the newer run first.
 
-    `shown` are the attempts that stand for the test. What must not be shown of them is not shown of
-    a check; nor is what was found in the execution that a message is of.
+    What must not be shown of the attempts `shown`, which stand for the test, is not shown of a
+    check.
     """
     query = f"""
 SELECT a.kind, a.label, sum(a.outcome = 'passed'), sum(a.outcome <> 'skipped'), avg(a.score),

@@ -74,9 +74,8 @@ def pair_checks(
 ) -> dict[CheckKey, CheckPair]:
     """Return the checks that both sides made; none where all of them passed in all repeats.
 
-    `is_other` says whether a check with the same label demands something else than before. A
-    repeat that errored before it decided a check did not pass it, as it did not pass its test.
-    Where all repeats of AFTER errored, that goes for all checks.
+    `is_other` says whether a check with the same label demands something else than before. A repeat
+    that errored before it decided a check did not pass it.
     """
     samples = *before.samples, *after.samples
     if all(each.status is Status.PASSED and not each.failures for each in samples):
@@ -97,6 +96,8 @@ def pair_checks(
 
 def _counted(samples: Sequence[Sample]) -> dict[CheckKey, Counts]:
     """Return the checks that a side made, with the repeats that count."""
+    if len(samples) == 1:
+        return {check: Counts(int(ok), 1) for check, ok in read_checks(samples[0].checks).items()}
     errored = sum(sample.status is Status.ERRORED for sample in samples)
     decided: Counter[CheckKey] = Counter()
     passed: Counter[CheckKey] = Counter()

@@ -68,8 +68,8 @@ def judge_pair(
 ) -> RunEvidence[Key]:
     """Judge all tests of two runs together, and the runs as a whole.
 
-    If only some tests are `asked` for, only they are reported and can fail. But they are judged as
-    some of all: looking at one of many is a choice.
+    If only some tests are `asked` for, only they can fail, but they are judged as some of all:
+    looking at one of many is a choice.
     """
     threshold = REGRESSION_THRESHOLD if regression_threshold is None else regression_threshold
     family = _Family(tests, threshold)
@@ -105,7 +105,7 @@ def settle(tests: Mapping[Key, TestPair], *, both: bool = False) -> dict[Key, Se
     """Return, for each test that fell or has a check that fell, what repeats have decided of it.
 
     Undecided tests want more repeats, of AFTER or of `both` sides. All tests of both runs are
-    given, since any of them might have fallen by chance.
+    given.
     """
     settled = _settlements(tests, both=both)
     found = ((key, _settlement(key, test, settled)) for key, test in tests.items())
@@ -258,8 +258,7 @@ def _moved_scores(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the scores that fell and those that rose, by more than the threshold.
 
-    A repeat that errored has no score, and whatever it would have been is no merit of its side:
-    it counts as 0 there where the other side would be called worse for it.
+    A repeat that errored has no score: it counts as 0 where the other side would look worse for it.
     """
     dropped, risen = [], []
     for name, (old, new) in _score_pairs(pair).items():

@@ -1,7 +1,6 @@
 """What a comparison of two runs can show, by how often they repeat their tests.
 
-It is said before anything is compared, so it speaks of one test that always passed, beside the
-other tests as they are.
+It speaks of one test that always passed, beside the other tests as they are.
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ class ComparisonPower:
     """What can be confirmed of a test that always passed, with so many repeats in each run.
 
     A drop to the pass rate `found`, in steps of 5 points, is confirmed in 4 of 5 comparisons, one
-    to 70 % in the share `thirty` of them. `found` is None where no drop can be confirmed; `enough`
-    is then what more repeats would show.
+    to 70 % in the share `thirty` of them. Where `found` is None, no drop can be confirmed, and
+    `enough` says what more repeats would show.
     """
 
     before: int
@@ -62,8 +61,7 @@ class ComparisonPower:
 def comparison_power(tests: Iterable[tuple[Counts, int]]) -> ComparisonPower | None:
     """Return what a comparison can show, by the counts of tests before and their repeats after.
 
-    The other tests are expected to pass as often as before. Where tests are repeated unequally
-    often, it speaks of those that are repeated as most are. None if nothing is compared.
+    It speaks of tests that are repeated as often as most are. None if nothing is compared.
     """
     compared = Counter((before, n) for before, n in tests if before.n and n)
     if not compared:
@@ -98,8 +96,7 @@ def chance_to_settle(
 ) -> float:
     """Return how often further repeats of AFTER, or of `both` sides, confirm a drop of 30 points.
 
-    The mean over the `undecided` tests, of which there is at least one, as things stand. All tests
-    of both runs are given.
+    The mean over the `undecided` tests, as things stand. All tests of both runs are given.
     """
     pairs = compared_rates(tests)
     looks = {

@@ -1,8 +1,7 @@
 """`RunDiff`: two recorded runs side by side, as every form of `kindlm diff` reads them.
 
-Both runs are read once, test by test, in the same order; of each test a few numbers are kept. What
-changed inside a test is read when it is asked for, so that a comparison of ten thousand tests costs
-no more than their numbers and the few of them that are shown in full.
+Both are read once, test by test, in the same order; of each test a few numbers are kept. What
+changed inside a test is read when it is asked for.
 """
 
 from __future__ import annotations
@@ -64,9 +63,8 @@ from kindlm.transcript import CANARY_TOKEN
 class DiffOptions:
     """What is compared and what fails. `test` is a part of a test's or a suite's name, any case.
 
-    Tests that are named so are judged as some of all. `regression_threshold` is how far a mean
-    score may fall, None for the default. Of a comparison of one `suite`, by its name, the other
-    suites have no part at all: it is that of two runs of this suite alone.
+    `regression_threshold` is how far a mean score may fall, None for the default. With a `suite`,
+    by its name, only this suite of both runs is compared and judged.
     """
 
     fail_on: FailOn = FailOn.DEFAULT

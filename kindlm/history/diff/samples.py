@@ -1,14 +1,12 @@
 """What the executions of a suite did, as far as it is compared: read test by test, not held.
 
-Everything is read in the order of tests in one pass over each table, so that the work grows with
-the number of executions and the memory does not. If an execution began again after a crash, only
-the attempt that ended counts. If it ran again because it did not pass, the first attempt counts: a
-pass in the end would hide how often it fails. Rescored and replayed runs were made from the last
-attempts and hold no others. Beside such a run the last attempts count on both sides, so that the
-same conversations are compared.
+Of an execution that began again after a crash, the attempt that ended counts. Of one that ran again
+because it did not pass, the first attempt counts: a pass in the end would hide how often it fails.
+Rescored and replayed runs hold only the last attempts; beside such a run, the last attempts count
+on both sides, so that the same conversations are compared.
 
 A conversation is a sample once. A rescored conversation, or one that `kindlm test --cache` took
-from the history, can be judged otherwise, but chance cannot change it.
+from the history, can be judged differently, but chance cannot change it.
 """
 
 from __future__ import annotations
@@ -118,10 +116,9 @@ ELSE 0 END
 
 
 class CallRef(NamedTuple):
-    """A tool call, with what its arguments are known by, None if they were erased.
+    """A tool call, with the digest of its arguments, None if they were erased.
 
-    The same text has the same digest in all histories, whatever its reference. `turn` is that of
-    the conversation which it was made in, from 1.
+    `turn` is its turn of the conversation, from 1.
     """
 
     tool: str
@@ -144,13 +141,11 @@ class Sample(NamedTuple):
     """One execution that ended, and was not skipped. `output` is the digest of its final text.
 
     `conversation` is the execution that held it: another one if this one was rescored from it, or
-    if all its answers were taken from earlier runs; then the one whose answer was the last.
-    `measured` are its `drift`, `latency` (ms), `tokens` and `cost` (USD), as far as known. `calls`
-    are those of the execution's tools, in order; `scores` the means by the criteria of judges, and
-    `weighted` those of scores of the execution as a whole. `checks` are those that were not
-    skipped, as `read_checks` reads them. Most executions of a test hold the same text, which no one
-    has to read then. `earlier` are the digests of the answers before the last turn, by turn.
-    `erased` says that its answer or arguments of its calls were erased.
+    if all its answers were taken from earlier runs. `measured` are its `drift`, `latency` (ms),
+    `tokens` and `cost` (USD), as far as known. `scores` are the means by the criteria of judges,
+    `weighted` those of the execution as a whole. `checks` are those that were not skipped, for
+    `read_checks`. `earlier` are the digests of the answers before the last turn. `erased`: its
+    answer or arguments of its calls were erased.
     """
 
     id: str
@@ -368,8 +363,8 @@ def independent_samples(
 ) -> tuple[PlannedSamples, PlannedSamples, bool]:
     """Return what is compared of a test, and whether both sides are the same conversations.
 
-    Where the same conversations are judged otherwise, that is what changed. Where they are not,
-    those that AFTER has for itself are compared with BEFORE; if it has none, nothing changed.
+    Where the same conversations are judged differently, that is what changed. Where they are not,
+    those that only AFTER has are compared with BEFORE; without any, nothing changed.
     """
     sides = before.samples, after.samples
     both = set.intersection(*({sample.conversation for sample in side} for side in sides))
