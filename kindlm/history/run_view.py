@@ -207,10 +207,10 @@ class RunView:
         return runner_of(self.db, self.runs[0])
 
     @property
-    def run_before(self) -> str | None:
-        """What `kindlm diff` compares this run with: the baseline, else the one before."""
+    def run_before(self) -> RunView | None:
+        """What `kindlm diff` compares this run with: the baseline, else the run or group before."""
         found = compared_by_default(self.db, self.id) if self.group is None else None
-        return found.name if isinstance(found, Group) else found
+        return None if found is None else RunView(self.db, found)
 
     def skip_reasons(self) -> list[tuple[str, str, int]]:
         """Return why executions were skipped that were to run: suite, reason, how many."""

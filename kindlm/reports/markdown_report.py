@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TextIO
 
-from kindlm.history.diff.run_diff import DiffOptions, compare_runs
+from kindlm.history.diff.run_diff import DiffOptions, RunDiff
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import wilson_interval
@@ -151,17 +151,17 @@ def _changes(view: RunView, options: ReportOptions) -> Iterator[str]:
     if before is None:
         return
     asked = DiffOptions(regression_threshold=options.regression_threshold)
-    diff = compare_runs(view.db, before, view.id, asked)
+    diff = RunDiff(view.db, before, view, asked)
     headline = headline_of(diff)
     # Beside a run that failed, nothing is marked as well because it was no better before.
     well = headline.good and not verdict_of(view).passed
     sign = "" if well else f"{SIGNS[headline.good]} "
-    yield f"\n#### Since run {code(before)}: {sign}{headline.word}\n\n"
+    yield f"\n#### Since run {code(before.id)}: {sign}{headline.word}\n\n"
     yield f"{plain('; '.join(headline.reasons))}.\n"
     for note in islice(notes_of(diff), _NOTES):
         yield f"\n> {plain(note)}\n"
     yield from changes_table(diff, _CHANGES)
-    yield f"\nIn full: {code(f'kindlm diff {before} {view.id}')}\n"
+    yield f"\nIn full: {code(f'kindlm diff {before.id} {view.id}')}\n"
 
 
 def _gates(view: RunView) -> Iterator[str]:

@@ -401,11 +401,18 @@ def test_words_know_groups_of_one_name_in_several_projects_apart(
     assert compared() == ("monday", "tuesday")
 
 
-def test_a_whole_run_is_compared_with_the_group_before_it(shard: Any, compared: Any) -> None:
+def test_a_whole_run_is_compared_with_the_group_before_it(
+    kindlm: Any, history: Any, shard: Any, compared: Any
+) -> None:
     for part in (1, 2):
         shard(f"monday{part}", f"{part}/2", group="monday")
-    shard("whole", "1/1")
+    shard("whole", "1/1", failing=("t1",))
     assert compared() == ("monday", "whole")
+    shown = kindlm("show", "whole", "--db", history.path).out
+    assert "Changed since monday: 1 test newly fails" in shown
+    assert "kindlm diff monday whole" in shown
+    report = kindlm("report", "whole", "--format", "markdown", "--db", history.path)
+    assert "#### Since run `monday`: " in report.out
 
 
 def test_a_group_is_before_another_though_a_shard_of_it_ran_later(

@@ -228,7 +228,7 @@ def run_document(
             "verdict": verdict_of(view),
             "notes": list(_notes(view)),
             "totals": list(totals_of(view)),
-            "before": view.run_before,
+            "before": before.id if (before := view.run_before) else None,
             "grid": grid,
             "page": page,
             "rows": rows,

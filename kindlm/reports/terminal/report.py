@@ -298,12 +298,13 @@ def _write_next(view: RunView, page: Page, options: ReportOptions) -> None:
     # What users saw when the run ended, where today's rules say something else.
     if (then := then_text(view)) is not None:
         page.line((then, "yellow"), indent=2, hang=2)
-    earlier = view.info.source_run or view.run_before
+    source = view.info.source_run
+    earlier = view.run_before if source is None else RunView(view.db, source)
     if earlier is not None and view.summary.executions.tested:
         changed = _changed(view, earlier)
         if changed is not None:
             page.line(changed, hang=2)
-        compare = _typed(f"kindlm diff {earlier} {view.id}", options)
+        compare = _typed(f"kindlm diff {shlex.quote(earlier.id)} {view.id}", options)
         page.unbroken(("Compare: ", "dim"), visible(compare))
     following = next_command(view)
     counts = view.summary.executions
@@ -313,22 +314,22 @@ def _write_next(view: RunView, page: Page, options: ReportOptions) -> None:
     page.unbroken(("Next: ", "dim"), visible(options.first or _typed(following, options)))
 
 
-def _changed(view: RunView, earlier: str) -> str | None:
+def _changed(view: RunView, earlier: RunView) -> str | None:
     """Return what changed since an earlier run, if this one failed."""
     if view.status != "failed" or view.summary.tests.total > _COMPARED_TESTS:
         return None
     # What compares runs takes longer to import than a report of a run that passed.
     from kindlm.history.diff.evidence_values import Kind
-    from kindlm.history.diff.run_diff import DiffOptions, compare_runs
+    from kindlm.history.diff.run_diff import DiffOptions, RunDiff
     from kindlm.reports.diff.phrases import headline_of
 
-    diff = compare_runs(view.db, earlier, view.id, DiffOptions())
+    diff = RunDiff(view.db, earlier, view, DiffOptions())
     if not diff.compared:
         return None
     headline = headline_of(diff)
     if headline.good and diff.kinds.keys() <= {Kind.UNCHANGED, Kind.OTHER_WORDS}:
-        return f"Unchanged since {earlier}"
-    return f"Changed since {earlier}: {'; '.join(headline.reasons)}"
+        return f"Unchanged since {one_line(earlier.id)}"
+    return f"Changed since {one_line(earlier.id)}: {'; '.join(headline.reasons)}"
 
 
 def _typed(command: str, options: ReportOptions) -> str:
