@@ -5,8 +5,9 @@ A package registers a class in an entry point, whose name is what users write:
     [project.entry-points."kindlm.checks"]
     polite = "acme_kindlm:Polite"
 
-The class is a subclass of `Check`, `Provider`, `Adapter` or `Report`. All but a report are pydantic
-models: their fields are the options that users write in kindlm.yaml, and one method does the work.
+The class is a subclass of `Check`, `Provider`, `Adapter`, `Framework` or `Report`. The first three
+are pydantic models: their fields are the options that users write in kindlm.yaml, and one method
+does the work.
 `Count`, `Maybe`, `Pattern`, `Positive`, `Score`, `Seconds`, `Text`, `Url` and `Words` are types for
 fields. A validator raises what `refuse` returns: the message then stands at the key in the file.
 kindlm's own providers and adapters are subclasses of the same classes.

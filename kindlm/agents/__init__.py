@@ -1,1 +1,1 @@
-"""Agents under test. An adapter is one module that makes a `ports.Agent`, and a registry line."""
+"""Agents under test. An adapter is one module, `NAME_agent.py`, that makes a `ports.Agent`."""

@@ -217,7 +217,7 @@ class Calls:
 
         It is as it can be stored, so that what is checked is what is recorded. `name` stands for a
         model that names itself not. An answer of an earlier run costs nothing now; what it cost
-        then is recorded beside. So it is where an earlier run paid the `cost`: `is_paid`.
+        then is recorded beside. `is_paid`: an earlier run paid the `cost`, which is treated alike.
         `counted_usd` of the cost was counted before.
         """
         recorded = reply.recorded

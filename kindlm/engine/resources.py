@@ -112,7 +112,7 @@ class LiveRun:
     """A run that goes on: what its executions share, and the limits that hold for all of them.
 
     `in_flight` holds the executions that are running, by id, each with its current call.
-    `calls_targets` is whether targets may be called: not all that they do is of another run.
+    `calls_targets` is whether targets may be called: False if another run has all their answers.
     `unpriced` is called for each model whose price is unknown, so that its calls count for no limit
     of costs; `held_up` for each provider or agent that asks for a long pause, with its seconds.
     """

@@ -223,7 +223,7 @@ class CallFailed(Payload):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderRequested(Payload):
-    """A model was called, to run or to judge a test.
+    """A model is to be asked: to run or to judge a test, for an embedding, or for a user's message.
 
     The whole request is the conversation up to the answer to call `after`, and then `messages`.
     """

@@ -271,11 +271,13 @@ def earlier_runs(db: sqlite3.Connection, run: str, project: str, suite: str) -> 
 class CachedAnswers(RecordedAnswers):
     """Answers to what was asked before in the same test, target and repeat, for the same purpose.
 
-    The first of the `earlier` runs that has one gives it. What is not known to be the same is asked
-    again: a request with values of the environment, which are not recorded; one to a provider that
-    is configured in another way now; an answer in which something else stands in the place of a
-    secret or of personal data, or that was purged; one that was an error; one with tool calls, if
-    its provider wants back with them what is not recorded.
+    The first of the `earlier` runs that has one gives it. What may differ is asked again:
+
+    - a request with values of the environment, which are not recorded;
+    - a request to a provider that is configured in another way now;
+    - what was answered by an error, or by an answer that was purged;
+    - what was answered with a secret or personal data, which is not recorded;
+    - an answer with tool calls whose provider needs back with them what is not recorded.
     """
 
     def __init__(

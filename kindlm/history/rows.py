@@ -238,7 +238,7 @@ class SpanView:
 
 @dataclass(frozen=True, slots=True)
 class CallView:
-    """A model call, with what was sent anew and what came back.
+    """A call to a model or an agent, with what was sent anew and what came back.
 
     `recorded_in` is set if no call was made: the call of another run that was answered so, and
     cost `cost_then_usd`. `after` is the call whose answer it continues, None or 0 for the first.

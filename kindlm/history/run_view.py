@@ -317,7 +317,7 @@ class RunView:
         ]
 
     def calls(self, execution: ExecutionView) -> list[CallView]:
-        """Return all model calls of an execution, of every attempt, retries and judges too."""
+        """Return all calls of an execution to models and agents: every attempt, retries, judges."""
         return [
             value_of(
                 CallView,

@@ -1,1 +1,1 @@
-"""Model APIs. A provider is one module that makes a `ports.ModelClient`, and a registry line."""
+"""Model APIs. A provider is one module, `NAME_provider.py`, that makes a `ports.ModelClient`."""

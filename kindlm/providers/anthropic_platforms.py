@@ -17,9 +17,9 @@ from kindlm.errors import Err, ErrorCode
 from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelRequest
 from kindlm.providers.anthropic_provider import WIRE, decode, encode
+from kindlm.providers.api_format import ApiFormat, ApiRequest
 from kindlm.providers.client import WireClient
 from kindlm.providers.provider_failures import Endpoint, unusable
-from kindlm.providers.wire import Wire, WireRequest
 
 if TYPE_CHECKING:
     from kindlm.providers.sdk_transport import AsyncSdk, Signing
@@ -38,7 +38,7 @@ class Platform(Provider):
 def platform_client(
     endpoint: Endpoint,
     connect: Callable[[Any], AsyncSdk],
-    wire: Wire,
+    wire: ApiFormat,
     *,
     headers: Mapping[str, str] | None = None,
     signing: Signing | None = None,
@@ -59,17 +59,17 @@ def platform_client(
     return WireClient(endpoint, wire, SdkTransport(wire.path, lambda: sdk))
 
 
-def wire_of_version(version: str) -> Wire:
+def wire_of_version(version: str) -> ApiFormat:
     """Return Anthropic's wire format with the version in the body, as Bedrock and Vertex want it.
 
     The SDK would send the version of Anthropic's own API, which takes no sampling parameters.
     """
 
-    def encode_with_version(request: ModelRequest, refused: frozenset[str]) -> WireRequest:
+    def encode_with_version(request: ModelRequest, refused: frozenset[str]) -> ApiRequest:
         sent = encode(request, refused)
         return replace(sent, body={"anthropic_version": version, **sent.body})
 
-    return Wire(WIRE.path, encode_with_version, decode)
+    return ApiFormat(WIRE.path, encode_with_version, decode)
 
 
 def missing_package(access: Access, package: str, extra: str) -> Err:

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelRequest, ToolDefinition
-from kindlm.providers.client import WireClient
-from kindlm.providers.provider_failures import Endpoint
-from kindlm.providers.wire import (
+from kindlm.providers.api_format import (
+    ApiFormat,
+    ApiRequest,
     Draft,
-    Wire,
-    WireRequest,
     prefill_of,
     spoken,
     tool_parameters,
     written_arguments,
 )
+from kindlm.providers.client import WireClient
+from kindlm.providers.provider_failures import Endpoint
 from kindlm.strict_json import parse_json
 from kindlm.transcript import FinishReason, Message, Role, ToolCall
 from kindlm.wires.answer import WireAnswer
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import anthropic
 
 
-def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> WireRequest:
+def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> ApiRequest:
     """Return the body of a message request, without parameters that the model refuses."""
     params = request.params
     draft = Draft(request.model, refused, {"model": request.model, "max_tokens": params.max_tokens})
@@ -60,7 +60,7 @@ def decode(body: Mapping[str, Any], request: ModelRequest) -> WireAnswer:
     return replace(said, text=prefill_of(request) + said.text)
 
 
-WIRE = Wire("/v1/messages", encode, decode)
+WIRE = ApiFormat("/v1/messages", encode, decode)
 
 
 def _messages(request: ModelRequest) -> Iterable[dict[str, Any]]:

@@ -20,9 +20,9 @@ from typing import Any, Protocol
 from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.ports import ModelReply, ModelRequest
 from kindlm.providers import provider_failures
+from kindlm.providers.api_format import TO_THINK, ApiFormat, ApiRequest
 from kindlm.providers.provider_failures import Endpoint
 from kindlm.providers.quota import quotas
-from kindlm.providers.wire import TO_THINK, Wire, WireRequest
 from kindlm.strict_json import parse_json, unique_keys
 from kindlm.transcript import FinishReason
 from kindlm.wires.answer import UnreadableReply, error_message, objects
@@ -153,7 +153,7 @@ class Transport(Protocol):
 class WireClient:
     """Implements `ports.ModelClient`."""
 
-    def __init__(self, endpoint: Endpoint, wire: Wire, transport: Transport) -> None:
+    def __init__(self, endpoint: Endpoint, wire: ApiFormat, transport: Transport) -> None:
         self._endpoint = endpoint
         self._wire = wire
         self._transport = transport
@@ -217,7 +217,7 @@ class WireClient:
         self._refused[request.model] = self._refused.get(request.model, frozenset()) | what
 
     def _reply(
-        self, request: ModelRequest, sent: WireRequest, answer: HttpAnswer, latency_ms: float
+        self, request: ModelRequest, sent: ApiRequest, answer: HttpAnswer, latency_ms: float
     ) -> Result[ModelReply]:
         try:
             body = parse_json(answer.text, unique_keys)

@@ -15,10 +15,17 @@ from urllib.parse import SplitResult, urlsplit
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelReply, ModelRequest
+from kindlm.providers.api_format import (
+    ApiFormat,
+    ApiRequest,
+    Draft,
+    function_tool,
+    prefill_of,
+    spoken,
+)
 from kindlm.providers.client import HttpAnswer, NoAnswer, WireClient, within_bounds
 from kindlm.providers.embedders import EmbeddingWire, WireEmbedder
 from kindlm.providers.provider_failures import Endpoint
-from kindlm.providers.wire import Draft, Wire, WireRequest, function_tool, prefill_of, spoken
 from kindlm.suite import ModelParams
 from kindlm.transcript import FinishReason, Message, Role, Usage
 from kindlm.wires.answer import UnreadableReply, WireAnswer, error_message, token_count
@@ -53,7 +60,7 @@ def _port(parts: SplitResult) -> int | None:
 _FINISH_REASONS = {"stop": FinishReason.STOP, "length": FinishReason.MAX_TOKENS}
 
 
-def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> WireRequest:
+def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> ApiRequest:
     """Return the body of a chat request. Ollama ignores options that a model does not take."""
     draft = Draft(request.model, refused, {"model": request.model})
     draft.add("messages", [_message(message) for message in spoken(request)])
@@ -87,7 +94,7 @@ def decode(body: Mapping[str, Any], request: ModelRequest) -> WireAnswer:
     )
 
 
-WIRE = Wire("/api/chat", encode, decode)
+WIRE = ApiFormat("/api/chat", encode, decode)
 
 
 def _message(message: Message) -> dict[str, Any]:

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from kindlm.errors import Err
 from kindlm.plugins import Access, Provider
 from kindlm.ports import Embedder, ModelRequest, ResponseSchema
-from kindlm.providers.client import WireClient
-from kindlm.providers.embedders import EmbeddingWire, WireEmbedder
-from kindlm.providers.provider_failures import Endpoint
-from kindlm.providers.wire import (
+from kindlm.providers.api_format import (
     TO_THINK,
     TOKENS_TO_THINK,
+    ApiFormat,
+    ApiRequest,
     Draft,
-    Wire,
-    WireRequest,
     function_tool,
     written_arguments,
 )
+from kindlm.providers.client import WireClient
+from kindlm.providers.embedders import EmbeddingWire, WireEmbedder
+from kindlm.providers.provider_failures import Endpoint
 from kindlm.suite import ModelParams
 from kindlm.transcript import Message, Role, ToolCall
 from kindlm.wires.answer import UnreadableReply, WireAnswer, error_message
@@ -88,7 +88,7 @@ def is_reasoning_model(model: str) -> bool:
     return _REASONING.match(model.lower()) is not None
 
 
-def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> WireRequest:
+def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> ApiRequest:
     """Return the body of a chat completion, without parameters that the model refuses."""
     params = request.params
     if is_reasoning_model(request.model):
@@ -121,7 +121,7 @@ def decode(body: Mapping[str, Any], _request: ModelRequest) -> WireAnswer:
     return answer
 
 
-WIRE = Wire("/chat/completions", encode, decode)
+WIRE = ApiFormat("/chat/completions", encode, decode)
 
 
 def _message(message: Message) -> dict[str, Any]:
@@ -214,7 +214,7 @@ class OpenAi(Provider):
         return embedder_of(access, EMBEDDING_MODEL)
 
 
-def client_of(access: Access, wire: Wire) -> WireClient:
+def client_of(access: Access, wire: ApiFormat) -> WireClient:
     """Return the client of an endpoint that is reached with the SDK."""
     endpoint = _endpoint(access)
     return WireClient(endpoint, wire, _connect(access, endpoint, wire.path))

@@ -19,6 +19,7 @@ from pydantic import Field
 from kindlm.errors import Err
 from kindlm.plugins import Access, Maybe, Text
 from kindlm.ports import Embedder, ModelRequest
+from kindlm.providers.api_format import ApiFormat, ApiRequest
 from kindlm.providers.client import WireClient
 from kindlm.providers.openai_provider import (
     EMBEDDING_MODEL,
@@ -31,7 +32,6 @@ from kindlm.providers.openai_provider import (
     encode,
 )
 from kindlm.providers.provider_failures import bad_address_part
-from kindlm.providers.wire import Wire, WireRequest
 from kindlm.section import HostPart
 from kindlm.transcript import Usage
 from kindlm.wires.answer import WireAnswer, objects, token_count
@@ -44,7 +44,7 @@ class _Preset(OpenAi):
     embedding_model: ClassVar[str | None] = None
     """What embeds texts there; None if it has no endpoint for that, or no model that all have."""
     refuses: ClassVar[frozenset[str]] = frozenset()
-    """What no model there takes; see `WireRequest.to_remember`."""
+    """What no model there takes; see `ApiRequest.to_remember`."""
     renames: ClassVar[Mapping[str, str]] = {}
     """Parameters that have another name there."""
     returns: ClassVar[tuple[str, ...]] = ()
@@ -62,7 +62,7 @@ class _Preset(OpenAi):
         placed = self._placed(access)
         if isinstance(placed, Err):
             return placed
-        return client_of(placed, Wire(WIRE.path, self._encode, self._decode))
+        return client_of(placed, ApiFormat(WIRE.path, self._encode, self._decode))
 
     def embedder(self, access: Access) -> Embedder:
         """Return the embedder with the model that most users have there."""
@@ -88,8 +88,8 @@ class _Preset(OpenAi):
         variable = access.key_variable or self.usual_key_variable
         return replace(access, base_url=self.base_url(), key_variable=variable)
 
-    def _encode(self, request: ModelRequest, refused: frozenset[str]) -> WireRequest:
-        """Return the body of a chat completion; see `Wire`."""
+    def _encode(self, request: ModelRequest, refused: frozenset[str]) -> ApiRequest:
+        """Return the body of a chat completion; see `ApiFormat`."""
         sent = encode(request, refused | self.refuses)
         said = [message for message in request.messages if not message.prefill]
         for message, written in zip(said, sent.body["messages"], strict=True):

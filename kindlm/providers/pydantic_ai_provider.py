@@ -24,9 +24,9 @@ from kindlm.packages import CRASHES
 from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelReply, ModelRequest
 from kindlm.providers import provider_failures
+from kindlm.providers.api_format import TOKENS_TO_THINK, tool_parameters, written_arguments
 from kindlm.providers.client import refused_parameters
 from kindlm.providers.provider_failures import Endpoint, unusable
-from kindlm.providers.wire import TOKENS_TO_THINK, tool_parameters, written_arguments
 from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
 
 if TYPE_CHECKING:

@@ -3,9 +3,9 @@
 - `api`, `trial`, `checks`, `under_test` and `users` are what a test works with; `kindlm`
   exports their public names. `spans` has what checks are of, one answer or a conversation, and
   `thread_desk` serves functions that are not `async`.
-- `script` runs such a test for the engine.
-- `load` turns a file into a suite: `yaml_form` reads YAML, `finding`, `marks` and `written` read
-  Python, `configuration` reads kindlm.toml, and `compile` makes the suite. Under pytest, pytest
-  itself collects Python files, and `compile` does the rest.
-- `packs` finds packs in installed packages; below it is the one that comes with kindlm.
+- `function_script` runs such a test for the engine.
+- `scenario_files` turns a file into a suite: `yaml_form` reads YAML, `finding`, `marks` and
+  `written` read Python, `configuration` reads kindlm.toml, and `scenario_suite` makes the suite.
+  Under pytest, pytest itself collects Python files, and `scenario_suite` does the rest.
+- `packs` finds packs in installed packages; below it are those that come with kindlm.
 """

@@ -16,9 +16,9 @@ from kindlm.errors import ErrorCode
 from kindlm.events import Payload, new_event
 from kindlm.outcome import Status
 from kindlm.providers import openai_provider
+from kindlm.providers.api_format import ApiFormat
 from kindlm.providers.client import HttpAnswer, WireClient
 from kindlm.providers.provider_failures import Endpoint
-from kindlm.providers.wire import Wire
 from kindlm.suite import ModelTarget, Prompt
 from kindlm.transcript import FinishReason, Role, ToolCall
 from kindlm_store import NewEvent
@@ -149,7 +149,7 @@ class NoTemperature:
 
 
 def test_a_default_that_the_model_refuses_costs_an_attempt_on_record_and_no_retry(bench, make):
-    wire = Wire("/chat/completions", openai_provider.encode, openai_provider.decode)
+    wire = ApiFormat("/chat/completions", openai_provider.encode, openai_provider.decode)
     bench.client = WireClient(Endpoint("p", "http://model.invalid"), wire, NoTemperature())
     finished = bench.execute(make.case(), retries=0)
     assert finished.status is Status.PASSED

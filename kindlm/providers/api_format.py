@@ -1,6 +1,6 @@
 """What providers share: a request on its way out, an answer on its way in, JSON between.
 
-A wire format is two pure functions, kept apart from everything that touches a network. Bodies
+A format is two pure functions, kept apart from everything that touches a network. Bodies
 that come in are untrusted: whatever cannot be read is an `UnreadableReply`, never a crash.
 """
 
@@ -24,7 +24,7 @@ TOKENS_TO_THINK = 25_000
 
 
 @dataclass(frozen=True, slots=True)
-class WireRequest:
+class ApiRequest:
     """A request in a provider's format.
 
     Attributes:
@@ -83,16 +83,16 @@ class Draft:
         """Tell that a parameter was left out because the model does not take it."""
         self.warnings.append(f"`{name}` was not sent: {self.model} does not take it")
 
-    def finished(self) -> WireRequest:
+    def finished(self) -> ApiRequest:
         """Return the request."""
-        return WireRequest(
+        return ApiRequest(
             self.body, tuple(self.warnings), frozenset(self.ours), self.plainer, self.is_tight
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
-    """A wire format.
+class ApiFormat:
+    """The format of a model API.
 
     Attributes:
         path: where requests go, relative to the SDK's base URL.
@@ -101,7 +101,7 @@ class Wire:
     """
 
     path: str
-    encode: Callable[[ModelRequest, frozenset[str]], WireRequest]
+    encode: Callable[[ModelRequest, frozenset[str]], ApiRequest]
     decode: Callable[[Mapping[str, Any], ModelRequest], WireAnswer]
 
 
