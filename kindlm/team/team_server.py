@@ -1,7 +1,7 @@
 """Serving the history of a team: `/v1` and the pages of `browse`, in one process.
 
-A request has to arrive, and an answer to be read, within deadlines. More connections than there may
-be are closed at once.
+A request has to arrive, and an answer to be read, within deadlines; a body has to keep coming. At
+the limit of connections, a new one replaces the one that has been of no use for longest.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 import h11
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from kindlm.browse.history_server import (
     App,
@@ -42,6 +42,10 @@ HEADERS_S = 10.0
 
 BODY_S = 120.0
 """Seconds until a body is complete."""
+
+CHECK_S = 10.0
+_SLOWEST = 10_000
+"""Bytes of a body that have to come in `CHECK_S` seconds."""
 
 READ_S = 10.0
 """Seconds until an answer that fills all buffers is read on."""
@@ -125,9 +129,13 @@ class RunningServer:
 
 
 def _config(app: App, *, lifespan: bool) -> uvicorn.Config:
+    class OfOneServer(_Guarded):
+        open_ones: ClassVar[dict[_Guarded, None]] = {}
+        most_open: ClassVar[int] = _most_connections()
+
     return uvicorn.Config(
         _unambiguous(app),
-        http=_Guarded,
+        http=OfOneServer,
         ws="none",
         loop="asyncio",
         lifespan="on" if lifespan else "off",
@@ -136,7 +144,6 @@ def _config(app: App, *, lifespan: bool) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         backlog=_BACKLOG,
-        limit_concurrency=_most_connections(),
         h11_max_incomplete_event_size=_LONGEST_HEAD,
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=_GRACE_S,
@@ -171,24 +178,40 @@ def _unambiguous(app: App) -> App:
 
 
 class _Guarded(H11Protocol):
-    """A connection that is closed once its client takes too long, or sends too much."""
+    """A connection that is closed once its client takes too long, or sends too much.
+
+    Attributes:
+        open_ones: Those of the server; the first has been of no use for longest.
+        most_open: How many there may be.
+    """
+
+    open_ones: ClassVar[dict[_Guarded, None]]
+    most_open: ClassVar[int]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._deadline: asyncio.TimerHandle | None = None
-        self._waits_for: float | None = None
+        self._waits_for = ""
+        self._received = 0
         self._reading: asyncio.TimerHandle | None = None
         self._surplus = 0
-        if self.limit_concurrency and len(self.connections) > self.limit_concurrency:
-            transport.abort()
+        self.open_ones[self] = None
+        if len(self.open_ones) > self.most_open:
+            # At least this one is not being answered.
+            oldest = next(each for each in self.open_ones if not each.is_answered())
+            # Now: it is lost only later, and more may come before.
+            del self.open_ones[oldest]
+            oldest.transport.abort()
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._set_deadline(None)
+        self.open_ones.pop(self, None)
+        self._set_deadline("", 0)
         self.resume_writing()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        self._received += len(data)
         if self.conn.our_state is h11.DONE:
             # The answer was given before all of the body was here: the rest is read, so that the
             # client gets to see the answer, but not without end.
@@ -201,6 +224,9 @@ class _Guarded(H11Protocol):
 
     def on_response_complete(self) -> None:
         self._surplus = 0
+        if self in self.open_ones:
+            # It was of use: it becomes the last.
+            self.open_ones[self] = self.open_ones.pop(self)
         super().on_response_complete()
         self._watch()
 
@@ -215,20 +241,41 @@ class _Guarded(H11Protocol):
             self._reading.cancel()
             self._reading = None
 
+    def is_answered(self) -> bool:
+        """Return whether the request is all here, and its answer is not all sent."""
+        cycle: RequestResponseCycle | None = self.cycle  # None until the first request
+        return cycle is not None and not cycle.response_complete and not cycle.more_body
+
     def _watch(self) -> None:
         """Set the deadline of what the client has to do next."""
         state = self.conn.their_state
         if state is h11.IDLE:
-            self._set_deadline(HEADERS_S)
+            self._set_deadline("head", HEADERS_S)
+        elif state is h11.SEND_BODY:
+            self._set_deadline("body", BODY_S)
         else:
-            self._set_deadline(BODY_S if state is h11.SEND_BODY else None)
+            self._set_deadline("", 0)
 
-    def _set_deadline(self, seconds: float | None) -> None:
-        if seconds == self._waits_for:
+    def _set_deadline(self, waits_for: str, seconds: float) -> None:
+        if waits_for == self._waits_for:
             return
-        self._waits_for = seconds
+        self._waits_for = waits_for
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-        if seconds is not None:
-            self._deadline = self.loop.call_later(seconds, self.transport.abort)
+        if waits_for:
+            self._check_later(self.loop.time() + seconds)
+
+    def _check_later(self, ends: float) -> None:
+        self._received = 0
+        left = ends - self.loop.time()
+        self._deadline = self.loop.call_later(min(CHECK_S, left), self._check, ends)
+
+    def _check(self, ends: float) -> None:
+        """Close the connection at the end, or if its body comes too slowly."""
+        # The server itself may have stopped to read.
+        slow = self._waits_for == "body" and self._received < _SLOWEST and not self.flow.read_paused
+        if slow or self.loop.time() >= ends:
+            self.transport.abort()
+        else:
+            self._check_later(ends)

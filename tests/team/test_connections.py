@@ -45,8 +45,7 @@ def stack() -> Iterator[ExitStack]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HEADERS_S", "BODY_S"):
-        monkeypatch.setattr(team_server, name, 0.2)
+    monkeypatch.setattr(team_server, "HEADERS_S", 0.2)
 
 
 def get(token: str, path: str = "/v1/runs", version: str = "1.1", more: str = "") -> bytes:
@@ -67,9 +66,11 @@ def test_a_head_that_does_not_come_ends_the_connection(
     assert answer(opened(stack, served, begun)) == b""
 
 
+@pytest.mark.parametrize("limit", ["BODY_S", "CHECK_S"])
 def test_a_body_that_does_not_come_ends_the_connection(
-    served: Served, stack: ExitStack, impatient: None
+    served: Served, stack: ExitStack, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
+    monkeypatch.setattr(team_server, limit, 0.2)
     begun = post(served.token(), "Content-Length: 100\r\n") + b"x"
     assert answer(opened(stack, served, begun)) == b""
 
@@ -103,14 +104,20 @@ def test_many_idle_connections_keep_nobody_waiting(served: Served, stack: ExitSt
         assert client.get("/v1/runs").json() == []
 
 
-def test_connections_above_the_bound_are_closed(
+def test_above_the_bound_the_oldest_goes_that_is_not_being_answered(
     tmp_path: Path, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(team_server, "_most_connections", lambda: 5)
     served = stack.enter_context(history_server(tmp_path / "team.db"))
-    for _ in range(5):
-        opened(stack, served)
-    assert answer(opened(stack, served)) == b""
+    first = opened(stack, served)
+    later = [opened(stack, served, b"GET /") for _ in range(4)]
+    token = served.token()
+    last = opened(stack, served, get(token, more="Connection: close\r\n"))
+    assert b"200 OK" in answer(last)
+    assert answer(first) == b""
+    for each in later:
+        each.sendall(get(token, more="Connection: close\r\n")[5:])
+        assert b"200 OK" in answer(each)
 
 
 def test_pipelined_and_old_requests_are_answered(served: Served, stack: ExitStack) -> None:
