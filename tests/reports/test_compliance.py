@@ -264,12 +264,19 @@ COUNTS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% e
     [
         ("{{ 10 ** (10 ** 9) }}", "1 seconds of processor time"),
         ("{{ 'x' * 10 ** 9 }}", "256 MiB of memory"),
+        ("{{ 'y' * 1024 * 1024 }}z", "longer than 1 MiB"),
         ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "calls itself too often"),
     ],
 )
 def test_a_template_takes_no_more_than_it_may(template: str, limit: str) -> None:
     with pytest.raises(TemplateFailedError, match=limit):
-        render_apart(template, FACTS, cpu_s=1, memory_mib=256)
+        render_apart(template, FACTS, cpu_s=1, memory_mib=256, output_mib=1)
+
+
+def test_the_reason_of_a_template_that_fails_has_a_bound() -> None:
+    with pytest.raises(TemplateFailedError) as failed:
+        render_apart("{{ run['x' * 10 ** 6].y }}", FACTS)
+    assert len(str(failed.value)) <= 10_000
 
 
 def test_a_template_that_never_ends_is_ended() -> None:

@@ -22,6 +22,9 @@ _CPU_S = 10
 _MEMORY_MIB = 512
 """What the process may have, also for itself, where the operating system can limit that."""
 
+_OUTPUT_MIB = 16
+"""How long the document may be: the process that wants it has no limit of memory."""
+
 _DEADLINE_S = 60.0
 """Then the process is ended, however little time of a processor it had."""
 
@@ -33,7 +36,12 @@ _START = (
 _NEEDED = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
 """What Python may need of our environment to start; no key of a provider is among it."""
 
+_MIB = 1024 * 1024
+
 _PLACE = re.compile(r" at 0x[0-9a-fA-F]+")
+
+_LONGEST_REASON = 10_000
+"""Characters: a template can name what does not exist, at any length."""
 
 
 class TemplateFailedError(Exception):
@@ -46,6 +54,7 @@ def render_apart(
     *,
     cpu_s: int = _CPU_S,
     memory_mib: int = _MEMORY_MIB,
+    output_mib: int = _OUTPUT_MIB,
     deadline_s: float = _DEADLINE_S,
 ) -> str:
     """Return what a template says of facts, values of JSON.
@@ -56,7 +65,7 @@ def render_apart(
     try:
         done = subprocess.run(
             [sys.executable, "-Pc", _START, json.dumps(sys.path)],
-            input=json.dumps([cpu_s, memory_mib, source, facts]).encode(),
+            input=json.dumps([cpu_s, memory_mib, output_mib, source, facts]).encode(),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             timeout=deadline_s,
@@ -95,17 +104,21 @@ def main() -> None:
     The limit of time ends the process without an answer.
     """
     answer: list[str | None]
-    cpu_s, memory_mib, source, facts = json.load(sys.stdin)
-    _limit(cpu_s, memory_mib * 1024 * 1024)
+    cpu_s, memory_mib, output_mib, source, facts = json.load(sys.stdin)
+    _limit(cpu_s, memory_mib * _MIB)
     try:
-        answer = [render(source, facts), None]
+        text = render(source, facts)
+        answer = [text, None]
+        if len(text.encode("utf-8", "replace")) > output_mib * _MIB:
+            answer = [None, f"what it writes is longer than {output_mib} MiB"]
     except MemoryError:
         answer = [None, f"it takes more than {memory_mib} MiB of memory"]
     except RecursionError:
         answer = [None, "it calls itself too often, or nests too deeply"]
     except Exception as error:  # noqa: BLE001 - expressions of a template raise anything
         # Where something is in memory is another place each time.
-        answer = [None, _PLACE.sub("", str(error)).rstrip(".") or type(error).__name__]
+        reason = _PLACE.sub("", str(error)[:_LONGEST_REASON]).rstrip(".")
+        answer = [None, reason or type(error).__name__]
     json.dump(answer, sys.stdout)
 
 
