@@ -11,7 +11,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kindlm.history.groups import Group, Shard
@@ -226,6 +226,17 @@ def then_text(view: RunView) -> str | None:
     if not view.told_otherwise:
         return None
     return f"When the run ended, it was reported as {'passed' if view.info.passed else 'failed'}."
+
+
+def gates_otherwise(view: RunView, suite: SuiteView) -> Iterator[str]:
+    """Yield what users saw of gates when the run ended, where today's rules differ."""
+    for gate in suite.gates:
+        then_gate = view.gates_then.get((suite.id, gate.name))
+        if then_gate is None or then_gate.passed is gate.passed:
+            continue
+        earlier = replace(gate, passed=then_gate.passed, actual=then_gate.actual)
+        was = f"{'passed' if earlier.passed else 'failed'} then: {comparison(earlier)}"
+        yield f"Gate {gate.name} of {one_line(suite.name)} {was}."
 
 
 _NAMED_MODELS = 5

@@ -55,6 +55,16 @@ def test_the_verdict_then_is_shown_beside_that_of_now(
     assert "Gate passRateMin of support passed then: 1.00 ≥ 0.80." in shown
 
 
+def test_a_compliance_report_says_which_gate_was_reported_otherwise(
+    kindlm: Any, history: Any, record: Any
+) -> None:
+    record("run1", told=True, gate=True)
+
+    document = kindlm("report", "run1", "--format", "compliance", "--db", history.path).out
+
+    assert "Gate passRateMin of support passed then: 1.00 ≥ 0.80." in document
+
+
 def test_programs_get_both(kindlm: Any, history: Any, record: Any) -> None:
     record("run1", told=True, gate=True)
 

@@ -26,6 +26,7 @@ from kindlm.reports.diff.phrases import headline_of
 from kindlm.reports.facts import (
     describe_group,
     describe_shard,
+    gates_otherwise,
     suite_verdict_of,
     totals_of,
     verdict_of,
@@ -119,7 +120,7 @@ def read_facts(
         },
         "verdict": str(verdict),
         "passed": verdict.passed,
-        "notes": list(_notes(view)),
+        "notes": list(_notes(view, suite)),
         "models": [dict(row) for row in db.execute(*among(_MODELS, suite.parts))],
         "gates": _gates(suite, {each["kind"] for each in checks}),
         "tests": tests,
@@ -190,7 +191,7 @@ _DERIVED = {
 """What is to be known of a run, by its mode."""
 
 
-def _notes(view: RunView) -> Iterator[str]:
+def _notes(view: RunView, suite: SuiteView) -> Iterator[str]:
     """Yield what a reader has to know to take the document for what it is."""
     if view.shard is not None:
         yield f"{describe_shard(view.shard)}. This report covers only what this shard ran."
@@ -200,6 +201,7 @@ def _notes(view: RunView) -> Iterator[str]:
         yield from (f"{line}." for line in describe_group(view.group))
     if (how := _DERIVED.get(view.info.mode)) is not None:
         yield how
+    yield from gates_otherwise(view, suite)
 
 
 def _test(test: TestView, planned: Mapping[tuple[str, str], int]) -> dict[str, Any]:

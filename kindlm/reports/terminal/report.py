@@ -19,6 +19,7 @@ from kindlm.reports.attacks import attacks_of
 from kindlm.reports.facts import (
     describe_group,
     describe_shard,
+    gates_otherwise,
     is_wrong,
     next_command,
     place,
@@ -298,6 +299,9 @@ def _write_next(view: RunView, page: Page, options: ReportOptions) -> None:
     # What users saw when the run ended, where today's rules say something else.
     if (then := then_text(view)) is not None:
         page.line((then, "yellow"), indent=2, hang=2)
+    for suite in view.suites:
+        for told in gates_otherwise(view, suite):
+            page.line((told, "yellow"), indent=2)
     source = view.info.source_run
     earlier = view.run_before if source is None else RunView(view.db, source)
     if earlier is not None and view.summary.executions.tested:
