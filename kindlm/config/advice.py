@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from kindlm.checks.base import CheckSection, ExpectSection
 from kindlm.checks.limits import beyond
@@ -14,8 +16,10 @@ from kindlm.config.entries import report_faulty
 from kindlm.config.expect import expect_sections
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.schema import GatesConfig, KindlmConfig, TestConfig
-from kindlm.config.simulated_tools import ToolConfig
+from kindlm.config.simulated_tools import ToolAnswerConfig, ToolConfig
 from kindlm.config.variable_advice import warn_of_commands, warn_of_placeholders
+from kindlm.errors import Ok
+from kindlm.matching import matches
 from kindlm.packages import CRASHES, crashed, installed, is_own
 from kindlm.plugins import Adapter, Provider
 from kindlm.suggestions import hint_for
@@ -51,7 +55,7 @@ def warn(
     if not reporter.has_errors:
         # What seems to be unused may be what a wrong reference means.
         _warn_of_unused(config, reporter)
-    _warn_of_gates(config, reporter)
+    _warn_of_gates(config, reporter, files)
     _warn_of_thresholds(config, reporter)
     warn_of_placeholders(config, raw, reporter, files)
 
@@ -161,22 +165,41 @@ def _warn_of_tools(path: Path, test: TestConfig, reporter: Reporter) -> None:
         _warn_of_answers((*path, "tools", index), tool, reporter)
 
 
+_COMPARED = 100
+"""Each response is compared with so many before it: a file may hold tens of thousands."""
+
+
 def _warn_of_answers(path: Path, tool: ToolConfig, reporter: Reporter) -> None:
-    """Report what no call ever gets, since a response before it matches all calls."""
-    catch_all = (at for at, it in enumerate(tool.responses) if not it.when and not it.when_state)
-    first = next(catch_all, None)
-    if first is None:
-        return
-    below = [(*path, "responses", at) for at in range(first + 1, len(tool.responses))]
-    below += [(*path, "cassette")] if tool.cassette is not None else []
-    below += [(*path, "defaultResponse")] if "default_response" in tool.model_fields_set else []
-    for place in below:
+    """Report what no call ever gets, since a response before it matches all its calls."""
+    everything = _answered_before(tool.responses, {})
+    found: dict[Path, int] = {}
+    for at, answer in enumerate(tool.responses):
+        if everything is not None and everything < at:
+            found["responses", at] = everything
+        else:
+            first = _answered_before(tool.responses[: min(at, _COMPARED)], answer.when or {})
+            found |= {} if first is None else {("responses", at): first}
+    if everything is not None:
+        found |= {("cassette",): everything} if tool.cassette is not None else {}
+        if "default_response" in tool.model_fields_set:
+            found["defaultResponse",] = everything
+    for place, first in found.items():
+        calls = "all its calls" if tool.responses[first].when else "all calls"
         reporter.warning(
-            place,
-            f'The tool "{tool.name}" never answers this: responses[{first}] matches all calls',
+            (*path, *place),
+            f'The tool "{tool.name}" never answers this: responses[{first}] matches {calls}',
             "Make that response more specific, or put it last",
             reason="unreachable",
         )
+
+
+def _answered_before(answers: Sequence[ToolAnswerConfig], when: Mapping[str, Any]) -> int | None:
+    """Return which of the answers gets every call whose arguments match `when`."""
+    # What asks for a part of `when` matches whatever has all of it.
+    found = (
+        i for i, it in enumerate(answers) if not it.when_state and matches(it.when or {}, when)
+    )
+    return next(found, None)
 
 
 _NEEDED = {
@@ -192,15 +215,10 @@ _NEEDED = {
 """The kinds of checks that gates count or measure, and what to say if there are none."""
 
 
-def _warn_of_gates(config: KindlmConfig, reporter: Reporter) -> None:
+def _warn_of_gates(config: KindlmConfig, reporter: Reporter, files: ReferencedFiles) -> None:
     """Report gates that hold whatever happens, or can never hold."""
     gates, timeout = config.gates, config.defaults.execution_timeout_ms
-    kinds = {
-        expectation.kind
-        for index, test in enumerate(config.tests)
-        for _, expect in expect_sections(("tests", index), test)
-        for _, expectation in expect.expectations(lambda _: None)
-    }
+    checks = _checks(config, files)
     always = {
         "pass_rate_min": "it allows all tests to fail" if gates.pass_rate_min == 0 else None,
         "judge_avg_min": "no score is below 0" if gates.judge_avg_min == 0 else None,
@@ -209,18 +227,41 @@ def _warn_of_gates(config: KindlmConfig, reporter: Reporter) -> None:
     }
     for name in sorted(gates.model_fields_set):
         alias = GatesConfig.model_fields[name].alias or name
-        needed, nothing = _NEEDED.get(name, ((), ""))
-        if needed and kinds.isdisjoint(needed) and not name.endswith("failures_max"):
+        kinds, nothing = _NEEDED.get(name, ((), ""))
+        possible = sum(checks[kind] for kind in kinds)
+        counts, why = name.endswith("failures_max"), always.get(name)
+        if kinds and not possible:
+            why = nothing
+        elif counts and getattr(gates, name) >= possible:
+            why = f"a whole run has only {count(possible, 'such check')}"
+        if kinds and not possible and not counts:
             reporter.warning(
                 ("gates", alias),
                 f"The gate {alias} fails: {nothing}, so it has no value",
                 "Remove it, or add what it measures",
                 reason="no_value",
             )
-        elif why := (nothing if needed and kinds.isdisjoint(needed) else always.get(name)):
+        elif why:
             message = f"The gate {alias} can never fail: {why}"
             hint = "Change or remove it"
             reporter.warning(("gates", alias), message, hint, reason="never_fails")
+
+
+def _checks(config: KindlmConfig, files: ReferencedFiles) -> Counter[str]:
+    """Return how many checks of each kind a whole run makes."""
+    total: Counter[str] = Counter()
+    for index, test in enumerate(config.tests):
+        rows = files.rows(test.vars_from) if test.vars_from is not None else None
+        executions = (
+            len(targets_of(test, config))
+            * (len(test.all_prompts) or 1)
+            * (test.repeat or config.defaults.repeat)
+            * (len(rows.value.rows) if isinstance(rows, Ok) else 1)
+        )
+        for _, expect in expect_sections(("tests", index), test):
+            for _, expectation in expect.expectations(lambda _: None):
+                total[expectation.kind] += executions
+    return total
 
 
 def _warn_of_thresholds(config: KindlmConfig, reporter: Reporter) -> None:

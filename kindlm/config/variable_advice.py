@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from itertools import takewhile
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
 from kindlm.checks.canary import CANARY
@@ -97,25 +96,31 @@ def _warn_of_answer(path: Path, text: str, reporter: Reporter) -> None:
             return
 
 
-_INTERPRETER = re.compile(r"(?:ba|da|a|z|k|fi)?sh|(?:python|pypy)[\d.]*|perl|ruby|node|bun|php")
-_BEFORE_PROGRAM = re.compile(r"-\w*[ceEpr]|--eval|--print")
-"""The options of interpreters that a program to run follows."""
+_INTERPRETERS = [
+    [re.compile(pattern, re.DOTALL) for pattern in patterns]
+    for patterns in (
+        (
+            r"(?:ba|da|a|z|k|fi)?sh",
+            r"-\w*c\w*(\W.*)?",
+            r"[-+]\w*[oO]|--rcfile|--init-file",
+        ),
+        (r"(?:python|pypy)[\d.]*", r"-[^\WWXmc]*c(.*)", r"-[^\Wmc]*[WX]|--check-hash-based-pycs"),
+        (r"perl|ruby", r"-[^\WMmIiDxreE]*[eE](.*)", r"-[Ir]"),
+        (r"node|bun", r"(?:-[ep]+|--eval|--print)(?:=(.*))?", r"-[rC]|--require|--import|--loader"),
+        (r"php", r"-r(.*)", r"-[cd]"),
+    )
+]
+"""Of programs that run programs: their names; the options that a program follows, maybe without a
+space (the group); and the options that have another word as their value."""
 
 
 def warn_of_commands(config: KindlmConfig, reporter: Reporter) -> None:
     """Report variables inside a program that is an argument of an interpreter."""
     for index, test in enumerate(config.tests):
         words = () if test.command is None else compile_words(test.command)
-        for start, word in enumerate(words, start=1):
-            options = list(takewhile(lambda it: it.startswith(("-", "+")), words[start:]))
-            position = start + len(options)
-            is_program = (
-                _INTERPRETER.fullmatch(PurePosixPath(word).name)
-                and any(map(_BEFORE_PROGRAM.fullmatch, options))
-                and position < len(words)
-            )
+        for position in _programs(words):
             # A port is a number, and of our own choice.
-            found = names_in(words[position]) if is_program else ()
+            found = names_in(words[position])
             name = next((name for name in found if not name.startswith("serve.")), None)
             if name is not None:
                 place: Path = ("tests", index, "command")
@@ -126,3 +131,27 @@ def warn_of_commands(config: KindlmConfig, reporter: Reporter) -> None:
                     reason="run_as_program",
                     value=f"{{{{{name}}}}}",
                 )
+
+
+def _programs(words: Sequence[str]) -> Iterator[int]:
+    """Yield which words are programs that an interpreter among the words before them runs."""
+    for start, word in enumerate(words, start=1):
+        for names, option, valued in _INTERPRETERS:
+            if not names.fullmatch(PurePosixPath(word).name):
+                continue
+            asked = is_value = False
+            for position in range(start, len(words)):
+                if is_value:
+                    is_value = False
+                    continue
+                if not words[position].startswith(("-", "+")):
+                    # Else it is a file with the program, and the rest are arguments.
+                    if asked:
+                        yield position
+                    break
+                found = option.fullmatch(words[position])
+                if found and found[1] and not asked:
+                    yield position
+                    break
+                asked = asked or found is not None
+                is_value = valued.fullmatch(words[position]) is not None

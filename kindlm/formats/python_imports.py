@@ -20,6 +20,7 @@ _LOOKED_AT = 1 << 20
 
 _PROJECT_MARKS = ("pyproject.toml", "kindlm.toml", "kindlm.yaml", "setup.py", ".kindlm", ".git")
 _LINE = re.compile(r"^[ \t]*(?:from|import)[ \t]+(\.*)([\w.]*)", re.MULTILINE)
+_NAME = re.compile(r"kindlm(?:\.\w+)*")
 _REQUIREMENT = re.compile(r"kindlm(?![\w.-])", re.IGNORECASE)
 
 Folders = tuple[Path, ...]
@@ -101,6 +102,9 @@ def _imported(file: Path) -> tuple[_Module, ...]:
                 parts = _parts(node.module or "")
                 # What is imported from a module may be a module itself.
                 found += [(node.level, (*parts, each.name)) for each in node.names]
+            case ast.Call(args=[ast.Constant(value=str(name)), *_]) if _NAME.fullmatch(name):
+                # As in `importlib.import_module("kindlm")` and `pytest.importorskip("kindlm")`.
+                found.append((0, _parts(name)))
     return tuple(found)
 
 

@@ -98,6 +98,14 @@ def test_settings_that_are_meant_get_no_advice(
     assert warnings(load(text)) == []
 
 
+def test_a_gate_that_counts_less_than_there_can_be_can_fail(load: Any, minimal: str) -> None:
+    pii = "{contains: [a]}, guardrails: {pii: {}}}\n    repeat: 3\ngates: {piiFailuresMax: %d}"
+    assert warnings(load(minimal.replace("{contains: [hello]}}", pii % 2))) == []
+    found = load(minimal.replace("{contains: [hello]}}", pii % 3))
+    assert warnings(found) == [("gates.piiFailuresMax", "never_fails")]
+    assert found.diagnostics[0].error.message.endswith("a whole run has only 3 such checks")
+
+
 def test_the_judge_that_is_taken_is_named(load: Any, minimal: str) -> None:
     text = minimal.replace("gpt-4o}]", "gpt-4o}, {id: j, provider: openai, model: x, role: judge}]")
     loaded = load(text.replace("[hello]}", "[hello]}, judge: [{criteria: kind}]"))
@@ -180,7 +188,18 @@ def of_command(minimal: str, command: str) -> str:
         "sh -c 'echo {{v}}'",
         "env A=1 timeout 5 bash -lc 'agent --ask {{v}}'",
         "sh -c -e 'echo {{v}}' sh {{w}}",
+        "/bin/bash -euo pipefail -c 'echo {{v}} | tee log'",
+        "bash -o pipefail -ce 'echo {{v}}'",
+        "bash --rcfile .rc -ceuo pipefail 'echo {{v}}'",
+        "fish -c'echo {{v}}'",
         "python -c 'print({{v}})'",
+        "python3.12 -Pc 'print(\"{{v}}\")'",
+        "python -c'print({{v}})'",
+        "python3 -W ignore -X dev -Xtracemalloc=5 -c 'print({{v}})'",
+        "perl -Mfeature=say -I lib -ne 'print q({{v}})'",
+        "ruby -rset -e'puts {{v}}'",
+        "node --eval=console.log({{v}})",
+        "php -d a=1 -r 'echo {{v}};'",
         "node --eval 'console.log({{v}})'",
     ],
 )
@@ -197,7 +216,10 @@ def test_a_variable_inside_a_program_is_reported(load: Any, minimal: str, comman
     [
         """sh -c 'echo "$1" "$2"' sh {{v}} {{w}}""",
         "sh script.sh -c {{v}} {{w}}",
+        "bash -e {{v}} {{w}}",
+        "python agent.py -c {{v}} {{w}}",
         "python -m agent -c {{v}} {{w}}",
+        "agent -c {{v}} {{w}}",
         "python -c 'import sys; print(sys.argv)' {{v}} {{w}}",
     ],
 )

@@ -251,6 +251,8 @@ def test_what_is_no_case_of_evalview_is_ignored(tmp_path: Path, name: str, text:
         ("test_a.py", "from kindlm import scenario\n"),
         ("a_test.py", "import os\nimport kindlm\n"),
         ("test_a.py", "def late():\n    from kindlm import scenario\n"),
+        ("test_a.py", "import pytest\nk = pytest.importorskip('kindlm', reason='x')\n"),
+        ("test_a.py", "import importlib as i\nk = i.import_module('kindlm.scenario')\n"),
     ],
 )
 def test_scenarios_are_known_by_their_turns_or_their_import(
@@ -290,6 +292,7 @@ def test_what_is_nearly_a_scenario_is_one_so_that_its_error_is_reported(
         ("other.py", "from kindlm import scenario\n"),
         ("test_a.py", "import kindlm_plus\n"),
         ("test_a.py", "# import kindlm\n"),
+        ("test_a.py", "print('kindlm is not here', 'kindlm')\n"),
         ("a.yaml", "says: hi\n"),
         ("a.toml", "[[turns]]\nsays = 'hi'\n"),
     ],
