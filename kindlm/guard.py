@@ -87,6 +87,8 @@ class Guard:
         self._memory: _Memory | None = None
         self._pid = 0
         self._running: dict[object, tuple[str, float]] = {}
+        self._handlers: dict[signal.Signals, Any] = {}
+        self._calling = 0
         self._signals = 0
         self._counted = 0
         self._folder: Path | None = None
@@ -141,6 +143,11 @@ class Guard:
         """Report that the command has ended with an exit code; nothing counts that comes after."""
         if self._memory is not None and os.getpid() == self._pid:
             self._memory.set(_Memory.CODE, code + 1)
+
+    def report_exit(self, how: str) -> None:
+        """Show the user that code of theirs has ended the command, and how to resume its run."""
+        if self._tell is not None and self._memory is not None:
+            self._tell(f"kindlm was ended: {how}.", self._memory.text(_Memory.RUN))
 
     def leave(self, code: int) -> NoReturn:
         """End the command with an exit code at once, from any thread."""
@@ -225,11 +232,29 @@ class Guard:
 
     @contextmanager
     def single(self) -> Iterator[None]:
-        """Call code of a user in this context; it may fork this process, but only one goes on."""
+        """Call code of a user in this context.
+
+        It may fork this process, but only one goes on. In the main thread it may handle signals,
+        but only until it ends.
+        """
+        if self._memory is None or threading.current_thread() is not threading.main_thread():
+            try:
+                yield
+            finally:
+                self.stay_single()
+            return
+        if not self._calling:
+            # Calls overlap: what the first one found is kindlm's, whatever the others set.
+            self._handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+        self._calling += 1
         try:
             yield
         finally:
+            self._calling -= 1
             self.stay_single()
+            for number, handler in self._handlers.items():
+                if handler is not None and signal.getsignal(number) is not handler:
+                    signal.signal(number, handler)
 
     def stay_single(self) -> None:
         """End this process if it is a copy that code of a user has made of kindlm's by `os.fork`.

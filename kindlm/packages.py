@@ -209,7 +209,8 @@ def taken(plugin: Plugin) -> KindlmError:
 def _load(plugin: Plugin) -> Result[Any]:
     guard.enter()  # code of a package must not end the run
     try:
-        found = plugin.entry.load()
+        with guard.single():
+            found = plugin.entry.load()
         wrong = _wrong_with(found, plugin.group)
     except CRASHES as error:
         return Err(crashed(plugin, "cannot be loaded", error))

@@ -31,6 +31,7 @@ from kindlm.cli.ending import INTERRUPTED, NOTHING_RUN, USAGE, ending_at_once
 from kindlm.cli.github import inert_output
 from kindlm.errors import ErrorCode, KindlmError, misuse
 from kindlm.garbage import put_off
+from kindlm.guard import guard
 
 _COMMANDS: Mapping[str, Mapping[str, str]] = {
     "Start": {
@@ -292,6 +293,10 @@ def _invoke(arguments: Sequence[str]) -> int:
         code = command.main(args=named, prog_name="kindlm", standalone_mode=False)
     except SystemExit as stop:
         code = stop.code
+        if guard.is_entered and code in (0, None):
+            # kindlm raises none: a callback or a signal handler of the user's code did.
+            guard.report_exit("a callback or a signal handler called sys.exit")
+            code = 1
     except typer.Abort:
         code = INTERRUPTED
     except _USAGE_ERROR as error:

@@ -303,7 +303,10 @@ def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
 
 def report_ended(message: str, run: str) -> None:
     """Report that the user's code has ended the process of kindlm, and how to resume its run."""
-    hint = "Look for os._exit, signals, and crashes of extension modules in test files and packs."
+    hint = (
+        "Look for os._exit, sys.exit, signals, and crashes of extension modules in test files and "
+        "packs."
+    )
     if run:
         hint = (
             "Finished executions are kept. Correct that code, then: "

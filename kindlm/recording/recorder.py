@@ -343,14 +343,19 @@ class RunRecorder:
         if outbox.waiting:
             # What else is recorded in this turn goes to the log together with it.
             await asyncio.sleep(0)
+        with outbox.lock:
+            # Another thread may just be handing over events.
             outbox.flush()
+            hidden = outbox.hidden
+            if hidden is None and outbox.ticket is not None:
+                outbox.written = outbox.written or asyncio.wrap_future(outbox.ticket)
+            written = outbox.written
         # Events are written in order: the ticket of the last ones is that of all. Who stops
         # waiting must not take back what was handed over.
-        if outbox.hidden is not None:
-            await (await asyncio.shield(asyncio.wrap_future(outbox.hidden)))
-        elif outbox.ticket is not None:
-            outbox.written = outbox.written or asyncio.wrap_future(outbox.ticket)
-            await asyncio.shield(outbox.written)
+        if hidden is not None:
+            await (await asyncio.shield(asyncio.wrap_future(hidden)))
+        elif written is not None:
+            await asyncio.shield(written)
         await outbox.log.ready()
 
     def close(self) -> None:

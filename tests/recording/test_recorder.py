@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from evaluated import demand
@@ -130,6 +131,33 @@ def test_events_that_several_threads_record_are_all_kept(log: EventLog, redact: 
         assert [test for about, test in recorded if about == subject] == [
             str(number) for number in range(300)
         ]
+
+
+def test_durable_waits_for_events_that_another_thread_is_handing_over(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit, begun, may_go_on = EventLog.submit, threading.Event(), threading.Event()
+
+    def slow(self: EventLog, submission: Any) -> Any:
+        begun.set()
+        may_go_on.wait(60)
+        return submit(self, submission)
+
+    monkeypatch.setattr(EventLog, "submit", slow)
+
+    async def record() -> None:
+        recorder = RunRecorder(log, "run/r")
+        other = threading.Thread(target=recorder.record, args=(started("first"),))
+        other.start()
+        begun.wait(60)
+        threading.Timer(0.2, may_go_on.set).start()
+        await recorder.durable()
+        assert may_go_on.is_set()
+        assert len(list(log.read())) == 1
+        other.join()
+        recorder.close()
+
+    asyncio.run(record())
 
 
 def test_while_code_of_a_user_goes_on_each_event_reaches_the_log_at_once(

@@ -186,6 +186,36 @@ def test_a_file_that_ends_the_process_is_named(project: Project, way: str, how: 
         assert re.search(rf"ended while it ran the import of tests/test_it\.py: {how}", printed)
 
 
+def test_a_callback_that_exits_with_0_does_not_let_the_run_pass(project: Project) -> None:
+    exits = "asyncio.get_running_loop().call_later(0.1, sys.exit, 0); await asyncio.sleep(9)"
+    scenario = ASYNC.format(name="exits", way=exits).replace("timeout=1", "timeout=60")
+    project.write("tests/test_it.py", HEAD + scenario)
+    printed = ended(project, "test")
+    assert "a callback or a signal handler called sys.exit" in printed
+    assert re.search(r"kindlm test --resume \w+ --force-resume", printed)
+
+
+def test_signal_handlers_of_a_scenario_end_with_it(project: Project) -> None:
+    project.configure("[eval]\nparallelism = 1\n")
+    handles = "[signal.signal(s, lambda *_: sys.exit(0)) for s in (signal.SIGINT, signal.SIGTERM)]"
+    waits = 'open("waiting", "w").close(); await asyncio.sleep(60)'
+    waiting = ASYNC.format(name="waits", way=waits).replace("timeout=1", "timeout=300")
+    handling = ASYNC.format(name="handles", way=handles) + "    t.require(False)\n"
+    project.write("tests/test_it.py", HEAD + handling + waiting)
+    process = loaded_kindlm.start(
+        ["test", "tests"], cwd=project.root, env=os.environ, own_session=True
+    )
+    try:
+        until((project.root / "waiting").exists)
+        process.send_signal(signal.SIGTERM)
+        stdout, stderr = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 1
+    assert "SIGTERM: finishing what is in flight" in stderr, stdout + stderr
+    assert project.statuses()["test_handles"] == "failed"
+
+
 def test_a_run_whose_event_loop_is_held_up_heeds_a_signal(project: Project) -> None:
     spins = 'open("spinning", "w").close()\n    while True: pass'
     spinning = ASYNC.format(name="spins", way=spins).replace("timeout=1", "timeout=300")
