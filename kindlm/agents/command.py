@@ -218,6 +218,8 @@ async def run_once(
                 if size > MAX_OUTPUT_BYTES:
                     raise TooMuchOutput  # noqa: TRY301 - as the sandbox does
                 lines.append(line)
+            if program.lines.is_line_ended:
+                lines.append(b"")
             latency_ms = (time.perf_counter() - begun) * 1000
             code = await program.exit_code()
     except (TimeoutError, TooMuchOutput, SandboxError, OSError, ValueError) as error:

@@ -229,6 +229,9 @@ class AssistantsAgent:
             order="asc",
             **{"include[]": "step_details.tool_calls[*].file_search.results[*].content"},
         )
+        if listed and _created(listed[0]) > _created(listed[-1]):
+            # The server lists the newest first in spite of `order`.
+            listed.reverse()  # steps of the same second, too
         return sorted(listed, key=_created)
 
     async def _reply(self, request: AgentRequest, run: Json) -> AgentReply:

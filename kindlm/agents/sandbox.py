@@ -58,6 +58,8 @@ class OutputLines:
         self._waiting = 0
         self.arrived = asyncio.Event()
         """Set when something arrives; the waiting task clears it."""
+        self.is_line_ended = False
+        """Whether the line that was taken last had an end."""
 
     @property
     def is_empty(self) -> bool:
@@ -82,6 +84,7 @@ class OutputLines:
             return None
         line = self._lines.popleft()
         self._waiting -= len(line)
+        self.is_line_ended = True
         return line
 
     def take_rest(self) -> bytes | None:
@@ -89,7 +92,10 @@ class OutputLines:
         rest = bytes(self._begun)
         self._begun.clear()
         self._waiting -= len(rest)
-        return rest or None
+        if not rest:
+            return None
+        self.is_line_ended = False
+        return rest
 
 
 _LOG_BYTES = 16_384

@@ -294,7 +294,8 @@ def _of_parts(parts: Sequence[Any]) -> list[ToolUse]:
     uses = []
     for part in filter(_is_call, parts):
         use, kind = read_tool_use(part), str(part["type"])
-        call = replace(use.call, id=first_text(part.get("call_id"), part.get("id")) or "")
+        call_id = first_text(part.get("call_id"), part.get("id")) or use.call.id
+        call = replace(use.call, id=call_id)
         if call.name == UNNAMED and kind.endswith("_call") and kind not in _CALLS_WITH_NAMES:
             # A tool of the provider is named by the type alone.
             call = replace(call, name=kind.removesuffix("_call"))

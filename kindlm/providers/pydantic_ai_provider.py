@@ -15,7 +15,8 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Coroutine, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -133,13 +134,16 @@ class PydanticAiClient:
         if request.messages[-1].prefill:
             unsent.append("prefill was not sent: Pydantic AI has none")
         started = time.perf_counter()
-        response = await model_request(
-            model,
-            list(messages),
-            model_settings=settings,
-            model_request_parameters=_parameters(model, request),
-            instrument=False,
+        asked = _Heard(
+            model_request(
+                model,
+                list(messages),
+                model_settings=settings,
+                model_request_parameters=_parameters(model, request),
+                instrument=False,
+            )
         )
+        response = await asked
         latency_ms = (time.perf_counter() - started) * 1000
         text = "".join(part.content for part in response.parts if part.part_kind == "text")
         calls = [
@@ -171,7 +175,7 @@ class PydanticAiClient:
                 usage=usage,
                 finish_reason=ended,
                 model=response.model_name,
-                warnings=tuple(unsent),
+                warnings=(*unsent, *asked.warnings),
                 # Models that think want what they thought back with the results of their calls.
                 echo={"response": response} if calls else None,
             )
@@ -230,6 +234,36 @@ class PydanticAiClient:
             return provider_failures.of_network(self._endpoint, error)
         said = f"{type(error).__name__}: {error}"
         return provider_failures.of_call(self._endpoint, said)
+
+
+class _Heard:
+    """Awaits a coroutine, and keeps what Pydantic AI warns of: settings that it left out.
+
+    Warnings are caught step by step: between the steps, other calls run.
+    """
+
+    def __init__(self, asking: Coroutine[Any, Any, parts.ModelResponse]) -> None:
+        self._asking = asking
+        self.warnings: list[str] = []
+
+    def __await__(self) -> Generator[Any, None, parts.ModelResponse]:
+        steps, thrown = self._asking.__await__(), None
+        while True:
+            with warnings.catch_warnings(record=True) as heard:
+                warnings.simplefilter("always")
+                try:
+                    step = steps.send(None) if thrown is None else steps.throw(thrown)
+                except StopIteration as end:
+                    return end.value
+                finally:
+                    self.warnings += [
+                        str(each.message) for each in heard if "pydantic_ai" in each.filename
+                    ]
+            try:
+                yield step
+                thrown = None
+            except BaseException as error:  # noqa: BLE001 - it belongs to the coroutine
+                thrown = error
 
 
 @contextlib.contextmanager

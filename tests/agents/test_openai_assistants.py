@@ -305,6 +305,16 @@ class TestTools:
         ]
         assert uses[0].call.arguments == {"input": "1+1"}
 
+    def test_steps_of_one_second_keep_their_order(self, talk, success):
+        steps = [own_step(9, "z"), own_step(3, "b"), own_step(3, "a")]
+        uses = success(talk(AssistantsApp(ScriptedRun(steps=steps)))[0]).tool_uses
+        assert [use.call.name for use in uses] == ["a", "b", "z"]
+        # Some servers list the newest first in spite of `order=asc`.
+        listed = json.dumps({"data": steps}).encode()
+        answers = {"GET /threads/thread_1/runs/run_1/steps": HttpAnswer(200, listed)}
+        uses = success(talk(AssistantsApp(answers=answers))[0]).tool_uses
+        assert [use.call.name for use in uses] == ["a", "b", "z"]
+
 
 class TestRunsThatEnd:
     @pytest.mark.parametrize(

@@ -90,6 +90,13 @@ def test_a_part_about_a_tool_is_a_call(part, name):
     assert [use.call.name for use in told.tool_uses] == ([] if name is None else [name])
 
 
+def test_a_part_with_another_id_is_another_call_than_a_listed_one():
+    part = {"type": "tool-call", "toolCallId": "c1", "toolName": "pay"}
+    listed = {"toolCallId": "c2", "toolName": "pay", "input": {"to": "x"}}
+    told = read_reply({"message": "ok", "content": [part], "toolCalls": [listed]}, Reading())
+    assert sorted(use.call.id for use in told.tool_uses) == ["c1", "c2"]
+
+
 @pytest.mark.parametrize("kind", ["tool_use", "server_tool_use", "mcp_tool_use"])
 def test_a_stream_holds_calls_of_tools_that_the_provider_runs(kind):
     block = {"type": kind, "id": "c1", "name": "refund"}

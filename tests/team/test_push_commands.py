@@ -162,7 +162,7 @@ def test_content_stays_here_until_it_is_sent(
     assert "Content stayed here. To send it, too: kindlm push RUN --texts" in first.err
     assert "pelican" not in texts(served)
     filled = kindlm("push", "latest", "--texts")
-    assert "withheld texts filled in." in filled.err
+    assert "; 4 withheld texts filled in." in filled.err
     assert "pelican" in texts(served)
 
 
