@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import islice
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kindlm.json_schema_keywords import UndecidableSchemaError, bounded, one_value
 from kindlm.wording import sentence, shown
@@ -56,7 +56,7 @@ def schema_issues(schema: Any, value: Any) -> list[SchemaIssue]:
     def issue(error: ValidationError) -> SchemaIssue:
         return SchemaIssue(error.json_path, sentence(error.message, _MAX_MESSAGE))
 
-    return _found(_validator(_Same(schema)), value, issue, _MAX_ISSUES)
+    return _found(*_validator(_Same(schema)), value, issue, _MAX_ISSUES)
 
 
 def meta_schema_issue(draft: type[Validator], schema: Any, formats: Any) -> str | None:
@@ -69,20 +69,25 @@ def meta_schema_issue(draft: type[Validator], schema: Any, formats: Any) -> str 
         place = "/".join(str(part) for part in error.absolute_path)
         return f"{error.message[:200]}" + (f" (at {place})" if place else "")
 
-    known = _validator(_Same(draft.META_SCHEMA))
-    validator: Any = known.validator
-    with_formats = known._replace(validator=validator.evolve(format_checker=formats))
-    found = _found(with_formats, schema, issue, 1)
+    validator: Any
+    validator, resolved = _validator(_Same(draft.META_SCHEMA))
+    found = _found(validator.evolve(format_checker=formats), resolved, schema, issue, 1)
     return found[0] if found else None
 
 
-def _found(known: _Known, value: Any, read: Callable[[ValidationError], T], most: int) -> list[T]:
+def _found(
+    validator: Validator,
+    resolved: dict[int, Any] | None,
+    value: Any,
+    read: Callable[[ValidationError], T],
+    most: int,
+) -> list[T]:
     """Return what is read from the first errors: each is dropped at once, they can be large."""
     from referencing.exceptions import Unresolvable
 
     try:
-        with one_value(known.resolved, has_patterns=known.has_patterns):
-            return [read(error) for error in islice(known.validator.iter_errors(value), most)]
+        with one_value(resolved):
+            return [read(error) for error in islice(validator.iter_errors(value), most)]
     except Unresolvable as error:
         reference = shown(error.ref)
         raise UndecidableSchemaError(
@@ -150,16 +155,8 @@ def _is_valid_syntax(term: str, value: str) -> bool:
     return bool(is_valid_syntax(term, value))
 
 
-class _Known(NamedTuple):
-    """The validator of a schema, and what `one_value` needs."""
-
-    validator: Validator
-    resolved: dict[int, Any] | None
-    has_patterns: bool
-
-
 @lru_cache(maxsize=256)
-def _validator(key: _Same) -> _Known:
+def _validator(key: _Same) -> tuple[Validator, dict[int, Any] | None]:
     """Return the validator of a schema, and where its references are kept once followed."""
     load_jsonschema()
     from jsonschema import Draft202012Validator
@@ -182,7 +179,7 @@ def _validator(key: _Same) -> _Known:
     made: Any = bounded(draft)
     resolver = registry.resolver(uri)
     validator = made(schema, format_checker=draft.FORMAT_CHECKER, _resolver=resolver)
-    return _Known(validator, None if _DYNAMIC in names else {}, "patternProperties" in names)
+    return validator, None if _DYNAMIC in names else {}
 
 
 _DYNAMIC = "$dynamicRef"

@@ -47,7 +47,7 @@ class Budget:
     Another thread may end it by `stop`: the next step then fails.
     """
 
-    __slots__ = ("_limit", "_pattern_seconds", "_spent", "has_patterns", "known", "resolved")
+    __slots__ = ("_limit", "_pattern_seconds", "_spent", "known", "resolved")
 
     def __init__(self, steps: int = MAX_STEPS) -> None:
         self._limit = steps
@@ -55,7 +55,6 @@ class Budget:
         self._pattern_seconds = _PATTERN_SECONDS
         self.known: dict[tuple[int, int], bool] = {}
         self.resolved: dict[int, Any] | None = None
-        self.has_patterns = False
 
     def spend(self, steps: int) -> None:
         """Take steps; raise `UndecidableSchemaError` if no steps are left."""
@@ -118,19 +117,18 @@ def one_budget(budget: Budget | None = None) -> Iterator[None]:
 
 
 @contextmanager
-def one_value(resolved: dict[int, Any] | None, *, has_patterns: bool) -> Iterator[Budget]:
+def one_value(resolved: dict[int, Any] | None) -> Iterator[Budget]:
     """Validate one value, inside of `one_budget`.
 
     `resolved` are the references that earlier validations by this schema have followed, by the
     identity of the part that holds them. It is None for a schema with dynamic references, which
-    lead to different places on different ways. `has_patterns` says that the schema has
-    `patternProperties`.
+    lead to different places on different ways.
     """
     with one_budget():
         budget = _budget.get()
         # What is remembered goes by identity: it holds for this value only.
         budget.known = {}
-        budget.resolved, budget.has_patterns = resolved, has_patterns
+        budget.resolved = resolved
         try:
             yield budget
         finally:
@@ -195,12 +193,7 @@ def _counted(name: str, keyword: _Keyword) -> _Keyword:
 def _ref(validator: Any, reference: str, value: Any, schema: Any) -> Iterator[Any]:
     """Yield the errors of the schema that a reference leads to, unless it is known to hold."""
     budget = _budget.get()
-    # The library hands its resolver to keywords in this attribute and in no other way.
-    resolver = validator._resolver  # noqa: SLF001
-    if budget.resolved is None:
-        resolved = resolver.lookup(reference)
-    elif (resolved := budget.resolved.get(id(schema))) is None:
-        resolved = budget.resolved[id(schema)] = resolver.lookup(reference)
+    resolved = _resolved(validator, reference, schema)
     if budget.recall(resolved.contents, value):
         return
     fits = True
@@ -208,6 +201,18 @@ def _ref(validator: Any, reference: str, value: Any, schema: Any) -> Iterator[An
         fits = False
         yield error
     budget.remember(resolved.contents, value, fits)
+
+
+def _resolved(validator: Any, reference: str, schema: Any) -> Any:
+    """Return what the `$ref` of a schema leads to. It is looked up once."""
+    known = _budget.get().resolved
+    # The library hands its resolver to keywords in this attribute and in no other way.
+    resolver = validator._resolver  # noqa: SLF001
+    if known is None:
+        return resolver.lookup(reference)
+    if (resolved := known.get(id(schema))) is None:
+        resolved = known[id(schema)] = resolver.lookup(reference)
+    return resolved
 
 
 def _fits(validator: Any, value: Any, schema: Any) -> bool:
@@ -339,23 +344,118 @@ def _additional_properties(
             yield from validator.descend(item, rule, path=name)
 
 
-def _unevaluated_properties(validator: Any, rule: Any, value: Any, schema: Any) -> Iterable[Any]:
-    from jsonschema import Draft202012Validator
+def _unevaluated_properties(
+    validator: Any, rule: Any, value: Any, schema: Mapping[str, Any]
+) -> Iterator[Any]:
+    if not validator.is_type(value, "object") or rule is True:
+        return
+    evaluated: set[Any] = set()
+    for target, part in _in_place(validator, value, schema):
+        evaluated.update(_evaluated_properties(target, value, part))
+    for name in value:
+        if name in evaluated:
+            continue
+        if rule is False:
+            yield _error(f"{shown(name)} is not an allowed property")
+        else:
+            yield from validator.descend(value[name], rule, path=name)
 
-    # The library runs the patterns without a bound, and errs for the draft before.
-    keyword = Draft202012Validator.VALIDATORS["unevaluatedProperties"]
-    if validator.VALIDATORS.keys() - Draft202012Validator.VALIDATORS.keys():
-        raise UndecidableSchemaError(
-            "kindlm evaluates unevaluatedProperties only for draft 2020-12: use that, or"
-            " additionalProperties."
-        )
-    if _budget.get().has_patterns:
-        raise UndecidableSchemaError(
-            "kindlm does not evaluate unevaluatedProperties together with patternProperties: use"
-            " additionalProperties."
-        )
-    found: Iterable[Any] = keyword(validator, rule, value, schema)
-    return found
+
+def _evaluated_properties(
+    validator: Any, value: Mapping[str, Any], schema: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield the properties that a schema by itself says something about."""
+    yield from schema.get("properties", {}).keys() & value.keys()
+    for pattern in schema.get("patternProperties", {}):
+        yield from (name for name in value if _budget.get().matches(pattern, name))
+    for keyword in ("additionalProperties", "unevaluatedProperties"):
+        if keyword in schema:
+            rule = schema[keyword]
+            yield from (name for name, item in value.items() if _fits(validator, item, rule))
+
+
+def _unevaluated_items(
+    validator: Any, _rule: Any, value: Any, schema: Mapping[str, Any]
+) -> Iterator[Any]:
+    if not validator.is_type(value, "array"):
+        return
+    evaluated: set[int] = set()
+    for target, part in _in_place(validator, value, schema):
+        evaluated.update(_evaluated_items(target, value, part))
+    left = [item for index, item in enumerate(value) if index not in evaluated]
+    if left:
+        listed, verb = ", ".join(repr(item) for item in left), "was" if len(left) == 1 else "were"
+        yield _error(f"Unevaluated items are not allowed ({listed} {verb} unexpected)")
+
+
+def _evaluated_items(validator: Any, value: list[Any], schema: Mapping[str, Any]) -> Iterator[int]:
+    """Yield the places of items that a schema by itself says something about."""
+    items = schema.get("items")
+    if "items" in schema and (not isinstance(items, list) or "additionalItems" in schema):
+        yield from range(len(value))
+        return
+    prefix = "prefixItems" if "prefixItems" in validator.VALIDATORS else "items"
+    yield from range(min(len(value), len(schema.get(prefix, ()))))
+    for keyword in ("contains", "unevaluatedItems"):
+        if keyword in schema:
+            rule = schema[keyword]
+            yield from (index for index, item in enumerate(value) if _fits(validator, item, rule))
+
+
+def _in_place(
+    validator: Any, value: Any, schema: Mapping[str, Any]
+) -> Iterator[tuple[Any, Mapping[str, Any]]]:
+    """Yield a schema and all that it applies to the same value where they hold, each once.
+
+    With each of them comes the validator that resolves its references.
+    """
+    budget = _budget.get()
+    todo, seen = [(validator, schema)], set[object]()
+    while todo:
+        here, part = todo.pop()
+        key = _way(budget, here, part)
+        if key in seen or not isinstance(part, Mapping):
+            continue
+        seen.add(key)
+        dependent = part.get("dependentSchemas", {}) if isinstance(value, dict) else {}
+        branches = [
+            rule for keyword in ("allOf", "oneOf", "anyOf") for rule in part.get(keyword, ())
+        ]
+        budget.spend(1 + len(value) + len(dependent) + len(branches))
+        yield here, part
+        for resolved in _references(here, part):
+            target = here.evolve(schema=resolved.contents, _resolver=resolved.resolver)
+            todo.append((target, resolved.contents))
+        parts = [rule for name, rule in dependent.items() if name in value]
+        parts.extend(rule for rule in branches if _fits(here, value, rule))
+        if "if" in part:
+            holds = _fits(here, value, part["if"])
+            parts.extend([part["if"]] if holds else [])
+            parts.append(part.get("then" if holds else "else", True))
+        todo.extend((here, rule) for rule in parts)
+
+
+def _way(budget: Budget, validator: Any, schema: Any) -> object:
+    """Return what tells a part of a schema from others, and where dynamic references lead in it."""
+    if budget.resolved is not None:
+        return id(schema)
+    # Of those that repeat, the outermost decides.
+    scope = [uri for uri, _ in validator._resolver.dynamic_scope()]  # noqa: SLF001
+    return id(schema), tuple(dict.fromkeys(reversed(scope)))
+
+
+def _references(validator: Any, schema: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield what the references of a schema lead to."""
+    from referencing.jsonschema import lookup_recursive_ref
+
+    known = schema.keys() & validator.VALIDATORS.keys()
+    resolver = validator._resolver  # noqa: SLF001
+    if "$ref" in known:
+        yield _resolved(validator, schema["$ref"], schema)
+    if "$dynamicRef" in known:
+        yield resolver.lookup(schema["$dynamicRef"])
+    if "$recursiveRef" in known:
+        yield lookup_recursive_ref(resolver)
 
 
 def _error(message: str, **details: Any) -> Any:
@@ -375,6 +475,7 @@ _KEYWORDS: dict[str, _Keyword] = {
     "oneOf": _one_of,
     "pattern": _pattern,
     "patternProperties": _pattern_properties,
+    "unevaluatedItems": _unevaluated_items,
     "unevaluatedProperties": _unevaluated_properties,
     "uniqueItems": _unique_items,
 }

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from kindlm.json_schema import UndecidableSchemaError, schema_issues
 
@@ -14,20 +15,57 @@ from kindlm.json_schema import UndecidableSchemaError, schema_issues
 HANGS = "^(a|a)*$"
 VICTIM = "a" * 60 + "!"
 
+NUMBERS = {"patternProperties": {"^n": {"type": "integer"}}}
 CLOSED = {"unevaluatedProperties": False}
+DRAFT_2019 = {"$schema": "https://json-schema.org/draft/2019-09/schema"}
+VALUES = [{}, {"a": 1}, {"a": 2, "n": 1}, {"n": 1}, {"n": "x"}, {"b": 1}, {"a": 1, "b": 1}, 1, [{}]]
 
 
 @pytest.mark.parametrize(
     "schema",
     [
-        {"patternProperties": {HANGS: True}, **CLOSED},
-        {"allOf": [{"patternProperties": {HANGS: True}}], **CLOSED},
-        {"$schema": "https://json-schema.org/draft/2019-09/schema", **CLOSED},
+        {"properties": {"a": {}}, **NUMBERS, **CLOSED},
+        {"properties": {"a": {"type": "integer"}}, "items": {**NUMBERS, **CLOSED}, **CLOSED},
+        {"anyOf": [NUMBERS, {"properties": {"a": {"const": 1}}, "required": ["a"]}], **CLOSED},
+        {"oneOf": [{**NUMBERS, "required": ["n"]}, {"properties": {"b": {}}}], **CLOSED},
+        {"if": {"required": ["a"]}, "then": NUMBERS, "else": {"properties": {"b": {}}}, **CLOSED},
+        {"dependentSchemas": {"a": NUMBERS}, "properties": {"a": {}}, **CLOSED},
+        {"$defs": {"n": NUMBERS}, "$ref": "#/$defs/n", **CLOSED},
+        {"allOf": [{**NUMBERS, "additionalProperties": {"type": "string"}}], **CLOSED},
+        {"allOf": [{**NUMBERS, **CLOSED}], **CLOSED},
+        {**NUMBERS, "unevaluatedProperties": {"type": "boolean"}},
+        {"allOf": [True, False], **CLOSED},
     ],
 )
-def test_what_the_library_does_not_evaluate_reliably_is_undecided(schema: Any) -> None:
-    with pytest.raises(UndecidableSchemaError, match="unevaluatedProperties"):
-        schema_issues(schema, {"n": 1})
+def test_what_is_unevaluated_is_what_the_library_says(schema: Any) -> None:
+    for value in VALUES:
+        assert (not schema_issues(schema, value)) == Draft202012Validator(schema).is_valid(value)
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "fits"),
+    [
+        ({"properties": {"a": {**NUMBERS, **CLOSED}}}, {"a": {"n": 1}}, True),
+        ({"properties": {"a": {**NUMBERS, **CLOSED}}}, {"a": {"m": 1}}, False),
+        ({**DRAFT_2019, "properties": {"a": {}}, **CLOSED}, {"a": 1}, True),
+        ({**DRAFT_2019, "properties": {"a": {}}, **CLOSED}, {"b": 1}, False),
+        ({**DRAFT_2019, "items": True, "unevaluatedItems": False}, [1], True),
+        ({**DRAFT_2019, "items": [{}], "unevaluatedItems": False}, [1, 2], False),
+        # Dependent schemas are about the names of an object, not about the items of a list.
+        ({"dependentSchemas": {"a": {"items": True}}, "unevaluatedItems": False}, ["a"], False),
+    ],
+)
+def test_what_is_unevaluated_is_decided(schema: Any, value: Any, fits: bool) -> None:
+    assert (schema_issues(schema, value) == []) is fits
+
+
+def test_every_unevaluated_property_is_reported() -> None:
+    issues = schema_issues({**NUMBERS, **CLOSED}, {"n": 1, "x": 1, "y": 2})
+
+    assert [issue.message for issue in issues] == [
+        '"x" is not an allowed property',
+        '"y" is not an allowed property',
+    ]
 
 
 @pytest.mark.parametrize(
@@ -36,6 +74,7 @@ def test_what_the_library_does_not_evaluate_reliably_is_undecided(schema: Any) -
         ({"pattern": HANGS}, VICTIM),
         ({"patternProperties": {HANGS: True}}, {VICTIM: 1}),
         ({"patternProperties": {HANGS: True}, "additionalProperties": False}, {VICTIM: 1}),
+        ({"allOf": [{"patternProperties": {HANGS: True}}], **CLOSED}, {VICTIM: 1}),
         ({"properties": {"a": {"$ref": "#"}}, "pattern": HANGS}, {"a": VICTIM}),
     ],
 )

@@ -25,7 +25,7 @@ DRAFTS: list[type[Validator]] = [
     jsonschema.Draft201909Validator,
     jsonschema.Draft202012Validator,
 ]
-OWN_WORDS = {"pattern", "patternProperties", "additionalProperties"}
+OWN_WORDS = {"pattern", "patternProperties", "additionalProperties", "unevaluatedProperties"}
 """Keywords with messages of ours."""
 
 SEEDS = 60
@@ -50,9 +50,9 @@ class _Drawn:
     def document(self, draft: type[Validator]) -> dict[str, Any]:
         """Return a schema of a draft, with references and anchors of all sorts."""
         known = draft.VALIDATORS.keys() | {"minContains", "maxContains", "then", "else"}
-        # These are evaluated in one draft, and not beside each other.
-        left = "patternProperties" if draft is jsonschema.Draft202012Validator else ""
-        known -= {left or "unevaluatedProperties"}
+        if draft is jsonschema.Draft201909Validator:
+            # The library takes the keywords in `additionalProperties` for names of properties.
+            known -= {"unevaluatedProperties"}
         root, a, b = (self._schema(known, 2) for _ in range(3))
         identity = "$id" if "const" in known else "id"
         named = {identity: "part", "$anchor": "word", "$dynamicAnchor": "node"}
@@ -181,16 +181,75 @@ def test_a_part_that_many_references_lead_to_is_looked_at_once(
         assert (schema_issues(_doubled(keyword, last), 1) == []) is fits
 
 
+def test_what_is_looked_at_on_every_way_to_it_is_given_up() -> None:
+    schema = _doubled("allOf", {}, "$dynamicRef")
+
+    with one_budget(Budget(steps=2_000)), pytest.raises(UndecidableSchemaError, match="given up"):
+        schema_issues(schema, 1)
+
+
+def _depended_on(reference: str) -> dict[str, Any]:
+    """Return a schema of 30 levels, each of which leads twice to the next one for {a, b}."""
+    doubled = _doubled("allOf", {}, reference)
+    for level in doubled["$defs"].values():
+        if parts := level.pop("allOf", None):
+            level["dependentSchemas"] = dict(zip("ab", parts, strict=True))
+    return doubled
+
+
+LAST = {"properties": {"a": {}, "b": {}}, "prefixItems": [{}]}
+
+
 @pytest.mark.parametrize(
     ("schema", "value"),
     [
-        (_doubled("allOf", {}, "$dynamicRef"), 1),
-        (_doubled("allOf", {}) | {"unevaluatedProperties": False}, {"a": 1}),
-        (_doubled("allOf", {}) | {"unevaluatedItems": False}, [1]),
+        ({**_doubled("allOf", LAST), "unevaluatedProperties": False}, {"a": 1}),
+        ({**_doubled("allOf", LAST), "unevaluatedItems": False}, [1]),
+        ({**_depended_on("$ref"), "unevaluatedProperties": {"type": "integer"}}, {"a": 1, "b": 2}),
     ],
 )
-def test_what_is_looked_at_on_every_way_to_it_is_given_up(schema: Any, value: Any) -> None:
+def test_what_is_unevaluated_is_looked_for_once_in_each_part(schema: Any, value: Any) -> None:
+    with one_budget(Budget(steps=2_000)):
+        assert schema_issues(schema, value) == []
+
+
+def test_what_is_unevaluated_on_ways_that_differ_is_given_up() -> None:
+    schema = {**_depended_on("$dynamicRef"), "unevaluatedProperties": {"type": "integer"}}
+
     with one_budget(Budget(steps=2_000)), pytest.raises(UndecidableSchemaError, match="given up"):
+        schema_issues(schema, {"a": 1, "b": 2})
+
+
+class _Compared(str):
+    """A name that counts how often it is compared with another."""
+
+    __slots__ = ()
+    times = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        _Compared.times += 1
+        return str.__eq__(self, other)
+
+
+def test_names_that_are_evaluated_are_not_compared_with_all_others() -> None:
+    value = {_Compared(f"k{number}"): number for number in range(300)}
+    _Compared.times = 0
+
+    assert schema_issues({"unevaluatedProperties": {"type": "integer"}}, value) == []
+    assert _Compared.times < 3_000
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"unevaluatedItems": True}, [1] * 500),
+        ({"unevaluatedProperties": False}, {f"k{number}": 1 for number in range(500)}),
+        ({"unevaluatedProperties": False, "allOf": [True] * 500}, {}),
+    ],
+)
+def test_what_is_unevaluated_takes_steps_for_what_is_looked_at(schema: Any, value: Any) -> None:
+    with one_budget(Budget(steps=900)), pytest.raises(UndecidableSchemaError, match="given up"):
         schema_issues(schema, value)
 
 
