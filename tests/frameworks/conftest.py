@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,13 +21,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
 
 
-@pytest.fixture(scope="package", autouse=True)
-def _collected() -> Iterator[None]:
-    """Drop what clients left open, once: with all frameworks loaded, it takes a second."""
-    yield
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """Drop what clients left open once tests of other folders follow: it takes a second.
+
+    Before the protocol of a test has ended, pytest itself holds what its fixtures made.
+    """
+    result = yield
+    if nextitem is None or nextitem.path.parent != Path(__file__).parent:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
+    return result
 
 
 @pytest.fixture(scope="module", autouse=True)

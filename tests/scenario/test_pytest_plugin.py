@@ -566,7 +566,7 @@ def test_repeats_label_and_history_are_options(project: Project) -> None:
     [
         ("--kindlm-repeat", "0", "from 1 to 100"),
         ("--kindlm-max-cost", "nan", "no limit"),
-        ("--kindlm-label", "latest", "reserved for naming runs"),
+        ("--kindlm-label", "latest", "cannot be a label"),
     ],
 )
 def test_options_that_cannot_be_meant(project: Project, option: str, value: str, told: str) -> None:
