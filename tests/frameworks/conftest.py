@@ -22,13 +22,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(nextitem: pytest.Item | None) -> Generator[None, object, object]:
+def pytest_runtest_protocol(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, object, object]:
     """Drop what clients left open once tests of other folders follow: it takes a second.
 
-    Before the protocol of a test has ended, pytest itself holds what its fixtures made.
+    Before the protocol of a test has ended, pytest itself holds what its fixtures made. This hook
+    is called for the tests of all folders.
     """
     result = yield
-    if nextitem is None or nextitem.path.parent != Path(__file__).parent:
+    here = Path(__file__).parent
+    if item.path.parent == here and (nextitem is None or nextitem.path.parent != here):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
             gc.collect()
