@@ -7,9 +7,11 @@ are for bugs. Codes and numbers are those of the KindLM error specification.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import Any, Generic, TypeAlias, TypeVar
+
+from kindlm.dataclass import dataclass
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

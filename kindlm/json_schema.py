@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import islice
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kindlm.dataclass import dataclass
 from kindlm.json_schema_keywords import UndecidableSchemaError, bounded, one_value
 from kindlm.wording import sentence, shown
 

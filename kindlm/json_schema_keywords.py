@@ -171,6 +171,10 @@ _FOR_EACH_PART = frozenset(
 
 _FOR_EACH_BRANCH = frozenset(("allOf", "anyOf", "oneOf", "extends", "type", "disallow"))
 
+_DYNAMIC = frozenset(("$dynamicRef", "$recursiveRef"))
+_STEPS_OF_DYNAMIC = 20
+"""A dynamic reference is resolved again on each way: as much work as this many other keywords."""
+
 
 def _counted(name: str, keyword: _Keyword) -> _Keyword:
     """Return a keyword that takes its steps before it does anything."""
@@ -181,6 +185,8 @@ def _counted(name: str, keyword: _Keyword) -> _Keyword:
             steps = len(value) if isinstance(value, (list, dict)) else 0
         elif of_branches:
             steps = len(rule) if isinstance(rule, list) else 0
+        elif name in _DYNAMIC:
+            steps = _STEPS_OF_DYNAMIC
         else:
             # A name that is only looked up takes less than a step.
             steps = len(rule) >> 4 if isinstance(rule, (list, dict)) else 0

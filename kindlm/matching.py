@@ -17,9 +17,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
+
+from kindlm.dataclass import dataclass
 
 # The way from the root, last part first: a walk of any depth shares what its paths have in common.
 _Path: TypeAlias = "tuple[_Path | None, str | int]"

@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
+
+from kindlm.dataclass import dataclass
 
 INVISIBLE = (
     # Controls that are no white space.

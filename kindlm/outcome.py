@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
+from kindlm.dataclass import dataclass
 from kindlm.stored_form import Authored, AuthoredJson, Form, Key, Meaning, Name, Note
 
 

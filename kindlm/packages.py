@@ -13,7 +13,7 @@ import json
 import pkgutil
 import traceback
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from kindlm.bounds import MAX_TIMEOUT_S
+from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.guard import guard
 from kindlm.plugins import Adapter, Check, Framework, Provider, Report

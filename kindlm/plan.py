@@ -7,9 +7,10 @@ suites and selection always give the same plan: a resumed run and a shard rely o
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import count
 
+from kindlm.dataclass import dataclass
 from kindlm.keywords import Keywords
 from kindlm.suite import Case, Suite
 
@@ -154,7 +155,7 @@ def make_plan(
     suites: Sequence[Suite],
     selection: Selection | None = None,
     missing: Collection[int] = (),
-    places: Places = Places(),
+    places: Places = Places(),  # noqa: B008 - a value
 ) -> Plan:
     """Return the plan of a run of `suites`.
 

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass
 from string import Formatter
 from typing import Any, ClassVar, Self
 
+from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.outcome import CheckResult, Evidence, Outcome
 from kindlm.ports import (

@@ -9,10 +9,11 @@ from __future__ import annotations
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
 
+from kindlm.dataclass import dataclass
 from kindlm.errors import KindlmError, Result, SourceLocation
 from kindlm.outcome import CheckResult
 from kindlm.plan import Execution

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pydantic.alias_generators import to_snake
+
+from kindlm.dataclass import dataclass
 
 _ALSO = {"adapter": "type", "endpoint": "url", "id": "name"}
 """What keys of agents are called where keys are in snake case."""

@@ -7,9 +7,10 @@ the event, or that it is not stored at all. `kindlm.events.codec` writes and rea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Annotated, Any
+
+from kindlm.dataclass import dataclass
 
 
 class Form(Enum):

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Protocol
 
+from kindlm.dataclass import dataclass
 from kindlm.errors import KindlmError, SourceLocation
 from kindlm.outcome import Gate, ScoreLimits
 from kindlm.stored_form import AuthoredJson, Meaning

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol, TypeAlias
 
 from kindlm.agents.reply_parts import UnreadableReply, error_text, first_text, tells_failure
@@ -32,6 +32,7 @@ from kindlm.agents.tool_entries import (
     reported_calls,
     tool_answer,
 )
+from kindlm.dataclass import dataclass
 from kindlm.ports import AgentReply
 from kindlm.transcript import UNNAMED, Usage
 

@@ -22,7 +22,6 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -45,6 +44,7 @@ from kindlm.agents.sandbox import (
     of_program,
 )
 from kindlm.agents.tool_entries import call_warnings
+from kindlm.dataclass import dataclass
 from kindlm.errors import DOCS, Err, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.strict_json import parse_json, unique_keys

@@ -38,7 +38,7 @@ from kindlm.agents.reply_reading import (
 )
 from kindlm.agents.served import Served, ServedAgent
 from kindlm.agents.told_calls import lost_answers
-from kindlm.agents.tool_entries import reported_calls, tool_answer
+from kindlm.agents.tool_entries import hidden_calls, reported_calls, tool_answer
 from kindlm.errors import Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.same_calls import uses_together
@@ -50,9 +50,12 @@ _TASKS = ("tasks", "tasks_output")
 _USAGES = ("usage_metrics", "token_usage", "usage")
 _RESULTS = ("output", "raw", "result")
 _ARGUMENTS = ("inputs", "input", "arguments", "parameters")
+_READ_OF_A_TASK = frozenset({"tool", "messages", *_ARGUMENTS, *_RESULTS})
 _DONE = frozenset({"completed", "complete", "success", "succeeded", "done"})
 _TASK = "crew_task"
 _EXECUTION = "agent_execution"
+_EXECUTIONS = "agent_executions"
+_READ_OF_A_CREW = frozenset({*_TASKS, _EXECUTIONS})
 _NO_ANSWER = f"it has no text under {', '.join(_TEXTS)}"
 _NO_PARTS = (
     "the crew reports only its total number of tokens: input and output tokens are "
@@ -67,7 +70,7 @@ def read_crew(text: str) -> AgentReply:
     if not answer and value.get("error"):
         raise AgentFailed(error_text({"error": value["error"]}))
     tasks = _entries(value, _TASKS)
-    executions = _entries(value, ("agent_executions",))
+    executions = _entries(value, (_EXECUTIONS,))
     if answer is None and not tasks and not executions:
         raise UnreadableReply(_NO_ANSWER)
     uses, lost = _uses(tasks, executions)
@@ -87,6 +90,8 @@ def read_crew(text: str) -> AgentReply:
         reported_cost_usd=read_cost(value, tasks) if cost is None else cost,
         model=read_model(value),
         warnings=(*((_NO_PARTS,) if is_total else ()), *doubts(value), *lost_answers(lost)),
+        hidden=_hidden(value, tasks, has_calls=bool(uses)),
+        hint="report them as `tasks` with a `tool`",
         # Agents that call tools in the words of ReAct list no calls in their messages.
         reports_tools="Action Input:" not in text
         and (
@@ -94,6 +99,18 @@ def read_crew(text: str) -> AgentReply:
             or any("tool_used" in execution for execution in executions)
         ),
     )
+
+
+def _hidden(
+    value: Mapping[str, Any], tasks: list[Mapping[str, Any]], *, has_calls: bool
+) -> str | None:
+    """Return where there may be calls that are not read: beside the tasks, or within one."""
+    of_crew = {key: said for key, said in value.items() if key not in _READ_OF_A_CREW}
+    of_tasks = [
+        {key: said for key, said in task.items() if key not in _READ_OF_A_TASK} for task in tasks
+    ]
+    found = (hidden_calls(part, has_calls=has_calls) for part in (of_crew, *of_tasks))
+    return next(filter(None, found), None)
 
 
 def _text(value: Mapping[str, Any]) -> str | None:

@@ -8,7 +8,7 @@ under one of the usual keys, or bare text.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeVar
 
 from kindlm.agents.agent_events import Heard, Piece
@@ -58,6 +58,7 @@ from kindlm.agents.tool_entries import (
     reported_calls,
     together,
 )
+from kindlm.dataclass import dataclass
 from kindlm.ports import AgentReply
 from kindlm.same_calls import completed, tells_again
 from kindlm.transcript import ToolUse, Usage

@@ -13,12 +13,13 @@ import re
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
 from kindlm.agents import agent_failures
+from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, Ok, Result
 from kindlm.ports import AgentRequest
 

@@ -12,7 +12,7 @@ name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from kindlm.agents.chat_messages import (
@@ -38,10 +38,12 @@ from kindlm.agents.reply_parts import (
 from kindlm.agents.reply_reading import AgentFailed, agent_reply, read_cost, read_model, read_usage
 from kindlm.agents.told_calls import lost_answers
 from kindlm.agents.tool_entries import (
+    hidden_calls,
     may_list_calls,
     reported_calls,
     tool_answer,
 )
+from kindlm.dataclass import dataclass
 from kindlm.ports import AgentReply
 from kindlm.same_calls import uses_together
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse, Usage
@@ -88,6 +90,7 @@ class GraphReply:
     is_interrupted: bool = False
     read: int = 0
     has_steps: bool = False
+    hidden: str | None = None
 
     def add_state(self, state: Mapping[str, Any]) -> None:
         """Take a whole state; raise `AgentFailed` if it says that the graph failed."""
@@ -106,6 +109,7 @@ class GraphReply:
                 continue
             messages = self._new(node, has_history=False)
             self.merging.add_new(messages)
+            self.hidden = self.hidden or hidden_calls(self._beside_messages(node))
             self._hear(last_text(messages), _text(node, _NODE_TEXTS, self.sent.values))
 
     def add_messages(self, value: Any) -> None:
@@ -127,8 +131,11 @@ class GraphReply:
 
     def finished(self) -> AgentReply:
         """Return the whole; raise `AgentFailed` or `UnreadableReply` if there is no answer."""
+        refuse_more(len(self.steps), MAX_CALLS, "tool calls")
         said = spoken(self.merging.messages)
-        uses = self._uses(said.tool_uses)
+        own = self._beside_messages(self.about)
+        told = uses_together(self.steps, said.tool_uses)
+        uses = uses_together(told, reported_calls(own, None))
         text = self.last_message or (self.last_message if self.text is None else self.text)
         text = "".join(self.pieces).strip() if self.pieces else text
         if not text and self.about.get("error"):
@@ -149,6 +156,8 @@ class GraphReply:
             reported_cost_usd=read_cost(self.about, self.priced),
             model=model,
             warnings=(*warnings, *lost_answers(said.lost)),
+            hidden=self.hidden or hidden_calls(own, has_calls=bool(uses)),
+            hint="report them as `steps`",
             reports_tools=self.read > 0 or self.has_steps or None,
         )
 
@@ -169,16 +178,13 @@ class GraphReply:
         self.last_message = self.last_message if message is None else message
         self.text = self.text if text is None else text
 
-    def _uses(self, said: Sequence[ToolUse]) -> list[ToolUse]:
-        """Return the calls of the steps, and those of the messages that no step tells."""
-        refuse_more(len(self.steps), MAX_CALLS, "tool calls")
-        told = uses_together(self.steps, said)
-        own = {
+    def _beside_messages(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a state says itself beside its messages and steps, which are read."""
+        return {
             key: value
-            for key, value in self.about.items()
-            if key not in ("steps", "intermediate_steps") and value != self.sent.values.get(key)
+            for key, value in state.items()
+            if key not in ("messages", *_STEPS) and value != self.sent.values.get(key)
         }
-        return uses_together(told, reported_calls(own, None))
 
     def _check(self, state: Mapping[str, Any]) -> None:
         error = state.get("__error__")

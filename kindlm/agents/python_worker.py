@@ -18,7 +18,7 @@ import struct
 import threading
 import time
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -26,6 +26,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from kindlm.agents import agent_failures
 from kindlm.agents.python_agent import PythonAgent, python_agent
+from kindlm.dataclass import dataclass
 from kindlm.errors import Err, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.suite import AgentTarget

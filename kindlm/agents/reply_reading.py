@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
@@ -38,6 +38,7 @@ from kindlm.agents.tool_entries import (
     reported_calls,
     unread_note,
 )
+from kindlm.dataclass import dataclass
 from kindlm.ports import AgentReply
 from kindlm.same_calls import with_ids
 from kindlm.section import Maybe, Text
@@ -150,10 +151,22 @@ class Reading:
 
 
 def agent_reply(
-    text: str, calls: Sequence[ToolUse], usage: Usage, *, warnings: Iterable[str], **more: Any
+    text: str,
+    calls: Sequence[ToolUse],
+    usage: Usage,
+    *,
+    warnings: Iterable[str],
+    hidden: str | None = None,
+    hint: str = "set `toolCallsPath`",
+    **more: Any,
 ) -> AgentReply:
-    """Return what an answer says, without how it came; its calls may add to the `warnings`."""
+    """Return what an answer says, without how it came; its calls may add to the `warnings`.
+
+    `hidden` is the place of calls that were not read, and `hint` what the user can do about them.
+    """
     refuse_more(len(calls), MAX_CALLS, "tool calls")
+    if hidden is not None:
+        calls, warnings = [*calls, UNREAD], (unread_note(hidden, hint), *warnings)
     uses = with_ids(calls)
     return AgentReply(
         text=text,
@@ -193,11 +206,6 @@ def read_reply(value: Any, reading: Reading) -> AgentReply:
         if not text:
             raise UnreadableReply(CALLS_MISSING)
         calls = [UNREAD]
-    notes: tuple[str, ...] = ()
-    place = None if reading.tool_calls_path else hidden_calls(value, has_calls=bool(calls))
-    if place is not None:
-        calls = [*calls, UNREAD]
-        notes = (unread_note(place),)
     return agent_reply(
         text or "",
         calls,
@@ -205,7 +213,8 @@ def read_reply(value: Any, reading: Reading) -> AgentReply:
         reported_cost_usd=read_cost(value, _steps_of(value, reading)),
         model=read_model(value),
         reported=read_numbers(value),
-        warnings=(*notes, *end_notes(reasons), *(() if reading.response_path else doubts(value))),
+        warnings=(*end_notes(reasons), *(() if reading.response_path else doubts(value))),
+        hidden=None if reading.tool_calls_path else hidden_calls(value, has_calls=bool(calls)),
         reports_tools=has_place_for_calls(value, reading.tool_calls_path) or None,
     )
 

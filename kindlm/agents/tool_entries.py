@@ -130,12 +130,9 @@ def reported_calls(value: Any, path: str | None) -> list[ToolUse]:
     return together(*told)
 
 
-def unread_note(place: str) -> str:
+def unread_note(place: str, hint: str) -> str:
     """Return the warning of an answer that may hold tool calls where kindlm reads none."""
-    return (
-        f"`{place}` of the answer may contain tool calls that kindlm did not read: set "
-        "`toolCallsPath`"
-    )
+    return f"`{place}` of the answer may contain tool calls that kindlm did not read: {hint}"
 
 
 def hidden_calls(value: Any, *, has_calls: bool = False) -> str | None:

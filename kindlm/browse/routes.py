@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode
@@ -25,6 +24,7 @@ from datasette.utils.asgi import Response  # type: ignore[import-untyped]
 
 from kindlm.browse.access import histories, is_history, may_read
 from kindlm.browse.descriptions import regression_threshold
+from kindlm.dataclass import dataclass
 from kindlm.errors import Err, Result
 from kindlm.history.read_models import read_model_problem
 from kindlm.history.run_names import find_sides

@@ -13,13 +13,13 @@ import re
 import unicodedata
 from base64 import b64encode
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from kindlm.checks.base import Check, ExpectSection, Made, Reads, Rule, failed, passed, undecided
 from kindlm.checks.pii import values_in
+from kindlm.dataclass import dataclass
 from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext
 from kindlm.transcript import CANARY_TOKEN, Transcript

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import Field
@@ -12,6 +11,7 @@ from kindlm.checks.base import Check, ExpectSection, Key, Made, Place, Rule, fai
 from kindlm.checks.canary import Canary
 from kindlm.checks.output import EMPTY, find_hidden, occurrences, occurs
 from kindlm.checks.pii import Pii
+from kindlm.dataclass import dataclass
 from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext
 from kindlm.section import EXTENSION, Maybe

@@ -8,13 +8,13 @@ strictly as it was asked for or not at all.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from kindlm.checks.base import UndecidedError
 from kindlm.checks.call_matching import written_arguments
 from kindlm.checks.echoes import is_copy, readings
+from kindlm.dataclass import dataclass
 from kindlm.errors import Err
 from kindlm.model_answers import fenced, new_token, object_in, why_unread
 from kindlm.ports import CheckContext, Purpose, Question, ResponseSchema

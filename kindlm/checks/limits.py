@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, TypeAlias
 
@@ -20,6 +19,7 @@ from kindlm.checks.base import (
     undecided,
 )
 from kindlm.checks.call_matching import why_unknown
+from kindlm.dataclass import dataclass
 from kindlm.money import exceeds
 from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from string import printable
 from typing import Annotated, Any, Literal, Self
 
@@ -28,6 +27,7 @@ from kindlm.checks.base import (
 )
 from kindlm.checks.output_schema import Schema
 from kindlm.checks.similar import SimilarTo
+from kindlm.dataclass import dataclass
 from kindlm.normal_form import normal_form
 from kindlm.outcome import CheckResult, Evidence
 from kindlm.patterns import Dialect, PatternError, first_match, searches

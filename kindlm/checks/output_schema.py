@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from kindlm.checks.base import Check, failed, passed
+from kindlm.dataclass import dataclass
 from kindlm.json_schema import SchemaIssue, schema_issues
 from kindlm.model_answers import unfenced
 from kindlm.outcome import CheckResult

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Container, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import Field
@@ -24,6 +23,7 @@ from kindlm.checks.base import (
     passed,
     undecided,
 )
+from kindlm.dataclass import dataclass
 from kindlm.outcome import CheckResult, Evidence
 from kindlm.patterns import PatternError
 from kindlm.personal_data import DEFAULT_PATTERNS, personal_data_in

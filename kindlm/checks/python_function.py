@@ -13,7 +13,6 @@ import inspect
 import math
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -34,6 +33,7 @@ from kindlm.checks.base import (
 from kindlm.checks.call_matching import why_unknown, written_arguments
 from kindlm.checks.limits import why_cost_unknown
 from kindlm.checks.of_packages import in_a_thread
+from kindlm.dataclass import dataclass
 from kindlm.guard import guard
 from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 from pydantic import Field, PrivateAttr, model_validator
@@ -35,6 +34,7 @@ from kindlm.checks.call_matching import (
     written,
     written_arguments,
 )
+from kindlm.dataclass import dataclass
 from kindlm.json_schema import schema_issues
 from kindlm.matching import Bounds
 from kindlm.outcome import CheckResult

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from inspect import Parameter, Signature
@@ -15,6 +15,7 @@ from typing import Annotated, Any, Self, get_args, get_type_hints
 import typer
 
 from kindlm.bounds import MAX_CONCURRENCY, MAX_REPEAT
+from kindlm.dataclass import dataclass
 from kindlm.errors import Err, Ok, Result, misuse
 
 _AGE = re.compile(r"(\d{1,6})([mhdw])", re.ASCII)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
+from kindlm.dataclass import dataclass
 from kindlm.history.masking import Mask, mask_of
 from kindlm.history.run_view import RunView
 from kindlm.projections.views import ERASED

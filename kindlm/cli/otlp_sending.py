@@ -11,7 +11,6 @@ import gzip
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -19,6 +18,7 @@ import httpx
 
 from kindlm import __version__
 from kindlm.cli.console import note
+from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.http_client import UNREACHABLE, open_client
 from kindlm.recording.secrets import remember_secrets

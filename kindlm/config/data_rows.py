@@ -13,10 +13,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kindlm.config.interpolation import DEFERRED_PREFIXES
+from kindlm.dataclass import dataclass
 from kindlm.strict_json import parse_json
 from kindlm.wording import count
 

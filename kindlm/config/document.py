@@ -11,8 +11,10 @@ import codecs
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from kindlm.dataclass import dataclass
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 64

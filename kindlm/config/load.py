@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -20,6 +19,7 @@ from kindlm.config.references import check_references, check_requirements
 from kindlm.config.short_form import write_out
 from kindlm.config.validation import validate
 from kindlm.config.yaml_document import read_document
+from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.suite import Suite
 

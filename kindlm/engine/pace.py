@@ -35,9 +35,9 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+from kindlm.dataclass import dataclass
 from kindlm.events import ProviderPaced
 from kindlm.ports import Clock, Quota
 from kindlm.suite import AgentTarget, ProviderSettings

@@ -5,9 +5,10 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Generic, TypeVar
 
+from kindlm.dataclass import dataclass
 from kindlm.engine.pace import Callee, Pace
 from kindlm.engine.stop import Budget, Permits, Stop
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -123,7 +124,7 @@ class LiveRun:
         ports: Ports,
         stop: Stop,
         *,
-        limits: Limits = Limits(),
+        limits: Limits = Limits(),  # noqa: B008 - a value
         earlier: Earlier = Earlier(),  # noqa: B008 - a value
         unpriced: Callable[[str], None] = lambda _: None,
         held_up: Callable[[str, float], None] = lambda _name, _seconds: None,

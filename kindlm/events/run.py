@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
+from kindlm.dataclass import dataclass
 from kindlm.events.codec import Payload
 from kindlm.outcome import Gate, ScoreLimits
 from kindlm.stored_form import Authored, Meaning, Note

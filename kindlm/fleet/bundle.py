@@ -16,10 +16,10 @@ import stat
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import kindlm
+from kindlm.dataclass import dataclass
 from kindlm.errors import Err, Ok, Result, misuse
 from kindlm.recording.loading import Loaded
 from kindlm.recording.watched_files import Tree, WatchedFiles, watched_files

@@ -16,9 +16,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from kindlm.dataclass import dataclass
 from kindlm.engine.stop import Stop
 from kindlm.fleet.fleet import Fleet, Pending
 from kindlm.fleet.shard_job import ShardEnd, ShardJob

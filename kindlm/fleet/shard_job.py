@@ -14,11 +14,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any, Self
 
+from kindlm.dataclass import dataclass
 from kindlm.errors import Err
 from kindlm.keeper import PARENT
 from kindlm.team.client import HistoryClient

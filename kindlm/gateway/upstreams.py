@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from kindlm.dataclass import dataclass
 from kindlm.strict_json import read_json
 from kindlm.suite import ProviderSettings
 from kindlm.wires.answer import Wire

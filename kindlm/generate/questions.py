@@ -13,9 +13,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
+from kindlm.dataclass import dataclass
 from kindlm.generate.test_plan import CATEGORIES, is_name, one_line
 from kindlm.model_answers import fenced, object_in, objects_member, text_member, texts_member
 from kindlm.ports import Purpose, Question, ResponseSchema

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kindlm.checks.canary import CANARY
 from kindlm.config.document import texts
+from kindlm.dataclass import dataclass
 from kindlm.errors import Err, Ok, Result
 from kindlm.generate.recordings import Recording
 from kindlm.generate.suite_text import (

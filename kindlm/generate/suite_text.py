@@ -10,13 +10,13 @@ import json
 import re
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, TypeVar
 
 from kindlm.config.load import load_suite
+from kindlm.dataclass import dataclass
 from kindlm.errors import Err, Ok, Result
 
 T = TypeVar("T")

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
+from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.model_answers import object_in, objects_member, text_member, texts_member
 from kindlm.suggestions import hint_for
@@ -164,7 +164,7 @@ def read_plan(
     text: str,
     categories: Collection[str],
     tools: Collection[str],
-    before: ReadPlan = ReadPlan(),
+    before: ReadPlan = ReadPlan(),  # noqa: B008 - a value
 ) -> ReadPlan:
     """Read a model's answer.
 

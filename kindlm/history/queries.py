@@ -13,9 +13,11 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from kindlm.dataclass import dataclass
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import comb
 from statistics import fmean, stdev
 from typing import NamedTuple
 
+from kindlm.dataclass import dataclass
 from kindlm.history.rows import TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import mean_interval, wilson_interval

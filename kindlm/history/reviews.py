@@ -14,10 +14,10 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from kindlm.dataclass import dataclass
 from kindlm.history.rows import ExecutionView, ReviewView
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import wilson_interval

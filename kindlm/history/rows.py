@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from kindlm.dataclass import dataclass
 from kindlm.history.queries import Paid, value_of
 from kindlm.history.verdict import (
     GateResult,

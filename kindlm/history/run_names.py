@@ -17,10 +17,10 @@ import re
 import sqlite3
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import TypeAlias
 
+from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.groups import Group, GroupName, find_group, group_of, shards_of
 from kindlm.history.runs import Run, RunFilter, runs

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any
 
+from kindlm.dataclass import dataclass
 from kindlm.history.queries import Paid, among, paid_for_runs, value_of
 from kindlm.history.verdict import StatusCounts
 from kindlm.projections.views import RUN_LABEL

@@ -17,11 +17,11 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
+from kindlm.dataclass import dataclass
 from kindlm.history.masking import Mask, mask_of
 from kindlm.history.queries import value_of
 from kindlm.history.run_view import RunView

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from kindlm.dataclass import dataclass
 from kindlm.history import queries
 from kindlm.money import exceeds
 from kindlm.outcome import Gate, ScoreLimits, Status

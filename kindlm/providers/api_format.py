@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from kindlm.dataclass import dataclass
 from kindlm.ports import ModelRequest, ToolDefinition
 from kindlm.suite import ModelParams
 from kindlm.transcript import Message, ToolCall

@@ -14,13 +14,14 @@ import platform
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from multidict import CIMultiDict
 from yarl import URL
+
+from kindlm.dataclass import dataclass
 
 if TYPE_CHECKING:
     import httpx2

@@ -26,13 +26,13 @@ import json
 import logging
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import aiohttp
 import httpx
 
+from kindlm.dataclass import dataclass
 from kindlm.garbage import put_off
 from kindlm.http_client import has_proxies
 from kindlm.providers.client import (

@@ -15,7 +15,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal, TypeVar
 from uuid import UUID
@@ -23,6 +22,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kindlm import __version__
+from kindlm.dataclass import dataclass
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.events import RunInterrupted, new_event
 from kindlm_store import Append, EventLog, ForeignSchemaError, HeadOf, NewEvent, StoreError, Text

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
 from kindlm.config import Diagnostic
+from kindlm.dataclass import dataclass
 from kindlm.engine.attempt import Finished
 from kindlm.engine.resources import LiveRun
 from kindlm.engine.runner import Limits

@@ -13,11 +13,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice, takewhile
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+from kindlm.dataclass import dataclass
 from kindlm.formats.discovery import is_skipped
 from kindlm.formats.recognition import SUFFIXES
 from kindlm.recording.loading import Loaded

@@ -10,12 +10,12 @@ from __future__ import annotations
 import io
 import json
 import pkgutil
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from kindlm import reports
+from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.run_view import RunView
 from kindlm.reports.untrusted import visible

@@ -9,9 +9,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
+
+from kindlm.dataclass import dataclass
 
 NAME = "agent"
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from kindlm.bounds import MAX_REPEAT, MAX_TIMEOUT_S
+from kindlm.dataclass import dataclass
 
 F = TypeVar("F", bound=Callable[..., Any])
 

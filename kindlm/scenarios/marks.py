@@ -10,11 +10,13 @@ import inspect
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import product
 from typing import Any
+
+from kindlm.dataclass import dataclass
 
 
 def marks_of(owner: Any) -> list[Any]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from kindlm.checks.judging import Prompt, described_form
+from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.model_answers import new_token, why_unread
 from kindlm.ports import Purpose, ResponseSchema, Stage

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Annotated, Any, get_args
 
@@ -14,6 +13,7 @@ from kindlm.config.document import Document, Path, cases_of, dotted
 from kindlm.config.json_schemas import report_inline_schema
 from kindlm.config.validation import fit, kind_of
 from kindlm.config.yaml_document import read_documents
+from kindlm.dataclass import dataclass
 from kindlm.errors import KindlmError, SourceLocation
 from kindlm.ports import Stage
 from kindlm.scenarios.api import ScenarioSpec

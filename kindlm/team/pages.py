@@ -17,7 +17,6 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -35,6 +34,7 @@ from kindlm.browse.routes import (
     response,
     sent_by_own_page,
 )
+from kindlm.dataclass import dataclass
 from kindlm.reports.pages.html_document import Document, Links, notice_page
 
 if TYPE_CHECKING:

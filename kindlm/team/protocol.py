@@ -14,12 +14,13 @@ Errors are those of the error specification (seed 002, section 7): `ApiError`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field
+
+from kindlm.dataclass import dataclass
 
 LONGEST_BODY = 5_000_000
 """Bytes of a body on the wire, however it is encoded; the server answers 413 to a longer one."""

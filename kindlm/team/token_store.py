@@ -17,13 +17,13 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
 from typing import Self
 
+from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.recording.history_file import make_folder
 from kindlm.team.protocol import TOKEN_PREFIX, ApiError
@@ -168,7 +168,7 @@ class TokenStore:
         *,
         project: str | None = None,
         days: int | None = None,
-        limits: Limits = Limits(),
+        limits: Limits = Limits(),  # noqa: B008 - a value
     ) -> Result[str]:
         """Return a new token, which cannot be found out later."""
         if not _NAME.fullmatch(name):

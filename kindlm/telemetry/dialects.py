@@ -9,10 +9,10 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from kindlm.dataclass import dataclass
 from kindlm.ports import ToolDefinition
 from kindlm.strict_json import read_json
 from kindlm.telemetry.spans import Span

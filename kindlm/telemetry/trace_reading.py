@@ -8,10 +8,11 @@ of a framework and of an SDK both tell the same call.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 from typing import Any
 
+from kindlm.dataclass import dataclass
 from kindlm.telemetry import dialects
 from kindlm.telemetry.dialects import AskedCall, Kind
 from kindlm.telemetry.spans import Span

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import regex
 import yaml
+
+from kindlm.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable

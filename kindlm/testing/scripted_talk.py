@@ -10,8 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from kindlm.dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
+from kindlm.dataclass import dataclass
 from kindlm.strict_json import parse_json, unique_keys
 from kindlm.transcript import FinishReason, ToolCall, Usage
 

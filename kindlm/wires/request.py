@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from kindlm.dataclass import dataclass
 from kindlm.transcript import Message, Role
 from kindlm.wires.answer import content_text
 

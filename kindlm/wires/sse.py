@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from kindlm.dataclass import dataclass
 
 DONE = "[DONE]"
 """The data of an event that ends a stream of completions."""

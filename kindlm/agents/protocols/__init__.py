@@ -8,13 +8,14 @@ are here, and `event_streams` and `reply_reading` read their answers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import import_module
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 
 from kindlm.agents.http_request import all_messages
+from kindlm.dataclass import dataclass
 from kindlm.ports import AgentRequest
 from kindlm.section import Maybe
 

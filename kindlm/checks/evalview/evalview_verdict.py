@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 from kindlm.checks.base import AskingCheck, Reads, failed, passed
@@ -16,6 +16,7 @@ from kindlm.checks.evalview.no_pii import find_personal_data
 from kindlm.checks.evalview.safety import Safety
 from kindlm.checks.evalview.weighted_score import Scored
 from kindlm.checks.output import occurs
+from kindlm.dataclass import dataclass
 from kindlm.outcome import CheckResult, Outcome, Status, execution_status
 from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript, Turn

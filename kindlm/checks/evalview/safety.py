@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -12,6 +11,7 @@ from kindlm.checks.base import AskingCheck, Rule, failed, passed, undecided
 from kindlm.checks.echoes import texts_of
 from kindlm.checks.judge import JUDGED
 from kindlm.checks.judging import Choice, JudgeError, Judging, Own, last_query, prompt
+from kindlm.dataclass import dataclass
 from kindlm.outcome import CheckResult, Evidence
 from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript

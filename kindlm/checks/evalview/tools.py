@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ from kindlm.checks.call_matching import (
     undecided_for_a_name,
     written_arguments,
 )
+from kindlm.dataclass import dataclass
 from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from kindlm.checks.base import failed, passed
 from kindlm.checks.judge import JUDGED, Decision
 from kindlm.checks.judging import last_query, prompt, tool_call
+from kindlm.dataclass import dataclass
 from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript

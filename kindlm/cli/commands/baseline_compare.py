@@ -9,7 +9,6 @@ import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, TextIO
@@ -18,6 +17,7 @@ from kindlm.cli.commands.baseline import suites_of
 from kindlm.cli.console import fail, note, or_fail, show, wants_color, warn
 from kindlm.cli.history import existing_history, finished_side, open_history
 from kindlm.cli.options import ListFormat
+from kindlm.dataclass import dataclass
 from kindlm.errors import KindlmError
 from kindlm.history.baselines import (
     Baseline,

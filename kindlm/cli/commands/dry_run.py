@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, TextIO
 
 from rich.cells import cell_len, set_cell_size
 
 from kindlm.checks.judge import Judge
+from kindlm.dataclass import dataclass
 from kindlm.history.diff.power import comparison_power
 from kindlm.history.statistics.tables import Counts
 from kindlm.plan import Plan, PlannedCase, PlannedSuite

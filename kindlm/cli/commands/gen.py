@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +11,7 @@ import typer
 
 from kindlm.cli.ending import ending_at_once
 from kindlm.cli.options import DatabaseOption, with_options
+from kindlm.dataclass import dataclass
 from kindlm.garbage import put_off
 from kindlm.reports.untrusted import one_line
 

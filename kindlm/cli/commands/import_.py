@@ -14,7 +14,6 @@ import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, BinaryIO, TypeAlias
@@ -32,6 +31,7 @@ from kindlm.cli.history import (
     taken_besides,
 )
 from kindlm.cli.options import DatabaseOption
+from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.events.run import PURGES, SEALED_HEADS
 from kindlm.recording import event_files, export_file

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import typer
 
 from kindlm.cli.console import ask, is_asked, note, or_fail
 from kindlm.cli.scaffold import create_project, quoted
+from kindlm.dataclass import dataclass
 from kindlm.errors import DOCS
 
 _OBJECTS = {

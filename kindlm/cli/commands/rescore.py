@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +16,7 @@ from kindlm.cli.options import (
     TestOptions,
     with_options,
 )
+from kindlm.dataclass import dataclass
 from kindlm.garbage import put_off
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -15,6 +14,7 @@ from rich.cells import cell_len
 from kindlm.cli.console import note, or_fail, wants_color
 from kindlm.cli.history import open_history
 from kindlm.cli.options import DatabaseOption, ListFormat, parse_since
+from kindlm.dataclass import dataclass
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import Run, RunFigures, RunFilter, read_figures, runs, status_of
 from kindlm.reports.figures import money

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +17,7 @@ from kindlm.cli.options import (
     VerboseOption,
     with_options,
 )
+from kindlm.dataclass import dataclass
 from kindlm.garbage import put_off
 
 

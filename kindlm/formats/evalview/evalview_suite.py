@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any
 
 from kindlm.config.config_text import canonical, config_hash
 from kindlm.config.document import Path
+from kindlm.dataclass import dataclass
 from kindlm.errors import SourceLocation
 from kindlm.formats.evalview.case_schema import CaseConfig
 from kindlm.formats.evalview.evalview_targets import (

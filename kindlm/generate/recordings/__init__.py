@@ -10,11 +10,11 @@ is one value of type bytes. All of it is untrusted.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import ToolDefinition
 from kindlm.strict_json import parse_json, require_shallow

@@ -7,10 +7,10 @@ under other names. They become such spans here, so that one reader of traces ser
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from kindlm.dataclass import dataclass
 from kindlm.strict_json import read_json
 from kindlm.telemetry import dialects
 from kindlm.telemetry.spans import Span

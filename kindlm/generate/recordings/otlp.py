@@ -8,11 +8,12 @@ conversation.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, groupby
 from types import MappingProxyType
 from typing import Any
 
+from kindlm.dataclass import dataclass
 from kindlm.generate.recordings import Document, Recording
 from kindlm.telemetry import dialects
 from kindlm.telemetry.dialects import Kind, Said

@@ -14,7 +14,7 @@ import json
 import pkgutil
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -24,6 +24,7 @@ from kindlm.config.document import Path as Keys
 from kindlm.config.document import Problem
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.yaml_document import read_documents
+from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.generate.suite_text import Comment
 from kindlm.strict_json import parse_json

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
+from kindlm.dataclass import dataclass
 from kindlm.generate.imported_tests import (
     EMBEDDED,
     JUDGED,

@@ -7,10 +7,10 @@ order. What is left was removed, added, or moved.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
+from kindlm.dataclass import dataclass
 from kindlm.matching import Bounds, Reason, equal, in_sequence, mismatches
 from kindlm.projections.views import GONE
 

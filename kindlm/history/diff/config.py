@@ -6,11 +6,11 @@ import json
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from kindlm.dataclass import dataclass
 from kindlm.history.diff.call_changes import ABSENT, ChangedValue
 from kindlm.history.diff.evidence_values import CheckKey
 from kindlm.history.queries import among

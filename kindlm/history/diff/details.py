@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from enum import StrEnum
 from functools import lru_cache
@@ -20,6 +19,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
+from kindlm.dataclass import dataclass
 from kindlm.history.diff.call_changes import Call, CallChange, CallEdit, diff_calls
 from kindlm.history.diff.config import SuiteConfig, parts_of_test
 from kindlm.history.diff.evidence_values import CheckKey, CheckPair, TestDiff

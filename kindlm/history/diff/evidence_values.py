@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from itertools import accumulate, takewhile
 from typing import Generic, NamedTuple, TypeVar
 
+from kindlm.dataclass import dataclass
 from kindlm.history.statistics.intervals import rate_difference_interval
 from kindlm.history.statistics.paired import PairedComparison
 from kindlm.history.statistics.pass_rates import Looks, pass_rate_drop

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from math import sqrt
 from statistics import fmean
 
+from kindlm.dataclass import dataclass
 from kindlm.history.diff.evidence import RATES_LEVEL, SETTLED_LEVEL, compared_rates
 from kindlm.history.diff.evidence_values import Key, TestPair
 from kindlm.history.statistics.pass_rates import (

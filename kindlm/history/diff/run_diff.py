@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from heapq import merge
 from itertools import groupby
 from operator import itemgetter
 
+from kindlm.dataclass import dataclass
 from kindlm.history.diff.behaviour import compare_behaviour
 from kindlm.history.diff.config import (
     Suite,

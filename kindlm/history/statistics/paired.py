@@ -5,12 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
 from math import erfc, fsum, gcd, lcm, sqrt
 from typing import TypeAlias
 
+from kindlm.dataclass import dataclass
 from kindlm.history.statistics.intervals import mean_interval, rate_difference_interval
 from kindlm.history.statistics.tables import (
     Counts,

@@ -9,13 +9,14 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, repeat
 from math import ceil, comb
 from operator import add, mul
 from statistics import NormalDist, fmean, variance
 from typing import NamedTuple
+
+from kindlm.dataclass import dataclass
 
 _EXACT_SCORES = 60
 """Up to so many scores on both sides together, all ways to deal them out are counted."""

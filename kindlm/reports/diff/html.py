@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TextIO
 
+from kindlm.dataclass import dataclass
 from kindlm.errors import KindlmError
 from kindlm.history.diff.call_changes import CallEdit
 from kindlm.history.diff.details import TestDetails

@@ -9,10 +9,10 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
 
+from kindlm.dataclass import dataclass
 from kindlm.history.diff.diff_figures import Figure
 from kindlm.history.diff.evidence_values import (
     Change,

@@ -7,11 +7,11 @@ point and each bar is a link with a name: a keyboard reaches it, and a screen re
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from math import floor, log10
 
 from markupsafe import Markup
 
+from kindlm.dataclass import dataclass
 from kindlm.reports.figures import duration
 from kindlm.reports.pages.html_document import render_fragment
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from kindlm.dataclass import dataclass
 from kindlm.reports.conversation import pretty
 from kindlm.reports.figures import duration, money, percent, score
 from kindlm.reports.untrusted import bounded, one_line, visible

@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from kindlm.dataclass import dataclass
 from kindlm.errors import Err
 from kindlm.history import queries
 from kindlm.history.masking import mask_of

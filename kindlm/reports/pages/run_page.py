@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode
 from kindlm.history import queries
 from kindlm.history.groups import Group

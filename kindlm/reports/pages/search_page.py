@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode
 
+from kindlm.dataclass import dataclass
 from kindlm.history.search import Findings, Kind, Progress, TooLongError, find_texts, is_damage
 from kindlm.reports.figures import percent
 from kindlm.reports.pages.html_document import Document

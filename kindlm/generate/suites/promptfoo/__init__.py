@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from kindlm.config.schema import MAX_TESTS, DefaultsConfig
+from kindlm.dataclass import dataclass
 from kindlm.generate.imported_tests import Checks, Tests, settings_of
 from kindlm.generate.suite_text import Comment
 from kindlm.generate.suites import Files, ImportedSuite, LeftOutError, Notes, Part, excerpt_of

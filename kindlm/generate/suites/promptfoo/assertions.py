@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from kindlm.dataclass import dataclass
 from kindlm.errors import Err
 from kindlm.generate.imported_tests import EMBEDDED, JUDGED, PYTHON, STRIPPED, Checks, pattern_of
 from kindlm.generate.suites import Files, LeftOutError, Part, excerpt_of, read_part

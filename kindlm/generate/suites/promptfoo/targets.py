@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from kindlm.config.entries import provider_types
 from kindlm.config.json_schemas import schema_fault
+from kindlm.dataclass import dataclass
 from kindlm.generate.imported_tests import params_of
 from kindlm.generate.suite_text import Comment, unused
 from kindlm.generate.suites import Files, LeftOutError, Notes, Part, excerpt_of

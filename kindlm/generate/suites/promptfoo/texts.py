@@ -7,11 +7,11 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from kindlm.config.interpolation import is_deferred
+from kindlm.dataclass import dataclass
 from kindlm.errors import Ok
 from kindlm.generate.imported_tests import section_of
 from kindlm.generate.suite_text import unused
