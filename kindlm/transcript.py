@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, Self
 
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.stored_form import Authored, AuthoredJson, Form, Meaning, Name
 from kindlm.strict_json import parse_json, unique_keys
 from kindlm_store import REDACTED

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ def test_a_value_is_made_shown_and_compared_as_by_the_standard_library(
     assert dataclasses.asdict(ours) == dataclasses.asdict(theirs)
     assert repr(ours) == repr(theirs).replace("StandardPoint", "Point")
     assert ours == Point(*args, **keywords)
-    assert (ours == dataclasses.replace(ours, x=9)) is False
+    assert (ours == replace(ours, x=9)) is False
     assert ours != theirs
     assert not hasattr(ours, "__dict__")
 
@@ -110,10 +110,19 @@ def test_fields_of_all_kinds_are_set() -> None:
     named = Named[int](1, unseen="u", name="long")
     assert (named.x, named.y, named.name, named.unseen, named.size) == (1, 2, "long", "u", 4)
     assert repr(named) == "Named(x=1, y=2, tags=[], name='long', size=4)"
-    assert named == dataclasses.replace(named, unseen="other")
+    assert named == replace(named, unseen="other")
     assert Named.__match_args__ == ("x", "y", "tags", "unseen")
     with pytest.raises(TypeError):
         Named(1, 2, [], None, "positional")  # type: ignore[misc]
+
+
+def test_a_value_is_replaced_in_some_fields() -> None:
+    named = Named[int](1, unseen="u", name="long")
+    assert replace(named, x=3, name="n") == Named(3, unseen="u", name="n")
+    assert replace(named, name="n").size == 1
+    for wrong in ({"z": 1}, {"size": 2}):
+        with pytest.raises(TypeError):
+            replace(named, **wrong)  # type: ignore[arg-type]
 
 
 def test_a_value_is_hashed_by_what_is_compared() -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
 from kindlm import packages
 from kindlm.agents.agent_failures import Who
+from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.plugins import Adapter
 from kindlm.ports import Agent, AgentReply, AgentRequest, ConversationSpoilt

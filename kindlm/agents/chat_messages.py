@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
@@ -34,7 +33,7 @@ from kindlm.agents.tool_entries import (
     single_call,
     together,
 )
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse, Usage
 from kindlm.wires.answer import content_text
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, Self
 
@@ -35,6 +34,7 @@ from kindlm.agents.reply_reading import (
 )
 from kindlm.agents.served import PageCame, Served, ServedAgent
 from kindlm.agents.tool_entries import reported_calls
+from kindlm.dataclass import replace
 from kindlm.errors import Err, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.spelling import Spelling

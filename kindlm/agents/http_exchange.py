@@ -13,13 +13,12 @@ import re
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
 from kindlm.agents import agent_failures
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, ErrorCode, Ok, Result
 from kindlm.ports import AgentRequest
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, TypeAlias
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -23,6 +22,7 @@ from kindlm.agents.http_request import context_with_history, last_user_text
 from kindlm.agents.langgraph_replies import Sent, read_run, read_stream, read_value
 from kindlm.agents.reply_parts import first_text, lookup
 from kindlm.agents.served import AssistantId, Served, ServedAgent, Streams
+from kindlm.dataclass import replace
 from kindlm.errors import Err, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.section import Maybe, Text

@@ -18,7 +18,6 @@ import json
 import logging
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any, ClassVar, Self
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -29,6 +28,7 @@ from kindlm.agents.reply_parts import AGENT_RULE, UnreadableReply, first_text, l
 from kindlm.agents.reply_reading import read_model, read_usage
 from kindlm.agents.served import AssistantId, Served, http_target
 from kindlm.agents.tool_entries import call_warnings
+from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.suite import AgentTarget

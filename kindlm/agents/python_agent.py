@@ -30,7 +30,6 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
-from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -43,6 +42,7 @@ from kindlm.agents.http_request import all_messages, last_user_text, request_war
 from kindlm.agents.python_answers import drained, read_answer
 from kindlm.agents.reply_reading import Reading, ResponsePath, ToolCallsPath
 from kindlm.agents.user_code import ForeignModuleError, importable, in_thread, load
+from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.plugins import Adapter, Framework
 from kindlm.ports import Agent, AgentReply, AgentRequest

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import astuple, is_dataclass, replace
+from dataclasses import astuple, is_dataclass
 from typing import Any
 
 from pydantic import BaseModel
@@ -23,6 +23,7 @@ from kindlm.agents.frameworks import as_json, reply_of
 from kindlm.agents.reply_parts import MAX_EVENTS, UnreadableReply, compact_json, refuse_more
 from kindlm.agents.reply_reading import AgentFailed, Reading, read_reply
 from kindlm.agents.user_code import in_thread
+from kindlm.dataclass import replace
 from kindlm.errors import Err, Ok, Result
 from kindlm.plugins import Framework
 from kindlm.ports import AgentReply

@@ -17,7 +17,6 @@ import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Self
@@ -33,6 +32,7 @@ from kindlm.agents.python_worker import (
     pack_call,
     unpack_answer,
 )
+from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.packages import as_written
 from kindlm.ports import Agent, AgentReply, AgentRequest

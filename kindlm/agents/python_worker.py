@@ -18,7 +18,6 @@ import struct
 import threading
 import time
 from contextlib import AsyncExitStack, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -26,7 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from kindlm.agents import agent_failures
 from kindlm.agents.python_agent import PythonAgent, python_agent
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.suite import AgentTarget

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Annotated, ClassVar, Self
 from urllib.parse import unquote, urlsplit
 
@@ -17,6 +16,7 @@ from kindlm.agents.http_exchange import HttpExchange, HttpReply, HttpTarget
 from kindlm.agents.http_request import request_warnings
 from kindlm.agents.reply_parts import WHERE_THE_TEXT_IS, UnreadableReply
 from kindlm.agents.reply_reading import AgentFailed
+from kindlm.dataclass import replace
 from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.plugins import Adapter
 from kindlm.ports import Agent, AgentReply, AgentRequest

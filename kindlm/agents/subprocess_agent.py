@@ -25,7 +25,6 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
@@ -61,6 +60,7 @@ from kindlm.agents.sandbox import (
     of_program,
     program_secrets,
 )
+from kindlm.dataclass import replace
 from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest, ConversationSpoilt
 from kindlm.section import CommandLine, Maybe, Text

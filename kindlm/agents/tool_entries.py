@@ -12,7 +12,6 @@ An answer counts where its key is there, so that 0, "" and false are answers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from kindlm.agents.reply_parts import (
@@ -26,6 +25,7 @@ from kindlm.agents.reply_parts import (
     parent_of,
     refuse_more,
 )
+from kindlm.dataclass import replace
 from kindlm.same_calls import uses_together
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse
 from kindlm.wires.answer import content_text, objects

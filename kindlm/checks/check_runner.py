@@ -7,12 +7,12 @@ import re
 import traceback
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 from kindlm.checks.base import AskingCheck, Check, Reads, UndecidedError, skipped, undecided
 from kindlm.checks.call_matching import why_unknown
+from kindlm.dataclass import replace
 from kindlm.json_schema_keywords import Budget, UndecidableSchemaError, one_budget
 from kindlm.outcome import CheckResult, Evidence
 from kindlm.ports import CheckContext

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -26,7 +25,7 @@ from kindlm.checks.judging import (
     prompt,
 )
 from kindlm.checks.ready_criteria import READY
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext
 from kindlm.section import EXTENSION, WHOLE, Maybe, Score, Solid, Text

@@ -11,12 +11,11 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextvars import copy_context
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from kindlm.checks.base import AskingCheck, Fill, Reads, undecided
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import CheckContext

@@ -14,7 +14,6 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO, TypeVar
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, NoReturn, TextIO, TypeVar
 import typer
 
 from kindlm.cli.ending import USAGE
+from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Result, SourceLocation
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ import sqlite3
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from kindlm.cli.console import fail, note, or_fail, refuse, wants_color, warn
+from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse
 from kindlm.recording.project import Project, find_project
 from kindlm.wording import count, shown_path

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
 
 from kindlm.cli.console import fail, note, show
 from kindlm.cli.history import open_tables
@@ -16,6 +15,7 @@ from kindlm.cli.options import TestOptions
 from kindlm.cli.run_recording import Beside, end_now
 from kindlm.cli.server_environ import server_environ
 from kindlm.config import Diagnostic
+from kindlm.dataclass import replace
 from kindlm.engine.steering import Steering
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.recording.request import RunRequest

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 
 from kindlm.bounds import MAX_WORKERS, SCHEDULERS
 from kindlm.cli.console import note
 from kindlm.cli.history import open_history
 from kindlm.cli.options import TestOptions
+from kindlm.dataclass import replace
 from kindlm.engine.runner import Limits
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.events import RunOptions

@@ -19,7 +19,6 @@ from contextlib import (
     redirect_stdout,
     suppress,
 )
-from dataclasses import replace
 from types import FrameType, TracebackType
 from typing import NoReturn, Self
 
@@ -33,7 +32,7 @@ from kindlm.cli.progress import ProgressView, make_progress
 from kindlm.cli.reporters import Reporter, of_project, write_reports
 from kindlm.cli.server_environ import server_environ
 from kindlm.config import Diagnostic
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.engine.attempt import Finished
 from kindlm.engine.field_log import FieldLog
 from kindlm.engine.resources import LiveRun

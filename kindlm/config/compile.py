@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path as FilePath
 
 from kindlm.checks.tool_calls import ToolStrict
@@ -33,7 +32,7 @@ from kindlm.config.target_schema import (
     ServeConfig,
 )
 from kindlm.config.templates import part_name, prompt_names
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.errors import SourceLocation, checked
 from kindlm.outcome import Gate
 from kindlm.section import resolved

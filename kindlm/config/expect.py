@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, create_model
@@ -17,6 +16,7 @@ from pydantic.alias_generators import to_snake
 from kindlm.checks.base import ExpectSection, Place, sections
 from kindlm.checks.of_packages import CheckOfPackage
 from kindlm.config.document import Path, Raw, expectations
+from kindlm.dataclass import replace
 from kindlm.errors import SourceLocation, checked
 from kindlm.section import EXTENSION, Maybe, Open
 from kindlm.suite import Expectation

@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import yaml
 
 from kindlm.config.document import MAX_DEPTH, Document, Node, Path, Problem, SourceText, read_text
+from kindlm.dataclass import replace
 
 MAX_NODES = 200_000
 MAX_CHARACTERS = 4 * 1024 * 1024

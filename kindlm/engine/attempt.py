@@ -10,11 +10,10 @@ import asyncio
 import traceback
 from collections import ChainMap
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.engine.calls import Calls, definition_of
 from kindlm.engine.field_log import FieldLog, name_execution
 from kindlm.engine.file_words import in_words_of, said_in_words_of

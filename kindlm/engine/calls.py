@@ -12,10 +12,10 @@ import json
 import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+from kindlm.dataclass import replace
 from kindlm.engine.field_log import FieldLog
 from kindlm.engine.pace import MAX_RETRY_AFTER_S, Callee, Pace, Turn
 from kindlm.engine.resources import LiveRun, OpenCall

@@ -7,10 +7,10 @@ tests for them, are configured by kindlm.toml, which has other keys, and not all
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from pydantic.alias_generators import to_snake
 
+from kindlm.dataclass import replace
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.suite import Suite
 

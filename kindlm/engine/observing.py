@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from kindlm.dataclass import replace
 from kindlm.engine.calls import Calls
 from kindlm.engine.pace import Pace, Turn
 from kindlm.engine.resources import LiveRun

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
+from kindlm.dataclass import replace
 from kindlm.engine.attempt import Finished, callee, end_unrun, run_execution
 from kindlm.engine.pace import Callee, Pace, Turn
 from kindlm.engine.resources import USED_UP, Limits, LiveRun, Ports

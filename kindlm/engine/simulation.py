@@ -14,12 +14,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any, TypeAlias
 
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.events import AgentToolUse, Payload, ToolCalled, ToolSimulated
 from kindlm.json_schema import UndecidableSchemaError, schema_issues
 from kindlm.matching import ABSENT, equal, matches, value_at

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable
-from dataclasses import replace
 from functools import partial
 
+from kindlm.dataclass import replace
 from kindlm.engine.calls import Calls
 from kindlm.engine.stop import cut_off
 from kindlm.engine.talk import Talk

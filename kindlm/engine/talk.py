@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Self
 from uuid import uuid4
 
+from kindlm.dataclass import replace
 from kindlm.engine.calls import Calls
 from kindlm.engine.field_log import FieldLog
 from kindlm.engine.observing import ObservedCalls, with_trouble, with_what_was_seen

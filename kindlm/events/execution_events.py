@@ -8,10 +8,10 @@ reports read the table `provider_calls` instead.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.events.codec import Payload
 from kindlm.outcome import CheckResult, Status

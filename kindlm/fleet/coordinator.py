@@ -16,10 +16,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from typing import Any
 
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.engine.stop import Stop
 from kindlm.fleet.fleet import Fleet, Pending
 from kindlm.fleet.shard_job import ShardEnd, ShardJob

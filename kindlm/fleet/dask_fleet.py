@@ -23,7 +23,6 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
 from kindlm.bounds import SCHEDULERS
+from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.fleet.bundle import Bundle, BundleError, make_bundle, unpack
 from kindlm.fleet.shard_job import ShardEnd, ShardJob, run_shard

@@ -11,10 +11,10 @@ import asyncio
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Any
 
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.errors import ErrorCode
 from kindlm.events import ProviderFailed, ProviderRequested, ProviderResponded
 from kindlm.gateway.replay import RecordedAnswer

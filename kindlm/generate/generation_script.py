@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -13,6 +12,7 @@ from typing import TypeVar
 from kindlm.config.config_text import canonical, config_hash
 from kindlm.config.credentials import hide_in_options
 from kindlm.config.load import suite_identity
+from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.events import AgentProfiled, ScenarioGenerated
 from kindlm.generate.forms import profile_text, rendered

@@ -10,10 +10,10 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
+from kindlm.dataclass import replace
 from kindlm.generate.recordings import Recording
 from kindlm.personal_data import DEFAULT_PATTERNS, passes_luhn, personal_data_in
 from kindlm.secrecy import SHORTEST_SECRET, is_ordinary, is_secret_key, url_secrets

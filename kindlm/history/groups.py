@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.queries import among
 from kindlm.history.runs import Run, RunFilter, options_of, runs, state_of

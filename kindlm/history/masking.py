@@ -12,9 +12,9 @@ import contextlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, overload
 
+from kindlm.dataclass import replace
 from kindlm.history.rows import AssertionView, AttemptView, ExecutionView, ToolCallView
 from kindlm.projections.views import GONE
 from kindlm.strict_json import read_json

@@ -11,10 +11,10 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
+from kindlm.dataclass import replace
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.events import (
     AgentFailed,

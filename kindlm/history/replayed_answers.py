@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from itertools import takewhile, zip_longest
 from typing import Any, NamedTuple, Self
 
+from kindlm.dataclass import replace
 from kindlm.errors import Err, Ok, Result
 from kindlm.events import AgentReplied, CallFailed, ProviderRequested
 from kindlm.history.recorded_answers import (

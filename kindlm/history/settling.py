@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.history.diff.evidence import judge_pair, settle
 from kindlm.history.diff.evidence_values import (
     MOST_ADDED,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 from itertools import pairwise
 
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.history.diff.evidence_values import QualifiedName
 from kindlm.history.queries import paid_for_test
 from kindlm.history.repeat_statistics import Flakiness, flakiness

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode
 from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelRequest

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from kindlm.dataclass import replace
 from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelRequest, ToolDefinition
 from kindlm.providers.api_format import (

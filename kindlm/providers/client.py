@@ -13,11 +13,10 @@ import json
 import re
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.ports import ModelReply, ModelRequest
 from kindlm.providers import provider_failures

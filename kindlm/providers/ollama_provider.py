@@ -7,11 +7,11 @@ the scheme, the port or the host, and may be the address that a server listens o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 from urllib.parse import SplitResult, urlsplit
 
+from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelReply, ModelRequest

@@ -11,11 +11,11 @@ with another name, fields that have to go back, and what no model of the provide
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from pydantic import Field
 
+from kindlm.dataclass import replace
 from kindlm.errors import Err
 from kindlm.plugins import Access, Maybe, Text
 from kindlm.ports import Embedder, ModelRequest

@@ -14,13 +14,13 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Any
 
 import pytest
 
 from kindlm.config import Diagnostic
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.engine import resources
 from kindlm.engine.attempt import Finished
 from kindlm.engine.stop import Stop, leaving_nothing

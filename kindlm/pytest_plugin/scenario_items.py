@@ -10,7 +10,6 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from typing import Any
 import pytest
 
 from kindlm.config import Diagnostic
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.guard import guard
 from kindlm.outcome import Status

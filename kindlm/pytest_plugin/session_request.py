@@ -9,7 +9,6 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import pytest
 
 from kindlm.config import Diagnostic, suite_identity
 from kindlm.config.load import read_bytes
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.engine.runner import Limits
 from kindlm.errors import Err, KindlmError
 from kindlm.events import RunOptions

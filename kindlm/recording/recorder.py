@@ -15,12 +15,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from threading import RLock
 from typing import Any
 
 from kindlm.checks.pii import Pii
+from kindlm.dataclass import replace
 from kindlm.engine.attempt import Finished
 from kindlm.events import ExecutionStarted, Payload, SuiteStarted, new_event
 from kindlm.guard import guard

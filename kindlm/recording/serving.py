@@ -6,13 +6,12 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from kindlm.checks.canary import canary_of
 from kindlm.config import Diagnostic, bind_services, bind_suite
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.engine.services import start_services
 from kindlm.engine.stop import Stop
 from kindlm.errors import Err, ErrorCode, KindlmError, Result

@@ -10,13 +10,12 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, closing
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from kindlm.checks.check_runner import CheckRunner
 from kindlm.config import Diagnostic
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.engine.pace import MAX_RETRY_AFTER_S
 from kindlm.engine.runner import Ports, run_plan
 from kindlm.engine.stop import Stop, SystemClock

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
+from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.recorded_attempts import listed_in
 from kindlm.plan import PlannedSuite

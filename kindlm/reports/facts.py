@@ -11,10 +11,9 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.history.groups import Group, Shard
 from kindlm.history.queries import Paid
 from kindlm.history.rows import (

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Container, Iterator
-from dataclasses import field, replace
+from dataclasses import field
 from typing import TextIO
 
 from markupsafe import Markup
 
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.history.masking import mask_of, masked
 from kindlm.history.queries import paid_for_execution
 from kindlm.history.rows import ExecutionView

@@ -19,7 +19,6 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import replace
 from functools import partial
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
@@ -40,7 +39,7 @@ from kindlm.checks.output import (
 )
 from kindlm.checks.output_schema import Schema
 from kindlm.checks.tool_calls import ToolCall
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.json_schema import SchemaIssue, has_no_rule
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import Stage

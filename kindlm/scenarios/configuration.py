@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +18,7 @@ from kindlm.config.load import read_bytes
 from kindlm.config.target_schema import AgentConfig
 from kindlm.config.toml_document import read_toml
 from kindlm.config.validation import fit
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, ErrorCode, KindlmError, SourceLocation, misuse
 from kindlm.packages import own
 from kindlm.plugins import Provider

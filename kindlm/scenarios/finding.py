@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 from unittest import TestCase
 
 from kindlm.config.diagnostics import Diagnostic
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.errors import KindlmError, SourceLocation, misuse
 from kindlm.scenarios.agent_fixture import AgentFixture
 from kindlm.scenarios.api import ScenarioSpec, spec_of

@@ -10,13 +10,13 @@ import inspect
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import product
 from typing import Any
 
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 
 
 def marks_of(owner: Any) -> list[Any]:

@@ -6,13 +6,12 @@ A Python file is imported as a module of its own, with what stands beside it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 from kindlm.config.diagnostics import Diagnostic
 from kindlm.config.load import LoadedSuite, read_bytes, suite_identity
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, KindlmError, Ok, Result, SourceLocation, misuse
 from kindlm.scenarios.agent_fixture import AgentFixture, agent_fixture
 from kindlm.scenarios.configuration import LoadedConfiguration

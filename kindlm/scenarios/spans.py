@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from typing import Any
 
 from kindlm.checks.base import Check, Reads
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.outcome import CheckResult, Evidence, Outcome
 from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript, Turn

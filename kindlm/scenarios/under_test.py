@@ -6,10 +6,10 @@ import copy
 import inspect
 import json
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Any, TypeAlias, TypeVar
 
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, SourceLocation
 from kindlm.ports import Stage
 from kindlm.scenarios.thread_desk import ThreadDesk

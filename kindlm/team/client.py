@@ -10,7 +10,6 @@ import re
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, BinaryIO, TypeVar
 from urllib.parse import quote
@@ -19,7 +18,7 @@ import httpx
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from kindlm import __version__
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.recording.event_files import HashText, StreamEnd
 from kindlm.strict_json import parse_json

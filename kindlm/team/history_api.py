@@ -20,12 +20,13 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from tempfile import SpooledTemporaryFile
 from typing import Any, BinaryIO, NamedTuple, Protocol
 from urllib.parse import parse_qsl
 
 from kindlm.browse.history_server import Message, Receive, Send
+from kindlm.dataclass import replace
 from kindlm.recording.export_file import write_export
 from kindlm.recording.run_streams import streams_of
 from kindlm.team.protocol import (

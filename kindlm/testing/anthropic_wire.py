@@ -7,10 +7,10 @@ refused where it cannot be read. Replies have every field that the API sends.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from kindlm.dataclass import replace
 from kindlm.testing.node import Node, ScriptError
 from kindlm.testing.script import CallOut
 from kindlm.testing.scripted_talk import (

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from kindlm.dataclass import replace
 from kindlm.testing.script import CallOut, Fault, FaultRule
 from kindlm.testing.scripted_talk import DRIFT_QUESTION, JUDGE_QUESTIONS, Reply, TalkRequest
 

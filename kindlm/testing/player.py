@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.matching import ABSENT, equal, value_at
 from kindlm.testing.scripted_talk import GRADED_QUESTION, Reply, TalkRequest
 

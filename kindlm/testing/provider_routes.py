@@ -6,11 +6,10 @@ The entry is there before the first byte of the answer is sent.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.testing import anthropic_wire, openai_wire
 from kindlm.testing.faults import (
     FaultPlan,

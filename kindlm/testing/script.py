@@ -10,7 +10,7 @@ A script is a file, the name of one that comes with the package (`support`), or 
 from __future__ import annotations
 
 import json
-from dataclasses import field, fields, replace
+from dataclasses import field, fields
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import regex
 
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.testing.http1 import Cut
 from kindlm.testing.node import Node, ScriptError, load_yaml
 from kindlm.testing.scripted_talk import Asks, Usage

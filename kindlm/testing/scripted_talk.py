@@ -10,10 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

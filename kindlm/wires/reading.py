@@ -8,9 +8,9 @@ the same answer says without streaming.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
+from kindlm.dataclass import replace
 from kindlm.strict_json import read_json
 from kindlm.transcript import FinishReason
 from kindlm.wires import anthropic, chat, responses

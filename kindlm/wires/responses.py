@@ -7,9 +7,9 @@ All others the provider ran: web searches, MCP servers, code.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
+from kindlm.dataclass import replace
 from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
 from kindlm.wires.answer import (
     UnreadableReply,

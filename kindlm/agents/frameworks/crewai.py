@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextvars import ContextVar
-from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar
@@ -27,7 +26,7 @@ from kindlm.agents.reply_reading import read_counts
 from kindlm.agents.told_calls import Calls, Made
 from kindlm.agents.tool_entries import failed_tool
 from kindlm.agents.user_code import in_thread
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
 
 _PACKAGE = "crewai"

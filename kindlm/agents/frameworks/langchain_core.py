@@ -16,7 +16,7 @@ the one that was sent show no other calls than their own: some may have been lef
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar
@@ -28,6 +28,7 @@ from kindlm.agents.langgraph_replies import Sent, read_pieces, read_value
 from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.told_calls import Calls, Made
 from kindlm.agents.tool_entries import failed_tool
+from kindlm.dataclass import replace
 from kindlm.plugins import AgentReply, AgentRequest, Framework
 from kindlm.same_calls import uses_together
 from kindlm.transcript import UNNAMED

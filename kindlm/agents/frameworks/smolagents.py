@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from kindlm.agents.frameworks import as_json, is_a, total
@@ -20,7 +19,7 @@ from kindlm.agents.reply_reading import read_counts
 from kindlm.agents.told_calls import Calls
 from kindlm.agents.tool_entries import failed_tool
 from kindlm.agents.user_code import in_thread
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.plugins import AgentReply, AgentRequest, Framework, ToolUse, Usage
 from kindlm.same_calls import uses_together, with_ids
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ from kindlm.checks.judging import (
     prompt,
     tool_call,
 )
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.outcome import CheckResult, Evidence, Outcome
 from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript

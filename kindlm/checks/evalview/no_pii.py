@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 from kindlm.checks.base import Check, Rule, passed
 from kindlm.checks.pii import detected, redacted
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.normal_form import normal_form
 from kindlm.outcome import CheckResult, Evidence
 from kindlm.personal_data import passes_luhn

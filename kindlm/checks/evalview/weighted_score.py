@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, field, fields, replace
+from dataclasses import asdict, field, fields
 from typing import Any
 
 from kindlm.checks.base import AskingCheck, Fill, failed, passed, undecided
@@ -17,7 +17,7 @@ from kindlm.checks.evalview.tools import SequenceMode, sequence_progress
 from kindlm.checks.judging import GRADED, JudgeError, Judging, Number, answered, prompt, tool_call
 from kindlm.checks.output import count_unmatched, occurs
 from kindlm.checks.output_schema import find_json
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.json_schema import UndecidableSchemaError, schema_issues
 from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext

@@ -7,7 +7,6 @@ import os
 import sqlite3
 import sys
 from contextlib import closing
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
@@ -33,7 +32,7 @@ from kindlm.cli.options import (
     VerboseOption,
 )
 from kindlm.cli.reporters import STDOUT, is_history, open_report
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.garbage import put_off
 from kindlm.recording.project import regression_threshold

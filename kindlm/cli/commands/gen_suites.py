@@ -7,7 +7,6 @@ import re
 import shlex
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from kindlm.cli.commands.gen import GenOptions, argument_of
 from kindlm.cli.commands.init import agent_at
 from kindlm.cli.console import fail, note, or_fail
 from kindlm.cli.history import no_execution, open_view, project_here
+from kindlm.dataclass import replace
 from kindlm.errors import ErrorCode, KindlmError, misuse
 from kindlm.generate.corpora import attack_suites, read_attacks
 from kindlm.generate.forms import slug

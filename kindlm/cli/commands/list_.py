@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
@@ -32,7 +31,7 @@ from kindlm.cli.options import (
     VerboseOption,
     with_options,
 )
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.garbage import put_off
 from kindlm.reports.untrusted import one_line, printed_json
 from kindlm.wording import count

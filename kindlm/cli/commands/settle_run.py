@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from kindlm.cli.commands.settle import SettleOptions
@@ -21,7 +20,7 @@ from kindlm.cli.history import (
 from kindlm.cli.options import Compat, TestOptions
 from kindlm.cli.run_options import make_request
 from kindlm.cli.run_recording import HeldSignals, record_run
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.events import SuiteStarted
 from kindlm.history.diff.evidence_values import CheckKey, QualifiedName, TestPair

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -11,6 +10,7 @@ import typer
 from kindlm.cli.console import fail
 from kindlm.cli.history import exit_code, no_execution, open_view, report_options
 from kindlm.cli.options import DatabaseOption, DurationsOption, RunOrGroupArgument, VerboseOption
+from kindlm.dataclass import replace
 
 
 def show_command(

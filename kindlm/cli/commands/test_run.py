@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -49,6 +48,7 @@ from kindlm.cli.run_recording import (
     tell_loaded,
 )
 from kindlm.cli.server_environ import SUITES, server_environ, suites_hash
+from kindlm.dataclass import replace
 from kindlm.errors import Err, Ok, Result, misuse
 from kindlm.guard import guard
 from kindlm.history.groups import Group, find_group, shards_of

@@ -9,7 +9,6 @@ import sqlite3
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, redirect_stdout
-from dataclasses import replace
 
 from kindlm.bounds import SCHEDULERS
 from kindlm.cli.commands.tail import why_not_passed
@@ -21,7 +20,7 @@ from kindlm.cli.reporters import Reporter
 from kindlm.cli.run_options import paths_from, wants_push
 from kindlm.cli.run_recording import HeldSignals, Watching, report_group, stop_on_signals
 from kindlm.cli.server_environ import SUITES, suites_hash
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.engine.attempt import Finished
 from kindlm.engine.steering import Steering
 from kindlm.engine.stop import Stop

@@ -8,7 +8,7 @@ from there.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from kindlm.config.load import LoadedSuite, read_bytes, suite_identity
 from kindlm.config.toml_document import read_toml
 from kindlm.config.validation import fit, kind_of
 from kindlm.config.yaml_document import read_documents
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, ErrorCode, KindlmError, SourceLocation
 from kindlm.formats.evalview.case_schema import CaseConfig
 from kindlm.formats.evalview.evalview_suite import CheckedCase, compile_folder

@@ -7,7 +7,7 @@ The last expectation is the one of the weighted score.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 from kindlm.checks.evalview.evalview_verdict import EvalviewVerdict
 from kindlm.checks.evalview.hallucination import Hallucination
@@ -27,6 +27,7 @@ from kindlm.checks.output_schema import OutputSchema
 from kindlm.checks.tool_calls import ToolCall, ToolStrict
 from kindlm.config.document import Path
 from kindlm.config.expect import Placed, unique_labels
+from kindlm.dataclass import replace
 from kindlm.errors import SourceLocation
 from kindlm.formats.evalview.case_schema import (
     CaseConfig,

@@ -8,12 +8,11 @@ conversation.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain, groupby
 from types import MappingProxyType
 from typing import Any
 
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.generate.recordings import Document, Recording
 from kindlm.telemetry import dialects
 from kindlm.telemetry.dialects import Kind, Said

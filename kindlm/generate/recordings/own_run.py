@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from kindlm.dataclass import replace
 from kindlm.events import ProviderRequested
 from kindlm.gateway.upstreams import WIRES, sent_body
 from kindlm.generate.recorded_suite import Target

@@ -19,12 +19,12 @@ the tests include checks that cannot be combined.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import compress
 from operator import itemgetter
 from statistics import fmean
 from typing import Generic, TypeAlias, TypeVar
 
+from kindlm.dataclass import replace
 from kindlm.history.diff.evidence_values import (
     Change,
     CheckKey,

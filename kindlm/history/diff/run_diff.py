@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import cached_property, partial
 from heapq import merge
 from itertools import groupby
 from operator import itemgetter
 
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.history.diff.behaviour import compare_behaviour
 from kindlm.history.diff.config import (
     Suite,

@@ -7,11 +7,11 @@ scenarios and suites of kindlm.yaml, or a module with scenarios.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
+from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.formats.discovery import PACK_MARK, Discovery, Found, discover
 from kindlm.suggestions import suggest

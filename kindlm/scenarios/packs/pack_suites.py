@@ -9,7 +9,6 @@ models where there are none. `{{system}}` in prompts of the pack is each system 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from kindlm.config.interpolation import is_deferred, names_in
 from kindlm.config.load import Borrowed, LoadedSuite, load_suite, read_bytes
 from kindlm.config.templates import part_name
 from kindlm.config.yaml_document import read_document
+from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse
 from kindlm.scenarios.configuration import sandboxed
 from kindlm.scenarios.scenario_files import Surroundings
