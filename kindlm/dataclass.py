@@ -31,7 +31,10 @@ else:
     def replace(value, /, **changes):
         """Return a dataclass with other values in some fields; see `dataclasses.replace`."""
         cls = type(value)
-        return cls(**{name: getattr(value, name) for name in _parameters(cls)} | changes)
+        for name in _parameters(cls):
+            if name not in changes:
+                changes[name] = getattr(value, name)
+        return cls(**changes)
 
 
 @cache

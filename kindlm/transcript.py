@@ -302,7 +302,10 @@ class Transcript:
         """
         if self.reports_tools:
             return None
-        return next((step.unseen for step in self.steps if step.unseen), None)
+        for step in self.steps:
+            if step.unseen:
+                return step.unseen
+        return None
 
     @cached_property
     def total(self) -> Total:
