@@ -14,6 +14,7 @@ from loaded_kindlm import trust_no_authority, wait_for_no_disk
 from recorded_history import History, Make
 
 from examples import drawn
+from kindlm import garbage
 from kindlm.json_schema import load_jsonschema
 
 # The machine decides how long an example takes; what hangs is ended by pytest-timeout.
@@ -23,6 +24,8 @@ settings.load_profile("kindlm")
 wait_for_no_disk()
 trust_no_authority()
 load_jsonschema()
+# What a command keeps until its process ends is garbage once its test is over.
+garbage.keep = lambda: None
 
 _SETTINGS = (
     "COLUMNS",
@@ -68,6 +71,12 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) + 1
 
 
+def pytest_collection_finish() -> None:
+    """Look for no garbage in the tests and in what they have imported: they stay."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_sessionstart() -> None:
     """Forget settings of the outside once pytest has taken its own from them."""
     for name in _SETTINGS:
@@ -78,16 +87,6 @@ def pytest_sessionstart() -> None:
 def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep what is cached between runs out of the developer's own cache."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
-
-
-@pytest.fixture(autouse=True)
-def _free_what_is_garbage() -> Iterator[None]:
-    """Free what a command of a test would have kept until its process had ended.
-
-    It looks for no garbage in what it has loaded, and so not in what other tests have left there.
-    """
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture

@@ -7,14 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from kindlm import garbage
 from kindlm.garbage import put_off
 
 
 @pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
+def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(garbage, "keep", gc.freeze)
     gc.enable()
     yield
-    gc.unfreeze()
     gc.enable()
 
 

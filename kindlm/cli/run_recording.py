@@ -7,7 +7,6 @@ run has ended, the first signal waits until the report is finished.
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import signal
 import sys
@@ -22,6 +21,7 @@ from contextlib import (
 from types import FrameType, TracebackType
 from typing import NoReturn, Self
 
+from kindlm import garbage
 from kindlm.cli.console import fail, make_console, note, show, wants_color, warn
 from kindlm.cli.ending import INTERRUPTED
 from kindlm.cli.github import tell_github
@@ -82,8 +82,7 @@ def record_and_report(
     beside: Beside | None = None,
 ) -> int:
     """Run what is requested and report it, unless another process does it; return the exit code."""
-    # What is planned by now stays until the end: it is never looked through for garbage.
-    gc.freeze()
+    garbage.keep()  # what is planned stays until the end
     shown, fail_fast = options.progress, options.fail_fast
     with HeldSignals() as held:
         try:
