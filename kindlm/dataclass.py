@@ -9,6 +9,7 @@ methods are the same functions for all classes. Other dataclasses are left to th
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, FrozenInstanceError
 from functools import cache
 from operator import attrgetter
@@ -25,8 +26,16 @@ else:
         """Return a decorator that makes a dataclass; see `dataclasses.dataclass`."""
         if not (frozen and slots and eq):
             return dataclasses.dataclass(frozen=frozen, slots=slots, eq=eq, kw_only=kw_only)
-        bare = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True, kw_only=kw_only)
-        return lambda cls: _frozen(bare(cls))
+
+        def made(cls):
+            # The standard library compares it with what the dataclasses that it inherits from are.
+            is_derived = dataclasses.is_dataclass(cls)
+            bare = dataclasses.dataclass(
+                init=False, repr=False, eq=False, frozen=is_derived, slots=True, kw_only=kw_only
+            )
+            return _frozen(bare(cls))
+
+        return made
 
     def replace(value, /, **changes):
         """Return a dataclass with other values in some fields; see `dataclasses.replace`."""
@@ -46,58 +55,79 @@ def _frozen(cls: type[Any]) -> type[Any]:
     """Give a class with slots the methods of a frozen one; those it has itself stay."""
     own = cls.__dict__
     fields = dataclasses.fields(cls)
-    compared = tuple(field.name for field in fields if field.compare)
-    values_of: Any = attrgetter(*compared) if compared else lambda _: ()
+    compared = _values_of([field.name for field in fields if field.compare])
+    hashed = _values_of(
+        [field.name for field in fields if (field.compare if field.hash is None else field.hash)]
+    )
 
     def eq(self: Any, other: object) -> Any:
         if other.__class__ is not self.__class__:
             return NotImplemented
-        return self is other or values_of(self) == values_of(other)
+        return self is other or compared(self) == compared(other)
 
     methods: dict[str, Any] = {
         "__init__": _init(cls, fields),
         "__repr__": _repr,
         "__eq__": eq,
-        "__setattr__": _refuse_to_set,
-        "__delattr__": _refuse_to_delete,
         "__getstate__": _state,
         "__setstate__": _set_state,
     }
-    if own.get("__hash__") is None:
-        methods["__hash__"] = lambda self: hash(values_of(self))
+    # Python itself writes None into a class that defines `__eq__`.
+    if own.get("__hash__", MISSING) is None and "__eq__" in own:
+        del cls.__hash__
+    methods["__hash__"] = lambda self: hash(hashed(self))
     for name, method in methods.items():
-        if name not in own or (name == "__hash__" and "__eq__" in own):
+        if name not in own:
             setattr(cls, name, method)
+    cls.__setattr__ = _refuse_to_set  # type: ignore[assignment]
+    cls.__delattr__ = _refuse_to_delete  # type: ignore[assignment]
+    about = cls.__dataclass_params__
+    about.init = about.repr = about.eq = about.frozen = True
     return cls
 
 
+def _values_of(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return a function that returns the values of some fields."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda value: tuple([getattr(value, name) for name in names])
+
+
 def _init(cls: type[Any], fields: tuple[dataclasses.Field[Any], ...]) -> Any:
-    """Compile `__init__`, which writes to the slots directly."""
-    names: dict[str, Any] = {"_missing": MISSING}
+    """Compile `__init__`, which writes to the slots directly.
+
+    Two underscores begin what is not a field: Python gives such fields another name.
+    """
+    names: dict[str, Any] = {"__name__": cls.__module__, "__missing": MISSING}
     positional, keywords, lines = list[str](), list[str](), list[str]()
     for field in fields:
         name = value = field.name
-        names[f"_set_{name}"] = getattr(cls, name).__set__
+        names[f"__set_{name}"] = getattr(cls, name).__set__
         parameter = name
         if field.default is not MISSING:
-            names[f"_default_{name}"] = field.default
-            parameter = f"{name}=_default_{name}"
+            names[f"__default_{name}"] = field.default
+            parameter = f"{name}=__default_{name}"
         elif field.default_factory is not MISSING:
-            names[f"_make_{name}"] = field.default_factory
-            parameter = f"{name}=_missing"
-            value = f"_make_{name}() if {name} is _missing else {name}"
+            names[f"__make_{name}"] = field.default_factory
+            parameter = f"{name}=__missing"
+            value = f"__make_{name}() if {name} is __missing else {name}"
         if field.init:
             (keywords if field.kw_only else positional).append(parameter)
+        elif field.default is not MISSING:
+            value = f"__default_{name}"
+        elif field.default_factory is not MISSING:
+            value = f"__make_{name}()"
         else:
-            value = f"_default_{name}" if field.default is not MISSING else f"_make_{name}()"
-        lines.append(f"    _set_{name}(_self, {value})")
+            continue  # `__post_init__` sets it
+        lines.append(f"    __set_{name}(__self, {value})")
     if hasattr(cls, "__post_init__"):
-        lines.append("    _self.__post_init__()")
-    parameters = ["_self", *positional, *(["*", *keywords] if keywords else ())]
+        lines.append("    __self.__post_init__()")
+    parameters = ["__self", *positional, *(["*", *keywords] if keywords else ())]
     exec(f"def __init__({', '.join(parameters)}):\n" + "\n".join(lines or ["    pass"]), names)  # noqa: S102
     init = names["__init__"]
     init.__qualname__ = f"{cls.__qualname__}.__init__"
     init.__annotations__ = {field.name: field.type for field in fields if field.init}
+    init.__annotations__["return"] = None
     return init
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
+import math
 import pickle
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, field
@@ -179,3 +180,115 @@ def test_other_dataclasses_are_those_of_the_standard_library() -> None:
     assert changing == Changing(x=2)
     with pytest.raises(TypeError, match="unhashable"):
         hash(changing)
+
+
+def test_dataclasses_of_the_standard_library_inherit_from_it_as_from_their_own() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Labelled(Point):
+        label: str = "a"
+
+    assert Labelled(1, label="b") == Labelled(1, label="b")
+    with pytest.raises(FrozenInstanceError):
+        Labelled(1).label = "c"  # type: ignore[misc]
+    with pytest.raises(TypeError, match="cannot inherit non-frozen dataclass from a frozen one"):
+
+        @dataclasses.dataclass
+        class Changing(Point):  # type: ignore[misc]
+            pass
+
+
+def test_it_inherits_from_dataclasses_of_the_standard_library() -> None:
+    @dataclass(frozen=True, slots=True)
+    class Labelled(StandardPoint):
+        label: str = "a"
+
+    @dataclasses.dataclass
+    class Changing:
+        x: int
+
+    assert Labelled(1, label="b") == replace(Labelled(1), label="b")
+    assert copy.copy(Labelled(1)) == Labelled(1)
+    with pytest.raises(FrozenInstanceError, match="cannot assign to field 'colour'"):
+        Labelled(1).colour = "red"  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match="cannot inherit frozen dataclass from a non-frozen one"):
+
+        @dataclass(frozen=True, slots=True)
+        class Fixed(Changing):  # type: ignore[misc]
+            pass
+
+
+def test_it_says_of_itself_what_the_standard_library_says() -> None:
+    ours, theirs = (made.__dataclass_params__ for made in (Point, StandardPoint))  # type: ignore[attr-defined]
+    assert repr(ours) == repr(theirs)
+    ours, theirs = (made.__init__ for made in (Point, StandardPoint))
+    assert ours.__module__ == theirs.__module__
+    assert inspect.signature(ours).return_annotation is None
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x": 1, "z": 2}])
+def test_the_message_about_wrong_arguments_names_the_class(arguments: dict[str, int]) -> None:
+    messages = []
+    for made in (Point, StandardPoint):
+        with pytest.raises(TypeError) as raised:
+            made(**arguments)
+        messages.append(str(raised.value).replace("StandardPoint", "Point"))
+    assert messages[0] == messages[1]
+    assert messages[0].startswith("Point.__init__()")
+
+
+def test_names_of_fields_mean_nothing_else() -> None:
+    @dataclass(frozen=True, slots=True)
+    class Odd:
+        self: int
+        _self: int
+        _missing: int
+        __hidden: int
+        value: list[int] = field(default_factory=list)
+
+        @property
+        def hidden(self) -> int:
+            return self.__hidden
+
+    odd = Odd(1, 2, 3, 4)
+    assert (odd.self, odd._self, odd._missing, odd.hidden, odd.value) == (1, 2, 3, 4, [])
+    assert replace(odd, value=[5]) == Odd(1, 2, 3, 4, [5])
+
+
+def test_a_field_may_be_left_to_post_init() -> None:
+    @dataclass(frozen=True, slots=True)
+    class Sized:
+        name: str
+        size: int = field(init=False)
+
+        def __post_init__(self) -> None:
+            object.__setattr__(self, "size", len(self.name))
+
+    assert Sized("abc").size == 3
+
+
+def test_a_value_of_one_field_is_compared_as_one_of_several() -> None:
+    @dataclass(frozen=True, slots=True)
+    class Measured:
+        seconds: float
+
+    unknown = Measured(math.nan)
+    assert unknown == copy.copy(unknown)
+    assert Measured(math.nan) != Measured(float("nan"))
+    assert hash(Measured(1.5)) == hash((1.5,))
+
+
+def test_a_class_decides_what_is_hashed() -> None:
+    @dataclass(frozen=True, slots=True)
+    class Noted:
+        key: str
+        note: str = field(default="", hash=False)
+
+    @dataclass(frozen=True, slots=True)
+    class Unhashable:
+        key: str
+        __hash__ = None  # type: ignore[assignment]
+
+    assert hash(Noted("a", "b")) == hash(Noted("a", "c"))
+    assert Noted("a", "b") != Noted("a", "c")
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(Unhashable("a"))
