@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from kindlm.dataclass import replace
 from kindlm.matching import canonical
-from kindlm.transcript import ToolCall, ToolUse
+from kindlm.transcript import UNNAMED, ToolCall, ToolUse
 
 _Key: TypeAlias = Callable[[ToolCall], Hashable | None]
 """What calls are compared by; None of a call that is not compared by it."""
@@ -75,6 +75,27 @@ def uses_together(
     """
     calls = [use.call if by_id else replace(use.call, id="") for use in (*known, *later)]
     return joined(known, later, told_before(calls[: len(known)], calls[len(known) :]))
+
+
+class Told:
+    """Calls that are known, to find out whether something else reports one of them again.
+
+    That is a call with the same name and arguments, or one without arguments whose name is known.
+    A call of an `earlier` answer is known by its id alone.
+    """
+
+    def __init__(self, calls: Iterable[ToolCall], earlier: Iterable[ToolCall] = ()) -> None:
+        calls = list(calls)
+        self._by_id = {call.id: call for call in (*earlier, *calls) if call.id}
+        self._names = {call.name for call in calls}
+        self._said = {_said(call) for call in calls}
+
+    def has(self, call: ToolCall) -> bool:
+        """Return whether a call is known; what tells only its id may be its result."""
+        same = self._by_id.get(call.id)
+        if same is not None and call.name in (same.name, UNNAMED):
+            return _is_bare(call) or _arguments(call) == _arguments(same)
+        return call.name in self._names if _is_bare(call) else _said(call) in self._said
 
 
 def seen_together(told: Sequence[ToolUse], seen: Sequence[ToolUse]) -> list[ToolUse]:

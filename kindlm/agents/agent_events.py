@@ -150,8 +150,10 @@ class _Draft:
         An event of a tool in unknown words is a call without a known name.
         """
         calls = reported_calls(event, None)
-        if not calls and (is_of_tool(event) or hidden_calls(event) is not None):
-            calls = [UNREAD]
+        place = hidden_calls(event, has_calls=bool(calls))
+        # What looks like a call itself may be no more than the frame of those that it lists.
+        if place not in (None, ".") or (not calls and (place == "." or is_of_tool(event))):
+            calls = [*calls, UNREAD]
         for use in calls:
             if self.calls.by_id(use.call.id) is None:
                 self.calls.add_use(use)

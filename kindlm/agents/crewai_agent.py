@@ -12,7 +12,7 @@ the tool `crew_task`, as in EvalView.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kindlm.agents.chat_messages import read_messages, spoken
@@ -41,7 +41,7 @@ from kindlm.agents.told_calls import lost_answers
 from kindlm.agents.tool_entries import hidden_calls, reported_calls, tool_answer
 from kindlm.errors import Result
 from kindlm.ports import AgentReply, AgentRequest
-from kindlm.same_calls import uses_together
+from kindlm.same_calls import Told, uses_together
 from kindlm.transcript import ToolCall, ToolUse, Usage
 from kindlm.wires.answer import parse_object
 
@@ -50,12 +50,12 @@ _TASKS = ("tasks", "tasks_output")
 _USAGES = ("usage_metrics", "token_usage", "usage")
 _RESULTS = ("output", "raw", "result")
 _ARGUMENTS = ("inputs", "input", "arguments", "parameters")
-_READ_OF_A_TASK = frozenset({"tool", "messages", *_ARGUMENTS, *_RESULTS})
+_STRUCTURED = ("pydantic", "json_dict")
+"""The answer once more, as an object of the user's own form."""
 _DONE = frozenset({"completed", "complete", "success", "succeeded", "done"})
 _TASK = "crew_task"
 _EXECUTION = "agent_execution"
 _EXECUTIONS = "agent_executions"
-_READ_OF_A_CREW = frozenset({*_TASKS, _EXECUTIONS})
 _NO_ANSWER = f"it has no text under {', '.join(_TEXTS)}"
 _NO_PARTS = (
     "the crew reports only its total number of tokens: input and output tokens are "
@@ -90,7 +90,7 @@ def read_crew(text: str) -> AgentReply:
         reported_cost_usd=read_cost(value, tasks) if cost is None else cost,
         model=read_model(value),
         warnings=(*((_NO_PARTS,) if is_total else ()), *doubts(value), *lost_answers(lost)),
-        hidden=_hidden(value, tasks, has_calls=bool(uses)),
+        hidden=_hidden(value, uses),
         hint="report them as `tasks` with a `tool`",
         # Agents that call tools in the words of ReAct list no calls in their messages.
         reports_tools="Action Input:" not in text
@@ -101,16 +101,27 @@ def read_crew(text: str) -> AgentReply:
     )
 
 
-def _hidden(
-    value: Mapping[str, Any], tasks: list[Mapping[str, Any]], *, has_calls: bool
-) -> str | None:
-    """Return where there may be calls that are not read: beside the tasks, or within one."""
-    of_crew = {key: said for key, said in value.items() if key not in _READ_OF_A_CREW}
-    of_tasks = [
-        {key: said for key, said in task.items() if key not in _READ_OF_A_TASK} for task in tasks
-    ]
-    found = (hidden_calls(part, has_calls=has_calls) for part in (of_crew, *of_tasks))
-    return next(filter(None, found), None)
+def _hidden(value: Mapping[str, Any], uses: Sequence[ToolUse]) -> str | None:
+    """Return where there may be calls that are not read."""
+    unread = {key: said for key, said in value.items() if key not in _STRUCTURED}
+    tasks = next((key for key in _TASKS if isinstance(value.get(key), list)), None)
+    for key, tool in ((tasks, "tool"), (_EXECUTIONS, "tool_used")):
+        if key is not None and isinstance(value.get(key), list):
+            unread[key] = [_unread(entry, tool) for entry in value[key]]
+    known = Told(use.call for use in uses)
+    return hidden_calls(unread, has_calls=bool(uses), known=known)
+
+
+def _unread(entry: Any, tool: str) -> Any:
+    """Return what is not read of a task or an execution that names its tool under a key."""
+    if not isinstance(entry, dict):
+        return entry
+    read = {tool, *_ARGUMENTS, *_STRUCTURED}
+    if first_text(entry.get(tool)) is not None:
+        read.update(_RESULTS)
+    if tool == "tool" and isinstance(entry.get("messages"), list):
+        read.add("messages")
+    return {key: said for key, said in entry.items() if key not in read}
 
 
 def _text(value: Mapping[str, Any]) -> str | None:

@@ -185,9 +185,12 @@ class _Draft:
             # Most events of a stream tell of no calls, and have no place for them.
             whole = listed_calls(lookup(value, path), path)
         refuse_more(len(self.calls) + len(whole), MAX_CALLS, "tool calls")
-        is_unread = names_a_tool(kind) or is_of_tool(value) or hidden_calls(value) is not None
-        if not whole and path is None and is_unread:
-            whole = [UNREAD]
+        if path is None:
+            place = hidden_calls(value, has_calls=bool(whole))
+            is_of_call = place == "." or names_a_tool(kind) or is_of_tool(value)
+            # What looks like a call itself may be no more than the frame of those that it lists.
+            if place not in (None, ".") or (is_of_call and not whole):
+                whole = [*whole, UNREAD]
         for use in whole:
             self._add_whole(use)
 

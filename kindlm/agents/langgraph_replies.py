@@ -39,13 +39,14 @@ from kindlm.agents.reply_reading import AgentFailed, agent_reply, read_cost, rea
 from kindlm.agents.told_calls import lost_answers
 from kindlm.agents.tool_entries import (
     hidden_calls,
+    looks_like_a_call,
     may_list_calls,
     reported_calls,
     tool_answer,
 )
 from kindlm.dataclass import dataclass
 from kindlm.ports import AgentReply
-from kindlm.same_calls import uses_together
+from kindlm.same_calls import Told, uses_together
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse, Usage
 from kindlm.wires.answer import objects, parse_body
 from kindlm.wires.sse import DONE, Event, parse_events
@@ -53,7 +54,8 @@ from kindlm.wires.sse import DONE, Event, parse_events
 _TEXTS = ("output", "result", "answer", "response", "text", "content")
 _STATE_TEXTS = (*_TEXTS, "running_summary")
 _NODE_TEXTS = ("running_summary", *_TEXTS)
-_STEPS = ("steps", "intermediate_steps")
+_PAIRS = "intermediate_steps"
+_STEPS = ("steps", _PAIRS)
 """Where a state reports tool calls beside its messages."""
 _TOOLS = ("tool", "tool_name", "name")
 _ARGUMENTS = ("parameters", "params", "arguments", "args", "tool_input", "input", "inputs")
@@ -77,7 +79,10 @@ class Sent:
 
 @dataclass(slots=True)
 class GraphReply:
-    """An answer in the making, told in one state or in many."""
+    """An answer in the making, told in one state or in many.
+
+    `updates` is what nodes changed, each with the name of its node.
+    """
 
     sent: Sent
     merging: Merging = field(default_factory=Merging)
@@ -85,12 +90,12 @@ class GraphReply:
     steps: list[ToolUse] = field(default_factory=list)
     priced: list[Mapping[str, Any]] = field(default_factory=list)
     about: dict[str, Any] = field(default_factory=dict)
+    updates: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     last_message: str | None = None
     text: str | None = None
     is_interrupted: bool = False
     read: int = 0
     has_steps: bool = False
-    hidden: str | None = None
 
     def add_state(self, state: Mapping[str, Any]) -> None:
         """Take a whole state; raise `AgentFailed` if it says that the graph failed."""
@@ -102,15 +107,15 @@ class GraphReply:
         self.about.update(state)
 
     def add_update(self, nodes: Mapping[str, Any]) -> None:
-        """Take what some nodes changed: an object for each of them."""
+        """Take what some nodes changed: an object for each of them, or a list of objects."""
         self._check(nodes)
-        for node in nodes.values():
-            if not isinstance(node, dict):
-                continue
-            messages = self._new(node, has_history=False)
-            self.merging.add_new(messages)
-            self.hidden = self.hidden or hidden_calls(self._beside_messages(node))
-            self._hear(last_text(messages), _text(node, _NODE_TEXTS, self.sent.values))
+        for name, said in nodes.items():
+            for node in objects(said if isinstance(said, list) else [said]):
+                self.updates.append((name, node))
+                messages = self._new(node, has_history=False)
+                self.merging.add_new(messages)
+                text = _text(node, _NODE_TEXTS, self.sent.values) if node is said else None
+                self._hear(last_text(messages), text)
 
     def add_messages(self, value: Any) -> None:
         """Take messages that are all new."""
@@ -118,10 +123,17 @@ class GraphReply:
         self.merging.add_new(messages)
         self._hear(last_text(messages), None)
 
-    def add_steps(self, steps: Sequence[Mapping[str, Any]]) -> None:
-        """Take a list of reported steps, without those that another list has told."""
-        refuse_more(len(steps), MAX_CALLS, "steps")
-        self.steps = uses_together(self.steps, [_step(step) for step in steps])
+    def add_steps(self, state: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> None:
+        """Take the steps of a state, without those that another list has told.
+
+        A state may repeat the steps of the one before this answer.
+        """
+        for key in _STEPS:
+            steps, earlier = _listed(state, key), _listed(before or {}, key)
+            if earlier == steps[: len(earlier)]:
+                del steps[: len(earlier)]
+            refuse_more(len(steps), MAX_CALLS, "steps")
+            self.steps = uses_together(self.steps, [_step(step) for step in steps])
 
     def add_step(self, step: Mapping[str, Any]) -> None:
         """Take a reported step: the tool call, with what it answered."""
@@ -156,7 +168,7 @@ class GraphReply:
             reported_cost_usd=read_cost(self.about, self.priced),
             model=model,
             warnings=(*warnings, *lost_answers(said.lost)),
-            hidden=self.hidden or hidden_calls(own, has_calls=bool(uses)),
+            hidden=self._hidden(own, uses),
             hint="report them as `steps`",
             reports_tools=self.read > 0 or self.has_steps or None,
         )
@@ -177,6 +189,20 @@ class GraphReply:
         """Keep the last report."""
         self.last_message = self.last_message if message is None else message
         self.text = self.text if text is None else text
+
+    def _hidden(self, own: Mapping[str, Any], uses: Sequence[ToolUse]) -> str | None:
+        """Return where there may be calls that are not read, in `own` or in what nodes changed."""
+        told = spoken(read_messages(self.about.get("messages", []))).tool_uses
+        known = Told((use.call for use in uses), (use.call for use in told))
+        for name, node in self.updates:
+            beside = self._beside_messages(node)
+            calls = [_step(step) for key in _STEPS for step in _listed(node, key)]
+            calls += reported_calls(beside, None)
+            if not all(known.has(use.call) for use in calls):
+                return name or "."
+            if (place := hidden_calls(beside, known=known)) is not None:
+                return f"{name}.{place}".strip(".") or "."
+        return hidden_calls(own, has_calls=bool(uses), known=known)
 
     def _beside_messages(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """Return what a state says itself beside its messages and steps, which are read."""
@@ -204,6 +230,18 @@ def _text(values: Mapping[str, Any], keys: Iterable[str], sent: Mapping[str, Any
     return next(filter(None, texts), "") if texts else None
 
 
+def _listed(state: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    """Return the steps under a key of a state; some are pairs of an action and its result."""
+    found = state.get(key)
+    steps = list[Mapping[str, Any]]()
+    for entry in found if isinstance(found, list) else [found]:
+        if isinstance(entry, dict):
+            steps.append(entry)
+        elif key == _PAIRS and isinstance(entry, list) and len(entry) == 2:
+            steps.append({"action": entry[0], "output": entry[1]})
+    return steps
+
+
 def _step(step: Mapping[str, Any]) -> ToolUse:
     """Return the tool call of a step; its action may be an object of its own."""
     action = step.get("action")
@@ -220,6 +258,8 @@ def _step(step: Mapping[str, Any]) -> ToolUse:
 
 
 _MESSAGES = frozenset({"ai", "human", "tool", "assistant", "user"})
+_AROUND = ("output", "result", "values", "state")
+"""Where a state is inside of an object."""
 
 
 def read_value(text: str, sent: Sent) -> AgentReply:
@@ -230,20 +270,23 @@ def read_value(text: str, sent: Sent) -> AgentReply:
     if not isinstance(value, dict):
         raise UnreadableReply("it is not a JSON object")
     reply = GraphReply(sent)
-    inner = (value.get(key) for key in ("output", "result", "values", "state"))
-    states = (part for part in inner if isinstance(part, dict) and "messages" in part)
-    reply.add_state(value if "messages" in value else {**value, **next(states, {})})
-    reply.priced = objects(value.get("steps"))
-    reply.add_steps(reply.priced)
-    pairs = list[Mapping[str, Any]]()
-    listed = value.get("intermediate_steps")
-    for pair in listed if isinstance(listed, list) else ():
-        if isinstance(pair, dict):
-            pairs.append(pair)
-        elif isinstance(pair, list) and len(pair) == 2:
-            pairs.append({"action": pair[0], "output": pair[1]})
-    reply.add_steps(pairs)
+    inner = None
+    if "messages" not in value:
+        inner = next((key for key in _AROUND if _is_state(value.get(key))), None)
+    states = [value]
+    if inner is not None:
+        states.append(value[inner])
+        about = {key: said for key, said in value.items() if key != inner}
+        value = {**about, **value[inner]}
+    reply.add_state(value)
+    for state in states:
+        reply.add_steps(state)
+        reply.priced += _listed(state, "steps")
     return reply.finished()
+
+
+def _is_state(value: Any) -> bool:
+    return isinstance(value, dict) and "messages" in value
 
 
 def read_stream(text: str, sent: Sent) -> AgentReply:
@@ -260,20 +303,27 @@ def read_pieces(pieces: Iterable[Any], sent: Sent) -> AgentReply:
             _add_event(reply, piece)
         elif isinstance(piece, str):
             reply.pieces.append(piece)
+    reply.add_steps(reply.about)
     return reply.finished()
 
 
 def read_run(text: str, sent: Sent) -> AgentReply:
     """Read the events of a run of LangGraph's own server; raise as `GraphReply.finished`."""
     reply = GraphReply(sent)
+    first: Mapping[str, Any] | None = None
+    before: Mapping[str, Any] | None = None
     for kind, value in _values(text):
         if isinstance(value, dict) and kind == "values":
+            # The server first tells the state that the thread had, with the new input.
+            before = first if sent.has_history else None
+            first = value if first is None else first
             reply.add_state(value)
         elif isinstance(value, dict) and kind == "updates":
             if "messages" in value:
                 reply.add_update({"": value})
             else:
                 reply.add_update(value)
+    reply.add_steps(reply.about, before)
     return reply.finished()
 
 
@@ -294,6 +344,8 @@ def _add_event(reply: GraphReply, event: Mapping[str, Any]) -> None:
             reply.add_messages(event)
         case _ if "messages" in event:
             reply.add_state(event)
+        case _ if looks_like_a_call(event):
+            reply.updates.append(("", event))
         case _:
             reply.add_update(event)
 

@@ -26,7 +26,7 @@ from kindlm.agents.reply_parts import (
     refuse_more,
 )
 from kindlm.dataclass import replace
-from kindlm.same_calls import uses_together
+from kindlm.same_calls import Told, uses_together
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse
 from kindlm.wires.answer import content_text, objects
 from kindlm.wording import shown
@@ -100,6 +100,12 @@ _PLACES_OF_PARTS = {f"{part}{key}" for part in _READ_IN for key in _PARTS}
 _NAMES_OF_TOOLS = ("tool", "tool_name", "toolName")
 _OF_A_CALL = frozenset({"tool_call_id", "toolCallId", "tool_use_id", "toolUseId"})
 
+_SCHEMAS = ("parameters", "input_schema", "inputSchema", "args_schema")
+"""Where the definition of a tool says what the tool takes."""
+
+_BESIDE_DEFINITION = _OF_A_CALL | {*_CALLED_WITH, *_NAMES_OF_TOOLS, *_RESPONSES}
+"""What no definition of a tool has."""
+
 UNREAD = ToolUse(ToolCall("unread", UNNAMED, {}), None, AGENT_RULE)
 """Stands for tool calls that kindlm cannot read: it may be the call that a test forbids."""
 
@@ -135,7 +141,7 @@ def unread_note(place: str, hint: str) -> str:
     return f"`{place}` of the answer may contain tool calls that kindlm did not read: {hint}"
 
 
-def hidden_calls(value: Any, *, has_calls: bool = False) -> str | None:
+def hidden_calls(value: Any, *, has_calls: bool = False, known: Told | None = None) -> str | None:
     """Return the path of a tool call, or a list of them, that `reported_calls` does not read.
 
     It has a name that means tool calls, or looks like a call or like the result of one, and is in a
@@ -144,6 +150,7 @@ def hidden_calls(value: Any, *, has_calls: bool = False) -> str | None:
     Args:
         value: The answer, or an event of it.
         has_calls: Whether some of its calls are read; parts with tool results belong to these.
+        known: The calls that are read. What tells one of them again hides none.
     """
     if isinstance(value, dict):
         unread = (key for key in (*_MAYBE, *_PAIRS) if _holds_unread_calls(key, value.get(key)))
@@ -153,7 +160,9 @@ def hidden_calls(value: Any, *, has_calls: bool = False) -> str | None:
     while waiting:
         path, part = waiting.pop()
         if isinstance(part, dict):
-            if _looks_like_a_call(part):
+            if looks_like_a_call(part) and not _is_definition(part):
+                if _is_known(part, known):
+                    continue
                 return path or "."
             for key, item in part.items():
                 place = f"{path}.{key}".lstrip(".")
@@ -161,6 +170,8 @@ def hidden_calls(value: Any, *, has_calls: bool = False) -> str | None:
                 if place in _READ_PLACES:
                     continue
                 if folded in _OF_CALLS and item and isinstance(item, list | dict):
+                    if all(_is_known(entry, known) for entry in _entries(item)):
+                        continue
                     return place
                 waiting.append((place, item))
         elif isinstance(part, list):
@@ -170,6 +181,31 @@ def hidden_calls(value: Any, *, has_calls: bool = False) -> str | None:
                     continue
                 waiting.append((f"{path}[{index}]", item))
     return None
+
+
+def _entries(listed: list[Any] | dict[str, Any]) -> list[Any]:
+    """Return the entries of a list of calls; those of pairs are what comes before the result."""
+    entries = listed if isinstance(listed, list) else [listed]
+    return [entry[0] if isinstance(entry, list) and entry else entry for entry in entries]
+
+
+def _is_known(part: Any, known: Told | None) -> bool:
+    """Tell whether a part that reports a call, or names its tool, reports one that is known."""
+    if isinstance(part, str):
+        part = {"name": part}
+    return known is not None and isinstance(part, dict) and known.has(read_tool_use(part).call)
+
+
+def _is_definition(part: Mapping[str, Any]) -> bool:
+    """Tell whether a part defines a tool: it has a JSON Schema where a call has arguments."""
+    function = part.get("function")
+    said = function if isinstance(function, dict) else part
+    schemas = [said[key] for key in _SCHEMAS if isinstance(said.get(key), dict)]
+    return (
+        any(schema.get("type") == "object" and "properties" in schema for schema in schemas)
+        and _BESIDE_DEFINITION.isdisjoint(part)
+        and _BESIDE_DEFINITION.isdisjoint(said)
+    )
 
 
 def _holds_unread_calls(key: str, found: Any) -> bool:
@@ -184,7 +220,8 @@ def _holds_unread_calls(key: str, found: Any) -> bool:
     )
 
 
-def _looks_like_a_call(part: Mapping[str, Any]) -> bool:
+def looks_like_a_call(part: Mapping[str, Any]) -> bool:
+    """Tell whether an object reports a tool call, or the result of one."""
     names = [part.get(key) for key in _NAMES]
     kind, role = part.get("type"), part.get("role")
     return (

@@ -19,7 +19,6 @@ from kindlm.agents.reply_parts import UnreadableReply, compact_json, error_text
 from kindlm.agents.reply_reading import AgentFailed, agent_reply, read_cost, read_model, read_usage
 from kindlm.agents.told_calls import Calls
 from kindlm.agents.tool_entries import (
-    UNREAD,
     hidden_calls,
     names_a_tool,
     read_tool_use,
@@ -186,16 +185,18 @@ class _Draft:
         if self.state in _WAITS and isinstance(self.task, str):
             self.carried["taskId"] = self.task
         calls = Calls()
-        for part in self._parts():
-            _add_calls(calls, part)
+        places = [_add_calls(calls, part) for part in self._parts()]
+        hidden = next(filter(None, places), None)
         waits = self.state == "auth-required"
         reply = agent_reply(
-            self._answer(has_calls=bool(calls.made)),
+            self._answer(has_calls=bool(calls.made) or hidden is not None),
             calls.uses,
             read_usage(self.about),
             reported_cost_usd=read_cost(self.about),
             model=read_model(self.about),
             warnings=("the task waits for credentials",) if waits else (),
+            hidden=hidden,
+            hint="name them in the `metadata` of their part, or list them as `tool_calls`",
         )
         return Heard(reply, self.carried or None)
 
@@ -222,20 +223,18 @@ def _text(message: Mapping[str, Any] | None) -> str:
     return "" if message is None else content_text(message.get("parts"))
 
 
-def _add_calls(calls: Calls, part: Mapping[str, Any]) -> None:
-    """Take the tool calls and results that the data of a part are."""
+def _add_calls(calls: Calls, part: Mapping[str, Any]) -> str | None:
+    """Take the tool calls and results that the data of a part are.
+
+    Return the path of calls that are not read, if there may be any.
+    """
     data, about = part.get("data"), part.get("metadata")
     if not isinstance(data, dict):
-        return
+        return None
     # As Google's ADK and those who follow it write them.
     kinds = [about.get(key) for key in ("adk_type", "type")] if isinstance(about, dict) else []
     kind = next((it for it in (*kinds, data.get("type")) if names_a_tool(it)), None)
-    if kind is None:
-        uses = reported_calls(data, None)
-        if not uses and hidden_calls(data) is not None:
-            uses = [UNREAD]
-    else:
-        uses = [read_tool_use(data)]
+    uses = reported_calls(data, None) if kind is None else [read_tool_use(data)]
     for use in uses:
         is_answer = kind is not None and any(word in kind for word in ("response", "result"))
         made = calls.find(use.call.id, use.call.name) if is_answer else calls.by_id(use.call.id)
@@ -243,3 +242,5 @@ def _add_calls(calls: Calls, part: Mapping[str, Any]) -> None:
             calls.add_use(use)
         elif use.response is not None:
             made.answer(use.response)
+    place = hidden_calls(data, has_calls=bool(uses)) if kind is None else None
+    return None if place is None else f"data.{place}".rstrip(".")

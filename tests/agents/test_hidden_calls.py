@@ -1,0 +1,326 @@
+"""Tool calls in places where kindlm reads none, beside those of crews, graphs, streams and A2A."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from kindlm.agents.crewai_agent import read_crew
+from kindlm.agents.event_streams import read_stream
+from kindlm.agents.langgraph_replies import Sent, read_run, read_value
+from kindlm.agents.langgraph_replies import read_stream as read_graph_stream
+from kindlm.agents.protocols.a2a import hear_task
+from kindlm.agents.reply_reading import Reading, read_reply
+from kindlm.ports import AgentReply
+from kindlm.transcript import UNNAMED
+from kindlm.wires.sse import parse_events
+
+SENT = Sent("Hello")
+ASKED = {"type": "human", "content": "Hello"}
+PAY = {"id": "c1", "name": "pay", "args": {"to": "Ada"}}
+PAID = {"type": "tool", "tool_call_id": "c1", "name": "pay", "content": "paid"}
+PAYS = {"type": "ai", "content": "", "tool_calls": [PAY]}
+DONE = {"type": "ai", "content": "Done."}
+REFUND = {"id": "c2", "name": "refund", "args": {"id": 7}}
+PAY_OF_OPENAI = {
+    "id": "c1",
+    "type": "function",
+    "function": {"name": "pay", "arguments": '{"to": "Ada"}'},
+}
+DEFINITION = {
+    "type": "function",
+    "function": {
+        "name": "refund",
+        "description": "Refund an order.",
+        "parameters": {"type": "object", "properties": {"id": {"type": "integer"}}},
+    },
+}
+SPOKEN = [
+    {"role": "user", "content": "Hello"},
+    {"role": "assistant", "content": None, "tool_calls": [PAY_OF_OPENAI]},
+    {"role": "tool", "tool_call_id": "c1", "name": "pay", "content": "paid"},
+]
+TASK = {
+    "description": "Pay Ada.",
+    "name": "pay_task",
+    "expected_output": "A receipt.",
+    "summary": "Pay Ada...",
+    "raw": "Done.",
+    "pydantic": None,
+    "json_dict": None,
+    "agent": "Accountant",
+    "output_format": "raw",
+    "messages": SPOKEN,
+}
+CREW = {
+    "raw": "Done.",
+    "pydantic": None,
+    "json_dict": None,
+    "tasks_output": [TASK],
+    "token_usage": {
+        "total_tokens": 30,
+        "prompt_tokens": 20,
+        "cached_prompt_tokens": 0,
+        "completion_tokens": 10,
+        "successful_requests": 2,
+    },
+}
+
+
+def names_of(reply: AgentReply) -> list[str]:
+    return [use.call.name for use in reply.tool_uses]
+
+
+def assert_all_is_read(reply: AgentReply) -> None:
+    assert names_of(reply) == ["pay"]
+    assert not any("did not read" in each for each in reply.warnings)
+
+
+def assert_hidden(reply: AgentReply, place: str) -> None:
+    assert names_of(reply)[-1] == UNNAMED
+    assert (
+        f"`{place}` of the answer may contain tool calls that kindlm did not read"
+        in (reply.warnings[0])
+    )
+
+
+def events(*told: tuple[str, Any]) -> str:
+    return "".join(f"event: {name}\ndata: {json.dumps(data)}\n\n" for name, data in told)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"json_dict": {"plan": [{"tool": "hammer", "args": {}}]}},
+        {"pydantic": {"name": "Ada", "arguments": ["pro", "contra"]}},
+        {"tasks_output": [{**TASK, "json_dict": {"tool": "hammer"}}]},
+        {"tasks_output": [{**TASK, "tools_used": ["pay"]}]},
+        {"agents": [{"role": "Accountant", "tools": [DEFINITION, {"name": "pay"}]}]},
+        {"messages": SPOKEN},
+    ],
+)
+def test_the_output_of_a_crew_hides_nothing(changed: dict[str, Any]) -> None:
+    assert_all_is_read(read_crew(json.dumps(CREW | changed)))
+
+
+def test_what_the_tool_of_a_task_found_is_no_call() -> None:
+    found = [{"name": "kindlm", "args": ["--help"]}]
+    task = {"tool": "pay", "inputs": {"to": "Ada"}, "output": {"commands": found}}
+    assert_all_is_read(read_crew(json.dumps({"result": "Done.", "tasks": [task]})))
+
+
+@pytest.mark.parametrize(
+    ("changed", "place"),
+    [
+        ({"messages": [{"role": "assistant", "tool_calls": [REFUND]}]}, "messages[0].tool_calls"),
+        ({"last_step": {"tool": "refund", "tool_input": "7"}}, "last_step"),
+        ({"result": {"raw": "Done.", "tool_calls": [REFUND]}}, "result.tool_calls"),
+        ({"tasks_output": [{**TASK, "tool_calls": [REFUND]}]}, "tasks_output[0].tool_calls"),
+        ({"tasks_output": [{**TASK, "tools_used": ["refund"]}]}, "tasks_output[0].tools_used"),
+        (
+            {"tasks_output": [{"description": "d", "output": {"tool_calls": [REFUND]}}]},
+            "tasks_output[0].output.tool_calls",
+        ),
+        (
+            {
+                "tasks": [{"tool": "pay"}],
+                "tasks_output": [{"messages": [{"tool_calls": [REFUND]}]}],
+            },
+            "tasks_output[0].messages[0].tool_calls",
+        ),
+        (
+            {"agent_executions": [{"agent_name": "A", "toolCalls": [REFUND]}]},
+            "agent_executions[0].toolCalls",
+        ),
+    ],
+)
+def test_calls_that_a_crew_hides_are_noticed(changed: dict[str, Any], place: str) -> None:
+    reply = read_crew(json.dumps(CREW | changed))
+    assert_hidden(reply, place)
+    assert "report them as `tasks` with a `tool`" in reply.warnings[0]
+
+
+STATE = {"messages": [ASKED, PAYS, PAID, DONE]}
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        STATE,
+        {"output": STATE},
+        {"values": {**STATE, "next": []}, "thread_id": "t"},
+        {**STATE, "remaining_steps": 22, "is_last_step": False},
+        {**STATE, "tools": [DEFINITION]},
+        {**STATE, "plan": ["Find Ada.", "Pay her."], "past_steps": [["Find Ada.", "Found."]]},
+        {**STATE, "documents": [{"type": "Document", "page_content": "x", "metadata": {"a": 1}}]},
+        {**STATE, "llm_input_messages": [ASKED, PAYS, PAID]},
+        {**STATE, "steps": ["I paid."]},
+        {**STATE, "agent_outcome": {"return_values": {"output": "Done."}, "type": "AgentFinish"}},
+    ],
+)
+def test_a_state_hides_nothing(state: dict[str, Any]) -> None:
+    assert_all_is_read(read_value(json.dumps(state), SENT))
+
+
+def test_an_interrupt_asks_about_calls_that_are_read() -> None:
+    asked = {
+        "name": "pay",
+        "args": {"to": "Ada"},
+        "description": "Tool execution requires approval",
+    }
+    interrupt = {
+        "value": {
+            "action_requests": [asked],
+            "review_configs": [{"action_name": "pay", "allowed_decisions": ["approve"]}],
+        },
+        "id": "i1",
+    }
+    state = {"messages": [ASKED, PAYS], "__interrupt__": [interrupt]}
+    assert_all_is_read(read_value(json.dumps(state), SENT))
+    updates = [
+        ("updates", {"agent": {"messages": [PAYS]}}),
+        ("updates", {"__interrupt__": [interrupt]}),
+    ]
+    assert_all_is_read(read_run(events(*updates), SENT))
+    other = {**interrupt, "value": {"action_requests": [REFUND]}}
+    reply = read_run(events(*updates, ("updates", {"__interrupt__": [other]})), SENT)
+    assert_hidden(reply, "__interrupt__.value.action_requests[0]")
+
+
+@pytest.mark.parametrize(
+    ("changed", "place"),
+    [
+        ({"agent_outcome": {"tool": "refund", "tool_input": {"id": 7}}}, "agent_outcome"),
+        ({"research": {"messages": [{"tool_calls": [REFUND]}]}}, "research.messages[0].tool_calls"),
+        ({"llm_input_messages": [{"type": "ai", "tool_calls": [REFUND]}]},
+         "llm_input_messages[0].tool_calls"),
+        ({"pending": [{**REFUND, "args": {"id": 8}}]}, "pending[0]"),
+    ],
+)  # fmt: skip
+def test_calls_that_a_state_hides_are_noticed(changed: dict[str, Any], place: str) -> None:
+    for state in (STATE | changed, {"output": STATE | changed}):
+        reply = read_value(json.dumps(state), SENT)
+        assert_hidden(reply, place)
+        assert "report them as `steps`" in reply.warnings[0]
+
+
+UPDATES = [
+    ("updates", {"agent": {"messages": [PAYS]}}),
+    ("updates", {"tools": {"messages": [PAID]}}),
+    ("updates", {"agent": {"messages": [DONE]}}),
+]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        [],
+        [("values", STATE)],
+        [("updates", {"hook": {"llm_input_messages": [ASKED, PAYS, PAID]}})],
+        [("updates", {"agent": {"agent_outcome": {"tool": "pay", "tool_input": {"to": "Ada"}}}})],
+        [("updates", {"tools": [{"messages": [PAID]}, {"messages": []}]})],
+        [("updates", {"summary": None})],
+        [("updates", {"act": {"intermediate_steps": [[{"tool": "pay"}, "paid"]]}})],
+    ],
+)
+def test_a_run_hides_nothing(more: list[Any]) -> None:
+    assert_all_is_read(read_run(events(*UPDATES, *more), SENT))
+
+
+@pytest.mark.parametrize(
+    ("node", "place"),
+    [
+        ({"tool_calls": [REFUND]}, "act"),
+        ({"steps": [{"tool": "refund"}]}, "act"),
+        ({"intermediate_steps": [[{"tool": "refund", "tool_input": {}}, "ok"]]}, "act"),
+        ({"agent_outcome": {"tool": "refund", "tool_input": "7"}}, "act.agent_outcome"),
+        ([{"messages": []}, {"pending": REFUND}], "act.pending"),
+    ],
+)
+def test_calls_that_a_node_hides_are_noticed(node: Any, place: str) -> None:
+    told = [*UPDATES, ("updates", {"act": node}), ("values", STATE)]
+    assert_hidden(read_run(events(*told), SENT), place)
+    frames = [{"messages": [ASKED, PAYS, PAID, DONE]}, {"act": node}]
+    text = "".join(f"data: {json.dumps(frame)}\n\n" for frame in frames)
+    assert_hidden(read_graph_stream(text, SENT), place)
+
+
+def test_calls_of_messages_in_a_list_of_updates_are_read() -> None:
+    told = [("updates", {"tools": [{"messages": [PAYS]}, {"messages": [PAID, DONE]}]})]
+    reply = read_run(events(*told), SENT)
+    assert_all_is_read(reply)
+    assert reply.text == "Done."
+
+
+@pytest.mark.parametrize("key", ["steps", "intermediate_steps"])
+def test_steps_in_the_last_state_of_a_stream_are_read(key: str) -> None:
+    told = {
+        "steps": [{"tool": "refund", "parameters": {"id": 7}}],
+        "intermediate_steps": [[{"tool": "refund", "tool_input": {"id": 7}}, "ok"]],
+    }
+    states = [{**STATE, key: []}, {**STATE, key: told[key]}]
+    text = events(*(("values", state) for state in states))
+    for reply in (read_run(text, SENT), read_graph_stream(text, SENT)):
+        assert names_of(reply) == ["refund", "pay"]
+        assert not reply.warnings
+
+
+def test_steps_beside_a_state_and_in_it_are_read() -> None:
+    steps = [{"tool": "look", "cost": 0.5}, {"tool": "refund", "cost": 0.25}]
+    body = {"output": {**STATE, "steps": steps[1:]}, "steps": steps[:1]}
+    reply = read_value(json.dumps(body), SENT)
+    assert names_of(reply) == ["look", "refund", "pay"]
+    assert reply.reported_cost_usd == 0.75
+
+
+def test_steps_that_a_thread_had_before_are_those_of_an_earlier_answer() -> None:
+    old, new = {"tool": "refund"}, {"tool": "look"}
+    state = {"messages": [ASKED, DONE]}
+    told = events(("values", {**state, "steps": [old]}), ("values", {**state, "steps": [old, new]}))
+    assert names_of(read_run(told, Sent("Hello", has_history=True))) == ["look"]
+    assert names_of(read_run(told, SENT)) == ["refund", "look"]
+
+
+def test_steps_that_are_an_object_are_a_call() -> None:
+    reply = read_value(json.dumps({**STATE, "steps": {"tool": "refund"}}), SENT)
+    assert names_of(reply) == ["refund", "pay"]
+
+
+def test_an_event_that_looks_like_a_call_is_noticed_among_those_of_a_graph() -> None:
+    frames = [STATE, {"type": "tool_start", "name": "refund", "input": {}}]
+    text = "".join(f"data: {json.dumps(frame)}\n\n" for frame in frames)
+    assert_hidden(read_graph_stream(text, SENT), ".")
+
+
+def test_calls_that_an_event_hides_beside_others_are_noticed() -> None:
+    event = {"text": "Done.", "tool_calls": [PAY], "trail": {"tool_calls": [REFUND]}}
+    read = read_stream(parse_events(f"data: {json.dumps(event)}\n\n"), Reading())
+    assert names_of(read) == ["pay", UNNAMED]
+    frame = {"type": "tool_calls", "tool_calls": [PAY]}
+    read = read_stream(parse_events(f"data: {json.dumps(frame)}\n\n"), Reading())
+    assert names_of(read) == ["pay"]
+
+
+def test_definitions_of_tools_are_no_calls() -> None:
+    flat = {"type": "function", "strict": True, **DEFINITION["function"]}  # type: ignore[dict-item]
+    of_anthropic = {
+        "name": "refund",
+        "input_schema": {"type": "object", "properties": {}},
+        "type": "custom_tool",
+    }
+    body = {"text": "Done.", "tool_calls": [PAY], "tools": [DEFINITION, flat, of_anthropic]}
+    assert_all_is_read(read_reply(body, Reading()))
+    called = {**DEFINITION, "function": {**DEFINITION["function"], "arguments": "{}"}}  # type: ignore[dict-item]
+    assert names_of(read_reply({**body, "tools": [called]}, Reading())) == ["pay", UNNAMED]
+
+
+@pytest.mark.parametrize("is_beside", [True, False])
+def test_calls_that_data_of_a2a_hide_are_noticed(is_beside: bool) -> None:
+    data = {"trail": {"tool_calls": [REFUND]}, **({"tool_calls": [PAY]} if is_beside else {})}
+    message = {"role": "ROLE_AGENT", "parts": [{"text": "Done."}, {"data": data}]}
+    reply = hear_task([{"jsonrpc": "2.0", "result": {"message": message}}]).reply
+    assert names_of(reply) == ["pay", UNNAMED][not is_beside :]
+    assert_hidden(reply, "data.trail.tool_calls")
