@@ -41,6 +41,9 @@ _SHOWN_NAMES = 10
 _SIGNALLING = ("kill", "killpg")
 _PR_SET_PDEATHSIG = 1
 
+ENDED_BY_USER_CODE = 70
+"""How a worker of a fleet exits if code of a user has ended it: it would end the next one, too."""
+
 
 class _Memory:
     """What parent and child share: numbers of 8 bytes, then texts, each behind its length."""
@@ -78,11 +81,13 @@ class _Memory:
 class Guard:
     """The guard of this process; `guard` is the only one.
 
-    `ends_all` is whether all that a child has left behind ends after it.
+    `ends_all` is whether all that a child has left behind ends after it. `code_of_ended` is how a
+    command exits that code of a user has ended.
     """
 
     def __init__(self) -> None:
         self.ends_all = False
+        self.code_of_ended = 1
         self._tell: Callable[[str, str], None] | None = None
         self._memory: _Memory | None = None
         self._pid = 0
@@ -381,14 +386,17 @@ class Guard:
         status = os.waitstatus_to_exitcode(ended[1])
         code = memory.get(_Memory.CODE) - 1
         if code < 0 or (code == 0 and status != 0):
-            how = how or memory.text(_Memory.HOW) or _ended(status)
+            how = how or memory.text(_Memory.HOW)
             running = memory.text(_Memory.RUNNING)
             if signals and not running:
                 self._exit(1)  # it was to end
             during = f" while it ran {running}" if running else ""
             assert self._tell is not None
-            self._tell(f"kindlm's process was ended{during}: {how}.", memory.text(_Memory.RUN))
-            code = 1
+            ended_by = f"kindlm's process was ended{during}: {how or _ended(status)}."
+            self._tell(ended_by, memory.text(_Memory.RUN))
+            # Another signal may come from outside, such as from a system that is out of memory.
+            is_by_user_code = not signals and (bool(how) or status >= 0)
+            code = self.code_of_ended if is_by_user_code else 1
         self._exit(code)
         raise AssertionError("the process has ended")
 

@@ -9,9 +9,10 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from functools import cache, wraps
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -228,7 +229,7 @@ def run(arguments: Sequence[str]) -> int:
         code = _ended(arguments)
     if code in (INTERRUPTED, USAGE, NOTHING_RUN) and _as_pytest(arguments):
         return code
-    return min(code, 1)
+    return code if code == guard.code_of_ended else min(code, 1)
 
 
 def _as_pytest(arguments: Sequence[str]) -> bool:
@@ -293,10 +294,10 @@ def _invoke(arguments: Sequence[str]) -> int:
         code = command.main(args=named, prog_name="kindlm", standalone_mode=False)
     except SystemExit as stop:
         code = stop.code
-        if guard.is_entered and code in (0, None):
+        if guard.is_entered:
             # kindlm raises none: a callback or a signal handler of the user's code did.
             guard.report_exit("a callback or a signal handler called sys.exit")
-            code = 1
+            code = guard.code_of_ended
     except typer.Abort:
         code = INTERRUPTED
     except _USAGE_ERROR as error:
@@ -318,7 +319,10 @@ def _make_command(name: str | None) -> Any:
 
 
 def finish_commands(command: Any) -> None:
-    """Give each command `--verbose`, and leave the Python types of arguments out of the help."""
+    """Give each command `--verbose`, and leave the Python types of arguments out of the help.
+
+    Let none end with success because code of a user says so.
+    """
     for inner in getattr(command, "commands", {}).values():
         finish_commands(inner)
     for parameter in command.params:
@@ -326,6 +330,32 @@ def finish_commands(command: Any) -> None:
             parameter.display_type_rich = lambda **_: None
     if not hasattr(command, "commands") and all(each.name != "verbose" for each in command.params):
         command.params.append(_verbose_option())
+    if command.callback is not None:
+        command.callback = _heeding_no_user_code(command.callback)
+
+
+def _heeding_no_user_code(work: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the work of a command; it fails if a signal handler of a user raises `typer.Exit(0)`.
+
+    Such a handler runs in the middle of kindlm's own code.
+    """
+
+    @wraps(work)
+    def call(**values: Any) -> Any:
+        try:
+            return work(**values)
+        except typer.Exit as ended:
+            if ended.exit_code or not guard.is_entered or _is_raised_by_kindlm(ended):
+                raise
+            guard.report_exit("a signal handler raised typer.Exit")
+            raise typer.Exit(guard.code_of_ended) from ended
+
+    return call
+
+
+def _is_raised_by_kindlm(error: BaseException) -> bool:
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return str(frame.f_globals.get("__name__")).startswith("kindlm.")
 
 
 @cache

@@ -303,11 +303,15 @@ def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
 
 def report_ended(message: str, run: str) -> None:
     """Report that the user's code has ended the process of kindlm, and how to resume its run."""
-    hint = (
+    from kindlm.cli.server_environ import server_environ
+
+    hint: str | None = (
         "Look for os._exit, sys.exit, signals, and crashes of extension modules in test files and "
         "packs."
     )
-    if run:
+    if server_environ().get("KINDLM_LEASE"):
+        hint = None  # who started this worker says how the group goes on
+    elif run:
         hint = (
             "Finished executions are kept. Correct that code, then: "
             f"kindlm test --resume {run} --force-resume"

@@ -22,6 +22,7 @@ from kindlm.dataclass import dataclass, replace
 from kindlm.engine.stop import Stop
 from kindlm.fleet.fleet import Fleet, Pending
 from kindlm.fleet.shard_job import ShardEnd, ShardJob
+from kindlm.guard import ENDED_BY_USER_CODE
 from kindlm.history.queries import among
 from kindlm.history.runs import REASON
 from kindlm.money import exceeds
@@ -43,6 +44,9 @@ _SIGNALS = frozenset({"Ctrl-C", "SIGTERM", "SIGHUP"})
 """Why a run was interrupted if somebody ended its worker, rather than the whole run."""
 
 _SAID_LINES = 5
+
+_ERROR = "✗ "
+"""What an error begins with that a worker shows."""
 
 _BY_SIGNAL = 128
 """An exit code from here on means that a signal ended the process, as in a shell."""
@@ -148,8 +152,9 @@ def shard_of(lease: str) -> int:
 class Coordinator:
     """The shards of a run, and who works on them; implements `FleetHooks` for their pushes.
 
-    `undone` are the shards that are not finished in the end, with the reason of each. `refusal` is
-    what the command of a worker said if it did not even begin, as for wrong usage.
+    `undone` are the shards that are not finished in the end, with the reason of each. `ended` are
+    those of them that code of a user has ended, which would end any other worker as well. `refusal`
+    is what the command of a worker said if it did not even begin, as for wrong usage.
 
     Args:
         log: The history.
@@ -170,6 +175,7 @@ class Coordinator:
         news: Callable[[set[str]], None],
     ) -> None:
         self.undone: dict[int, str] = {}
+        self.ended: set[int] = set()
         self.refusal: str | None = None
         self._log = log
         self._bring = bring
@@ -324,6 +330,9 @@ class Coordinator:
                 self.undone[shard] = reason or how
             elif self._told.stop is not None:
                 self.undone[shard] = self._told.stop
+            elif end.code == ENDED_BY_USER_CODE:
+                self.ended.add(shard)
+                self.undone[shard] = _how_it_ended(end)
             elif not has_begun and end.code is not None and 0 <= end.code < _BY_SIGNAL:
                 self.undone[shard] = "its worker did not begin"
                 self.refusal = self.refusal or end.said
@@ -345,3 +354,9 @@ def _last_words(end: ShardEnd) -> str:
         how = f"signal {abs(end.code) % _BY_SIGNAL}"
     said = " ".join(end.said.splitlines()[-_SAID_LINES:])
     return ": ".join(part for part in (how, said) if part)
+
+
+def _how_it_ended(end: ShardEnd) -> str:
+    """Return the last error that a worker showed."""
+    errors = [line for line in end.said.splitlines() if line.startswith(_ERROR)]
+    return errors[-1].removeprefix(_ERROR).rstrip(".") if errors else _last_words(end)

@@ -207,7 +207,7 @@ class LiveRun:
             self._call(self._queue.put_nowait, asked)
         try:
             return asked.done.result()
-        except (KeyboardInterrupt, SystemExit, pytest.exit.Exception):
+        except (KeyboardInterrupt, pytest.exit.Exception):
             raise  # the session ends, and the run with it
         except BaseException as error:
             self._call(asked.cut, f"{type(error).__name__}: {error}")

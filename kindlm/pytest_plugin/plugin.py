@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Generator
+from typing import Any
+
 import pytest
 
 from kindlm.scenarios.api import spec_of
@@ -33,6 +37,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="USD",
         help="start nothing more once calls have cost this much, in each process",
     )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_cmdline_main(config: pytest.Config) -> Generator[None, Any, Any]:
+    """Let a session with `--kindlm` fail if something in it calls `sys.exit(0)`.
+
+    pytest takes this for a failure as long as tests run, but not while it ends the session.
+    """
+    try:
+        return (yield)
+    except SystemExit as ended:
+        if not config.getoption("--kindlm") or ended.code not in (0, None):
+            raise
+        sys.stderr.write("\nkindlm: pytest was ended by sys.exit(0), as by a signal handler.\n")
+        return pytest.ExitCode.INTERNAL_ERROR
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -275,7 +275,9 @@ class ScenarioItems:
         if live.failure is None and not hasattr(session.config, "workerinput"):
             unwritten = write_configured_reports(live.run, self._asked)
             live.problems += unwritten
-        if (unwritten or live.failure is not None) and session.exitstatus == pytest.ExitCode.OK:
+        # `pytest.exit(returncode=0)` in a fixture ends a session with failures, too.
+        is_bad = bool(unwritten or live.failure is not None or session.testsfailed)
+        if is_bad and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if hasattr(session.config, "workeroutput"):
             session.config.workeroutput["kindlm"] = {

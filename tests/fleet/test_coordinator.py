@@ -13,6 +13,7 @@ from kindlm.engine.stop import Stop
 from kindlm.fleet import coordinator as module
 from kindlm.fleet.coordinator import Coordinator, Limits
 from kindlm.fleet.shard_job import ShardEnd, ShardJob
+from kindlm.guard import ENDED_BY_USER_CODE
 
 
 @pytest.fixture(autouse=True)
@@ -146,6 +147,25 @@ def test_a_worker_that_was_heard_of_has_begun_even_if_it_pushed_no_events(
     coordinator, workers, stop, _ = carry_out(history, [ends_early, finishes])
     assert (coordinator.undone, coordinator.refusal, stop.reason) == ({}, None, None)
     assert workers.submitted == [1, 1]
+
+
+@pytest.mark.parametrize("has_pushed", [True, False])
+def test_a_shard_whose_worker_code_of_a_user_has_ended_is_not_tried_again(
+    history: History, has_pushed: bool
+) -> None:
+    how = "kindlm's process was ended while it ran t.py::test_a: os._exit(0) at t.py:3"
+
+    def is_ended(workers: Workers, shard: int) -> ShardEnd:
+        lease = workers.claim(shard)
+        if has_pushed:
+            workers.coordinator.pushed(lease, [])
+        return ShardEnd(ENDED_BY_USER_CODE, f"! A warning\n✗ {how}.\n  See: https://kindlm.test")
+
+    coordinator, workers, stop, _ = carry_out(history, [is_ended, finishes], shards=2)
+    assert coordinator.undone == {1: how}
+    assert coordinator.ended == {1}
+    assert workers.submitted == [1, 2]
+    assert (coordinator.refusal, stop.reason) == (None, None)
 
 
 def test_what_an_earlier_worker_of_a_shard_pushed_does_not_count_for_the_next_one(

@@ -98,6 +98,22 @@ def test_a_run_that_code_of_a_user_has_ended_is_named_and_can_be_resumed(project
     assert run(project, "verify").returncode == 0
 
 
+def test_a_worker_that_code_of_a_user_has_ended_is_not_replaced(project: Project) -> None:
+    ends = SYNC.format(name="ends_it", way="os.path.exists('mended') or os._exit(0)")
+    project.write("tests/test_it.py", HEAD + PASSES + ends + FAILS)
+    group = ["test", "--workers", "2", "--run-group", "g1"]
+    printed = ended(project, *group)
+    assert len(re.findall(r"test_ends_it: os\._exit\(0\) at tests/test_it\.py:\d+", printed)) == 1
+    assert "workers were lost" not in printed
+    assert len(project.agent.said) == 3
+    (command,) = re.findall(r"kindlm (test --resume g1 --force-resume --workers 2)", printed)
+    project.write("mended", "")
+    printed = ended(project, *command.split(), *REPORTERS)
+    expected = {"test_passes": "passed", "test_ends_it": "passed", "test_fails": "failed"}
+    assert reported(project.root / "report.xml") == expected, printed
+    assert len(project.agent.said) == 4
+
+
 @pytest.mark.parametrize(
     ("form", "way", "how"),
     [
@@ -195,6 +211,18 @@ def test_a_callback_that_exits_with_0_does_not_let_the_run_pass(project: Project
     assert re.search(r"kindlm test --resume \w+ --force-resume", printed)
 
 
+def test_a_signal_handler_that_exits_with_0_does_not_let_the_run_pass(project: Project) -> None:
+    project.configure("[eval]\nparallelism = 1\n")
+    leave = "import typer\n\ndef leave(*_):\n    raise typer.Exit(0)\n"
+    rings = "signal.signal(signal.SIGALRM, leave); signal.setitimer(signal.ITIMER_REAL, 0.3)"
+    way = f"{rings}\n    await asyncio.sleep(9)"
+    scenario = ASYNC.format(name="exits", way=way).replace("timeout=1", "timeout=60")
+    project.write("tests/test_it.py", HEAD + leave + FAILS + scenario)
+    printed = ended(project, "test")
+    assert "a signal handler raised typer.Exit" in printed
+    assert project.statuses()["test_fails"] == "failed"
+
+
 def test_signal_handlers_of_a_scenario_end_with_it(project: Project) -> None:
     project.configure("[eval]\nparallelism = 1\n")
     handles = "[signal.signal(s, lambda *_: sys.exit(0)) for s in (signal.SIGINT, signal.SIGTERM)]"
@@ -262,3 +290,32 @@ def test_pytest_is_not_ended_with_success(project: Project, text: str) -> None:
     done = run_pytest(project.root, "--kindlm", "tests")
     assert done.returncode == 1
     assert re.search(r"pytest is ended by os\._?ex\w+\(.* at tests/", done.stdout + done.stderr)
+
+
+def test_pytest_fails_if_something_calls_sys_exit_while_it_ends(project: Project) -> None:
+    project.write("tests/test_it.py", HEAD + FAILS)
+    project.write("conftest.py", "import sys\ndef pytest_sessionfinish():\n    sys.exit(0)\n")
+    done = run_pytest(project.root, "--kindlm", "tests")
+    assert done.returncode == pytest.ExitCode.INTERNAL_ERROR
+    assert "pytest was ended by sys.exit(0)" in done.stderr
+
+
+def test_a_session_with_failures_does_not_end_with_success(project: Project) -> None:
+    exits = "import pytest\n\ndef test_zzz():\n    pytest.exit('enough', returncode=0)\n"
+    project.write("tests/test_it.py", HEAD + FAILS + exits)
+    done = run_pytest(project.root, "--kindlm", "tests")
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED
+
+
+def test_a_signal_handler_that_exits_ends_the_scenario_under_pytest(project: Project) -> None:
+    fixture = (
+        "import pytest\n\n@pytest.fixture\ndef alarm():\n"
+        "    signal.signal(signal.SIGALRM, lambda *_: sys.exit(0))\n"
+        "    signal.setitimer(signal.ITIMER_REAL, 0.5)\n"
+    )
+    waits = ASYNC.format(name="waits", way="await asyncio.sleep(60)")
+    waits = waits.replace("timeout=1", "timeout=300").replace("t: Trial", "t: Trial, alarm")
+    project.write("tests/test_it.py", HEAD + fixture + waits + PASSES)
+    done = run_pytest(project.root, "--kindlm", "tests")
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout
+    assert project.statuses() == {"test_waits": "errored", "test_passes": "passed"}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import typer
 
 from kindlm.cli.ending import ending_at_once
 from kindlm.cli.options import TestOptions, with_options
 from kindlm.cli.server_environ import kept_from_tests
 from kindlm.garbage import put_off
-from kindlm.guard import guard
+from kindlm.guard import ENDED_BY_USER_CODE, guard
 
 
 @with_options
@@ -19,6 +21,8 @@ def test_command(options: TestOptions, context: typer.Context) -> int:
 
         keep()
         guard.ends_all = True
+        if "KINDLM_LEASE" in os.environ:
+            guard.code_of_ended = ENDED_BY_USER_CODE
     if options.watch or context.info_name == "watch":
         with ending_at_once(), put_off():
             from kindlm.cli.commands.watch import watch_tests

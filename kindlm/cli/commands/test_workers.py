@@ -259,11 +259,27 @@ def _carry_out(
     elif stop.aborted:
         note(f"Stopped: {stop.reason}.")
     elif stop.reason is None:
-        show([_undone(shard, why) for shard, why in sorted(coordinator.undone.items())])
+        show(
+            _undone(
+                shard,
+                why,
+                _after_correction(parts, options) if shard in coordinator.ended else None,
+            )
+            for shard, why in sorted(coordinator.undone.items())
+        )
 
 
-def _undone(shard: int, why: str) -> KindlmError:
-    return KindlmError(ErrorCode.UNKNOWN_ERROR, f"Shard {shard} did not finish: {why}", None)
+def _undone(shard: int, why: str, hint: str | None) -> KindlmError:
+    return KindlmError(ErrorCode.UNKNOWN_ERROR, f"Shard {shard} did not finish: {why}", hint)
+
+
+def _after_correction(parts: _Parts, options: TestOptions) -> str:
+    """Return how a group goes on once the code that has ended a worker is corrected."""
+    workers = f" --workers {options.workers}" if options.workers else ""
+    return (
+        "Finished executions are kept. Correct that code, then: "
+        f"kindlm test --resume {parts.group} --force-resume{workers}"
+    )
 
 
 def _elsewhere(group: str, error: LockHeldError) -> KindlmError:
