@@ -24,8 +24,8 @@ from kindlm.history.diff.call_changes import Call, CallChange, CallEdit, diff_ca
 from kindlm.history.diff.config import SuiteConfig, parts_of_test
 from kindlm.history.diff.evidence_values import CheckKey, CheckPair, TestDiff
 from kindlm.history.diff.samples import SCORED, USERS, Attempts, turns_of
-from kindlm.history.masking import Mask, mask_of, masked
-from kindlm.history.rows import AssertionView, AttemptView
+from kindlm.history.masking import Mask, mask_of
+from kindlm.history.rows import AttemptView
 from kindlm.history.run_view import RunView
 from kindlm.projections.views import GONE
 
@@ -206,7 +206,7 @@ def read_details(
         calls=diff_calls(old, new) if all(stands) else (),
         sequences=_sequences(before, attempts, test),
         words=words,
-        checks=_checks(before, after, attempts, test, shown),
+        checks=_checks(before, after, attempts, test, stands),
         errors=(old_texts.get("error"), new_texts.get("error")),
         config=parts_of_test(config, test.key.name),
     )
@@ -249,6 +249,9 @@ SELECT c.call, {USERS}, x.body
     return calls, texts
 
 
+_Wrong: TypeAlias = tuple[str | None, str | None]
+"""The failure code and the message of a check that did not pass."""
+
 _REPEATS = """
  WHERE e.suite = (SELECT suite FROM executions WHERE id = ?) AND e.test = ? AND e.target = ?
    AND e.status IN ('passed', 'failed', 'errored')
@@ -264,6 +267,8 @@ def _of_repeats(view: RunView, test: TestDiff, query: str) -> Iterator[list[tupl
 
 def _sequences(view: RunView, attempts: Attempts, test: TestDiff) -> tuple[ToolSequence, ...]:
     """Return the ways to call tools, if the repeats of a side know more than one."""
+    if all(side is None or side.counts.n < 2 for side in (test.before, test.after)):
+        return ()
     query = f"""
 SELECT e.id, t.tool
   FROM executions e
@@ -288,12 +293,11 @@ def _checks(
     after: RunView,
     attempts: Attempts,
     test: TestDiff,
-    shown: Sequence[AttemptView],
+    stands: Sequence[Sequence[AttemptView]],
 ) -> tuple[CheckChange, ...]:
     """Return all checks of a test, those of the newer run first.
 
-    What must not be shown of the attempts `shown`, which stand for the test, is not shown of a
-    check.
+    What must not be shown of the attempts that stand for the test is not shown of a check.
     """
     query = f"""
 SELECT a.kind, a.label, sum(a.outcome = 'passed'), sum(a.outcome <> 'skipped'), avg(a.score),
@@ -308,28 +312,37 @@ SELECT a.kind, a.label, sum(a.outcome = 'passed'), sum(a.outcome <> 'skipped'), 
         for rows in _of_repeats(before, test, query)
     )
 
+    shown = [attempt for side in stands for attempt in side]
+    mask, told = mask_of(shown), test.evidence
+    known = {side[-1].execution.id: side for side in stands if side}
+
     @lru_cache(maxsize=64)
-    def wrong(view: RunView, identity: str | None) -> dict[tuple[str, str], AssertionView]:
+    def wrong(view: RunView, identity: str | None) -> dict[tuple[str, str], _Wrong]:
         """Return the checks that an execution did not pass, as they may be shown."""
-        execution = view.execution(identity) if identity else None
-        if execution is None:
-            return {}
-        read = view.attempts(execution)
-        both = mask_of([*shown, *read])
+        read, both = known.get(identity or ""), mask
+        if read is None:
+            execution = view.execution(identity) if identity else None
+            if execution is None:
+                return {}
+            read = view.attempts(execution)
+            both = mask_of([*shown, *read])
         return {
-            (assertion.kind, assertion.label): masked(assertion, both)
+            (assertion.kind, assertion.label): (
+                assertion.failure_code,
+                both.text(assertion.message),
+            )
             for assertion in reversed(attempts.of(read).assertions)
             if assertion.is_wrong
         }
 
-    mask, told = mask_of(shown), test.evidence
     # The surest comes first, and stands for all with its label.
     keys = {(key.kind, key.label): key for key in reversed(told.dropped_checks)}
     changes = []
     for kind, label in dict.fromkeys([*new, *old]):
         was, now = (side.get((kind, label), CheckSide()) for side in (old, new))
-        failed = (wrong(after, now.failed), wrong(before, was.failed))
-        found = next((each[kind, label] for each in failed if (kind, label) in each), None)
+        sides = (wrong(view, side.failed) for view, side in ((after, now), (before, was)))
+        found = (each[kind, label] for each in sides if (kind, label) in each)
+        failure_code, message = next(found, (None, None))
         key = keys.get((kind, label))
         changes.append(
             CheckChange(
@@ -337,8 +350,8 @@ SELECT a.kind, a.label, sum(a.outcome = 'passed'), sum(a.outcome <> 'skipped'), 
                 mask.text(label),
                 was,
                 now,
-                failure_code=found.failure_code if found else None,
-                message=found.message if found else None,
+                failure_code=failure_code,
+                message=message,
                 score_dropped=kind in SCORED and label in told.dropped_scores,
                 key=key,
                 evidence=key and told.dropped_checks[key],
