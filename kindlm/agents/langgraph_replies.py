@@ -69,12 +69,13 @@ _INTERRUPTED = "the graph was interrupted and waits for input: the answer is inc
 class Sent:
     """What the graph was sent: the message, the values beside it, whether any was sent before.
 
-    A state repeats its input, which is no answer.
+    A state repeats its input, which is no answer. `seen` are tool calls that were seen elsewhere.
     """
 
     text: str
     values: Mapping[str, Any] = field(default_factory=dict)
     has_history: bool = False
+    seen: Sequence[ToolUse] = ()
 
 
 @dataclass(slots=True)
@@ -193,7 +194,8 @@ class GraphReply:
     def _hidden(self, own: Mapping[str, Any], uses: Sequence[ToolUse]) -> str | None:
         """Return where there may be calls that are not read, in `own` or in what nodes changed."""
         told = spoken(read_messages(self.about.get("messages", []))).tool_uses
-        known = Told((use.call for use in uses), (use.call for use in told))
+        here = (use.call for use in (*uses, *self.sent.seen))
+        known = Told(here, (use.call for use in told))
         for name, node in self.updates:
             beside = self._beside_messages(node)
             calls = [_step(step) for key in _STEPS for step in _listed(node, key)]

@@ -193,7 +193,13 @@ def _is_known(part: Any, known: Told | None) -> bool:
     """Tell whether a part that reports a call, or names its tool, reports one that is known."""
     if isinstance(part, str):
         part = {"name": part}
-    return known is not None and isinstance(part, dict) and known.has(read_tool_use(part).call)
+    if known is None or not isinstance(part, dict):
+        return False
+    call = read_tool_use(part).call
+    if call.malformed is not None and not known.has(call):
+        # The action of an agent of LangChain has a text as its input.
+        call = replace(call, arguments={"tool_input": call.malformed}, malformed=None)
+    return known.has(call)
 
 
 def _is_definition(part: Mapping[str, Any]) -> bool:

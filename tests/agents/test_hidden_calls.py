@@ -324,3 +324,12 @@ def test_calls_that_data_of_a2a_hide_are_noticed(is_beside: bool) -> None:
     reply = hear_task([{"jsonrpc": "2.0", "result": {"message": message}}]).reply
     assert names_of(reply) == ["pay", UNNAMED][not is_beside :]
     assert_hidden(reply, "data.trail.tool_calls")
+
+
+def test_a_state_tells_again_what_was_seen_elsewhere() -> None:
+    state = json.dumps({"answer": "Done.", "log": [PAY, {"tool": "look", "tool_input": "Ada"}]})
+    pay = read_value(json.dumps(STATE), SENT).tool_uses
+    called = {"name": "look", "args": {"tool_input": "Ada"}}
+    look = read_reply({"text": "x", "tool_calls": [called]}, Reading()).tool_uses
+    assert not read_value(state, Sent("Hello", seen=(*pay, *look))).warnings
+    assert_hidden(read_value(state, Sent("Hello", seen=pay)), "log[1]")

@@ -147,3 +147,26 @@ def test_a_graph_whose_models_are_not_of_langchain_shows_no_calls():
 
 def _refund(order: str) -> str:
     return "done"
+
+
+def test_a_state_may_keep_a_log_of_calls_that_were_heard():
+    from langchain_core.tools import tool
+    from langgraph.graph import END, START, StateGraph
+
+    refund = tool(description="Refund it.")(_refund)
+
+    def desk(state):
+        refund.invoke({"order": "A1"})
+        return {
+            "messages": [],
+            "answer": "done",
+            "log": [{"tool": "_refund", "args": {"order": "A1"}}],
+        }
+
+    graph = StateGraph(dict)
+    graph.add_node("desk", desk)
+    graph.add_edge(START, "desk")
+    graph.add_edge("desk", END)
+    (reply,) = Talk(graph.compile()).say("Refund it.")
+    assert [use.call.name for use in reply.tool_uses] == ["_refund"]
+    assert not reply.warnings

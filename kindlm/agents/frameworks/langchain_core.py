@@ -84,20 +84,21 @@ class LangChain(Framework):
             reply = AgentReply(result, raw=result, latency_ms=0.0)
         return None if reply is None else heard.added_to(reply)
 
-    def _read(self, result: Any, sent: str) -> AgentReply | None:
+    def _read(self, result: Any, text: str) -> AgentReply | None:
+        seen = () if self._heard is None else self._heard.calls.uses
+        sent = Sent(text, has_history=True, seen=seen)
         if isinstance(result, list) and not all(map(_is_message, result)):
             pieces = as_json(list(_whole(result)))
-            reply = read_pieces(pieces, Sent(sent, has_history=True))
-            return replace(reply, raw=compact_json(pieces))
+            return replace(read_pieces(pieces, sent), raw=compact_json(pieces))
         if isinstance(result, dict):
             raw = compact_json(as_json(result))
-            return replace(read_value(raw, Sent(sent, has_history=True)), raw=raw)
+            return replace(read_value(raw, sent), raw=raw)
         if not (isinstance(result, list) or _is_message(result)):
             return None
         messages = as_json(_put_together(result if isinstance(result, list) else [result]))
         raw = compact_json(messages)
-        reply = replace(read_value(raw, Sent(sent, has_history=True)), raw=raw)
-        return reply if holds_message(messages, sent) else replace(reply, reports_tools=None)
+        reply = replace(read_value(raw, sent), raw=raw)
+        return reply if holds_message(messages, text) else replace(reply, reports_tools=None)
 
 
 @dataclass(slots=True)

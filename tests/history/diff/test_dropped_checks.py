@@ -185,3 +185,14 @@ def test_a_failing_test_that_was_not_run_again_has_no_checks_to_compare(history:
     record_run(history, "after", {"it": [], "other": repeats(works="+")})
     changes = [test.change for test in compared(history).tests]
     assert sorted(changes) == [Change.NOT_RUN, Change.UNCHANGED]
+
+
+def test_details_of_tests_that_ran_once_take_few_queries(history: History) -> None:
+    test = diff_of(history, repeats(works="+"), repeats(works="-"))
+    diff, asked = compared(history), list[str]()
+    diff.before.db.set_trace_callback(asked.append)
+    try:
+        diff.details(test)
+    finally:
+        diff.before.db.set_trace_callback(None)
+    assert sum(query.lstrip().startswith("SELECT") for query in asked) < 20
