@@ -6,6 +6,7 @@ are for bugs. Codes and numbers are those of the KindLM error specification.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping
 from dataclasses import field
 from enum import IntEnum
@@ -88,6 +89,11 @@ class KindlmError:
     trace: str | None = None
 
 
+def not_there(message: str, hint: str | None, where: SourceLocation | None = None) -> KindlmError:
+    """Return the error that what a user named is not there."""
+    return KindlmError(ErrorCode.CONFIG_NOT_FOUND, message, hint, where)
+
+
 def misuse(
     message: str,
     hint: str | None,
@@ -97,6 +103,17 @@ def misuse(
     """Return the error that a user asked for something impossible; `reason` is for machines."""
     details = {} if reason is None else {"reason": reason}
     return KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint, where, details)
+
+
+def broken(
+    message: str,
+    hint: str | None = None,
+    where: SourceLocation | None = None,
+    crash: BaseException | None = None,
+) -> KindlmError:
+    """Return the error that something did not work, such as a disk, or code that raised `crash`."""
+    trace = None if crash is None else "".join(traceback.format_exception(crash))
+    return KindlmError(ErrorCode.UNKNOWN_ERROR, message, hint, where, trace=trace)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ import asyncio
 import inspect
 import json
 import pkgutil
-import traceback
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -23,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from kindlm.bounds import MAX_TIMEOUT_S
 from kindlm.dataclass import dataclass
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, broken, misuse
 from kindlm.guard import guard
 from kindlm.plugins import Adapter, Check, Framework, Provider, Report
 from kindlm.ports import (
@@ -184,7 +183,7 @@ def find(base: type[P], name: str) -> Result[type[P]] | None:
     if len(plugins) > 1:
         packages = " and ".join(sorted(plugin.package for plugin in plugins))
         message = f'The {_KINDS[base.group][2]} "{name}" is in more than one package: {packages}'
-        return Err(_error(message, "Keep one, and uninstall the others: pip uninstall NAME"))
+        return Err(misuse(message, "Keep one, and uninstall the others: pip uninstall NAME"))
     return _load(plugins[0])
 
 
@@ -203,7 +202,7 @@ def all_of(base: type[P], own: Collection[str]) -> tuple[dict[str, type[P]], lis
 def taken(plugin: Plugin) -> KindlmError:
     """Return that a package registers a name that is kindlm's own."""
     hint = f"Its authors have to rename it. Until then, uninstall {plugin.package}"
-    return _error(f"{plugin} has a name that kindlm reserves", hint)
+    return misuse(f"{plugin} has a name that kindlm reserves", hint)
 
 
 @cache
@@ -217,7 +216,7 @@ def _load(plugin: Plugin) -> Result[Any]:
         return Err(crashed(plugin, "cannot be loaded", error))
     if wrong is not None:
         hint = f"Install a version of {plugin.package} that fits this kindlm, or uninstall it"
-        return Err(_error(f"{plugin} {wrong}", hint))
+        return Err(misuse(f"{plugin} {wrong}", hint))
     return Ok(found)
 
 
@@ -336,12 +335,11 @@ def _unanswered(
 
 def crashed(plugin: Plugin, what: str, error: BaseException) -> KindlmError:
     """Return that code of a package raised something; `what` says what it could not do."""
-    return KindlmError(
-        ErrorCode.UNKNOWN_ERROR,
+    return broken(
         f"{plugin} {what}: {type(error).__name__}: {error}",
         f"Update {plugin.package}, report this to its authors, or uninstall it;"
         " --verbose shows the traceback",
-        trace="".join(traceback.format_exception(error)),
+        crash=error,
     )
 
 
@@ -349,7 +347,3 @@ def failed(plugin: Plugin, what: str, error: BaseException) -> KindlmError:
     """Return what code of a package raised as an error of the provider or agent that it is."""
     crash = crashed(plugin, what, error)
     return _unanswered(crash.message, hint=crash.hint, trace=crash.trace)
-
-
-def _error(message: str, hint: str) -> KindlmError:
-    return KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint)

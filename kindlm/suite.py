@@ -172,17 +172,6 @@ class ToolAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Cassette:
-    """Where recorded answers come from: an earlier run, by the name a user gives it.
-
-    With `match` "arguments" a call gets the answer that equal arguments got then.
-    """
-
-    run: str
-    match: str = "arguments"
-
-
-@dataclass(frozen=True, slots=True)
 class RecordedAnswer:
     """An answer that a tool gave in an earlier run, in the order of that run."""
 
@@ -194,11 +183,11 @@ class RecordedAnswer:
 class SimulatedTool:
     """A tool as the model sees it, and how its calls are answered.
 
-    The first of `answers` that matches wins, then what was `recorded` in the run of the
-    `cassette`, else `default` if there is one: null, 0 and "" are answers too, hence
-    `has_default`. Arguments are checked against `parameters` and answers against `result_schema`;
-    both are JSON Schemas. The calls to a tool of an MCP server (`server` is its id) go there, if
-    nothing here answers them.
+    The first of `answers` that matches wins. Then come those `recorded` in the run that the user
+    names as its `cassette`, for a call with equal arguments. Then comes `default`, if there is one:
+    null, 0 and "" are answers too, hence `has_default`. Arguments are checked against `parameters`
+    and answers against `result_schema`; both are JSON Schemas. The calls to a tool of an MCP server
+    (`server` is its id) go there, if nothing here answers them.
     """
 
     name: str
@@ -208,7 +197,7 @@ class SimulatedTool:
     default: Any = None
     has_default: bool = False
     result_schema: Mapping[str, Any] | None = None
-    cassette: Cassette | None = None
+    cassette: str | None = None
     recorded: tuple[RecordedAnswer, ...] = ()
     server: str | None = None
 

@@ -22,7 +22,7 @@ def shown(value: Any, limit: int = _SHOWN) -> str:
     if isinstance(value, str):
         value = value[: limit + 1]
     text = printable(json.dumps(value, ensure_ascii=False, default=repr))
-    return _cut(text, limit)
+    return cut(text, limit)
 
 
 _PLAIN_NAME = re.compile(r"[\w./:-]{1,80}", re.ASCII)
@@ -35,20 +35,20 @@ def named(name: str) -> str:
 
 def excerpt(text: str) -> str:
     """Return the beginning of a text as it is, for a value: those are made safe where shown."""
-    return _cut(text, _SHOWN)
+    return cut(text, _SHOWN)
 
 
 def sentence(text: str, limit: int = _SENTENCE) -> str:
     """Return a message without characters that control a terminal, cut to a bounded length."""
-    return _cut(printable(text[: limit + 1]), limit)
+    return cut(printable(text[: limit + 1]), limit)
 
 
 def bounded(value: Any) -> Any:
     """Return a JSON value as it is, or its first characters if it is too large to be repeated."""
     if isinstance(value, str):
-        return _cut(value, _BOUNDED)
+        return cut(value, _BOUNDED)
     text = json.dumps(value, ensure_ascii=False, default=repr)
-    return value if len(text) <= _BOUNDED else _cut(text, _BOUNDED)
+    return value if len(text) <= _BOUNDED else cut(text, _BOUNDED)
 
 
 def printable(text: str) -> str:
@@ -92,7 +92,8 @@ def listed(first: Iterable[str], total: int) -> str:
     return "; ".join([*shown_first, f"and {more} more"] if more > 0 else shown_first)
 
 
-def _cut(text: str, limit: int) -> str:
+def cut(text: str, limit: int) -> str:
+    """Return the beginning of a text, of at most `limit` characters."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

@@ -22,7 +22,7 @@ from urllib.parse import quote
 import uvicorn
 
 from kindlm.browse.descriptions import DATABASE, instance_metadata
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, KindlmError, Ok, Result, broken
 
 if TYPE_CHECKING:
     from datasette.app import Datasette  # type: ignore[import-untyped]
@@ -251,8 +251,7 @@ def _not_listening(place: str, error: OSError) -> KindlmError:
     # No other port helps if the host does not exist, or is not this machine.
     if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
         hint = "Choose a --host that is an address of this machine, or leave it out for 127.0.0.1."
-    return KindlmError(
-        ErrorCode.UNKNOWN_ERROR,
+    return broken(
         f"kindlm cannot listen on {place}: {error.strerror or error}.",
         hint,
     )

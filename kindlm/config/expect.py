@@ -20,6 +20,7 @@ from kindlm.dataclass import replace
 from kindlm.errors import SourceLocation, checked
 from kindlm.section import EXTENSION, Maybe, Open
 from kindlm.suite import Expectation
+from kindlm.wording import cut
 
 if TYPE_CHECKING:
     from kindlm.config.files import ReferencedFiles
@@ -183,9 +184,7 @@ def unique_labels(placed: Iterable[Placed]) -> Iterator[Placed]:
     """Yield the expectations with labels that are unique for a kind, and not too long."""
     seen: Counter[tuple[str, str]] = Counter()
     for place, expectation in placed:
-        label = expectation.label
-        if len(label) > MAX_LABEL:
-            label = label[: MAX_LABEL - 1] + "…"
+        label = cut(expectation.label, MAX_LABEL)
         seen[expectation.kind, label] += 1
         number = seen[expectation.kind, label]
         unique = label if number == 1 else f"{label} #{number}"

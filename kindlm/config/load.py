@@ -20,7 +20,7 @@ from kindlm.config.short_form import write_out
 from kindlm.config.validation import validate
 from kindlm.config.yaml_document import read_document
 from kindlm.dataclass import dataclass
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+from kindlm.errors import Err, Ok, Result, SourceLocation, not_there
 from kindlm.suite import Suite
 
 
@@ -167,7 +167,7 @@ def read_bytes(path: Path) -> Result[bytes]:
         reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
         message, hint = f"{path} cannot be read: {reason}", "Check its path and permissions"
     where = SourceLocation(str(path))
-    return Err(KindlmError(ErrorCode.CONFIG_NOT_FOUND, message, hint, where))
+    return Err(not_there(message, hint, where))
 
 
 def _beginning(path: Path) -> bytes:

@@ -18,7 +18,6 @@ from kindlm.json_schema import UndecidableSchemaError, schema_issues
 from kindlm.section import EXTENSION, Count, Maybe, Section, Text, Words
 from kindlm.suite import (
     TOOL_PLACEHOLDER,
-    Cassette,
     Fault,
     ServerTools,
     SimulatedTool,
@@ -318,7 +317,7 @@ def compile_tool(config: ToolConfig, files: ReferencedFiles) -> SimulatedTool:
         default=config.default_response,
         has_default="default_response" in config.model_fields_set,
         result_schema=_result_schema(config.result_schema, files),
-        cassette=None if cassette is None else Cassette(cassette.run, cassette.match),
+        cassette=None if cassette is None else cassette.run,
     )
 
 

@@ -7,7 +7,6 @@ or a crash of kindlm makes it errored and leaves the rest of the run alone.
 from __future__ import annotations
 
 import asyncio
-import traceback
 from collections import ChainMap
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -32,7 +31,7 @@ from kindlm.engine.talk import (
     first_messages,
 )
 from kindlm.engine.tool_servers import ToolServers
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, broken
 from kindlm.events import AssertionEvaluated, ExecutionFinished, ExecutionStarted
 from kindlm.guard import guard
 from kindlm.outcome import CheckResult, Outcome, Status, execution_status
@@ -480,11 +479,10 @@ class _Attempt:
 
 def _crashed(crash: Exception) -> KindlmError:
     """Return the error of an execution in which kindlm itself failed."""
-    return KindlmError(
-        ErrorCode.UNKNOWN_ERROR,
+    return broken(
         f"kindlm itself failed: {type(crash).__name__}: {crash}",
         "This is a bug. Run again with --verbose and report the traceback.",
-        trace="".join(traceback.format_exception(crash)),
+        crash=crash,
     )
 
 

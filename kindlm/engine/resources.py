@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import field
@@ -11,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from kindlm.dataclass import dataclass
 from kindlm.engine.pace import Callee, Pace
 from kindlm.engine.stop import Budget, Permits, Stop
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, Ok, Result, broken
 from kindlm.events import ProviderPaced
 from kindlm.plan import Earlier, Execution, Plan
 from kindlm.ports import (
@@ -199,12 +198,11 @@ class LiveRun:
             return self.ports.clients(settings)
         except Exception as crash:  # noqa: BLE001 - each execution that needs it meets the error
             return Err(
-                KindlmError(
-                    ErrorCode.UNKNOWN_ERROR,
+                broken(
                     f"The provider {settings.name!r} could not be set up:"
                     f" {type(crash).__name__}: {crash}",
                     "Check its settings; --verbose shows the traceback.",
-                    trace="".join(traceback.format_exception(crash)),
+                    crash=crash,
                 )
             )
 

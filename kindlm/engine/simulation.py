@@ -266,7 +266,7 @@ def _no_response(tool: SimulatedTool) -> str:
     if tool.cassette is None:
         return message
     return (
-        f"{message} Its cassette ({shown(tool.cassette.run)}) holds no call with equal arguments"
+        f"{message} Its cassette ({shown(tool.cassette)}) holds no call with equal arguments"
         " in the test of this name."
     )
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import codecs
 import os
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from kindlm.config.yaml_document import read_documents
 from kindlm.dataclass import dataclass
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+from kindlm.errors import Err, KindlmError, Ok, Result, SourceLocation, misuse, not_there
 from kindlm.formats.python_imports import Known, leads_to_kindlm
 from kindlm.formats.recognition import SUFFIXES, FrontEnd, has_name, looks_like_tests, recognised
 
@@ -158,7 +158,7 @@ def cases_in(folder: Path) -> tuple[Path, ...]:
     except OSError:
         return ()
     here = (path for name in names if _is_looked_at(path := folder / name))
-    return tuple(path for path in _each_once(here, set()) if _may_be_case(path))
+    return tuple(path for path in _each_once(here) if _may_be_case(path))
 
 
 def _may_be_case(path: Path) -> bool:
@@ -179,21 +179,33 @@ def _is_broken(path: Path, text: str) -> bool:
     return len(data) < _LOOKED_AT and not read_documents(data, merges=True).readable
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    """Yield each file that may hold tests once, also where links lead to it in a circle."""
+def files_by_folder(
+    folder: Path, on_error: Callable[[OSError], None] | None = None
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield each folder that is looked into, with the names of its files.
+
+    Links may lead to a folder twice, or in a circle: it is yielded once.
+    """
     seen: set[str] = set()
-    for place, folders, files in os.walk(folder, followlinks=True, onerror=_raise):
+    for place, folders, files in os.walk(folder, followlinks=True, onerror=on_error):
         if (real := os.path.realpath(place)) in seen:
             folders.clear()
             continue
         seen.add(real)
         folders[:] = sorted(name for name in folders if not is_skipped(Path(place, name)))
-        paths = (Path(place, name) for name in sorted(files))
-        yield from _each_once((path for path in paths if _is_looked_at(path)), seen)
+        yield place, sorted(files)
 
 
-def _each_once(paths: Iterable[Path], seen: set[str]) -> Iterator[Path]:
-    """Yield the paths that lead to none of the files that were seen."""
+def _files(folder: Path) -> Iterator[Path]:
+    """Yield each file that may hold tests once."""
+    found = files_by_folder(folder, _raise)
+    paths = (Path(place, name) for place, names in found for name in names)
+    return _each_once(path for path in paths if _is_looked_at(path))
+
+
+def _each_once(paths: Iterable[Path]) -> Iterator[Path]:
+    """Yield the paths that lead to other files than those before them."""
+    seen: set[str] = set()
     for path in paths:
         if (real := os.path.realpath(path)) not in seen:
             seen.add(real)
@@ -254,12 +266,11 @@ def _not_there(path: Path) -> KindlmError:
     hint = "Check the path, or create a first suite: kindlm init"
     if test and Path(file).is_file():
         hint = f"Name the file, and a part of the test's name: {shlex.join((file, '-t', test))}"
-    return KindlmError(ErrorCode.CONFIG_NOT_FOUND, f"There is no {str(path)!r}.", hint)
+    return not_there(f"There is no {str(path)!r}.", hint)
 
 
 def _no_suite(path: Path) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
+    return misuse(
         f"{str(path)!r} holds no tests.",
         WHAT_HOLDS_TESTS,
         where=SourceLocation(str(path)),
@@ -268,8 +279,7 @@ def _no_suite(path: Path) -> KindlmError:
 
 def _unreadable(error: OSError, path: Path) -> KindlmError:
     place = error.filename or path
-    return KindlmError(
-        ErrorCode.CONFIG_NOT_FOUND,
+    return not_there(
         f"{str(place)!r} cannot be read: {error.strerror or error}.",
         "Check its permissions, or name the files to use one by one.",
         where=SourceLocation(str(place)),

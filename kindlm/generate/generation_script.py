@@ -13,7 +13,7 @@ from kindlm.config.config_text import canonical, config_hash
 from kindlm.config.credentials import hide_in_options
 from kindlm.config.load import suite_identity
 from kindlm.dataclass import replace
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, broken, misuse
 from kindlm.events import AgentProfiled, ScenarioGenerated
 from kindlm.generate.forms import profile_text, rendered
 from kindlm.generate.questions import (
@@ -296,8 +296,7 @@ def _no_model_answer(why: str, text: str) -> KindlmError:
 
 def not_written(error: OSError) -> KindlmError:
     """Return the error of files that cannot be written."""
-    return KindlmError(
-        ErrorCode.UNKNOWN_ERROR,
+    return broken(
         f"The tests cannot be written: {error.strerror or error} ({error.filename}).",
         "Name another folder: --output DIR",
     )

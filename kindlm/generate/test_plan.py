@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kindlm.dataclass import dataclass
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, Ok, Result, misuse
 from kindlm.model_answers import object_in, objects_member, text_member, texts_member
 from kindlm.suggestions import hint_for
 from kindlm.suite import AgentTarget
-from kindlm.wording import shown
+from kindlm.wording import cut, shown
 
 TOOL_USE = "tool-use"
 """The category of scenarios that need a tool."""
@@ -49,7 +49,7 @@ def parse_categories(text: str | None) -> Result[tuple[str, ...]]:
         known = f"Known categories: {', '.join(CATEGORIES)}"
         hint = known if unknown is None else hint_for(unknown, CATEGORIES, "Known categories")
         found = "No category is named" if unknown is None else f'Unknown category "{unknown}"'
-        return Err(KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, f"{found}.", hint))
+        return Err(misuse(f"{found}.", hint))
     return Ok(tuple(name for name in CATEGORIES if name in names))
 
 
@@ -261,18 +261,14 @@ def one_line(text: str, limit: int) -> str:
     """Return a text in one line of at most `limit` characters, with nothing that is not seen."""
     beginning = text[: 4 * limit]
     seen = "".join(char if char.isprintable() else " " for char in beginning)
-    return _cut(_SPACES.sub(" ", seen).strip(), limit)
+    return cut(_SPACES.sub(" ", seen).strip(), limit)
 
 
 def spoken(text: str, limit: int) -> str:
     """Return what a user says, as it is but for what no file and no agent can hold."""
-    return _cut(_UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text[: limit + 1]), limit).strip()
+    return cut(_UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text[: limit + 1]), limit).strip()
 
 
 def is_name(text: str) -> bool:
     """Return whether a text can be the name of a tool: short, with nothing that is not seen."""
     return 0 < len(text) <= _LONGEST_NAME and text.isprintable() and text == text.strip()
-
-
-def _cut(text: str, limit: int) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"

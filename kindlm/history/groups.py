@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from kindlm.dataclass import dataclass, replace
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, Ok, Result, misuse
 from kindlm.history.queries import among
 from kindlm.history.runs import Run, RunFilter, options_of, runs, state_of
 
@@ -273,4 +273,4 @@ def _suites_differ(db: sqlite3.Connection, named: Mapping[str, str]) -> str | No
 
 
 def _error(message: str, hint: str) -> Err:
-    return Err(KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint))
+    return Err(misuse(message, hint))

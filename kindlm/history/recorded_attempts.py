@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from kindlm.dataclass import replace
-from kindlm.errors import ErrorCode, KindlmError
+from kindlm.errors import KindlmError, not_there
 from kindlm.events import (
     AgentFailed,
     AgentReplied,
@@ -343,16 +343,14 @@ class RecordedTranscripts:
 
 
 def _not_here(source: str) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_NOT_FOUND,
+    return not_there(
         f"The run that held the conversation {source} is not in this history.",
         "Merge the history that has it: kindlm history merge. Or run the test again: kindlm test",
     )
 
 
 def _purged(source: str) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_NOT_FOUND,
+    return not_there(
         f"Texts of the conversation {source} were purged or withheld, so it cannot be rescored.",
         "Run the test again: kindlm test. What was withheld comes with a copy that has it:"
         " kindlm history merge",

@@ -21,7 +21,7 @@ from itertools import islice
 from typing import TypeAlias
 
 from kindlm.dataclass import dataclass
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse, not_there
 from kindlm.history.groups import Group, GroupName, find_group, group_of, shards_of
 from kindlm.history.runs import Run, RunFilter, runs
 from kindlm.wording import count
@@ -459,7 +459,7 @@ def _listed(suites: Sequence[str]) -> str:
 
 
 def _error(message: str, hint: str) -> Err:
-    return Err(KindlmError(ErrorCode.CONFIG_NOT_FOUND, message, hint))
+    return Err(not_there(message, hint))
 
 
 def label_problem(label: str) -> KindlmError | None:
@@ -468,8 +468,7 @@ def label_problem(label: str) -> KindlmError | None:
     is_line = is_line and not any(unicodedata.category(char) in _CONTROLS for char in label)
     if is_line and not (label in _RUN_NAMES or "~" in label or label.startswith("git:")):
         return None
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
+    return misuse(
         f"{label[:_LONGEST_LABEL]!r} cannot be a label.",
         f"A label is one line of at most {_LONGEST_LABEL} characters, without control characters."
         f" Reserved are {', '.join(sorted(_RUN_NAMES))}, names with ~ and those that begin with"

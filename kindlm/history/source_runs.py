@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Mapping
 
 from kindlm.dataclass import dataclass
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, Ok, Result, not_there
 from kindlm.history.recorded_attempts import PurgedError, read_messages
 from kindlm.history.runs import RunFilter, options_of, runs, state_of
 from kindlm.transcript import Role
@@ -179,4 +179,4 @@ def _test(db: sqlite3.Connection, row: sqlite3.Row, *, is_whole: bool) -> Source
 
 
 def _error(message: str, hint: str) -> Err:
-    return Err(KindlmError(ErrorCode.CONFIG_NOT_FOUND, message, hint))
+    return Err(not_there(message, hint))

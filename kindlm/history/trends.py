@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.history.diff.evidence_values import QualifiedName
-from kindlm.history.queries import paid_for_test
+from kindlm.history.queries import ONE_TEST, paid_for_test
 from kindlm.history.repeat_statistics import Flakiness, flakiness
 from kindlm.history.rows import TestView, test_of
 from kindlm.history.run_view import RunView
@@ -41,10 +41,6 @@ SELECT r.id AS run, s.id AS suite, s.config_hash
  WHERE p.selected AND (:since IS NULL OR r.started_at >= :since)
  ORDER BY r.started_at DESC, r.id
  LIMIT :limit
-"""
-
-_TEST = """
-SELECT * FROM tests WHERE run = :run AND suite = :suite AND test = :test AND target = :target
 """
 
 # What was answered from the history alone is no conversation of the run's own. `score`: in results
@@ -196,7 +192,7 @@ def _point(db: sqlite3.Connection, row: sqlite3.Row, run: Run, test: QualifiedNa
     return TrendPoint(
         run=run,
         config_hash=row["config_hash"],
-        test=test_of(db.execute(_TEST, key).fetchone()),
+        test=test_of(db.execute(ONE_TEST, (row["suite"], test.name, test.target)).fetchone()),
         judge=figures["judge"],
         weighted=figures["weighted"],
         cost_usd=None if paid.unknown else paid.total_usd,

@@ -27,8 +27,8 @@ from kindlm.providers.client import HttpAnswer, NoAnswer, WireClient, within_bou
 from kindlm.providers.embedders import EmbeddingWire, WireEmbedder
 from kindlm.providers.provider_failures import Endpoint
 from kindlm.suite import ModelParams
-from kindlm.transcript import FinishReason, Message, Role, Usage
-from kindlm.wires.answer import UnreadableReply, WireAnswer, error_message, token_count
+from kindlm.transcript import FinishReason, Message, Role
+from kindlm.wires.answer import UnreadableReply, WireAnswer, error_message, token_usage
 from kindlm.wires.chat import function_calls
 
 _PORT = 11434
@@ -86,9 +86,7 @@ def decode(body: Mapping[str, Any], request: ModelRequest) -> WireAnswer:
     return WireAnswer(
         text=prefill_of(request) + (content if isinstance(content, str) else ""),
         tool_calls=calls,
-        usage=Usage(
-            token_count(body.get("prompt_eval_count")), token_count(body.get("eval_count"))
-        ),
+        usage=token_usage(body, "prompt_eval_count", "eval_count"),
         finish_reason=FinishReason.TOOL_CALLS if calls else _finish_reason(body.get("done_reason")),
         model=model if isinstance(model, str) else None,
     )

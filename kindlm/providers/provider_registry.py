@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from kindlm import packages
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.garbage import put_off
 from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelClient, ModelReply, ModelRequest
@@ -116,8 +116,7 @@ def _is_http_url(url: str) -> bool:
 
 
 def _bad_url(settings: ProviderSettings) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
+    return misuse(
         f"providers.{settings.name}.baseUrl is not an http or https URL",
         "Write it like http://127.0.0.1:8080/v1",
     )

@@ -69,7 +69,7 @@ class Controller:
             return
         lacking, unwritten = self._lacking(session), list[KindlmError]()
         try:
-            with open_log(self._asked.database, set()) as log:
+            with open_log(self._asked.database) as log:
                 for told in self._down:
                     if told["open"]:
                         why = lacking or told["objection"]

@@ -62,7 +62,7 @@ def flaky_tests(name: str, asked: Asked) -> list[str]:
 
     Raises `StoreError` if the history cannot be read.
     """
-    with open_log(asked.database, set()) as log, closing(log.reader()) as reader:
+    with open_log(asked.database) as log, closing(log.reader()) as reader:
         found = find_run_or_group(reader, name)
         if isinstance(found, Err):
             return []
@@ -83,7 +83,7 @@ def write_configured_reports(name: str, asked: Asked) -> list[KindlmError]:
     spared = spare(reporters.value, asked.database)
     if isinstance(spared, Err):
         return [spared.error]
-    with open_log(asked.database, set()) as log, closing(log.reader()) as reader:
+    with open_log(asked.database) as log, closing(log.reader()) as reader:
         found = find_run_or_group(reader, name)
         if isinstance(found, Err):
             return [found.error]

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kindlm import __version__
 from kindlm.dataclass import dataclass
-from kindlm.errors import ErrorCode, KindlmError
+from kindlm.errors import KindlmError, broken
 from kindlm.events import RunInterrupted, new_event
 from kindlm_store import Append, EventLog, ForeignSchemaError, HeadOf, NewEvent, StoreError, Text
 
@@ -325,8 +325,7 @@ def _failed(
     else:
         became = f"is lost: no file could be written in {' or '.join(refused)}"
         then = "and run it again."
-    return KindlmError(
-        ErrorCode.UNKNOWN_ERROR,
+    return broken(
         f"The history {shown} could no longer be written: {reason}."
         f" What it does not have, {lacking}, {became}.",
         f"Nothing new was started. {way_out}, {then}",

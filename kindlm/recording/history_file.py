@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from contextlib import suppress
 from pathlib import Path
 
 from kindlm.projections import PROJECTIONS
+from kindlm.recording.secrets import secret_values
 from kindlm_store import EventLog, Redactor
 
 _ID_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"
@@ -32,6 +34,11 @@ def new_journal() -> str:
     return f"journal/{secrets.token_hex(10)}"
 
 
+def files_of(database: Path) -> list[Path]:
+    """Return a history, and what SQLite may have beside it."""
+    return [database.with_name(database.name + end) for end in ("", "-wal", "-shm", "-journal")]
+
+
 def make_folder(database: Path) -> None:
     """Make the folder of a history, if there is none.
 
@@ -48,7 +55,11 @@ def make_folder(database: Path) -> None:
             (folder / ".gitignore").write_text(_IGNORED, encoding="utf-8")
 
 
-def open_log(database: Path, secret: set[str]) -> EventLog:
-    """Open the log with the redactor at its door; raise `OpenError` if that can't be done."""
+def open_log(database: Path, secret: set[str] | None = None) -> EventLog:
+    """Open the log, and remove what is `secret` from all that is written.
+
+    By default, these are the secrets of the environment. Raises `OpenError` if it cannot be opened.
+    """
     make_folder(database)
-    return EventLog.open(database, projections=PROJECTIONS, redact=Redactor(secret))
+    redact = Redactor(secret_values(os.environ, ()) if secret is None else secret)
+    return EventLog.open(database, projections=PROJECTIONS, redact=redact)

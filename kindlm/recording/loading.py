@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kindlm.config import Diagnostic, LoadedSuite, load_suite, suite_identity
 from kindlm.dataclass import dataclass, replace
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse, not_there
 from kindlm.formats.discovery import (
     WHAT_HOLDS_TESTS,
     Discovery,
@@ -76,8 +76,7 @@ def default_paths(folder: Path) -> Result[tuple[Path, ...]]:
     above = (parent / _DEFAULT_FILE for parent in folder.resolve().parents)
     found = next((file for file in above if file.is_file()), None)
     return Err(
-        KindlmError(
-            ErrorCode.CONFIG_NOT_FOUND,
+        not_there(
             f"There is no {_DEFAULT_FILE} and no folder {tests}/ here.",
             "Create a first suite: kindlm init"
             if found is None
@@ -173,7 +172,7 @@ def _found_in(paths: Sequence[Path]) -> Result[Discovery]:
         unreadable |= {item.path.resolve(): item for item in found.value.unreadable}
     if not files and not unreadable:
         message = f"No tests in {', '.join(str(path) for path in paths)}."
-        return Err(KindlmError(ErrorCode.CONFIG_NOT_FOUND, message, WHAT_HOLDS_TESTS))
+        return Err(not_there(message, WHAT_HOLDS_TESTS))
     return Ok(Discovery(tuple(files.values()), tuple(ignored), tuple(unreadable.values())))
 
 
@@ -263,13 +262,12 @@ def _warnings(
         return
     if short := short_secrets(environ, suite):
         values = "The values of" if len(short) > 1 else "The value of"
-        error = KindlmError(
-            ErrorCode.CONFIG_VALIDATION_ERROR,
+        error = misuse(
             f"{values} {', '.join(short)} are too short to be kept out of records and output",
             "kindlm finds secrets by their values; a value of fewer than 8 characters would "
             "match ordinary words. Use a longer one",
             where=SourceLocation(str(loaded.path)),
-            details={"reason": "short_secret"},
+            reason="short_secret",
         )
         yield Diagnostic(error, "warning", "", None)
     if any(agent.telemetry and agent.instance is None for agent in suite.all_agents()):
@@ -325,8 +323,7 @@ def _distinct(loaded: Iterable[LoadedSuite]) -> list[LoadedSuite]:
             distinct.append(item)
             continue
         project, name, test = taken
-        error = KindlmError(
-            ErrorCode.CONFIG_VALIDATION_ERROR,
+        error = misuse(
             f'The test "{test}" of suite "{name}" in project "{project}" is in {owners[taken]}'
             " already.",
             "Give one of the suites another name.",
@@ -357,8 +354,7 @@ def _skipped(loaded: LoadedSuite, root: Path) -> SkippedSuite:
 
 
 def _unrecognised(path: Path) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
+    return misuse(
         f"{str(path)!r} looks like tests but contains none.",
         WHAT_HOLDS_TESTS,
         where=SourceLocation(str(path)),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kindlm.dataclass import dataclass
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse
 from kindlm.recording.git import remote_name
 from kindlm.scenarios.environment import names_kindlm, put_in, unset_in
 
@@ -226,7 +226,7 @@ def _filled(text: str, place: str, root: Path, environ: Mapping[str, str]) -> Re
 
 def _invalid(root: Path, message: str, hint: str) -> Err:
     where = SourceLocation(str(configuration_file(root)))
-    return Err(KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint, where=where))
+    return Err(misuse(message, hint, where=where))
 
 
 def _unreadable(path: Path, error: Exception) -> Err:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kindlm.config import Diagnostic
 from kindlm.dataclass import replace
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse, not_there
 from kindlm.history.recorded_answers import (
     CachedAnswers,
     RescoredAnswers,
@@ -99,7 +99,7 @@ def with_recorded_answers(
             if tool.cassette is None or not calls_tools:
                 tools.append(tool)
                 continue
-            wanted = tool.cassette.run
+            wanted = tool.cassette
             if wanted not in runs:
                 runs[wanted] = _run_of(db, wanted, suite)
             run = runs[wanted]
@@ -124,7 +124,7 @@ def with_recorded_answers(
 def cassette_runs(planned: PlannedSuite, db: sqlite3.Connection) -> list[str]:
     """Return the runs that cassettes of the selected tests of a suite name."""
     wanted = dict.fromkeys(
-        tool.cassette.run
+        tool.cassette
         for item in planned.cases
         for tool in (item.case.tools if item.selected else ())
         if tool.cassette is not None
@@ -149,9 +149,7 @@ def _run_of(db: sqlite3.Connection, wanted: str, suite: Suite) -> Result[str]:
         return Ok(found[0])
     which = "No finished run" if wanted == "latest" else f"No run {wanted!r}"
     message = f"{which} has executed tests of the suite {suite.name!r}."
-    return Err(
-        KindlmError(ErrorCode.CONFIG_NOT_FOUND, message, "List the recorded runs: kindlm runs")
-    )
+    return Err(not_there(message, "List the recorded runs: kindlm runs"))
 
 
 def _answers_of(
@@ -174,8 +172,7 @@ def _answers_of(
 
 
 def _warning(message: str, case: Case | None) -> Diagnostic:
-    error = KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
+    error = misuse(
         message,
         "A cassette answers in the test of the same name only: record that test",
         where=case.where if case else None,

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from kindlm.dataclass import dataclass, replace
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, Ok, Result, broken, misuse, not_there
 from kindlm.events import (
     PlannedTest,
     RunOptions,
@@ -167,11 +167,11 @@ def _latest_unfinished(db: sqlite3.Connection, mode: str, paths: Sequence[str]) 
         message = f"The write-ahead log {wal} cannot be read"
         message += ": the latest records may be lost with it."
         hint = "Restore that file from a copy, or run the tests again: kindlm test"
-        return Err(KindlmError(ErrorCode.UNKNOWN_ERROR, message, hint))
+        return Err(broken(message, hint))
     has_runs = db.execute("SELECT EXISTS (SELECT 1 FROM runs)").fetchone()[0]
     reason = "every recorded run has finished" if has_runs else "no run is recorded"
     message = f"There is nothing to resume: {reason}."
-    return Err(KindlmError(ErrorCode.CONFIG_NOT_FOUND, message, "Run the tests: kindlm test"))
+    return Err(not_there(message, "Run the tests: kindlm test"))
 
 
 def _run_by(run: str, runner: str) -> Err:
@@ -334,7 +334,7 @@ def _refused(run: str, what: str, differences: Sequence[str]) -> Err:
 
 
 def _invalid(message: str, hint: str) -> Err:
-    return Err(KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint))
+    return Err(misuse(message, hint))
 
 
 def lost_suite(served: Served, request: RunRequest, before: Unfinished) -> SkippedSuite | None:

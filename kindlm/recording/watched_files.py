@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from kindlm.dataclass import dataclass
-from kindlm.formats.discovery import is_skipped
+from kindlm.formats.discovery import files_by_folder, is_skipped
 from kindlm.formats.recognition import SUFFIXES
 from kindlm.recording.loading import Loaded
 from kindlm.recording.project import configuration_file
@@ -127,15 +127,8 @@ def changed(before: Stamps, after: Stamps) -> frozenset[Path]:
 
 
 def _files_below(folder: Path, suffixes: Iterable[str]) -> Iterator[Path]:
-    seen: set[str] = set()
-    for place, folders, files in os.walk(folder, followlinks=True):
-        # Links may lead to a folder twice, or in a circle.
-        if (real := os.path.realpath(place)) in seen:
-            folders.clear()
-            continue
-        seen.add(real)
-        folders[:] = sorted(name for name in folders if not is_skipped(Path(place, name)))
-        for name in sorted(files):
+    for place, files in files_by_folder(folder):
+        for name in files:
             if os.path.splitext(name)[1].lower() in suffixes:  # noqa: PTH122 - thousands of them
                 yield Path(place, name)
 

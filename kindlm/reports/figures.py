@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from kindlm.outcome import Status
@@ -38,6 +39,11 @@ def cost(paid: Paid) -> str:
         return total
     agents = "" if paid.agents_usd is None else f"agents {money(paid.agents_usd)}, "
     return f"{total} ({agents}judges {money(paid.judges_usd)})"
+
+
+def local_time(at: str) -> str:
+    """Return a time of the record as clocks here show it: `2026-01-31 14:05`."""
+    return datetime.fromisoformat(at).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def money(usd: float) -> str:

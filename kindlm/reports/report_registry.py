@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from kindlm import reports
 from kindlm.dataclass import dataclass
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, KindlmError, Ok, Result, broken, misuse
 from kindlm.history.run_view import RunView
 from kindlm.reports.untrusted import visible
 from kindlm.suggestions import suggest
@@ -146,15 +146,14 @@ class _ReportOfPackage:
         return None
 
     def _error(self, what: str, hint: str) -> KindlmError:
-        return KindlmError(ErrorCode.UNKNOWN_ERROR, f"{self.plugin} {what}", hint)
+        return broken(f"{self.plugin} {what}", hint)
 
 
 def _unknown(name: str) -> KindlmError:
     known = report_names()
     near = suggest(name, [*known, *_ALIASES])
     guess = "" if near is None else f"Did you mean {near}? "
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
+    return misuse(
         f"There is no report {name!r}.",
         f"{guess}There are: {', '.join(known)}",
     )

@@ -17,6 +17,8 @@ import unicodedata
 from collections.abc import Callable
 from typing import Any
 
+from kindlm.wording import cut
+
 _KEPT = frozenset("\n\t\u200c\u200d")
 """Line breaks and tabs are harmless; the joiners belong to scripts and to emoji."""
 
@@ -78,8 +80,7 @@ def visible(text: str) -> str:
 
 def one_line(text: str, characters: int = 200) -> str:
     """Return the beginning of a name, or of another text, as one line that is safe to print."""
-    kept = text if len(text) <= characters else text[: characters - 1] + "…"
-    return visible(kept).replace("\n", "\\n").replace("\t", "\\t")
+    return visible(cut(text, characters)).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def bounded(text: str, characters: int, lines: int | None = None) -> str:

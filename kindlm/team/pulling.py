@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
@@ -14,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.runs import Run, RunFilter, runs
 from kindlm.recording.history_file import open_log
-from kindlm.recording.secrets import secret_values
 from kindlm.team.client import HistoryClient
 from kindlm.team.protocol import ApiError, PushAnswer
 from kindlm.team.taking import take_body
@@ -60,7 +58,7 @@ def _take(run: str, file: BinaryIO, database: Path) -> PushAnswer:
             raise ApiError(422, "The server sent another run.")
 
     file.seek(0)
-    with open_log(database, secret_values(os.environ, ())) as log:
+    with open_log(database) as log:
         return take_body(log, file, allowed=allowed)
 
 

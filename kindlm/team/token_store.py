@@ -24,7 +24,7 @@ from threading import Lock
 from typing import Self
 
 from kindlm.dataclass import dataclass
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
+from kindlm.errors import Err, Ok, Result, misuse, not_there
 from kindlm.recording.history_file import make_folder
 from kindlm.team.protocol import TOKEN_PREFIX, ApiError
 
@@ -222,8 +222,7 @@ class TokenStore:
             self._make_durable()
             return Ok(None)
         return Err(
-            KindlmError(
-                ErrorCode.CONFIG_NOT_FOUND,
+            not_there(
                 f"There is no valid token {name!r}.",
                 "All tokens: kindlm token list",
             )

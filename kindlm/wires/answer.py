@@ -97,6 +97,13 @@ def token_count(value: Any) -> int | None:
     return value if 0 <= value <= MAX_TOKENS else None
 
 
+def token_usage(counts: Any, sent: str, written: str) -> Usage:
+    """Return the tokens that an answer reports by these names."""
+    if not isinstance(counts, dict):
+        return Usage()
+    return Usage(token_count(counts.get(sent)), token_count(counts.get(written)))
+
+
 def error_message(body: Any) -> str | None:
     """Find the human sentence in an error body; providers and proxies put it in various places."""
     if isinstance(body, list) and body:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
+from kindlm.transcript import FinishReason, Message, Role, ToolCall
 from kindlm.wires.answer import (
     UnreadableReply,
     WireAnswer,
@@ -17,7 +17,7 @@ from kindlm.wires.answer import (
     error_message,
     objects,
     text_or_none,
-    token_count,
+    token_usage,
 )
 from kindlm.wires.request import role_of, said_text
 from kindlm.wires.sse import DONE
@@ -47,7 +47,7 @@ def answer_of(body: Mapping[str, Any]) -> WireAnswer:
             for each in objects([choice.get("message") for choice in objects(choices)])
             for call in function_calls(each)
         ),
-        usage=_usage(body.get("usage")),
+        usage=token_usage(body.get("usage"), "prompt_tokens", "completion_tokens"),
         finish_reason=_ending(choices[0].get("finish_reason"), message),
         model=text_or_none(body.get("model")),
         id=text_or_none(body.get("id")),
@@ -188,14 +188,6 @@ def function_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
 def text_of(message: Mapping[str, Any]) -> str:
     """Return the text of a message; a refusal if there is nothing else."""
     return content_text(message.get("content")) or text_or_none(message.get("refusal")) or ""
-
-
-def _usage(value: Any) -> Usage:
-    if not isinstance(value, dict):
-        return Usage()
-    return Usage(
-        token_count(value.get("prompt_tokens")), token_count(value.get("completion_tokens"))
-    )
 
 
 def _ending(value: Any, message: Mapping[str, Any]) -> FinishReason | None:

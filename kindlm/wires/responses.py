@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from kindlm.dataclass import replace
-from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
+from kindlm.transcript import FinishReason, Message, Role, ToolCall
 from kindlm.wires.answer import (
     UnreadableReply,
     WireAnswer,
@@ -18,7 +18,7 @@ from kindlm.wires.answer import (
     error_message,
     objects,
     text_or_none,
-    token_count,
+    token_usage,
 )
 from kindlm.wires.request import role_of, said_text
 from kindlm.wires.sse import DONE
@@ -59,7 +59,7 @@ def answer_of(body: Mapping[str, Any]) -> WireAnswer:
     return WireAnswer(
         text=text or content_text(parts),
         tool_calls=tuple(calls),
-        usage=_usage(body.get("usage")),
+        usage=token_usage(body.get("usage"), "input_tokens", "output_tokens"),
         finish_reason=_ending(body, refused=bool(parts) and not text, calls=is_own),
         model=text_or_none(body.get("model")),
         id=text_or_none(body.get("id")),
@@ -187,12 +187,6 @@ def _is_output(item: Mapping[str, Any]) -> bool:
 
 def _parts(item: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return objects(item.get("content"))
-
-
-def _usage(value: Any) -> Usage:
-    if not isinstance(value, dict):
-        return Usage()
-    return Usage(token_count(value.get("input_tokens")), token_count(value.get("output_tokens")))
 
 
 def _ending(body: Mapping[str, Any], *, refused: bool, calls: bool) -> FinishReason | None:

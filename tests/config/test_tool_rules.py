@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kindlm.suite import Cassette, Fault, ToolAnswer
+from kindlm.suite import Fault, ToolAnswer
 
 REFUND = {"type": "object", "required": ["ok"], "properties": {"ok": {"type": "boolean"}}}
 
@@ -137,7 +137,7 @@ def test_expectations_match_nothing_absent(load: Any, minimal: str) -> None:
 def test_answers_as_values(load: Any, complete: str) -> None:
     refund = load(complete).suite.cases[2].tools[0]
     assert refund.result_schema == {"type": "object"}
-    assert refund.cassette == Cassette("latest", "arguments")
+    assert refund.cassette == "latest"
     assert refund.answers == (
         ToolAnswer(
             when={"id": "A1"},

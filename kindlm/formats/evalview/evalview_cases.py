@@ -19,7 +19,7 @@ from kindlm.config.toml_document import read_toml
 from kindlm.config.validation import fit, kind_of
 from kindlm.config.yaml_document import read_documents
 from kindlm.dataclass import dataclass, replace
-from kindlm.errors import Err, ErrorCode, KindlmError, SourceLocation
+from kindlm.errors import Err, SourceLocation, misuse
 from kindlm.formats.evalview.case_schema import CaseConfig
 from kindlm.formats.evalview.evalview_suite import CheckedCase, compile_folder
 from kindlm.formats.evalview.project_config import PACE, ProjectConfig
@@ -289,11 +289,10 @@ def _distinct(files: Sequence[_File]) -> Iterator[_File]:
 
 
 def _twice(name: str, place: SourceLocation, first: SourceLocation) -> Diagnostic:
-    error = KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
+    error = misuse(
         f'The name "{name}" occurs twice: first at {first}',
         "kindlm identifies results by case name within a folder: rename one",
         place,
-        {"reason": "duplicate_test"},
+        "duplicate_test",
     )
     return Diagnostic(error, "error", "name", None)

@@ -28,6 +28,7 @@ from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.generate.suite_text import Comment
 from kindlm.strict_json import parse_json
+from kindlm.wording import cut
 
 
 class LeftOutError(Exception):
@@ -237,5 +238,4 @@ def _unreadable(name: str, problem: Problem) -> KindlmError:
 def excerpt_of(value: Any) -> str:
     """Return the beginning of a value on one line, for names and messages."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    text = " ".join(text.split())
-    return text if len(text) <= 40 else f"{text[:39]}…"
+    return cut(" ".join(text.split()), 40)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, broken
 
 if TYPE_CHECKING:
     from markdown_it.rules_inline import StateInline
@@ -150,8 +150,7 @@ def _no_extra() -> KindlmError:
 
 
 def _not_laid_out(error: Exception | None) -> KindlmError:
-    return KindlmError(
-        ErrorCode.UNKNOWN_ERROR,
+    return broken(
         f"The compliance report could not be made a PDF: {error}.",
         "Take it as Markdown: kindlm report --format compliance -o FILE",
     )

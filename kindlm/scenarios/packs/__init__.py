@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from kindlm.dataclass import replace
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse, not_there
 from kindlm.formats.discovery import PACK_MARK, Discovery, Found, discover
 from kindlm.suggestions import suggest
 from kindlm.wording import shown
@@ -74,8 +74,7 @@ def _place(entry: EntryPoint) -> Path | None:
 def _unknown(name: str, known: list[str]) -> KindlmError:
     listed = ", ".join(known) or "none"
     near = suggest(name, known)
-    return KindlmError(
-        ErrorCode.CONFIG_NOT_FOUND,
+    return not_there(
         f"There is no pack {shown(name)}. Installed: {listed}.",
         f'Did you mean "{near}"?' if near else "Install the package that it comes with.",
     )
@@ -94,16 +93,14 @@ def _package(entry: EntryPoint) -> str:
 
 def _missing(entry: EntryPoint) -> KindlmError:
     where = f"{shown(entry.name)} of {_package(entry)}"
-    return KindlmError(
-        ErrorCode.CONFIG_NOT_FOUND,
+    return not_there(
         f"The pack {where} is not installed: no module {entry.module}.",
         "Reinstall that package.",
     )
 
 
 def _no_scenarios(pack: str, place: Path) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_NOT_FOUND,
+    return not_there(
         f"There are no scenarios in {shown(pack)} ({place}).",
         "A pack has test_*.py or *_test.py with functions under @scenario, or YAML with `turns`.",
     )
