@@ -30,7 +30,7 @@ from kindlm.cli.console import (
 )
 from kindlm.cli.ending import INTERRUPTED, NOTHING_RUN, USAGE, ending_at_once
 from kindlm.cli.github import inert_output
-from kindlm.errors import ErrorCode, KindlmError, misuse
+from kindlm.errors import KindlmError, broken, misuse
 from kindlm.garbage import put_off
 from kindlm.guard import guard
 
@@ -395,8 +395,7 @@ def _not_utf8(argument: str) -> KindlmError:
 
 def _disk_full(error: OSError) -> KindlmError:
     place = f" to {error.filename}" if error.filename else ""
-    return KindlmError(
-        ErrorCode.UNKNOWN_ERROR,
+    return broken(
         f"There is no space left on the disk to write{place}.",
         "Make room and run it again.",
     )

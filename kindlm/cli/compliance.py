@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kindlm.cli.console import note, show
 from kindlm.cli.reporters import STDOUT, Reporter, distinct, open_output, open_report, spare
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, broken, misuse
 from kindlm.history.rows import SuiteView
 from kindlm.history.run_view import RunView
 from kindlm.recording.request import RunRequest
@@ -164,8 +164,7 @@ def _unused(stem: Path, written: set[str]) -> Path:
 
 def _not_written(file: Path, error: OSError | ValueError, run: str, option: str) -> KindlmError:
     reason = getattr(error, "strerror", None) or str(error)
-    return KindlmError(
-        ErrorCode.UNKNOWN_ERROR,
+    return broken(
         f"The compliance report could not be written to {file}: {reason}.",
         "The run is recorded; write it again:"
         f" kindlm report {run} --format compliance {option} FILE",

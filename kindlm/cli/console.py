@@ -22,7 +22,7 @@ import typer
 
 from kindlm.cli.ending import USAGE
 from kindlm.dataclass import replace
-from kindlm.errors import Err, ErrorCode, KindlmError, Result, SourceLocation
+from kindlm.errors import Err, ErrorCode, KindlmError, Result, SourceLocation, broken
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -284,8 +284,7 @@ def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
         show([damaged])
         return
     if isinstance(error, ProjectionError):
-        newer = KindlmError(
-            ErrorCode.UNKNOWN_ERROR,
+        newer = broken(
             f"The tables of {error.projection!r} cannot be computed: {error}.",
             "No event is lost. Update kindlm. If it is up to date, another program changed the"
             " history: take the events into a new one with"
@@ -316,4 +315,4 @@ def report_ended(message: str, run: str) -> None:
             "Finished executions are kept. Correct that code, then: "
             f"kindlm test --resume {run} --force-resume"
         )
-    show([KindlmError(ErrorCode.UNKNOWN_ERROR, message, hint)])
+    show([broken(message, hint)])

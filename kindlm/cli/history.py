@@ -20,7 +20,17 @@ from typing import TYPE_CHECKING, NoReturn
 
 from kindlm.cli.console import fail, note, or_fail, refuse, wants_color, warn
 from kindlm.dataclass import replace
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse
+from kindlm.errors import (
+    Err,
+    ErrorCode,
+    KindlmError,
+    Ok,
+    Result,
+    SourceLocation,
+    broken,
+    misuse,
+    not_there,
+)
 from kindlm.recording.project import Project, find_project
 from kindlm.wording import count, shown_path
 
@@ -237,8 +247,7 @@ def _foreign(error: ForeignSchemaError) -> KindlmError:
     if first.state == "foreign":
         removed = f"Remove it: {removed}. Tables may have changed by it: kindlm history rebuild"
     more = "; kindlm history verify names the others" if rest else ""
-    return KindlmError(
-        ErrorCode.UNKNOWN_ERROR,
+    return broken(
         f"Nothing is written into the history: it {error.reason}.",
         f"{removed}{more}",
         where=SourceLocation(str(error.path)),
@@ -254,8 +263,7 @@ def require_read_models(connection: sqlite3.Connection) -> None:
 
 
 def _nothing_recorded(path: Path) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_NOT_FOUND,
+    return not_there(
         "No runs are recorded yet.",
         "Record a run: kindlm test",
         where=SourceLocation(str(path)),
@@ -270,8 +278,7 @@ def _is_damage(error: sqlite3.DatabaseError) -> bool:
 
 
 def _damaged(path: Path, why: str) -> KindlmError:
-    return KindlmError(
-        ErrorCode.UNKNOWN_ERROR,
+    return broken(
         f"The history cannot be read: {why}.",
         "Compute the tables anew: kindlm history rebuild"
         if why.startswith("no such ")
@@ -316,8 +323,7 @@ def report_options(database: Path | None, *, verbose: bool) -> ReportOptions:
 def require_names(*wanted: str | None) -> None:
     """End the command if a run is named by nothing, as by a variable that a script never set."""
     if any(name is not None and not name.strip() for name in wanted):
-        error = KindlmError(
-            ErrorCode.CONFIG_NOT_FOUND,
+        error = not_there(
             "A run is named by an empty text.",
             "Leave the name out for the default, or check the variable that it is from. The"
             " recorded runs: kindlm runs",
@@ -329,8 +335,7 @@ def no_execution(wanted: str, view: RunView) -> KindlmError:
     """Return the error that a run has no such execution."""
     what = "run" if view.group is None else "group"
     by_id = "" if view.group is None else f"Name it by its id, such as {view.runs[0]}-1. "
-    return KindlmError(
-        ErrorCode.CONFIG_NOT_FOUND,
+    return not_there(
         f"The {what} {view.id} has no execution {wanted!r}.",
         f"{by_id}List its executions: kindlm report {view.id} --format json",
     )
@@ -350,8 +355,7 @@ def disk_full(path: Path, error: BaseException | None) -> KindlmError | None:
         full = isinstance(error, OSError) and error.errno == errno.ENOSPC
     if not full:
         return None
-    return KindlmError(
-        ErrorCode.UNKNOWN_ERROR,
+    return broken(
         "There is no space left on the disk of the history.",
         "Make room there and run it again; to read takes a little room, too. Or copy it to another"
         " disk, with the file -wal beside it, and name the copy with --db.",
@@ -477,8 +481,7 @@ def _reported_run(path: Path) -> str | None:
 
 def writes_lost(lost: int, database: Path) -> KindlmError:
     """Return the error of a write-ahead log that is damaged, which held the last writes."""
-    return KindlmError(
-        ErrorCode.UNKNOWN_ERROR,
+    return broken(
         f"What was recorded last is lost: {shown_path(database)}-wal is damaged, and {lost:,} of"
         " the writes in it cannot be read.",
         f"Restore it from a backup, with {database.name}; or run the tests: kindlm test",

@@ -7,10 +7,9 @@ import re
 from collections.abc import Callable
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated, Any, Self, get_args, get_type_hints
+from typing import Annotated, Any, Literal, Self, TypeAlias, get_args, get_type_hints
 
 import typer
 
@@ -22,38 +21,13 @@ _AGE = re.compile(r"(\d{1,6})([mhdw])", re.ASCII)
 _JOB = re.compile(r"\d{1,5}", re.ASCII)
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
+ListFormat: TypeAlias = Literal["terminal", "json"]
+"""How a list is written: for people, or for programs."""
 
-class ListFormat(StrEnum):
-    """How a list is written: for people, or for programs."""
+ListFormatOption = Annotated[ListFormat, typer.Option("--format", help="json is for programs.")]
 
-    TERMINAL = "terminal"
-    JSON = "json"
-
-
-class DiffFormat(StrEnum):
-    """How a comparison of two runs is written."""
-
-    TERMINAL = "terminal"
-    JSON = "json"
-    MARKDOWN = "markdown"
-    HTML = "html"
-
-
-class ExitCodes(StrEnum):
-    """Which exit codes a command has, as it is typed."""
-
-    KINDLM = "kindlm"
-    PYTEST = "pytest"
-
-
-class FailOnOption(StrEnum):
-    """What makes a comparison of two runs end with 1, as it is typed."""
-
-    DEFAULT = "default"
-    BEHAVIOUR = "behaviour"
-    ANY = "any"
-    NEVER = "never"
-
+DiffFormat: TypeAlias = Literal["terminal", "json", "markdown", "html"]
+"""How a comparison of two runs is written."""
 
 DatabaseOption = Annotated[
     Path | None,
@@ -269,16 +243,8 @@ StrictOption = Annotated[
     typer.Option("--strict", help="Report unknown keys and doubtful test files as errors."),
 ]
 
-
-class Compat(StrEnum):
-    """By whose rules cases of another program pass and fail, as it is typed."""
-
-    EVALVIEW = "evalview"
-    NONE = "none"
-
-
 CompatOption = Annotated[
-    Compat | None,
+    Literal["evalview", "none"] | None,
     typer.Option(
         "--compat",
         help="evalview: judge EvalView test cases by EvalView's rules. If kindlm's verdict differs,"
@@ -317,16 +283,16 @@ JudgeCostOption = Annotated[
 ]
 
 
-def parse_since(text: str, now: datetime) -> Result[str]:
+def parse_since(text: str, now: datetime | None = None) -> Result[str]:
     """Return the point in time that `--since` means, in UTC as events have it.
 
-    An age (`30d`, `12h`, `2w`, `90m`) counts back from `now`; a date or time without a zone is
-    local.
+    An age (`30d`, `12h`, `2w`, `90m`) counts back from `now`, by default from this
+    moment. A date or time without a zone is local.
     """
     age = _AGE.fullmatch(text)
     try:
         if age:
-            moment = now - timedelta(**{_UNITS[age[2]]: int(age[1])})
+            moment = (now or datetime.now(UTC)) - timedelta(**{_UNITS[age[2]]: int(age[1])})
         else:
             moment = datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
@@ -463,7 +429,7 @@ class TestOptions:
         typer.Option("--pdf", metavar="FILE", help="Also write the compliance report as PDF."),
     ] = None
     exit_codes: Annotated[
-        ExitCodes | None,
+        Literal["kindlm", "pytest"] | None,
         typer.Option(
             "--exit-codes",
             help="pytest: exit with 1 for failures, 2 for Ctrl-C, 4 for wrong usage, 5 if no test"

@@ -19,7 +19,7 @@ import httpx
 from kindlm import __version__
 from kindlm.cli.console import note
 from kindlm.dataclass import dataclass
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
+from kindlm.errors import Err, KindlmError, Ok, Result, broken, misuse
 from kindlm.http_client import UNREACHABLE, open_client
 from kindlm.recording.secrets import remember_secrets
 from kindlm.secrecy import url_secrets
@@ -184,7 +184,7 @@ async def _beginning(response: httpx.Response) -> bytes:
 
 
 def _unsent(to: Receiver, why: str, hint: str | None = None) -> KindlmError:
-    return KindlmError(ErrorCode.UNKNOWN_ERROR, f"Sending to {to.shown} failed: {why}", hint)
+    return broken(f"Sending to {to.shown} failed: {why}", hint)
 
 
 def _partly(error: KindlmError, sent: Sent) -> KindlmError:

@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import BinaryIO, TextIO
 
 from kindlm.dataclass import dataclass, replace
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse
+from kindlm.errors import Err, KindlmError, Ok, Result, SourceLocation, broken, misuse
 from kindlm.history.run_view import RunView
 from kindlm.recording.git import folder_in_repository
+from kindlm.recording.history_file import files_of
 from kindlm.recording.project import configuration_file, regression_threshold, report_files
 from kindlm.reports.report_registry import Report, ReportOptions, find_report
-
-_BESIDE_A_DATABASE = ("", "-wal", "-shm", "-journal")
 
 STDOUT = Path("-")
 """The name that means standard output."""
@@ -70,8 +69,7 @@ def parse_reporters(values: Sequence[str], output: Path | None) -> Result[list[R
             what = f"--output {output} has no report to take: each --reporter names a file already."
             return Err(misuse(what, "Leave --output out, or leave the file of one --reporter out."))
         reporters[homeless[0]] = replace(reporters[homeless[0]], file=output)
-    apart = distinct(reporters)
-    return apart if isinstance(apart, Err) else Ok(reporters)
+    return distinct(reporters)
 
 
 def configured_reporters(root: Path) -> Result[list[Reporter]]:
@@ -87,24 +85,17 @@ def configured_reporters(root: Path) -> Result[list[Reporter]]:
             where = SourceLocation(str(configuration_file(root)))
             return Err(replace(error, message=f"report.formats: {error.message}", where=where))
         reporters.append(Reporter(found.value, file))
-    apart = distinct(reporters)
-    return apart if isinstance(apart, Err) else Ok(reporters)
+    return distinct(reporters)
 
 
-def distinct(reporters: Iterable[Reporter]) -> Result[None]:
-    """Return an error if two reports would be written to one file."""
+def distinct(reporters: list[Reporter]) -> Result[list[Reporter]]:
+    """Return the reporters, or an error if two reports would be written to one file."""
     files = [reporter.file for reporter in reporters if reporter.file is not None]
     twice = [file for file, uses in Counter(map(os.path.realpath, files)).items() if uses > 1]
-    return (
-        Err(
-            misuse(
-                f"Two reports would be written to {twice[0]}.",
-                "Give each report a file of its own.",
-            )
-        )
-        if twice
-        else Ok(None)
-    )
+    if not twice:
+        return Ok(reporters)
+    what = f"Two reports would be written to {twice[0]}."
+    return Err(misuse(what, "Give each report a file of its own."))
 
 
 def spare(
@@ -135,8 +126,7 @@ def spare(
 
 def is_history(file: Path, database: Path) -> bool:
     """Return whether a file is the history, or one of those that SQLite keeps beside it."""
-    kept = (os.path.realpath(f"{database}{end}") for end in _BESIDE_A_DATABASE)
-    return os.path.realpath(file) in kept
+    return os.path.realpath(file) in map(os.path.realpath, files_of(database))
 
 
 def of_project(options: ReportOptions, root: Path) -> ReportOptions:
@@ -172,8 +162,7 @@ def _write_file(
         with open_report(file) as out:
             return reporter.report.write(view, out, options)
     except OSError as error:
-        return KindlmError(
-            ErrorCode.UNKNOWN_ERROR,
+        return broken(
             f"The {reporter.report.name} report could not be written to {reporter.file}:"
             f" {error.strerror}.",
             f"The run is recorded; write it again: kindlm report --format {reporter.report.name}",

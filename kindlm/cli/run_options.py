@@ -18,7 +18,7 @@ from kindlm.cli.history import open_history
 from kindlm.cli.options import TestOptions
 from kindlm.dataclass import replace
 from kindlm.engine.runner import Limits
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
+from kindlm.errors import Err, KindlmError, Ok, Result, misuse, not_there
 from kindlm.events import RunOptions
 from kindlm.formats.discovery import pack_in
 from kindlm.history.run_names import label_problem
@@ -283,8 +283,7 @@ def as_recorded(options: TestOptions, unfinished: Unfinished, root: Path) -> Res
     if gone and not options.paths:
         names = ", ".join(str(path) for path in gone[:5])
         return Err(
-            KindlmError(
-                ErrorCode.CONFIG_NOT_FOUND,
+            not_there(
                 f"Run {unfinished.run} cannot be resumed here: there is no {names}.",
                 "Go to the project that it began in, and resume it there; or put the files back.",
             )

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from kindlm.cli.commands.schema import schema_text
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse
+from kindlm.errors import Err, KindlmError, Ok, Result, SourceLocation, broken, misuse
 
 _TEMPLATES = "templates"
 _SETTINGS = "env"
@@ -56,8 +56,7 @@ def create_project(
             written.append(folder / ".env")
     except OSError as error:
         return Err(
-            KindlmError(
-                ErrorCode.UNKNOWN_ERROR,
+            broken(
                 f"The project cannot be written: {error.strerror or error}.",
                 "Check the permissions, or name another folder: kindlm init DIR",
                 where=SourceLocation(str(error.filename or folder)),

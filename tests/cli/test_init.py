@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kindlm.cli.commands.init import Template
-
-TEMPLATES = [template.value for template in Template]
+TEMPLATES = ["basic", "agent", "compliance", "evalview", "scenario"]
 CARD = b"4111 1111 1111 1111"
 """What the agent of one template is told: it is not recorded."""
 

@@ -9,7 +9,7 @@ import re
 from functools import cache
 from html.parser import HTMLParser
 from importlib.resources import files
-from typing import Any
+from typing import Any, get_args
 
 import jsonschema
 import pytest
@@ -89,7 +89,7 @@ class Tags(HTMLParser):
 
 @pytest.mark.parametrize("attack", ["hostile", "hostile_checks"])
 def test_no_text_becomes_part_of_the_page(attack: str, request: pytest.FixtureRequest) -> None:
-    page = written(request.getfixturevalue(attack), DiffFormat.HTML)
+    page = written(request.getfixturevalue(attack), "html")
     found = Tags()
     found.feed(page)
     assert not found.tags & {"script", "img", "iframe", "object", "form"}
@@ -101,7 +101,7 @@ def test_no_text_becomes_part_of_the_page(attack: str, request: pytest.FixtureRe
 
 
 def test_the_page_loads_nothing_and_runs_nothing(hostile: RunDiff) -> None:
-    page = written(hostile, DiffFormat.HTML)
+    page = written(hostile, "html")
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
     assert policy is not None
     rules = html.unescape(policy[1]).split("; ")
@@ -113,14 +113,14 @@ def test_the_page_loads_nothing_and_runs_nothing(hostile: RunDiff) -> None:
 @pytest.mark.parametrize("attack", ["hostile", "hostile_checks"])
 def test_no_escape_sequence_reaches_a_terminal(attack: str, request: pytest.FixtureRequest) -> None:
     hostile: RunDiff = request.getfixturevalue(attack)
-    for form in (DiffFormat.TERMINAL, DiffFormat.MARKDOWN, DiffFormat.HTML):
+    for form in ("terminal", "markdown", "html"):
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202e]", written(hostile, form))
-    colored = written(hostile, DiffFormat.TERMINAL, color=True)
+    colored = written(hostile, "terminal", color=True)
     assert not set(re.findall(r"\x1b(.)", colored)) - {"["}
     assert "\x1b[31mred" not in colored.replace("\x1b[31m✗", "")
 
 
-@pytest.mark.parametrize("form", [DiffFormat.TERMINAL, DiffFormat.MARKDOWN, DiffFormat.HTML])
+@pytest.mark.parametrize("form", ["terminal", "markdown", "html"])
 def test_no_escape_sequence_of_a_history_that_was_brought_in_reaches_a_terminal(
     history: History, form: DiffFormat
 ) -> None:
@@ -142,7 +142,7 @@ def test_no_escape_sequence_of_a_history_that_was_brought_in_reaches_a_terminal(
 def test_markdown_shows_what_models_wrote_only_as_code(
     attack: str, request: pytest.FixtureRequest
 ) -> None:
-    text = written(request.getfixturevalue(attack), DiffFormat.MARKDOWN)
+    text = written(request.getfixturevalue(attack), "markdown")
     without_blocks = re.sub(r"(?ms)^(`{3,})[a-z]*\n.*?^\1$", "", text)
     prose = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", without_blocks)
     prose = re.sub(r"<code>.*?</code>", "", prose)
@@ -154,7 +154,7 @@ def test_markdown_shows_what_models_wrote_only_as_code(
 def test_rows_of_tables_keep_their_columns(hostile: RunDiff) -> None:
     rows = [
         line
-        for line in written(hostile, DiffFormat.MARKDOWN).splitlines()
+        for line in written(hostile, "markdown").splitlines()
         if line.startswith("| ") and "→" in line
     ]
     assert rows
@@ -165,18 +165,18 @@ def test_json_is_what_its_schema_says(hostile: RunDiff) -> None:
     schema = diff_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     for verbose in (False, True):
-        document = json.loads(written(hostile, DiffFormat.JSON, verbose=verbose))
+        document = json.loads(written(hostile, "json", verbose=verbose))
         jsonschema.Draft202012Validator(schema).validate(document)
         assert document["tests"][0]["name"] == HOSTILE
         assert document["verdict"]["fails"] is True
 
 
-@pytest.mark.parametrize("form", list(DiffFormat))
+@pytest.mark.parametrize("form", get_args(DiffFormat))
 def test_a_check_that_is_not_made_any_more_is_named_in_every_form(
     hostile_checks: RunDiff, form: DiffFormat
 ) -> None:
     text = written(hostile_checks, form, width=1_000)
-    if form is DiffFormat.JSON:
+    if form == "json":
         document = json.loads(text)
         jsonschema.Draft202012Validator(diff_schema()).validate(document)
         (test,) = document["tests"]
@@ -194,7 +194,7 @@ def test_json_of_every_kind_of_test_is_what_its_schema_says(history: History) ->
     record_run(history, "before", {"a": "+++++", "b": "+", "c": "-", "d": "+", "gone": "+"})
     after = {"a": "++++-", "b": "-", "c": "+", "d": "", "new": "!", "fine": "+"}
     record_run(history, "after", after, finish=False).interrupt()
-    document = json.loads(written(compared(history), DiffFormat.JSON))
+    document = json.loads(written(compared(history), "json"))
     jsonschema.Draft202012Validator(diff_schema()).validate(document)
     kinds = {test["name"]: test["kind"] for test in document["tests"]}
     assert kinds == {
@@ -209,7 +209,7 @@ def test_json_of_every_kind_of_test_is_what_its_schema_says(history: History) ->
     assert document["summary"]["kinds"]["regressed"] == 1
 
 
-@pytest.mark.parametrize("form", list(DiffFormat))
+@pytest.mark.parametrize("form", get_args(DiffFormat))
 def test_the_same_runs_give_the_same_bytes(hostile: RunDiff, history: History, form: Any) -> None:
     assert written(hostile, form) == written(compared(history), form)
 
@@ -220,7 +220,7 @@ def test_a_comment_has_a_bounded_size_and_whole_parts(history: History) -> None:
     record_run(history, "before", {name: [{"output": "é " * 3_000}] for name in names})
     failing = long | {"assertions": tuple(Make.failed(label=f"é{n}" * 50) for n in range(20))}
     record_run(history, "after", {name: [failing] for name in names})
-    text = written(compared(history), DiffFormat.MARKDOWN)
+    text = written(compared(history), "markdown")
     assert 20_000 < len(text.encode()) < 60_000
     assert text.count("<details>") == text.count("</details>")
     assert "kindlm show after" in text.splitlines()[-1]
@@ -229,7 +229,7 @@ def test_a_comment_has_a_bounded_size_and_whole_parts(history: History) -> None:
 def test_a_terminal_shows_the_most_important_first_and_what_to_type(history: History) -> None:
     record_run(history, "before", {"same": "+", "worse": "+++++", "maybe": "+++++"})
     record_run(history, "after", {"same": "+", "worse": "-----", "maybe": "++++-"})
-    lines = written(compared(history), DiffFormat.TERMINAL).splitlines()
+    lines = written(compared(history), "terminal").splitlines()
     titles = [line for line in lines if line in ("Regressed", "Suspected", "Unchanged: 1 test")]
     assert titles == ["Regressed", "Suspected", "Unchanged: 1 test"]
     assert any("repeats on each side would settle" in line for line in lines)
@@ -248,28 +248,28 @@ def test_new_tests_that_do_not_pass_are_no_good_news(
     record_run(history, "after", {"same": "+", "new": new})
     diff = compared(history)
     assert not diff.fails
-    assert written(diff, DiffFormat.MARKDOWN).startswith(f"### {sign} kindlm: UNCHANGED\n")
-    assert f"\x1b[1;{color}mUNCHANGED" in written(diff, DiffFormat.TERMINAL, color=True)
-    assert f'<div class="verdict {mood}">' in written(diff, DiffFormat.HTML)
+    assert written(diff, "markdown").startswith(f"### {sign} kindlm: UNCHANGED\n")
+    assert f"\x1b[1;{color}mUNCHANGED" in written(diff, "terminal", color=True)
+    assert f'<div class="verdict {mood}">' in written(diff, "html")
 
 
 @pytest.mark.parametrize("width", [40, 120])
 def test_lines_fit_the_terminal(hostile: RunDiff, width: int) -> None:
-    lines = written(hostile, DiffFormat.TERMINAL, width=width).splitlines()
+    lines = written(hostile, "terminal", width=width).splitlines()
     assert max(len(line) for line in lines if not line.startswith("Next")) <= width
 
 
 def test_repeats_that_were_added_later_are_counted_and_reported(history: History) -> None:
     record_run(history, "before", {"a": "++++++++++"})
     record_run(history, "after", {"a": "+++++++---"})
-    suspected = written(compared(history), DiffFormat.TERMINAL)
+    suspected = written(compared(history), "terminal")
     assert suspected.splitlines()[-1].startswith("Next  kindlm settle before after")
     record_run(history, "more", {"a": "-" * 10}, mode="settled", source_run="after")
     diff = compared(history)
     assert "failed 7/10, then 0/10 added  regressed, confirmed" in written(
-        diff, DiffFormat.TERMINAL, width=120
+        diff, "terminal", width=120
     )
-    document = json.loads(written(diff, DiffFormat.JSON))
+    document = json.loads(written(diff, "json"))
     jsonschema.Draft202012Validator(diff_schema()).validate(document)
     assert document["tests"][0]["added"] == {"passed": 0, "n": 10}
 
@@ -277,11 +277,11 @@ def test_repeats_that_were_added_later_are_counted_and_reported(history: History
 def test_runs_of_which_nothing_can_be_compared_say_so(history: History) -> None:
     record_run(history, "before", {"a": "+"})
     record_run(history, "after", {"b": "+"}, suite="other")
-    for form in DiffFormat:
+    for form in get_args(DiffFormat):
         assert "NOTHING COMPARED" in written(compared(history), form)
 
 
-@pytest.mark.parametrize("form", [DiffFormat.TERMINAL, DiffFormat.MARKDOWN])
+@pytest.mark.parametrize("form", ["terminal", "markdown"])
 def test_weighted_scores_are_points_of_100_as_everywhere(
     history: History, form: DiffFormat
 ) -> None:

@@ -17,8 +17,9 @@ import typer
 from kindlm.cli.console import fail, note, refuse
 from kindlm.cli.history import existing_history, fail_to_open, salvage_hint
 from kindlm.cli.options import DatabaseOption
-from kindlm.errors import ErrorCode, KindlmError, misuse
+from kindlm.errors import ErrorCode, KindlmError, broken, misuse
 from kindlm.events.run import PURGES, SEALED_HEADS
+from kindlm.recording.history_file import files_of
 from kindlm.wording import count
 from kindlm_store import OpenError, open_reader
 from kindlm_store.verification import Verification, verify_file
@@ -31,9 +32,6 @@ _SQLITE = b"SQLite format 3\0"
 
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
-_BESIDE = ("", "-wal", "-shm", "-journal")
-"""What SQLite may have beside a database, and the database itself."""
-
 
 def backup_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file.")],
@@ -42,7 +40,7 @@ def backup_command(
     """Copy the history to a new file, and check the copy. Works while tests run."""
     # The file takes its name only once it is complete and checked.
     source = existing_history(db).database
-    if any(_beside(file, end).exists() for end in _BESIDE):
+    if any(each.exists() for each in files_of(file)):
         fail([_is_there(file)])
     if not file.parent.is_dir():
         refuse(
@@ -79,9 +77,9 @@ def backup_command(
     finally:
         if held is not None:
             os.close(held)
-        for end in _BESIDE:
+        for each in files_of(part):
             with suppress(OSError):
-                _beside(part, end).unlink(missing_ok=True)
+                each.unlink(missing_ok=True)
     note(f"{count(checked.events, 'event')} backed up to {file}, all as recorded.")
 
 
@@ -100,8 +98,8 @@ def remove_abandoned(folder: Path) -> None:
                 if os.read(descriptor, len(_SQLITE)) not in (b"", _SQLITE):
                     continue
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                for end in _BESIDE:
-                    _beside(part, end).unlink(missing_ok=True)
+                for each in files_of(part):
+                    each.unlink(missing_ok=True)
             finally:
                 os.close(descriptor)
 
@@ -117,17 +115,12 @@ def _checked(part: Path, source: Path) -> Verification:
     return found
 
 
-def _beside(file: Path, end: str) -> Path:
-    return file.with_name(file.name + end)
-
-
 def _is_there(file: Path) -> KindlmError:
     return misuse(f"{file} is there already, and a backup replaces nothing.", "Name a new file.")
 
 
 def _unlike(what: str, source: Path) -> KindlmError:
-    return KindlmError(
-        ErrorCode.UNKNOWN_ERROR,
+    return broken(
         f"No backup was made, since the history is not as it was recorded: {what}.",
         f"See what is wrong: kindlm history verify. {salvage_hint(source)}",
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 import sys
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +14,7 @@ from kindlm.cli.commands.runs import aligned
 from kindlm.cli.console import fail, note, or_fail, refuse, warn
 from kindlm.cli.history import finished_side, open_history, project_here
 from kindlm.cli.journal import author, journal_event, open_journal
-from kindlm.cli.options import RUN_NAMES, DatabaseOption, ListFormat, VerboseOption
+from kindlm.cli.options import RUN_NAMES, DatabaseOption, ListFormatOption, VerboseOption
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.events import BaselineRemoved, BaselineSet
 from kindlm.history.baselines import (
@@ -30,7 +29,7 @@ from kindlm.history.groups import Group
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.recording.history_file import new_journal
-from kindlm.reports.figures import power_text
+from kindlm.reports.figures import local_time, power_text
 from kindlm.reports.untrusted import one_line, printed_json
 from kindlm.wording import count
 from kindlm_store import EventLog, NewEvent
@@ -48,6 +47,11 @@ _Run = Annotated[
 ]
 _Suite = Annotated[
     str | None, typer.Option("--suite", "-s", metavar="NAME", help="Use only this suite.")
+]
+
+_Label = Annotated[
+    str | None,
+    typer.Option("--label", metavar="NAME", help="Name of the baseline. Default: the active one."),
 ]
 
 _DEFINED = "SELECT count(*) FROM planned_tests WHERE suite = ?"
@@ -124,9 +128,7 @@ def set_command(
 @baseline_app.command("list")
 def list_command(
     suite: _Suite = None,
-    form: Annotated[
-        ListFormat, typer.Option("--format", help="json is for programs.")
-    ] = ListFormat.TERMINAL,
+    form: ListFormatOption = "terminal",
     db: DatabaseOption = None,
     verbose: VerboseOption = False,
 ) -> None:
@@ -134,7 +136,7 @@ def list_command(
     del verbose
     with open_history(db) as connection:
         found = list_baselines(connection, suite)
-    if form is ListFormat.JSON:
+    if form == "json":
         sys.stdout.write(baselines_json(found))
     elif found:
         sys.stdout.write(baselines_table(found))
@@ -146,15 +148,8 @@ def list_command(
 def compare_command(
     run: _Run = None,
     suite: _Suite = None,
-    label: Annotated[
-        str | None,
-        typer.Option(
-            "--label", metavar="NAME", help="Name of the baseline. Default: the active one."
-        ),
-    ] = None,
-    form: Annotated[
-        ListFormat, typer.Option("--format", help="json is for programs.")
-    ] = ListFormat.TERMINAL,
+    label: _Label = None,
+    form: ListFormatOption = "terminal",
     db: DatabaseOption = None,
     verbose: VerboseOption = False,
 ) -> None:
@@ -172,12 +167,7 @@ def compare_command(
 @baseline_app.command("remove")
 def remove_command(
     suite: _Suite = None,
-    label: Annotated[
-        str | None,
-        typer.Option(
-            "--label", metavar="NAME", help="Name of the baseline. Default: the active one."
-        ),
-    ] = None,
+    label: _Label = None,
     project: Annotated[
         str | None,
         typer.Option(
@@ -368,13 +358,12 @@ def baselines_table(baselines: Sequence[Baseline]) -> str:
 
 
 def _cells(baseline: Baseline) -> tuple[str, ...]:
-    when = datetime.fromisoformat(baseline.set_at).astimezone()
     return (
         "→" if baseline.active else "",
         one_line(baseline.suite),
         one_line(baseline.label),
         one_line(baseline.name) + ("" if baseline.here else " (not here)"),
-        when.strftime("%Y-%m-%d %H:%M"),
+        local_time(baseline.set_at),
         one_line(baseline.set_by),
         one_line(baseline.project),
     )

@@ -155,7 +155,7 @@ def compare_with_baseline(
             fail(no_baseline(name) for _, name in suites)
         fails = not whole or bool(unloaded) or any(one.fails for one in compared)
         show([one.problem for one in compared if one.problem is not None])
-        if form is ListFormat.JSON:
+        if form == "json":
             report = {
                 "schemaVersion": 1,
                 "run": run,

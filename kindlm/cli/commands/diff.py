@@ -9,7 +9,7 @@ import sys
 from contextlib import closing
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
 import typer
 
@@ -26,14 +26,13 @@ from kindlm.cli.options import (
     RUN_NAMES,
     DatabaseOption,
     DiffFormat,
-    FailOnOption,
     InsecureOption,
     ServerOption,
     VerboseOption,
 )
 from kindlm.cli.reporters import STDOUT, is_history, open_report
 from kindlm.dataclass import dataclass, replace
-from kindlm.errors import Err, ErrorCode, KindlmError
+from kindlm.errors import Err, ErrorCode, KindlmError, not_there
 from kindlm.garbage import put_off
 from kindlm.recording.project import regression_threshold
 from kindlm.reports.untrusted import plain
@@ -86,15 +85,15 @@ def diff_command(
     ] = False,
     form: Annotated[
         DiffFormat, typer.Option("--format", help="Format of the comparison.")
-    ] = DiffFormat.TERMINAL,
+    ] = "terminal",
     fail_on: Annotated[
-        FailOnOption,
+        Literal["default", "behaviour", "any", "never"],
         typer.Option(
             "--fail-on",
             help="What exits with 1. default: confirmed regressions and removed tests. behaviour:"
             " also changed behaviour. any: also suspected regressions.",
         ),
-    ] = FailOnOption.DEFAULT,
+    ] = "default",
     test: Annotated[
         str | None,
         typer.Option(
@@ -135,7 +134,7 @@ def diff_command(
     if output is not None and is_history(output, history.database):
         refuse(f"The comparison would be written over the history: {output}.", "Name another file.")
     threshold = or_fail(regression_threshold(history.root))
-    options = DiffOptions(FailOn(fail_on.value), test, regression_threshold=threshold)
+    options = DiffOptions(FailOn(fail_on), test, regression_threshold=threshold)
     shown = report_options(db, verbose=verbose)
     with open_history(db) as reader:
         if base is not None:
@@ -201,7 +200,7 @@ def sides_with_branch(
     message = f"No run of branch {branch!r} with a suite of {view.id} ({listed}) has finished yet."
     hint = f"Run kindlm test on {branch}. The recorded runs: kindlm runs"
     if not base.comment:
-        show([KindlmError(ErrorCode.CONFIG_NOT_FOUND, message, hint)])
+        show([not_there(message, hint)])
         raise typer.Exit(NOTHING_RUN)
     note(message)
     _keep_comment(f"### ⚠️ kindlm: nothing to compare with\n\n{plain(message)}\n")
@@ -257,7 +256,7 @@ def _keep_comment(text: str) -> None:
 
 def write_diff(diff: RunDiff, form: DiffFormat, out: TextIO, options: ReportOptions) -> None:
     """Write a comparison in one of its forms."""
-    module = import_module(f"kindlm.reports.diff.{form.value}")
+    module = import_module(f"kindlm.reports.diff.{form}")
     module.write_diff(diff, out, options)
 
 

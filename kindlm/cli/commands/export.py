@@ -11,10 +11,9 @@ import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TypeAlias
 
 import typer
 
@@ -22,7 +21,7 @@ from kindlm.cli.console import fail, note, or_fail, warn
 from kindlm.cli.history import existing_history, fail_to_open, named_run, open_tables
 from kindlm.cli.options import DatabaseOption, RunArgument
 from kindlm.cli.reporters import STDOUT, is_history, open_output, replaces
-from kindlm.errors import ErrorCode, KindlmError, misuse
+from kindlm.errors import KindlmError, broken, misuse
 from kindlm.recording.export_file import write_export
 from kindlm.recording.run_streams import streams_of
 from kindlm.wording import count
@@ -33,19 +32,15 @@ if TYPE_CHECKING:
     from kindlm.telemetry.span_writing import OutSpan
 
 
-class ExportFormat(StrEnum):
-    """What a run is exported as."""
-
-    KINDLM = "kindlm"
-    OTLP = "otlp"
+_Format: TypeAlias = Literal["kindlm", "otlp"]
 
 
 def export_command(
     run: RunArgument = "latest",
     form: Annotated[
-        ExportFormat,
+        _Format,
         typer.Option("--format", help="otlp is an OpenTelemetry trace."),
-    ] = ExportFormat.KINDLM,
+    ] = "kindlm",
     after: Annotated[
         int,
         typer.Option(
@@ -89,7 +84,7 @@ def export_command(
             named = named_run(reader, run)
             runs, unit = [named], "event"
             write: Callable[[BinaryIO], int]
-            if form is ExportFormat.KINDLM:
+            if form == "kindlm":
                 runs, streams, missing = streams_of(reader, named)
                 _require_events(reader, named, after)
                 begin = {f"run/{named}": after}
@@ -122,19 +117,19 @@ def export_command(
     if output is not None:
         place = f"{output}, in place of the file that was there" if replaced else output
         note(f"{', '.join(runs)}: {count(written, unit)} written to {place}.")
-        if form is ExportFormat.KINDLM:
+        if form == "kindlm":
             note(f"Bring it into another history: kindlm history import {output}")
         elif not contents:
             note(_BARE)
 
 
 def _require_possible(
-    form: ExportFormat, output: Path | None, to: str | None, *, contents: bool, after: int
+    form: _Format, output: Path | None, to: str | None, *, contents: bool, after: int
 ) -> None:
     """End the command if its options do not go together."""
-    if form is not ExportFormat.KINDLM and after:
+    if form != "kindlm" and after:
         fail([misuse("--after is for the default format.", "Leave out --format or --after.")])
-    if form is ExportFormat.KINDLM and (to is not None or contents):
+    if form == "kindlm" and (to is not None or contents):
         option = "--contents" if to is None else "--to"
         fail([misuse(f"{option} needs --format otlp.", "Add --format otlp.")])
     if to is not None and output is not None:
@@ -184,7 +179,7 @@ def _send(run: str, spans: Iterable[list[OutSpan]], to: str, *, contents: bool) 
     note(f"{run}: {count(sent.spans, 'span')} sent to {address.shown} in {requests}.")
     if sent.rejected:
         what = f"The receiver rejected {count(sent.rejected, 'span')}"
-        fail([KindlmError(ErrorCode.UNKNOWN_ERROR, f"{what}: {sent.why or 'it gives no reason'}.")])
+        fail([broken(f"{what}: {sent.why or 'it gives no reason'}.")])
     if sent.why:
         warn(f"The receiver says: {sent.why}")
     if not contents:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -17,13 +16,6 @@ from kindlm.reports.untrusted import one_line
 
 MAX_TESTS = 1_000
 MOST_PLANNED = 70
-
-
-class FileFormat(StrEnum):
-    """What files are written in."""
-
-    PYTHON = "python"
-    YAML = "yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +69,9 @@ class GenOptions:
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="DIR", help="Folder to write to.")
     ] = "tests/generated"
-    form: Annotated[FileFormat, typer.Option("--format", help="Language of the tests.")] = (
-        FileFormat.PYTHON
-    )
+    form: Annotated[
+        Literal["python", "yaml"], typer.Option("--format", help="Language of the tests.")
+    ] = "python"
     provider: Annotated[
         str | None,
         typer.Option(

@@ -15,7 +15,7 @@ from kindlm.cli.commands.init import agent_at
 from kindlm.cli.console import fail, note, or_fail
 from kindlm.cli.history import no_execution, open_view, project_here
 from kindlm.dataclass import replace
-from kindlm.errors import ErrorCode, KindlmError, misuse
+from kindlm.errors import misuse, not_there
 from kindlm.generate.corpora import attack_suites, read_attacks
 from kindlm.generate.forms import slug
 from kindlm.generate.recorded_suite import Target, recorded_suites
@@ -152,7 +152,7 @@ def _of_file(file: Path) -> list[Recording]:
             data = opened.read(MAX_BYTES + 1)
     except OSError as error:
         why = f"{file} cannot be read: {error.strerror}"
-        fail([KindlmError(ErrorCode.CONFIG_NOT_FOUND, why, "Check the path")])
+        fail([not_there(why, "Check the path")])
     found = or_fail(read_recordings(data, file))
     if not found:
         fail([misuse(f"{file} holds no trace.", "Export one that has ended.")])

@@ -105,7 +105,7 @@ def _order(
     return Order(
         count=options.count,
         categories=categories,
-        form=options.form.value,
+        form=options.form,
         folder=Path(options.output),
         root=project.root,
         description=options.description,

@@ -8,7 +8,6 @@ others are one transaction.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sqlite3
 import sys
@@ -32,14 +31,13 @@ from kindlm.cli.history import (
 )
 from kindlm.cli.options import DatabaseOption
 from kindlm.dataclass import dataclass
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
+from kindlm.errors import Err, KindlmError, Ok, Result, SourceLocation, broken, misuse, not_there
 from kindlm.events.run import PURGES, SEALED_HEADS
 from kindlm.recording import event_files, export_file
 from kindlm.recording.event_files import LineError, Unwritten, read_unwritten
 from kindlm.recording.export_file import require_known_form
 from kindlm.recording.history_file import open_log
 from kindlm.recording.project import Project
-from kindlm.recording.secrets import secret_values
 from kindlm.wording import count
 from kindlm_store import (
     ConflictError,
@@ -144,13 +142,12 @@ def import_file(file: Path, project: Project, suite: str | None = None) -> Resul
             return Err(_malformed(file, LineError(1, "does not say that this file holds events")))
         if isinstance(read, Err):
             return read
-        with open_log(project.database, secret_values(os.environ, ())) as log:
+        with open_log(project.database) as log:
             run, added, known = import_results(log, read.value, project.root, suite)
         return Ok(Imported(added, known, 0, [run], read.value.results.warnings))
     except OSError as error:
         return Err(
-            KindlmError(
-                ErrorCode.CONFIG_NOT_FOUND,
+            not_there(
                 f"The file {file} cannot be read: {error.strerror or error}.",
                 "Name a kindlm export, or the recovery file that kindlm test reported.",
             )
@@ -204,7 +201,7 @@ def _format(opened: BinaryIO) -> str | None:
 def _import_export(opened: BinaryIO, file: Path, database: Path) -> Result[Imported]:
     with (
         export_file.read_export(opened) as export,
-        open_log(database, secret_values(os.environ, ())) as log,
+        open_log(database) as log,
     ):
         try:
             taken = log.take(
@@ -227,8 +224,7 @@ def _import_export(opened: BinaryIO, file: Path, database: Path) -> Result[Impor
 
 
 def _malformed(file: Path, error: LineError) -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
+    return misuse(
         f"Line {error.line} of {file} {error}.",
         "Nothing was imported. Use the file exactly as kindlm wrote it.",
         where=SourceLocation(str(file), error.line),
@@ -243,8 +239,7 @@ def _refused(file: Path, error: RefusedError) -> KindlmError:
         "behind": "The file only holds later ones: import those first, then this file again.",
         "unsound": "The file is not as it was written: export the run again.",
     }
-    return KindlmError(
-        ErrorCode.UNKNOWN_ERROR,
+    return broken(
         f"Nothing of {file} was imported: {stream.replace('/', ' ', 1)}: {reason}.",
         hints[kind],
     )
@@ -270,7 +265,7 @@ def import_unwritten(opened: BinaryIO, file: Path, database: Path) -> Result[Imp
         except ValueError as error:
             raise LineError(line, str(error)) from None
     streams = dict.fromkeys(append.stream for append in unwritten.appends)
-    with open_log(database, secret_values(os.environ, ())) as log:
+    with open_log(database) as log:
         try:
             # Under the locks of the runs, so that none of them goes on meanwhile.
             with ExitStack() as locks:
@@ -326,7 +321,7 @@ def _recorded(
 
 def _not_appended(file: Path, reason: str, hint: str) -> Err:
     said = f"The events of {file} were not imported: {reason}."
-    return Err(KindlmError(ErrorCode.UNKNOWN_ERROR, said, hint))
+    return Err(broken(said, hint))
 
 
 _TAKERS: dict[str | None, _Take] = {

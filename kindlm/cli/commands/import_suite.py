@@ -12,7 +12,7 @@ import typer
 
 from kindlm.cli.console import fail, note, or_fail
 from kindlm.cli.ending import ending_at_once
-from kindlm.errors import Err, ErrorCode, KindlmError, SourceLocation
+from kindlm.errors import Err, KindlmError, SourceLocation, misuse
 from kindlm.garbage import put_off
 from kindlm.wording import count
 
@@ -96,7 +96,7 @@ def _refuse_what_runs(file: Path, data: bytes) -> None:
 
 def _error(message: str, hint: str, file: Path) -> KindlmError:
     where = SourceLocation(str(file))
-    return KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint, where)
+    return misuse(message, hint, where)
 
 
 def _redacted(value: Any, redact: Redactor) -> Any:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 from contextlib import chdir
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -34,20 +33,10 @@ _LIKE_A_KEY = re.compile(
 """How keys begin, and a word that is too long and too mixed for a name."""
 
 
-class Template(StrEnum):
-    """What there is to start from: a folder of `kindlm/cli/templates` each."""
-
-    BASIC = "basic"
-    AGENT = "agent"
-    COMPLIANCE = "compliance"
-    EVALVIEW = "evalview"
-    SCENARIO = "scenario"
-
-
 def init_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write to.")] = Path(),
     template: Annotated[
-        Template | None,
+        Literal["basic", "agent", "compliance", "evalview", "scenario"] | None,
         typer.Option(
             "--template",
             help="basic: one scripted test. agent: a bundled HTTP agent with tools."
@@ -69,11 +58,10 @@ def init_command(
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:
     """Create a first suite, or a test of your own agent."""
-    if template is Template.SCENARIO:
+    if template == "scenario":
         _init_scenarios(folder, agent, force=force)
     elif agent is None:
-        name = (template or Template.BASIC).value
-        _tell(folder, or_fail(create_project(folder, name, overwrite=force)))
+        _tell(folder, or_fail(create_project(folder, template or "basic", overwrite=force)))
     elif template is None:
         if "://" in agent:
             or_fail(agent_at(agent))

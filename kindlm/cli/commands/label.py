@@ -11,7 +11,7 @@ from kindlm.cli.console import fail, note, or_fail, refuse
 from kindlm.cli.history import misused, named_run
 from kindlm.cli.journal import author, journal_event, open_journal
 from kindlm.cli.options import DatabaseOption, RunArgument
-from kindlm.errors import ErrorCode
+from kindlm.errors import not_there
 from kindlm.events import RunLabelled
 from kindlm.history.run_names import find_run, label_problem
 from kindlm.history.run_view import RunView
@@ -35,11 +35,7 @@ def label_command(
             refuse(f"{name!r} cannot be a label: it is the id of a run.", "Choose another name.")
         before = RunView(reader, run).info.label
         if name is None and before is None:
-            refuse(
-                f"Run {run} has no label.",
-                "The labels of all runs: kindlm runs",
-                code=ErrorCode.CONFIG_NOT_FOUND,
-            )
+            fail([not_there(f"Run {run} has no label.", "The labels of all runs: kindlm runs")])
         last = reader.execute("SELECT at FROM run_labels WHERE run = ?", (run,)).fetchone()
         payload = RunLabelled(run=run, label=name, by=author())
         log.append(new_journal(), [journal_event(payload, last[0] if last else None)])

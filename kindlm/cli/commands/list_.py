@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-import typer
 from rich.cells import cell_len
 
 from kindlm.cli.console import or_fail
@@ -18,7 +17,7 @@ from kindlm.cli.options import (
     DatabaseOption,
     FailedOption,
     KeywordsOption,
-    ListFormat,
+    ListFormatOption,
     PathsArgument,
     RepeatOption,
     ShardOption,
@@ -55,9 +54,7 @@ class ListOptions:
     repeat: RepeatOption = None
     shard: ShardOption = None
     strict: StrictOption = False
-    form: Annotated[ListFormat, typer.Option("--format", help="json is for programs.")] = (
-        ListFormat.TERMINAL
-    )
+    form: ListFormatOption = "terminal"
     database: DatabaseOption = None
     verbose: VerboseOption = False
 
@@ -81,7 +78,7 @@ def list_command(options: ListOptions) -> int:
     tell_loaded(loaded, asked)
     request = or_fail(make_request(loaded, project, asked))
     plan = make_plan(request.suites, request.selection)
-    if options.form is ListFormat.JSON:
+    if options.form == "json":
         suites = [_suite_json(suite) for suite in plan.suites if suite.executions]
         report = {"schemaVersion": 1, "executions": len(plan), "suites": suites}
         sys.stdout.write(printed_json(report, indent=2) + "\n")

@@ -5,7 +5,6 @@ The order of merging makes no difference, and merging twice changes nothing.
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -23,11 +22,10 @@ from kindlm.cli.history import (
     taken_besides,
 )
 from kindlm.cli.options import DatabaseOption
-from kindlm.errors import ErrorCode, KindlmError, SourceLocation
+from kindlm.errors import ErrorCode, KindlmError, SourceLocation, broken
 from kindlm.events.run import PURGES, SEALED_HEADS
 from kindlm.recording.export_file import require_known_form
 from kindlm.recording.history_file import open_log
-from kindlm.recording.secrets import secret_values
 from kindlm.wording import count
 from kindlm_store import (
     CorruptDatabaseError,
@@ -67,7 +65,7 @@ def merge_command(
             sources.append(_open(file))
             opened.enter_context(closing(sources[-1].reader))
         try:
-            with open_log(project.database, secret_values(os.environ, ())) as log:
+            with open_log(project.database) as log:
                 merged = [_take(log, source) for source in sources]
         except OpenError as error:
             if error.path in files:
@@ -178,8 +176,7 @@ def _explained(merged: Merged, refusal: Refusal) -> KindlmError:
             else f"Check that history: kindlm history verify --db {file}"
         ),
     }
-    return KindlmError(
-        ErrorCode.UNKNOWN_ERROR,
+    return broken(
         f"Nothing of {name} was merged: {refusal.reason}.",
         hints[refusal.kind],
         where=SourceLocation(str(file)),
@@ -197,7 +194,7 @@ def _lost(merged: Merged) -> list[KindlmError]:
         return []
     message = f"{said}: the history is damaged there."
     where = SourceLocation(str(merged.file))
-    return [KindlmError(ErrorCode.UNKNOWN_ERROR, message, _BACKUP, where)]
+    return [broken(message, _BACKUP, where)]
 
 
 def withheld(texts: int, file: Path) -> tuple[str, str]:

@@ -10,7 +10,7 @@ import typer
 from kindlm.cli.console import fail, note, or_fail, show
 from kindlm.cli.history import db_option, fail_to_open, project_here, taken_besides
 from kindlm.cli.options import DatabaseOption, InsecureOption, ServerOption
-from kindlm.errors import Err, ErrorCode, KindlmError, misuse
+from kindlm.errors import Err, KindlmError, misuse, not_there
 from kindlm.wording import count, printable
 
 _SHOWN = 3
@@ -64,7 +64,7 @@ def pull_command(
         if not wanted:
             what = f"The server has no run of {branch or group!r} that this token may read."
             hint = "Push one: kindlm push. Or use a token that is for its project."
-            fail([KindlmError(ErrorCode.CONFIG_NOT_FOUND, what, hint)])
+            fail([not_there(what, hint)])
         for run in wanted:
             try:
                 answer = pull_run(client, project.database, run)

@@ -9,7 +9,6 @@ import json
 import sqlite3
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -20,7 +19,7 @@ from kindlm.cli.console import fail, note, refuse, warn
 from kindlm.cli.history import disk_full, fail_to_open, forget_erased, named_run
 from kindlm.cli.journal import author, open_journal
 from kindlm.cli.options import DatabaseOption, parse_since
-from kindlm.errors import Err, ErrorCode, KindlmError, misuse
+from kindlm.errors import Err, ErrorCode, KindlmError, broken, misuse
 from kindlm.events.codec import strings_in
 from kindlm.history.runs import held_lock
 from kindlm.patterns import PatternError, matcher
@@ -161,7 +160,7 @@ def _runs(db: sqlite3.Connection, named: Sequence[str], older_than: str | None) 
         return list(chosen)
     if older_than is None:
         return None
-    before = parse_since(older_than, datetime.now(UTC))
+    before = parse_since(older_than)
     if isinstance(before, Err):
         refuse(
             f"--older-than {older_than!r} is no age.",
@@ -231,8 +230,7 @@ def _unusable(pattern: str, error: PatternError) -> KindlmError:
 
 
 def _going_on(reason: str) -> KindlmError:
-    return KindlmError(
-        ErrorCode.UNKNOWN_ERROR,
+    return broken(
         f"Nothing was erased: {reason}.",
         "Wait until it has ended, then purge again.",
     )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -33,13 +32,6 @@ if TYPE_CHECKING:
     from kindlm.recording.request import RunRequest
 
 
-class Judges(StrEnum):
-    """Who answers the questions to judges."""
-
-    RECORDED = "recorded"
-    LIVE = "live"
-
-
 @dataclass(frozen=True, slots=True)
 class ReplayOptions(DerivedOptions):
     """The options of `kindlm replay`, as typed."""
@@ -56,9 +48,9 @@ class ReplayOptions(DerivedOptions):
     ] = None
     config: ConfigOption = None
     judge: Annotated[
-        Judges,
+        Literal["recorded", "live"],
         typer.Option("--judge", help="live: ask judges new questions. recorded: make no calls."),
-    ] = Judges.RECORDED
+    ] = "recorded"
     masks_times: Annotated[
         bool,
         typer.Option(
@@ -79,7 +71,7 @@ class ReplayOptions(DerivedOptions):
 def replay_command(options: ReplayOptions) -> int:
     """Run tests with recorded model answers: no key, no cost."""
     # Without a file, it is the files and tests that the run selected, and new tests in them.
-    asks_judges = options.judge is Judges.LIVE
+    asks_judges = options.judge == "live"
     asked, run = TestOptions.of(options), options.run
     if run is not None and (options.source is not None or _is_path(run)):
         asked, run = replace(asked, paths=(Path(run), *asked.paths)), None

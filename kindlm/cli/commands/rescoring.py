@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeAlias
 
-from kindlm.cli.console import fail, note, or_fail, refuse, show
+from kindlm.cli.console import fail, note, or_fail, show
 from kindlm.cli.history import finished_run, open_history, open_recorded, project_here
-from kindlm.cli.options import Compat, TestOptions, parse_since
+from kindlm.cli.options import TestOptions, parse_since
 from kindlm.cli.reporters import Reporter, parse_reporters, spare
 from kindlm.cli.run_options import as_recorded, make_request
 from kindlm.cli.run_recording import record_and_report, record_run, tell_loaded
 from kindlm.dataclass import dataclass, replace
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
+from kindlm.errors import Err, KindlmError, Ok, Result, misuse, not_there
 from kindlm.events import RunOptions
 from kindlm.history.replayed_answers import is_as_recorded
 from kindlm.history.run_names import find_run
@@ -59,7 +58,7 @@ def as_judged(options: TestOptions, source: SourceRun) -> TestOptions:
     """Return the options with the rules that the source was judged by, unless others are given."""
     if options.compat is not None or source.compat is None:
         return options
-    return replace(options, compat=Compat(source.compat))
+    return replace(options, compat="evalview" if source.compat == "evalview" else "none")
 
 
 def load_again(source: SourceRun, project: Project, options: TestOptions) -> Result[Loaded]:
@@ -308,16 +307,12 @@ def rescore_all(since: str | None, options: TestOptions) -> int:
     A limit of costs is one for all of them together.
     """
     project = project_here(options.database)
-    start = None if since is None else or_fail(parse_since(since, datetime.now(UTC)))
+    start = None if since is None else or_fail(parse_since(since))
     with open_history(options.database) as db:
         runs = live_runs(db, since=start, suite=options.suite)
         sources = [(run, read_source(db, run, options.suite)) for run in runs]
     if not sources:
-        refuse(
-            "No finished run is like that.",
-            "All runs: kindlm runs",
-            code=ErrorCode.CONFIG_NOT_FOUND,
-        )
+        fail([not_there("No finished run is like that.", "All runs: kindlm runs")])
     ended: list[_Ended] = []
     for number, (run, source) in enumerate(sources, start=1):
         note(f"{number} of {len(sources)}: run {run}")

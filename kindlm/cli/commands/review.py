@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -25,11 +23,6 @@ from kindlm.reports.terminal.agreement import agreement_json, write_agreement
 from kindlm_store import EventLog
 
 
-class _Verdict(StrEnum):
-    PASS = "pass"  # noqa: S105 - a verdict
-    FAIL = "fail"
-
-
 def review_command(
     run: Annotated[
         str | None,
@@ -42,7 +35,7 @@ def review_command(
         ),
     ] = None,
     verdict: Annotated[
-        _Verdict | None, typer.Argument(metavar="pass|fail", help="Your verdict.")
+        Literal["pass", "fail"] | None, typer.Argument(metavar="pass|fail", help="Your verdict.")
     ] = None,
     note: Annotated[
         str | None,
@@ -66,7 +59,7 @@ def review_command(
     ] = None,
     form: Annotated[
         ListFormat, typer.Option("--format", help="With --agreement: json is for programs.")
-    ] = ListFormat.TERMINAL,
+    ] = "terminal",
     db: DatabaseOption = None,
     verbose: VerboseOption = False,
 ) -> None:
@@ -79,9 +72,9 @@ def review_command(
     if run is None or execution is None or verdict is None:
         wanted = "A review needs RUN, EXECUTION and pass or fail; a report of them --agreement."
         fail([misused(wanted, "review")])
-    if suite is not None or since is not None or form is not ListFormat.TERMINAL:
+    if suite is not None or since is not None or form != "terminal":
         fail([misused("--suite, --since and --format go with --agreement.", "review")])
-    record_review(db, run, execution, verdict is _Verdict.PASS, note)
+    record_review(db, run, execution, verdict == "pass", note)
 
 
 def record_review(
@@ -131,11 +124,11 @@ def report_agreement(
     verbose: bool,
 ) -> None:
     """Write whether judges and people agree, of all that was reviewed or of a part of it."""
-    start = None if since is None else or_fail(parse_since(since, datetime.now(UTC)))
+    start = None if since is None else or_fail(parse_since(since))
     with open_history(database) as db:
         run = None if wanted is None else named_run(db, wanted)
         found = reviewed_executions(db, run=run, suite=suite, since=start)
-    if form is ListFormat.JSON:
+    if form == "json":
         sys.stdout.write(agreement_json(compare_reviews(found)))
     elif found:
         options = report_options(database, verbose=verbose)

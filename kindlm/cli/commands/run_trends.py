@@ -7,15 +7,14 @@ import sqlite3
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from kindlm.cli.commands.runs import table
 from kindlm.cli.console import fail, note, wants_color
 from kindlm.cli.options import ListFormat
-from kindlm.errors import ErrorCode, KindlmError
+from kindlm.errors import KindlmError, not_there
 from kindlm.history.trends import Trend, TrendPoint, find_tests, read_trend
-from kindlm.reports.figures import duration, money, percent, score
+from kindlm.reports.figures import duration, local_time, money, percent, score
 from kindlm.reports.figures import points as points_of_100
 from kindlm.reports.untrusted import one_line, printed_json
 from kindlm.wording import count
@@ -63,7 +62,7 @@ def show_trends(
     if not found:
         fail([_unknown(db, name, suite, target)])
     trends = [read_trend(db, test, limit=limit, since=since) for test in found[:_MOST_TESTS]]
-    if form is ListFormat.JSON:
+    if form == "json":
         sys.stdout.write(trends_json(trends))
     else:
         shown = [trend for trend in trends if trend.points]
@@ -84,13 +83,11 @@ def _unknown(
     if elsewhere:
         where = ", ".join(dict.fromkeys(f"{test.suite} on {test.target}" for test in elsewhere))
         parts = [f"in suite {suite!r}" if suite else "", f"on {target!r}" if target else ""]
-        return KindlmError(
-            ErrorCode.CONFIG_NOT_FOUND,
+        return not_there(
             f"No test {name!r} is recorded {' '.join(filter(None, parts))}.",
             f"It is in: {where}",
         )
-    return KindlmError(
-        ErrorCode.CONFIG_NOT_FOUND,
+    return not_there(
         f"No test is recorded whose name holds {name!r}.",
         "The tests of a run: kindlm show RUN",
     )
@@ -165,7 +162,6 @@ def _flakiness(trend: Trend) -> Iterator[tuple[str, str]]:
 
 
 def _cells(point: TrendPoint) -> tuple[str, ...]:
-    when = datetime.fromisoformat(point.run.started_at).astimezone()
     counts, run = point.test.counts, point.run
     remarks = [run.mode] if run.mode != "live" else []
     if run.ended in ("interrupted", "aborted"):
@@ -175,7 +171,7 @@ def _cells(point: TrendPoint) -> tuple[str, ...]:
     return (
         one_line(point.run.id),
         one_line(point.run.label or ""),
-        when.strftime("%Y-%m-%d %H:%M"),
+        local_time(point.run.started_at),
         str(point.test.status),
         _passed(point),
         "" if point.judge is None else score(point.judge),

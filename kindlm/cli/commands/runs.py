@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -13,11 +12,11 @@ from rich.cells import cell_len
 
 from kindlm.cli.console import note, or_fail, wants_color
 from kindlm.cli.history import open_history
-from kindlm.cli.options import DatabaseOption, ListFormat, parse_since
+from kindlm.cli.options import DatabaseOption, ListFormat, ListFormatOption, parse_since
 from kindlm.dataclass import dataclass
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import Run, RunFigures, RunFilter, read_figures, runs, status_of
-from kindlm.reports.figures import money
+from kindlm.reports.figures import local_time, money
 from kindlm.reports.untrusted import one_line, printed_json
 
 _COMMIT_LENGTH = 8
@@ -52,9 +51,7 @@ def runs_command(
             "--since", metavar="AGE", help="Show only runs since then: 30d, 12h, 2w, 2026-01-31."
         ),
     ] = None,
-    form: Annotated[
-        ListFormat, typer.Option("--format", help="json is for programs.")
-    ] = ListFormat.TERMINAL,
+    form: ListFormatOption = "terminal",
     db: DatabaseOption = None,
 ) -> None:
     """List recorded runs, or show one test over time.
@@ -66,7 +63,7 @@ def runs_command(
         from kindlm.cli.history import misused
 
         fail([misused("--model goes with --test.", "runs")])
-    start = None if since is None else or_fail(parse_since(since, datetime.now(UTC)))
+    start = None if since is None else or_fail(parse_since(since))
     with open_history(db) as connection:
         if test is None:
             show_runs(connection, RunFilter(suite=suite, since=start, limit=limit), form)
@@ -106,7 +103,7 @@ def show_runs(db: sqlite3.Connection, wanted: RunFilter, form: ListFormat) -> No
     listed = [
         _ListedRun(run, figures[run.id], status_of(db, run), verdicts.get(run.id)) for run in found
     ]
-    if form is ListFormat.JSON:
+    if form == "json":
         sys.stdout.write(_as_json(listed))
     elif listed:
         sys.stdout.write(_as_table(listed, color=wants_color(sys.stdout)))
@@ -177,7 +174,6 @@ def _as_table(listed: Sequence[_ListedRun], *, color: bool) -> str:
 
 def _cells(each: _ListedRun) -> tuple[str, ...]:
     run, figures = each.run, each.figures
-    when = datetime.fromisoformat(run.started_at).astimezone()
     commit = (run.git_commit or "")[:_COMMIT_LENGTH] + ("+" if run.git_dirty else "")
     git = f"{run.git_branch} {commit}" if run.git_branch else commit
     of_group = f" of {run.group_id}" if run.group_id else ""
@@ -187,7 +183,7 @@ def _cells(each: _ListedRun) -> tuple[str, ...]:
     return (
         one_line(run.id),
         one_line(run.label or ""),
-        when.strftime("%Y-%m-%d %H:%M"),
+        local_time(run.started_at),
         each.status_now,
         f"{figures.executions.passed}/{figures.executions.tested}",
         f"{figures.gates_passed}/{figures.gates}" if figures.gates else "",

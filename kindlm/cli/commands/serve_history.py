@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,7 +23,6 @@ from kindlm.cli.options import DatabaseOption, parse_since
 from kindlm.errors import Err, Ok, Result
 from kindlm.recording.history_file import open_log
 from kindlm.recording.purging import erase, runs_before, streams_to_purge, with_news
-from kindlm.recording.secrets import secret_values
 from kindlm.wording import count
 from kindlm_store import EventLog, OpenError, StoreError
 
@@ -88,7 +86,7 @@ def serve_history_command(
             )
         listening = stack.enter_context(or_fail(listen(host, port)))
         try:
-            log = stack.enter_context(open_log(project.database, secret_values(os.environ, ())))
+            log = stack.enter_context(open_log(project.database))
         except OpenError as error:
             fail_to_open(error)
         api = HistoryApi(log, tokens)
@@ -154,7 +152,7 @@ def _kept_since(keep: str) -> Callable[[], str]:
     """Return what says when the content begins that `--keep` keeps."""
 
     def since() -> str:
-        found = parse_since(keep, datetime.now(UTC))
+        found = parse_since(keep)
         if isinstance(found, Err):
             refuse(f"--keep {keep!r} is no age.", "Write an age: --keep 180d")
         return found.value

@@ -17,7 +17,7 @@ from kindlm.cli.history import (
     report_options,
     require_names,
 )
-from kindlm.cli.options import Compat, TestOptions
+from kindlm.cli.options import TestOptions
 from kindlm.cli.run_options import make_request
 from kindlm.cli.run_recording import HeldSignals, record_run
 from kindlm.dataclass import dataclass, replace
@@ -248,7 +248,7 @@ def request_repeats(
             tests=options.tests,
             concurrency=options.concurrency or then.concurrency,
             timeout_ms=then.timeout_ms,
-            compat=None if then.compat is None else Compat(then.compat),
+            compat="evalview" if then.compat == "evalview" else None,
             max_cost_usd=cost,
             max_rpm=then.max_rpm,
         ),

@@ -24,7 +24,7 @@ from kindlm.dataclass import dataclass, replace
 from kindlm.engine.attempt import Finished
 from kindlm.engine.steering import Steering
 from kindlm.engine.stop import Stop
-from kindlm.errors import ErrorCode, KindlmError, misuse
+from kindlm.errors import KindlmError, broken, misuse
 from kindlm.fleet.coordinator import Coordinator, Limits
 from kindlm.fleet.fleet import Fleet, LocalFleet
 from kindlm.fleet.shard_job import ShardJob
@@ -270,7 +270,7 @@ def _carry_out(
 
 
 def _undone(shard: int, why: str, hint: str | None) -> KindlmError:
-    return KindlmError(ErrorCode.UNKNOWN_ERROR, f"Shard {shard} did not finish: {why}", hint)
+    return broken(f"Shard {shard} did not finish: {why}", hint)
 
 
 def _after_correction(parts: _Parts, options: TestOptions) -> str:
@@ -357,7 +357,7 @@ class WorkerNews:
                     view = RunView(self._db, run)
                     found = view.execution(row["id"])
                     why = "" if found is None else why_not_passed(view, found)
-                    error = KindlmError(ErrorCode.UNKNOWN_ERROR, why)
+                    error = broken(why)
                 self._watcher.finished(Finished(execution, status, error, cost_usd=row["cost_usd"]))
 
     def _ended(self, run: str) -> Iterator[sqlite3.Row]:

@@ -71,13 +71,13 @@ def create_command(
 def list_command(
     output: Annotated[
         ListFormat, typer.Option("--format", help="Format of the list.")
-    ] = ListFormat.TERMINAL,
+    ] = "terminal",
     db: DatabaseOption = None,
 ) -> None:
     """List tokens, with what was pushed with them. The tokens themselves are not stored."""
     with open_tokens(project_here(db).database) as store:
         found = store.tokens()
-    if output is ListFormat.JSON:
+    if output == "json":
         listed = [asdict(each) for each in found]
         for each in listed:
             each.update(each.pop("limits"))

@@ -30,9 +30,7 @@ def validate_command(
             help="Files, folders or pack:NAME. Default: what `kindlm test` runs.",
         ),
     ] = None,
-    form: Annotated[
-        ListFormat, typer.Option("--format", help="json is for editors.")
-    ] = ListFormat.TERMINAL,
+    form: Annotated[ListFormat, typer.Option("--format", help="json is for editors.")] = "terminal",
     strict: StrictOption = False,
     verbose: VerboseOption = False,
 ) -> None:
@@ -49,7 +47,7 @@ def validate_command(
     tests += sum(skipped.tests for skipped in loaded.skipped)
     severities = [found.severity for found in loaded.diagnostics]
     errors, warnings = severities.count("error"), severities.count("warning")
-    if form is ListFormat.JSON:
+    if form == "json":
         # For editors; lines and columns count from 1.
         document = {
             "schemaVersion": 1,
