@@ -102,6 +102,11 @@ def _finite(digits: str) -> float:
     return number
 
 
+def compact_json(value: Any) -> str:
+    """Return JSON without spaces; raise `TypeError` or `ValueError` for what JSON cannot hold."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
 _MAX_DEPTH = 200
 
 

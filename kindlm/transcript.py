@@ -18,7 +18,7 @@ from typing import Annotated, Any, Self
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.stored_form import Authored, AuthoredJson, Form, Meaning, Name
-from kindlm.strict_json import parse_json, unique_keys
+from kindlm.strict_json import compact_json, parse_json, unique_keys
 from kindlm_store import REDACTED
 from kindlm_store.new_event import scrub
 
@@ -137,7 +137,7 @@ class ToolCall:
             return cls(call_id, name, {})
         if isinstance(arguments, dict):
             return cls(call_id, name, arguments)
-        text = arguments if isinstance(arguments, str) else _compact_json(arguments)
+        text = arguments if isinstance(arguments, str) else compact_json(arguments)
         try:
             # Which of two values the tool took is unknown.
             parsed = parse_json(text, unique_keys)
@@ -383,10 +383,6 @@ def json_or_text(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
-
-
-def _compact_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def _add(left: int | None, right: int | None) -> int | None:

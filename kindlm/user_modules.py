@@ -8,7 +8,7 @@ import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -178,10 +178,10 @@ def failed_at(error: BaseException, file: Path) -> tuple[SourceLocation, str]:
     return SourceLocation(str(file), frames[-1].lineno), frames[-1].line or ""
 
 
-def user_trace(error: BaseException, file: Path) -> str:
-    """Return the traceback of an error from the first line of `file` on; whole if none is there."""
+def user_trace(error: BaseException, is_theirs: Callable[[str], bool]) -> str:
+    """Return the traceback of an error from the first line on that is in a file of the user."""
     trace: TracebackType | None = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename != str(file):
+    while trace is not None and not is_theirs(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     lines = traceback.format_exception(type(error), error, trace or error.__traceback__)
     return "".join(lines)

@@ -17,21 +17,15 @@ from typing import Any, Protocol, TypeAlias
 
 from kindlm.agents.reply_parts import UnreadableReply, error_text, first_text, tells_failure
 from kindlm.agents.reply_reading import (
-    AgentFailed,
+    FailedReply,
     agent_reply,
     bounded,
     read_cost,
     read_counts,
     read_model,
 )
-from kindlm.agents.told_calls import Calls, lost_answers
-from kindlm.agents.tool_entries import (
-    UNREAD,
-    hidden_calls,
-    is_of_tool,
-    reported_calls,
-    tool_answer,
-)
+from kindlm.agents.told_calls import ToldCalls, lost_answers
+from kindlm.agents.tool_entries import UNREAD, hidden_calls, is_of_tool, reported_calls, tool_answer
 from kindlm.dataclass import dataclass
 from kindlm.ports import AgentReply
 from kindlm.transcript import UNNAMED, Usage
@@ -80,7 +74,7 @@ def hear_objects(pieces: Iterable[Piece], draft: Draft) -> Heard:
 
 
 def hear(pieces: Iterable[Piece]) -> AgentReply:
-    """Put a stream together; raise `AgentFailed` or `UnreadableReply` if there is no answer."""
+    """Put a stream together; raise `FailedReply` or `UnreadableReply` if there is no answer."""
     draft = _Draft()
     for number, piece in enumerate(pieces, start=1):
         if isinstance(piece, str):
@@ -95,7 +89,7 @@ class _Draft:
     """An answer in the making."""
 
     texts: list[str] = field(default_factory=list)
-    calls: Calls = field(default_factory=Calls)
+    calls: ToldCalls = field(default_factory=ToldCalls)
     usage: Usage = Usage()
     cost_usd: float | None = None
     has_unpriced: bool = False
@@ -119,7 +113,7 @@ class _Draft:
             case "usage":
                 self._count(event, said)
             case _ if kind == "error" or _is_bare_error(event):
-                raise AgentFailed(error_text(event, said))
+                raise FailedReply(error_text(event, said))
             case _ if isinstance(kind, str) and kind in _WHOLE:
                 whole = _text(said, ("text", "content"), number)
                 self.texts = self.texts if whole is None else [whole]

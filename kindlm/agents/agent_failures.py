@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from kindlm.agents.reply_parts import WHERE_THE_TEXT_IS, UnreadableReply, first_text, lookup
 from kindlm.dataclass import dataclass
-from kindlm.errors import ErrorCode, KindlmError
+from kindlm.errors import ErrorCode, KindlmError, misuse
 from kindlm.strict_json import parse_json
 from kindlm.unreachable import retry_after, unreachable_reason
 from kindlm.wording import last_words
@@ -97,7 +97,7 @@ def failed(
 
 def bad_option(who: Who, message: str, hint: str | None = None) -> KindlmError:
     """Return the error of an agent that is configured wrongly."""
-    return KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, f"{who.title}: {message}", hint)
+    return misuse(f"{who.title}: {message}", hint)
 
 
 def of_timeout(who: Who, timeout_s: float, *, retryable: bool = True) -> KindlmError:

@@ -26,7 +26,7 @@ from kindlm.agents.reply_parts import (
     refuse_more,
 )
 from kindlm.agents.reply_reading import bounded, read_counts, read_model
-from kindlm.agents.told_calls import Calls
+from kindlm.agents.told_calls import ToldCalls
 from kindlm.agents.tool_entries import (
     failed_tool,
     listed_calls,
@@ -179,7 +179,7 @@ def last_text(messages: Sequence[ChatMessage]) -> str | None:
 
 def spoken(messages: Iterable[ChatMessage]) -> Spoken:
     """Return what messages say: calls with their answers, and all reported usage added up."""
-    calls, ids, lost = Calls(), list[str](), 0
+    calls, ids, lost = ToldCalls(), list[str](), 0
     tokens = [list[int](), list[int]()]
     models: dict[str, None] = {}
     for message in messages:
@@ -252,7 +252,7 @@ def _calls(value: Mapping[str, Any]) -> tuple[ToolCall, ...]:
     return tuple(use.call for use in uses)
 
 
-def _answered(calls: Calls, message: ChatMessage) -> bool:
+def _answered(calls: ToldCalls, message: ChatMessage) -> bool:
     """Give a call its answer; return whether there is one that it belongs to."""
     by_id = message.answers
     made = calls.find(None, message.name) if by_id is None else calls.by_id(by_id)

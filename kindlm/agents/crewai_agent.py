@@ -29,7 +29,7 @@ from kindlm.agents.reply_parts import (
     refuse_more,
 )
 from kindlm.agents.reply_reading import (
-    AgentFailed,
+    FailedReply,
     agent_reply,
     doubts,
     read_cost,
@@ -64,11 +64,11 @@ _NO_PARTS = (
 
 
 def read_crew(text: str) -> AgentReply:
-    """Read the JSON of a crew; raise `AgentFailed` or `UnreadableReply` if it is no answer."""
+    """Read the JSON of a crew; raise `FailedReply` or `UnreadableReply` if it is no answer."""
     value = parse_object(text)
     answer = _text(value)
     if not answer and value.get("error"):
-        raise AgentFailed(error_text({"error": value["error"]}))
+        raise FailedReply(error_text({"error": value["error"]}))
     tasks = _entries(value, _TASKS)
     executions = _entries(value, (_EXECUTIONS,))
     if answer is None and not tasks and not executions:

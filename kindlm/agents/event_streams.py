@@ -38,7 +38,7 @@ from kindlm.agents.reply_parts import (
     refuse_more,
 )
 from kindlm.agents.reply_reading import (
-    AgentFailed,
+    FailedReply,
     Reading,
     agent_reply,
     failure_of,
@@ -274,7 +274,7 @@ def hear_events(
     `speaks` is the format that it has to be in.
 
     Raises:
-        AgentFailed: it says that the agent failed.
+        FailedReply: it says that the agent failed.
         UnreadableReply: it broke off, is in a format that is not read, or has no answer.
     """
     end = end_of(stream.events())
@@ -303,7 +303,7 @@ def _response(pieces: Iterable[Piece]) -> Mapping[str, Any]:
     try:
         whole, _ = responses.whole_of(piece for piece in pieces if isinstance(piece, dict))
     except UnreadableReply as error:
-        raise AgentFailed(str(error)) from None
+        raise FailedReply(str(error)) from None
     if whole.get("status") == "failed":
-        raise AgentFailed(failure_of(whole) or "the response failed")
+        raise FailedReply(failure_of(whole) or "the response failed")
     return whole

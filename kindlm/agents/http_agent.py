@@ -25,7 +25,7 @@ from kindlm.agents.reply_parts import AnotherProtocol, NoTextKnown, UnreadableRe
 from kindlm.agents.reply_reading import (
     QUERY_TEXT_KEYS,
     TEXT_KEYS,
-    AgentFailed,
+    FailedReply,
     Reading,
     ResponsePath,
     ToolCallsPath,
@@ -191,7 +191,7 @@ def _read(answer: HttpReply, reading: Reading, protocol: Protocol | None = None)
         return hear_task([value])
     if protocol is not None and not protocol.is_answer(value):
         if failure := failure_of(value):
-            raise AgentFailed(failure)
+            raise FailedReply(failure)
         raise AnotherProtocol(f"it is not an answer in the form of {protocol.title}")
     try:
         return Heard(read_reply(value, Reading() if is_text and value is answer.text else reading))

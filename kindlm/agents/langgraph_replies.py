@@ -35,7 +35,7 @@ from kindlm.agents.reply_parts import (
     first_text,
     refuse_more,
 )
-from kindlm.agents.reply_reading import AgentFailed, agent_reply, read_cost, read_model, read_usage
+from kindlm.agents.reply_reading import FailedReply, agent_reply, read_cost, read_model, read_usage
 from kindlm.agents.told_calls import lost_answers
 from kindlm.agents.tool_entries import (
     hidden_calls,
@@ -99,7 +99,7 @@ class GraphReply:
     has_steps: bool = False
 
     def add_state(self, state: Mapping[str, Any]) -> None:
-        """Take a whole state; raise `AgentFailed` if it says that the graph failed."""
+        """Take a whole state; raise `FailedReply` if it says that the graph failed."""
         self._check(state)
         self.has_steps = self.has_steps or any(map(may_list_calls, map(state.get, _STEPS)))
         messages = self._new(state, has_history=self.sent.has_history)
@@ -143,7 +143,7 @@ class GraphReply:
         self.priced.append(step)
 
     def finished(self) -> AgentReply:
-        """Return the whole; raise `AgentFailed` or `UnreadableReply` if there is no answer."""
+        """Return the whole; raise `FailedReply` or `UnreadableReply` if there is no answer."""
         refuse_more(len(self.steps), MAX_CALLS, "tool calls")
         said = spoken(self.merging.messages)
         own = self._beside_messages(self.about)
@@ -152,7 +152,7 @@ class GraphReply:
         text = self.last_message or (self.last_message if self.text is None else self.text)
         text = "".join(self.pieces).strip() if self.pieces else text
         if not text and self.about.get("error"):
-            raise AgentFailed(error_text(self.about))
+            raise FailedReply(error_text(self.about))
         if text is None and not uses:
             raise UnreadableReply(_NO_ANSWER)
         usage = read_usage(self.about)
@@ -217,7 +217,7 @@ class GraphReply:
     def _check(self, state: Mapping[str, Any]) -> None:
         error = state.get("__error__")
         if error:
-            raise AgentFailed(error_text(error if isinstance(error, dict) else {"error": error}))
+            raise FailedReply(error_text(error if isinstance(error, dict) else {"error": error}))
         self.is_interrupted = self.is_interrupted or bool(state.get("__interrupt__"))
 
 
@@ -341,7 +341,7 @@ def _add_event(reply: GraphReply, event: Mapping[str, Any]) -> None:
         case "metadata":
             reply.about.update(event)
         case "error":
-            raise AgentFailed(error_text(event))
+            raise FailedReply(error_text(event))
         case str(kind) if kind in _MESSAGES:
             reply.add_messages(event)
         case _ if "messages" in event:
@@ -355,7 +355,7 @@ def _add_event(reply: GraphReply, event: Mapping[str, Any]) -> None:
 def _values(text: str) -> Iterator[tuple[str, dict[str, Any] | str]]:
     """Return the objects and texts of a stream, with the names of their events.
 
-    Raises `AgentFailed` for an event that is named `error`.
+    Raises `FailedReply` for an event that is named `error`.
     """
     read = 0
     for number, event in enumerate(parse_events(text), start=1):
@@ -367,7 +367,7 @@ def _values(text: str) -> Iterator[tuple[str, dict[str, Any] | str]]:
             value = json_value(data, f"event {number}")
             said = data if value is None and data != "null" else value
             if event.type == "error":
-                raise AgentFailed(error_text(said))
+                raise FailedReply(error_text(said))
             if isinstance(said, dict | str):
                 yield event.type, said
 

@@ -49,6 +49,7 @@ from kindlm.ports import Agent, AgentReply, AgentRequest
 from kindlm.section import Text
 from kindlm.suite import AgentTarget
 from kindlm.trace_context import MESSAGE_HEADERS
+from kindlm.user_modules import user_trace
 from kindlm.values import refuse
 
 _log = logging.getLogger(__name__)
@@ -297,7 +298,7 @@ def _not_imported(
         f"{who.title}: {dotted} could not be imported: {type(raised).__name__}: "
         f"{who.quote(str(raised))}{_at(raised, (folder,))}",
         f"Check its `endpoint`; it is imported from {folder}",
-        trace=_user_trace(raised),
+        trace=user_trace(raised, _is_theirs),
     )
 
 
@@ -311,7 +312,7 @@ def _crashed(
         f"{who.title} raised {type(raised).__name__}: {who.quote(str(raised))}"
         f"{_at(raised, folders)}",
         _ONE_LOOP if is_of_loop else "See the traceback with --verbose",
-        trace=_user_trace(raised),
+        trace=user_trace(raised, _is_theirs),
     )
 
 
@@ -339,19 +340,10 @@ def _at(raised: BaseException, folders: Sequence[Path]) -> str:
     return f" ({place.relative_to(here) if place.is_relative_to(here) else place}:{line})"
 
 
-def _user_trace(raised: BaseException) -> str:
-    """Return the traceback of an error from the first line on that is not kindlm's."""
-    trace = raised.__traceback__
-    while trace is not None and _is_set_up(trace.tb_frame.f_code.co_filename):
-        trace = trace.tb_next
-    lines = traceback.format_exception(type(raised), raised, trace or raised.__traceback__)
-    return "".join(lines)
-
-
 def _is_ours(file: str) -> bool:
     return Path(file).is_relative_to(_OURS)
 
 
-def _is_set_up(file: str) -> bool:
-    """Tell whether a file is one that leads from kindlm to code of the user."""
-    return _is_ours(file) or file.startswith("<frozen") or file == importlib.__file__
+def _is_theirs(file: str) -> bool:
+    """Tell whether a file is the user's, and does not lead from kindlm to their code."""
+    return not (_is_ours(file) or file.startswith("<frozen") or file == importlib.__file__)

@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from kindlm.agents import agent_failures
 from kindlm.agents.frameworks import as_json, reply_of
 from kindlm.agents.reply_parts import MAX_EVENTS, UnreadableReply, compact_json, refuse_more
-from kindlm.agents.reply_reading import AgentFailed, Reading, read_reply
+from kindlm.agents.reply_reading import FailedReply, Reading, read_reply
 from kindlm.agents.user_code import in_thread
 from kindlm.dataclass import replace
 from kindlm.errors import Err, Ok, Result
@@ -73,7 +73,7 @@ async def read_answer(
                 raw = _written(said)
                 return Ok(replace(_read_json(raw, sent, reading), raw=raw))
             said = found
-    except AgentFailed as failure:
+    except FailedReply as failure:
         return Err(agent_failures.of_report(who, str(failure), raw))
     except UnreadableReply as unreadable:
         return Err(agent_failures.of_reply(who, unreadable, raw))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kindlm.errors import DOCS
 from kindlm.matching import ABSENT, value_at
+from kindlm.strict_json import compact_json
 from kindlm.wires.answer import UnreadableReply
 from kindlm.wording import count
 
@@ -29,11 +29,6 @@ PATH = re.compile(r"[^.\[\]]+(?:\.[^.\[\]]+|\[\d+\])*")
 """How a path is written: `choices[0].message.content`, or `choices.0.message.content`."""
 
 _PART = re.compile(r"[^.\[\]]+")
-
-
-def compact_json(value: Any) -> str:
-    """Return JSON without spaces; raise `TypeError` or `ValueError` for what JSON cannot hold."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def first_text(*values: Any) -> str | None:

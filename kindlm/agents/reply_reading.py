@@ -132,7 +132,7 @@ _OF_REQUESTS = frozenset({"instructions", "prompt", "reasoning", "text", "tool_c
 """What a response of OpenAI repeats of its request."""
 
 
-class AgentFailed(Exception):  # noqa: N818 - it names what the agent says
+class FailedReply(Exception):  # noqa: N818 - it names what the agent says
     """The agent says that it failed, in these words."""
 
 
@@ -182,7 +182,7 @@ def read_reply(value: Any, reading: Reading) -> AgentReply:
     """Read a JSON value, without how it came.
 
     Raises:
-        AgentFailed: it reports an error, and holds neither a text nor a tool call. A text under
+        FailedReply: it reports an error, and holds neither a text nor a tool call. A text under
             `message` reports the error then, unless a path says that it is the answer.
         NoTextKnown: no text is known in it, and it is not made of tool calls alone.
         UnreadableReply: nothing is where the text should be, or its tool calls cannot be read.
@@ -194,7 +194,7 @@ def read_reply(value: Any, reading: Reading) -> AgentReply:
     text = text_of(value, _of_answers(value, reading))
     failure = failure_of(value)
     if not text and not calls and failure is not None:
-        raise AgentFailed(failure)
+        raise FailedReply(failure)
     text = text or text_of(value, reading)
     if text is None and reading.response_path is not None:
         raise UnreadableReply(f"it has nothing at `{reading.response_path}`")

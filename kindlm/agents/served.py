@@ -15,7 +15,7 @@ from kindlm.agents.agent_failures import SHORTEST_HIDDEN, Who, bad_option
 from kindlm.agents.http_exchange import HttpExchange, HttpReply, HttpTarget
 from kindlm.agents.http_request import request_warnings
 from kindlm.agents.reply_parts import WHERE_THE_TEXT_IS, UnreadableReply
-from kindlm.agents.reply_reading import AgentFailed
+from kindlm.agents.reply_reading import FailedReply
 from kindlm.dataclass import replace
 from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.plugins import Adapter
@@ -115,7 +115,7 @@ class ServedAgent:
             reply = await asyncio.to_thread(read, got) if is_long else read(got)
         except PageCame:
             return Err(agent_failures.of_page(self._who, got.text, got.status))
-        except AgentFailed as failure:
+        except FailedReply as failure:
             return Err(agent_failures.of_report(self._who, str(failure), got.text, got.status))
         except UnreadableReply as error:
             return Err(agent_failures.of_reply(self._who, error, got.text, got.status, self.hint))

@@ -43,7 +43,7 @@ from kindlm.agents.http_request import (
 from kindlm.agents.process_group import TooMuchOutput, how_it_ended
 from kindlm.agents.reply_parts import UnreadableReply, compact_json
 from kindlm.agents.reply_reading import (
-    AgentFailed,
+    FailedReply,
     Reading,
     ResponsePath,
     ToolCallsPath,
@@ -330,7 +330,7 @@ class LineAgent(_ProgramAgent):
                 response_path=options.response_path, tool_calls_path=options.tool_calls_path
             )
             reply = read_reply(parse_object(raw.removeprefix("\ufeff")), reading)
-        except AgentFailed as failure:
+        except FailedReply as failure:
             return Err(agent_failures.of_report(self._who, str(failure), raw))
         except UnreadableReply as error:
             return Err(agent_failures.of_reply(self._who, error, raw, hint=_ONE_LINE))

@@ -23,7 +23,7 @@ class Made:
         self.response, self.is_answered = response, True
 
 
-class Calls:
+class ToldCalls:
     """Calls in their order, found by their ids, or in order while they wait for an answer."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import ErrorCode
 from kindlm.events import ProviderFailed, ProviderRequested, ProviderResponded
-from kindlm.gateway.replay import RecordedAnswer
+from kindlm.gateway.replay import ReplayedAnswer
 from kindlm.gateway.upstreams import ITEMS, SILENT, WIRES
 from kindlm.ports import CallDesk, Purpose, Seen
 from kindlm.stored_form import bounded
@@ -87,12 +87,12 @@ class Answered:
     content_type: str
     body: str | None
     problem: str | None = None
-    recorded: RecordedAnswer | None = None
+    recorded: ReplayedAnswer | None = None
     is_sent: bool = True
     hint: str = ""
 
 
-class Conversation:
+class SeenConversation:
     """One conversation with an agent, as the gateway sees it.
 
     `desk` takes the events, and what calls cost. `hint` is what to do where no call comes.

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, Self
 
-from kindlm.gateway.conversation import Conversation
+from kindlm.gateway.conversation import SeenConversation
 from kindlm.gateway.in_process import Redirection, instead
 from kindlm.gateway.replay import Replayer
 from kindlm.gateway.server import GatewayServer
@@ -144,7 +144,7 @@ class Gateway:
             self._redirection = self._redirection or Redirection(self.key, self._route)
         elif target.starts_program:
             reached = "alone"
-        observed = Observed(self, Conversation(target.id, desk, _HINTS[reached]), reached)
+        observed = Observed(self, SeenConversation(target.id, desk, _HINTS[reached]), reached)
         self._desk, self._open[desk.subject] = desk, observed
         if trace := trace_of(observed.headers["traceparent"]):
             self._traces[trace] = observed
@@ -181,7 +181,7 @@ class Gateway:
 
     def _addressed(
         self, subject: str | None, headers: Mapping[str, str], is_call: bool
-    ) -> Conversation | None:
+    ) -> SeenConversation | None:
         """Return the conversation that a call belongs to; see `server.Addressed`."""
         if subject is not None:
             own = self._open.get(subject)
@@ -215,7 +215,7 @@ class Gateway:
                 each.conversation.lose(_NOT_ASSIGNED)
         # The limits of the run hold for it, too.
         known = None if self._replays else self._desk
-        return None if known is None else Conversation("", known.unassigned())
+        return None if known is None else SeenConversation("", known.unassigned())
 
     def _route(self, subject: str | None, url: str, blocks: bool) -> str | None:
         """Return where a request of an agent in this process goes; see `in_process.Route`."""
@@ -246,7 +246,7 @@ class Observed:
     whether the agent has got a message, `is_asked` whether it has not answered the last one.
     """
 
-    def __init__(self, gateway: Gateway, conversation: Conversation, reached: _Reached) -> None:
+    def __init__(self, gateway: Gateway, conversation: SeenConversation, reached: _Reached) -> None:
         self.conversation = conversation
         self.reached = reached
         self.passes_on: bool | None = None

@@ -28,7 +28,7 @@ _COUNTED = 20
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedAnswer:
+class ReplayedAnswer:
     """A whole answer of a provider; `body` is not packed. `call` is where it is recorded.
 
     That is execution, attempt and number, such as `k3f9x2ab-17.1/3`. `cost_usd` is what it cost
@@ -50,7 +50,7 @@ class Miss:
     text: str
 
 
-Replayer = Callable[[str, str, Any], RecordedAnswer | Miss]
+Replayer = Callable[[str, str, Any], ReplayedAnswer | Miss]
 """Answers a call that an agent makes of a model with what was recorded, or says why it cannot.
 
 It takes the attempt that asks now, as in `CallDesk.subject`; the provider and its path, such as
@@ -106,7 +106,7 @@ class RecordedModels:
         """Return what the agent took for a message then; see `ports.ReplayedModels`."""
         return self.latencies_ms[message] if message < len(self.latencies_ms) else None
 
-    def answer(self, path: str, body: Any) -> RecordedAnswer | Miss:
+    def answer(self, path: str, body: Any) -> ReplayedAnswer | Miss:
         """Return what was answered to the same request then, or why nothing was; see `Replayer`."""
         questions = self._questions
         if body is None:
@@ -125,7 +125,7 @@ class RecordedModels:
             if call.answer is not None:
                 body_then = call.answer.encode()
                 facts = call.id, call.cost_usd, call.latency_ms
-                return RecordedAnswer(200, call.content_type, body_then, *facts)
+                return ReplayedAnswer(200, call.content_type, body_then, *facts)
             why = f"the answer of {call.id} is no longer stored"
         elif same:
             why = f"it was made {count(len(same), 'time')} then, and comes once more now"

@@ -27,7 +27,7 @@ from aiohttp import (
 )
 
 from kindlm.gateway.bodies import MAX_RECORDED_BYTES, WithoutUsage, unpacked, with_usage_asked
-from kindlm.gateway.conversation import Answered, Conversation, ModelCall
+from kindlm.gateway.conversation import Answered, ModelCall, SeenConversation
 from kindlm.gateway.in_process import KEY_HEADER
 from kindlm.gateway.replay import Miss, Replayer
 from kindlm.gateway.upstreams import Upstream
@@ -66,7 +66,7 @@ _NOT_ANSWERED = _OF_CONNECTION | {"set-cookie"}
 _AGENT_LEFT = "The agent closed the connection before the answer was complete."
 
 
-Addressed = Callable[[str | None, Mapping[str, str], bool], Conversation | None]
+Addressed = Callable[[str | None, Mapping[str, str], bool], SeenConversation | None]
 """Finds the conversation that a call belongs to; None if it is not known.
 
 It takes the attempt in the address, None without one, the headers, and whether a model is called.
@@ -159,7 +159,7 @@ class GatewayServer:
         return await _Forwarding(self, request, provider, path).forward(await request.read())
 
     async def _call(
-        self, request: web.Request, conversation: Conversation, path: str
+        self, request: web.Request, conversation: SeenConversation, path: str
     ) -> web.StreamResponse:
         task = asyncio.current_task()
         assert task is not None
@@ -193,7 +193,7 @@ class GatewayServer:
             conversation.open.pop(task, None)
 
     def _replayed(
-        self, replayer: Replayer, conversation: Conversation, call: ModelCall, body: Any
+        self, replayer: Replayer, conversation: SeenConversation, call: ModelCall, body: Any
     ) -> web.Response:
         found = replayer(conversation.desk.subject, call.path, body)
         if isinstance(found, Miss):

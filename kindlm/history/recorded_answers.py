@@ -86,13 +86,13 @@ class RecordedCall(NamedTuple):
     suite_id: str
 
 
-Calls = Mapping[tuple[str, str], Sequence[RecordedCall]]
+RecordedCalls = Mapping[tuple[str, str], Sequence[RecordedCall]]
 """Calls by their purpose and fingerprint, those of the first run and its last attempt first."""
 
 
 def read_calls(
     db: sqlite3.Connection, runs: Sequence[str], execution: Execution | None = None
-) -> Calls:
+) -> RecordedCalls:
     """Return the calls of one execution in some runs, or all those that a replay gives again."""
     wanted: dict[str, Any] = {"runs": json.dumps(runs)}
     query = _CALLS + _OF_REPLAY
@@ -116,7 +116,7 @@ class RecordedAnswers:
     takes_any = False
     """Whether any answer to a request is given that was not given yet, and not just the n-th."""
 
-    def __init__(self, db: sqlite3.Connection, calls: Calls) -> None:
+    def __init__(self, db: sqlite3.Connection, calls: RecordedCalls) -> None:
         self._db = db
         self._calls = calls
         self._asked: Counter[tuple[str, str]] = Counter()

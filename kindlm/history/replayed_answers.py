@@ -18,10 +18,10 @@ from kindlm.dataclass import replace
 from kindlm.errors import Err, Ok, Result
 from kindlm.events import AgentReplied, CallFailed, ProviderRequested
 from kindlm.history.recorded_answers import (
-    Calls,
     Place,
     RecordedAnswers,
     RecordedCall,
+    RecordedCalls,
     answer_facts,
     not_found,
     read_calls,
@@ -177,7 +177,7 @@ class ReplayedRun:
         self.models = models
 
     @cached_property
-    def calls(self) -> Calls:
+    def calls(self) -> RecordedCalls:
         """The calls of all its tests."""
         return read_calls(self.db, [self.id])
 

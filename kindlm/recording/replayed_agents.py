@@ -9,7 +9,7 @@ import sqlite3
 from typing import Any
 from weakref import WeakValueDictionary
 
-from kindlm.gateway.replay import Miss, RecordedAnswer, RecordedModels
+from kindlm.gateway.replay import Miss, RecordedModels, ReplayedAnswer
 from kindlm.history.recorded_attempts import RecordedAttempt, recorded_executions
 from kindlm.history.replayed_answers import as_repeat
 from kindlm.plan import Execution
@@ -47,7 +47,7 @@ class ReplayedGateway:
                 return models
         return None
 
-    def answer(self, subject: str, path: str, body: Any) -> RecordedAnswer | Miss:
+    def answer(self, subject: str, path: str, body: Any) -> ReplayedAnswer | Miss:
         """Return the recorded answer to a request, or why there is none; see `replay.Replayer`."""
         models = self._open.get(subject.partition(".")[0])
         if models is None:

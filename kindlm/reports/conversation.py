@@ -107,7 +107,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolUse:
+class ShownToolUse:
     """A tool call beside its result: values of JSON."""
 
     tool: str
@@ -169,7 +169,7 @@ class Called:
     text: str | None
     error: str | None
     raw: str | None
-    tools: tuple[ToolUse, ...]
+    tools: tuple[ShownToolUse, ...]
     made: tuple[Called, ...] = ()
     spans: tuple[tuple[int, SpanView], ...] = ()
 
@@ -305,8 +305,8 @@ def _spans(
     return tuple(found)
 
 
-def _tool_use(used: ToolCallView, mask: Mask) -> ToolUse:
-    return ToolUse(
+def _tool_use(used: ToolCallView, mask: Mask) -> ShownToolUse:
+    return ShownToolUse(
         tool=used.tool,
         arguments=mask.value(used.arguments),
         rule=used.rule,

@@ -126,7 +126,7 @@ class FunctionScript:
             f"The scenario raised {type(error).__name__}: {sentence(str(error), _MOST_OF_PYTEST)}"
             f" ({place}).",
             "Fix the test; the report shows what it checked before that.",
-            trace=user_trace(error, self.file),
+            trace=user_trace(error, str(self.file).__eq__),
         )
 
 

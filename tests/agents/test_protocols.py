@@ -20,7 +20,7 @@ from examples import examples
 from kindlm.agents.event_streams import EventStream, hear_events
 from kindlm.agents.protocols import protocol_named
 from kindlm.agents.reply_parts import UnreadableReply
-from kindlm.agents.reply_reading import AgentFailed, Reading
+from kindlm.agents.reply_reading import FailedReply, Reading
 from kindlm.transcript import Message, Role, Usage
 
 STREAM = "text/event-stream"
@@ -286,7 +286,7 @@ def test_a_stream_that_breaks_off_is_no_answer(protocol, events, data):
     end = data.draw(st.integers(0, len(sse(events[:-1]))))
     try:
         heard = hear_events(EventStream(body[:end], is_sse=True, has_end=True), Reading())
-    except (UnreadableReply, AgentFailed):
+    except (UnreadableReply, FailedReply):
         return
     assert (heard.reply.text, heard.reply.tool_uses) == ("", ())
 
@@ -315,7 +315,7 @@ def test_anything_in_any_place_is_read_or_refused(data, streams, value):
     for key in outer:
         owner = owner[key]
     owner[last] = value
-    with contextlib.suppress(UnreadableReply, AgentFailed):
+    with contextlib.suppress(UnreadableReply, FailedReply):
         hear_events(EventStream(sse(events), is_sse=True, has_end=True), Reading())
 
 

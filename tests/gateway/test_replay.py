@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from kindlm.gateway.replay import Miss, RecordedAnswer, RecordedModels
+from kindlm.gateway.replay import Miss, RecordedModels, ReplayedAnswer
 from kindlm.ports import RecordedModelCall
 
 CHAT = "openai/chat/completions"
@@ -46,12 +46,12 @@ def test_the_nth_equal_question_gets_the_nth_answer_and_then_none() -> None:
         _call(4, _asked("Hi"), "second"),
     )
     bodies = [models.answer(CHAT, _asked(text)) for text in ("Hi", "Hi", "Bye")]
-    assert [body.body if isinstance(body, RecordedAnswer) else body for body in bodies] == [
+    assert [body.body if isinstance(body, ReplayedAnswer) else body for body in bodies] == [
         b"first",
         b"second",
         b"bye",
     ]
-    assert isinstance(bodies[1], RecordedAnswer)
+    assert isinstance(bodies[1], ReplayedAnswer)
     assert (bodies[1].call, bodies[1].cost_usd) == ("k3f9x2ab-17.1/4", 0.01)
     assert models.missed is None
     missed = models.answer(CHAT, _asked("Hi"))
@@ -94,7 +94,7 @@ def test_a_request_that_failed_then_is_a_miss_unless_it_was_answered_later() -> 
         " (call 1, openai/chat/completions): it failed then: The provider answered 500: Boom."
     )
     answer = _models(failed, _call(2, _asked("Hi"), "Hello")).answer(CHAT, _asked("Hi"))
-    assert isinstance(answer, RecordedAnswer)
+    assert isinstance(answer, ReplayedAnswer)
 
 
 def test_a_request_that_differs_in_times_alone_names_the_option_that_gives_its_answer() -> None:
@@ -105,7 +105,7 @@ def test_a_request_that_differs_in_times_alone_names_the_option_that_gives_its_a
     assert models.missed is not None
     assert models.missed.hint is not None
     assert "--mask-times" in models.missed.hint
-    assert isinstance(_models(recorded, masks_times=True).answer(CHAT, now), RecordedAnswer)
+    assert isinstance(_models(recorded, masks_times=True).answer(CHAT, now), ReplayedAnswer)
     other = _models(recorded)
     other.answer(CHAT, _asked("Hi", system="Today is Monday, really."))
     assert other.missed is not None
@@ -135,7 +135,7 @@ def test_answers_to_two_equal_questions_may_change_places() -> None:
     answers = [models.answer(RESPONSES, asked) for _ in range(2)]
     answers += [models.answer(RESPONSES, after("b", "b", "one"))]
     answers += [models.answer(RESPONSES, after("a", "a", "two"))]
-    bodies = [each.body for each in answers if isinstance(each, RecordedAnswer)]
+    bodies = [each.body for each in answers if isinstance(each, ReplayedAnswer)]
     assert bodies[2:] == [b"after one", b"after two"]
 
 

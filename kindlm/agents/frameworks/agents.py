@@ -16,7 +16,7 @@ from kindlm.agents.frameworks import as_json, is_a
 from kindlm.agents.http_request import all_messages
 from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.reply_reading import read_model
-from kindlm.agents.told_calls import Calls
+from kindlm.agents.told_calls import ToldCalls
 from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
 
 _PACKAGE = "agents"
@@ -118,8 +118,8 @@ def _hidden(items: Sequence[Any]) -> tuple[str, ...]:
     return (f"kindlm does not see the tool calls of agents that are used as tools: {listed}",)
 
 
-def _calls(items: Sequence[Any]) -> Calls:
-    calls = Calls()
+def _calls(items: Sequence[Any]) -> ToldCalls:
+    calls = ToldCalls()
     for item in items:
         raw = as_json(item.raw_item)
         call_id = raw.get("call_id") or raw.get("id")
@@ -128,9 +128,7 @@ def _calls(items: Sequence[Any]) -> Calls:
             name = raw.get("name") or str(raw.get("type", "")).removesuffix("_call")
             calls.add(name, call_id, raw.get("arguments"))
         elif item.type in ("tool_call_output_item", "handoff_output_item"):
-            made = calls.find(call_id, None)
-            if made is not None:
-                made.answer(as_json(getattr(item, "output", raw.get("output"))))
+            calls.answer(call_id, None, as_json(getattr(item, "output", raw.get("output"))))
     return calls
 
 

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from kindlm.agents.frameworks import as_json, is_a, total
 from kindlm.agents.http_request import last_user_text
 from kindlm.agents.reply_parts import compact_json
-from kindlm.agents.told_calls import Calls
+from kindlm.agents.told_calls import ToldCalls
 from kindlm.agents.tool_entries import failed_tool
 from kindlm.dataclass import replace
 from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
@@ -95,8 +95,8 @@ def _reply(messages: Sequence[Any]) -> AgentReply:
     )
 
 
-def _calls(messages: Sequence[Any]) -> Calls:
-    calls = Calls()
+def _calls(messages: Sequence[Any]) -> ToldCalls:
+    calls = ToldCalls()
     for message in messages:
         if message.type == "ToolCallRequestEvent":
             for call in message.content:

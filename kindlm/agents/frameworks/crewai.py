@@ -23,7 +23,7 @@ from kindlm.agents.frameworks import as_json, is_a, total
 from kindlm.agents.http_request import all_messages, context_with_history, last_user_text
 from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.reply_reading import read_counts
-from kindlm.agents.told_calls import Calls, Made
+from kindlm.agents.told_calls import Made, ToldCalls
 from kindlm.agents.tool_entries import failed_tool
 from kindlm.agents.user_code import in_thread
 from kindlm.dataclass import dataclass, replace
@@ -122,9 +122,9 @@ def _of_run(run: _Run) -> AgentReply:
     )
 
 
-def _calls(events: Sequence[Any]) -> Calls:
+def _calls(events: Sequence[Any]) -> ToldCalls:
     """Return the calls; those at the same time end in any order."""
-    calls, running = Calls(), list[tuple[Any, Made]]()
+    calls, running = ToldCalls(), list[tuple[Any, Made]]()
     for event in events:
         failed = is_a(event, _PACKAGE, _FAILED)
         if is_a(event, _PACKAGE, _BEGUN):

@@ -13,8 +13,8 @@ from typing import Any
 from kindlm.agents.frameworks import as_json, is_a, total
 from kindlm.agents.http_request import last_user_text
 from kindlm.agents.reply_parts import compact_json
-from kindlm.agents.reply_reading import AgentFailed
-from kindlm.agents.told_calls import Calls
+from kindlm.agents.reply_reading import FailedReply
+from kindlm.agents.told_calls import ToldCalls
 from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
 
 _PACKAGE = "google.adk"
@@ -62,7 +62,7 @@ class GoogleADK(Framework):
         """Return what the events of a run say.
 
         Raises:
-            AgentFailed: the model failed; ADK makes an event of that.
+            FailedReply: the model failed; ADK makes an event of that.
         """
         del sent  # a run has only its own events
         events = result if isinstance(result, list) else [result]
@@ -70,7 +70,7 @@ class GoogleADK(Framework):
             return None
         whole = [event for event in events if not event.partial]
         if whole and whole[-1].error_code:
-            raise AgentFailed(f"{whole[-1].error_code}: {whole[-1].error_message}")
+            raise FailedReply(f"{whole[-1].error_code}: {whole[-1].error_message}")
         usages = [event.usage_metadata for event in whole if event.usage_metadata is not None]
         models = [event.model_version for event in whole if event.model_version]
         uses, unseen = _calls(whole).uses, self._unseen
@@ -120,13 +120,11 @@ def _usage(counts: Any) -> Usage:
     return Usage(counts.prompt_token_count, written)
 
 
-def _calls(events: Sequence[Any]) -> Calls:
-    calls = Calls()
+def _calls(events: Sequence[Any]) -> ToldCalls:
+    calls = ToldCalls()
     for event in events:
         for call in event.get_function_calls():
             calls.add(call.name, call.id, as_json(call.args))
         for answer in event.get_function_responses():
-            made = calls.find(answer.id, answer.name)
-            if made is not None:
-                made.answer(as_json(answer.response))
+            calls.answer(answer.id, answer.name, as_json(answer.response))
     return calls

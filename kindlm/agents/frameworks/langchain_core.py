@@ -26,7 +26,7 @@ from kindlm.agents.frameworks import as_json, is_a
 from kindlm.agents.http_request import all_messages, last_user_text
 from kindlm.agents.langgraph_replies import Sent, read_pieces, read_value
 from kindlm.agents.reply_parts import compact_json
-from kindlm.agents.told_calls import Calls, Made
+from kindlm.agents.told_calls import Made, ToldCalls
 from kindlm.agents.tool_entries import failed_tool
 from kindlm.dataclass import replace
 from kindlm.plugins import AgentReply, AgentRequest, Framework
@@ -105,7 +105,7 @@ class LangChain(Framework):
 class _Heard:
     """The tools that ran for a message, in the order they started, and the answers of models."""
 
-    calls: Calls = field(default_factory=Calls)
+    calls: ToldCalls = field(default_factory=ToldCalls)
     runs: dict[Any, Made] = field(default_factory=dict)
     answers: list[Any] = field(default_factory=list)
 

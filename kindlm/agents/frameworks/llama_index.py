@@ -13,7 +13,7 @@ from kindlm.agents.frameworks import as_json, is_a, total
 from kindlm.agents.http_request import all_messages, last_user_text
 from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.reply_reading import read_model, read_usage
-from kindlm.agents.told_calls import Calls
+from kindlm.agents.told_calls import ToldCalls
 from kindlm.agents.tool_entries import failed_tool
 from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
 
@@ -73,9 +73,9 @@ class LlamaIndex(Framework):
         )
 
 
-def _calls(events: Sequence[Any]) -> Calls:
+def _calls(events: Sequence[Any]) -> ToldCalls:
     """Return the calls: the model's outputs ask for them, results follow, the last one has all."""
-    calls = Calls()
+    calls = ToldCalls()
     for event in events:
         told = event.tool_calls if is_a(event, _PACKAGE, "AgentOutput") else [event]
         for each in told:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from kindlm.agents.frameworks import as_json, is_a
 from kindlm.agents.http_request import all_messages, last_user_text
 from kindlm.agents.reply_parts import compact_json
-from kindlm.agents.told_calls import Calls
+from kindlm.agents.told_calls import ToldCalls
 from kindlm.agents.tool_entries import failed_tool
 from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
 
@@ -68,7 +68,7 @@ class PydanticAI(Framework):
 
 def _reply(messages: Sequence[Any], output: Any, result: Any) -> AgentReply:
     """Return what messages say. `output` is that of a run, whose `result` shows all tool calls."""
-    calls, inputs, outputs = Calls(), list[int](), list[int]()
+    calls, inputs, outputs = ToldCalls(), list[int](), list[int]()
     answer, model = "", None
     for message in messages:
         if message.kind == "response":
@@ -97,7 +97,7 @@ def _reply(messages: Sequence[Any], output: Any, result: Any) -> AgentReply:
     )
 
 
-def _add_calls(calls: Calls, parts: Iterable[Any], output_tool: str | None) -> None:
+def _add_calls(calls: ToldCalls, parts: Iterable[Any], output_tool: str | None) -> None:
     """Take the calls of a message, and the results that it has of earlier ones.
 
     The output of a run may come as a call to `output_tool`, which is no tool.
@@ -108,7 +108,6 @@ def _add_calls(calls: Calls, parts: Iterable[Any], output_tool: str | None) -> N
         if part.part_kind in _CALLS:
             calls.add(part.tool_name, part.tool_call_id, as_json(part.args))
         elif part.part_kind in (*_RETURNS, "retry-prompt"):
-            made = calls.find(part.tool_call_id, part.tool_name)
-            if made is not None:
-                said = as_json(part.content)
-                made.answer(failed_tool(said) if part.part_kind == "retry-prompt" else said)
+            said = as_json(part.content)
+            response = failed_tool(said) if part.part_kind == "retry-prompt" else said
+            calls.answer(part.tool_call_id, part.tool_name, response)

@@ -16,7 +16,7 @@ from kindlm.agents.frameworks import as_json, is_a, total
 from kindlm.agents.http_request import all_messages, last_user_text
 from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.reply_reading import read_counts
-from kindlm.agents.told_calls import Calls
+from kindlm.agents.told_calls import ToldCalls
 from kindlm.agents.tool_entries import failed_tool
 from kindlm.agents.user_code import in_thread
 from kindlm.dataclass import dataclass, replace
@@ -52,7 +52,7 @@ class Smolagents(Framework):
 
     def __init__(self) -> None:
         self._own: Any = None
-        self._seen = Calls()
+        self._seen = ToldCalls()
 
     def is_agent(self, value: Any) -> bool:
         """Tell whether it is an agent."""
@@ -65,7 +65,7 @@ class Smolagents(Framework):
             self._own = _copy(agent, self)
             system = [it["content"] for it in all_messages(request) if it["role"] == "system"]
             self._own.instructions = "\n\n".join(filter(None, [agent.instructions, *system]))
-        self._seen = Calls()
+        self._seen = ToldCalls()
         text = last_user_text(request)
         try:
             result = await in_thread(
@@ -198,9 +198,9 @@ def _short(step: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in step.items() if key != "model_input_messages"}
 
 
-def _calls(steps: Sequence[Mapping[str, Any]]) -> Calls:
+def _calls(steps: Sequence[Mapping[str, Any]]) -> ToldCalls:
     """Return the calls of steps. A step has one result for all its calls together."""
-    calls = Calls()
+    calls = ToldCalls()
     for step in steps:
         told = list(_told(step))
         for call in told:

@@ -16,8 +16,8 @@ from kindlm.agents.agent_events import Heard, Piece, hear_objects
 from kindlm.agents.http_request import last_user_text
 from kindlm.agents.protocols import Protocol
 from kindlm.agents.reply_parts import UnreadableReply, compact_json, error_text
-from kindlm.agents.reply_reading import AgentFailed, agent_reply, read_cost, read_model, read_usage
-from kindlm.agents.told_calls import Calls
+from kindlm.agents.reply_reading import FailedReply, agent_reply, read_cost, read_model, read_usage
+from kindlm.agents.told_calls import ToldCalls
 from kindlm.agents.tool_entries import (
     hidden_calls,
     names_a_tool,
@@ -88,7 +88,7 @@ def hear_task(pieces: Iterable[Piece]) -> Heard:
     """Put the results of a call together: one, or those of a stream.
 
     Raises:
-        AgentFailed: the call or the task failed.
+        FailedReply: the call or the task failed.
         UnreadableReply: there is no result, or the task goes on.
     """
     return hear_objects(pieces, _Draft())
@@ -133,7 +133,7 @@ class _Draft:
         if error:
             missing = isinstance(error, dict) and error.get("code") == _NO_METHOD
             versions = " (`a2a` is version 1.0, `a2a-0.3` is 0.3)" if missing else ""
-            raise AgentFailed(f"{error_text(event)}{versions}")
+            raise FailedReply(f"{error_text(event)}{versions}")
         kind, said = _result(event)
         context, about = said.get("contextId"), said.get("metadata")
         if isinstance(context, str):
@@ -179,12 +179,12 @@ class _Draft:
             raise UnreadableReply("it has neither a message nor a task as its `result`")
         if self.is_task and self.direct is None:
             if self.state in _FAILED:
-                raise AgentFailed(_text(self.status) or f"the task is `{self.state}`")
+                raise FailedReply(_text(self.status) or f"the task is `{self.state}`")
             if self.state in _NOT_YET:
                 raise UnreadableReply(f"its task is still `{self.state}`: it has no answer yet")
         if self.state in _WAITS and isinstance(self.task, str):
             self.carried["taskId"] = self.task
-        calls = Calls()
+        calls = ToldCalls()
         places = [_add_calls(calls, part) for part in self._parts()]
         hidden = next(filter(None, places), None)
         waits = self.state == "auth-required"
@@ -223,7 +223,7 @@ def _text(message: Mapping[str, Any] | None) -> str:
     return "" if message is None else content_text(message.get("parts"))
 
 
-def _add_calls(calls: Calls, part: Mapping[str, Any]) -> str | None:
+def _add_calls(calls: ToldCalls, part: Mapping[str, Any]) -> str | None:
     """Take the tool calls and results that the data of a part are.
 
     Return the path of calls that are not read, if there may be any.

@@ -23,7 +23,7 @@ from kindlm.agents.reply_parts import (
     first_text,
     refuse_more,
 )
-from kindlm.agents.reply_reading import AgentFailed, agent_reply, bounded, read_counts, read_model
+from kindlm.agents.reply_reading import FailedReply, agent_reply, bounded, read_counts, read_model
 from kindlm.agents.told_calls import PiecedCall
 from kindlm.agents.tool_entries import UNREAD, failed_tool, is_of_tool
 from kindlm.ports import AgentRequest
@@ -62,7 +62,7 @@ def hear_run(pieces: Iterable[Piece]) -> Heard:
     """Put the events of a run together; the state is what the next message carries.
 
     Raises:
-        AgentFailed: it says that the run failed.
+        FailedReply: it says that the run failed.
         UnreadableReply: an event lacks what it is about, so that a tool call may be missing.
     """
     return hear_objects(pieces, _Draft())
@@ -98,7 +98,7 @@ class _Draft:
             case "RUN_FINISHED":
                 self.ended = event
             case "RUN_ERROR":
-                raise AgentFailed(first_text(event.get("message")) or "no explanation")
+                raise FailedReply(first_text(event.get("message")) or "no explanation")
             case str(kind) if is_of_tool(event) and kind not in ("CUSTOM", "RAW"):
                 # In words that are not known: it may be the call that a test forbids.
                 self.calls.setdefault(UNREAD.call.id, PiecedCall())

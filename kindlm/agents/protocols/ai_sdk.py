@@ -26,7 +26,7 @@ from kindlm.agents.reply_parts import (
     first_text,
     refuse_more,
 )
-from kindlm.agents.reply_reading import AgentFailed, agent_reply, read_cost, read_model, read_usage
+from kindlm.agents.reply_reading import FailedReply, agent_reply, read_cost, read_model, read_usage
 from kindlm.agents.told_calls import PiecedCall
 from kindlm.agents.tool_entries import UNREAD, failed_tool, is_of_tool
 from kindlm.ports import AgentRequest
@@ -59,7 +59,7 @@ def hear_ui_messages(pieces: Iterable[Piece]) -> Heard:
     """Put a stream together.
 
     Raises:
-        AgentFailed: it says that the agent failed or was stopped.
+        FailedReply: it says that the agent failed or was stopped.
         UnreadableReply: an event lacks what it is about, so that a tool call may be missing.
     """
     return hear_objects(pieces, _UiDraft())
@@ -97,9 +97,9 @@ class _UiDraft:
                 del self.texts[self.before_step :]
                 self.open.clear()
             case "error":
-                raise AgentFailed(first_text(event.get("errorText")) or "no explanation")
+                raise FailedReply(first_text(event.get("errorText")) or "no explanation")
             case "abort":
-                raise AgentFailed(first_text(event.get("reason")) or "the agent was stopped")
+                raise FailedReply(first_text(event.get("reason")) or "the agent was stopped")
             case "start" | "message-metadata" | "finish":
                 self.reasons += end_reasons(event)
                 told = event.get("messageMetadata")

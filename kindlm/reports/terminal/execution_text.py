@@ -20,8 +20,8 @@ from kindlm.reports.conversation import (
     EXCERPTS,
     Called,
     Excerpt,
+    ShownToolUse,
     ToolOffered,
-    ToolUse,
     attempts_of,
     excerpts_of,
     tools_offered,
@@ -244,7 +244,7 @@ def _write_text(text: str, page: Page) -> None:
     page.line(visible(bounded(text, _TEXT)).rstrip("\n"), indent=4)
 
 
-def _write_tool(used: ToolUse, page: Page) -> None:
+def _write_tool(used: ShownToolUse, page: Page) -> None:
     call = f"{one_line(used.tool)} {json_shown(used.arguments, _VALUE)}"
     page.line(("tool call  ", "cyan"), call, indent=4, hang=2)
     # An agent that lists its calls often leaves their results out.
