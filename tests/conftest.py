@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from loaded_kindlm import trust_no_authority, wait_for_no_disk
+from loaded_kindlm import copy_new_histories, trust_no_authority, wait_for_no_disk
 from recorded_history import History, Make
 
 from examples import drawn
@@ -22,6 +22,7 @@ settings.register_profile("kindlm", settings(), deadline=None, max_examples=draw
 settings.load_profile("kindlm")
 
 wait_for_no_disk()
+copy_new_histories()
 trust_no_authority()
 load_jsonschema()
 # What a command keeps until its process ends is garbage once its test is over.

@@ -17,6 +17,7 @@ from typing import Any
 
 import loaded_kindlm
 import pytest
+from inside import run_inside
 
 from kindlm.recording import session
 from kindlm_store import EventLog
@@ -79,13 +80,11 @@ def _few_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     processes = module("processes")
     measure = processes.measure
 
-    def forked(command: Sequence[str], *, folder: Path, **environment: str) -> Any:
+    def inside(command: Sequence[str], *, folder: Path, **environment: str) -> Any:
         if list(command[1:3]) != ["-m", "kindlm"]:
             return measure(command, folder=folder, **environment)
         began = time.perf_counter()
-        done = loaded_kindlm.run(
-            command[3:], cwd=folder, env={"CI": "true", **environment}, timeout_s=120
-        )
+        done = run_inside(command[3:], cwd=folder, env={"CI": "true", **environment})
         assert done.returncode == 0, done.stderr
         wall_s = time.perf_counter() - began
         return processes.Measured(wall_s, wall_s, 1, 1, done.stdout)
@@ -112,7 +111,7 @@ def _few_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("OPENAI_API_KEY", "not-needed-here")
     monkeypatch.setenv("CI", "true")
-    monkeypatch.setattr(processes, "measure", forked)
+    monkeypatch.setattr(processes, "measure", inside)
     monkeypatch.setattr(module("fleet"), "_start", started)
     for found in pkgutil.iter_modules([str(ROOT / "benchmarks")]):
         # `history` counts the events of its process.

@@ -1,4 +1,4 @@
-"""The command line as a user runs it: a process of its own, against a loopback provider."""
+"""The command line as a user runs it, against a loopback provider."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Runs a command of kindlm as its command line does, and counts what that takes.
 
-    python counted_run.py COUNTS.json test …
+    python -m counted_run COUNTS.json test …
 
 Counted are SQL statements on every connection to SQLite and the steps they take (by SQLite itself),
 connections made to servers (by Python's audit hooks) and bytes written (by the operating system).

@@ -53,7 +53,7 @@ def test_commands_end_alike_say_the_same_and_record_the_same(
         for command in COMMANDS:
             process = anew.start_anew(*command)
             told = process.communicate(timeout=60)
-            done = forked.run(*command)
+            done = forked.run_apart(*command)
             assert process.returncode == done.returncode, command
             assert _plain(anew, *told) == _plain(forked, done.stdout, done.stderr), command
             codes.add(done.returncode)

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import loaded_kindlm
 import pytest
 import yaml
 from checked_server import LoopbackServer
@@ -90,15 +90,14 @@ def run(folder: Path, *, tests: int, repeats: int) -> Cost:
             for name in ("PATH", "HOME", "XDG_CACHE_HOME")
             if name in os.environ
         }
-        program = str(Path(__file__).with_name("counted_run.py"))
-        done = subprocess.run(
-            [sys.executable, program, "counts.json", "test", "--runs", str(repeats)],
+        # A module of the folder that it runs in is found.
+        shutil.copy(Path(__file__).with_name("counted_run.py"), folder)
+        done = loaded_kindlm.run(
+            ["counts.json", "test", "--runs", str(repeats)],
             cwd=folder,
             env={**kept, "OPENAI_API_KEY": "sk-complexity-7f3a9c51d2e84b06", "CI": "true"},
-            text=True,
-            capture_output=True,
-            timeout=200,
-            check=False,
+            timeout_s=200,
+            module="counted_run",
         )
         assert done.returncode == 0, done.stdout + done.stderr
         requests = len(server.requests)

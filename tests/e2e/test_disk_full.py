@@ -90,7 +90,7 @@ def test_what_a_full_disk_refused_is_imported_once_there_is_room(
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     where = ("--db", str(small_disk / "history.db"))
-    done = workspace.run("test", *where, TMPDIR=str(temporary))
+    done = workspace.run_apart("test", *where, TMPDIR=str(temporary))
     assert done.returncode == 1
     assert "database or disk is full" in done.stderr
     assert "itself failed" not in done.stderr
@@ -112,14 +112,14 @@ def test_what_a_full_disk_refused_is_imported_once_there_is_room(
             out.flush()
     for path in small_disk.glob("*.lock"):
         path.unlink()
-    refused = workspace.run("import", str(file), *where)
+    refused = workspace.run_apart("import", str(file), *where)
     assert refused.returncode == 1
     assert "No space left" in refused.stderr or "no space left" in refused.stderr
     assert "Name a file" not in refused.stderr
     filler.unlink()
 
     make_room(small_disk)
-    too_early = workspace.run("test", "--resume", *where, TMPDIR=str(temporary))
+    too_early = workspace.run_apart("test", "--resume", *where, TMPDIR=str(temporary))
     assert too_early.returncode == 1
     assert f"kindlm history import {file}" in " ".join(too_early.stderr.split())
     assert_imported(workspace, file, *where)
@@ -129,7 +129,7 @@ def test_what_a_full_disk_refused_is_imported_once_there_is_room(
     assert report["summary"]["executions"]["passed"] >= told > 0
     # Of what was answered, at most the calls in flight are missing.
     assert report["summary"]["executions"]["passed"] >= len(server.requests) - 4
-    resumed = workspace.run("test", "--resume", *where, TMPDIR=str(temporary))
+    resumed = workspace.run_apart("test", "--resume", *where, TMPDIR=str(temporary))
     assert "cannot be resumed yet" not in resumed.stderr
 
 
@@ -150,7 +150,7 @@ def test_a_run_that_could_record_next_to_nothing_is_imported_as_a_whole(
 ) -> None:
     write_suite(workspace, server, order=PADDING)
     where = ("--db", str(small_disk / "history.db"))
-    done = workspace.run("test", *where, TMPDIR=str(tmp_path))
+    done = workspace.run_apart("test", *where, TMPDIR=str(tmp_path))
     assert done.returncode == 1
     file = kept_in(done.stderr)
     assert events_of(file)[0]["type"] in ("run.started", "suite.started")
@@ -173,12 +173,12 @@ def test_a_disk_that_is_full_at_the_start_costs_nothing(
 ) -> None:
     workspace.suite(server.url)
     where = ("--db", str(small_disk / "history.db"))
-    workspace.run("test", *where)
+    workspace.run_apart("test", *where)
     asked = len(server.requests)
     with suppress(OSError), (small_disk / "ballast").open("wb", buffering=0) as ballast:
         while True:
             ballast.write(bytes(4_096))
-    full = workspace.run("test", *where)
+    full = workspace.run_apart("test", *where)
     assert full.returncode == 1
     assert "Make room" in full.stderr
     assert "itself failed" not in full.stderr

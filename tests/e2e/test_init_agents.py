@@ -18,51 +18,13 @@ from workspace import Workspace
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LOOK_UP = " Look every order up before you answer."
 RED = "✗ No call to lookup_order"
-TOOL = f"""
+PYTHON = f"""
 INSTRUCTIONS = "You are the support agent of a shop.{LOOK_UP}"
 
-def lookup_order(order_id: str) -> dict[str, str]:
-    '''Return the status of an order.'''
-    return {{"order_id": order_id, "status": "shipped"}}
-"""
-OBJECTS = {
-    "langgraph": (
-        ["langchain", "langchain_openai"],
-        """
-from langchain.agents import create_agent
-from langchain_openai import ChatOpenAI
-
-graph = create_agent(ChatOpenAI(model="gpt-4o"), [lookup_order], system_prompt=INSTRUCTIONS)
-""",
-    ),
-    "pydantic-ai": (
-        ["pydantic_ai"],
-        """
-from pydantic_ai import Agent
-
-agent = Agent("openai-chat:gpt-4o", instructions=INSTRUCTIONS, tools=[lookup_order])
-""",
-    ),
-    "openai-agents": (
-        ["agents"],
-        """
-from agents import Agent, function_tool
-
-tool = function_tool(lookup_order)
-agent = Agent(name="shop", model="gpt-4o", instructions=INSTRUCTIONS, tools=[tool])
-""",
-    ),
-    "python": (
-        [],
-        """
 def answer(text):
-    calls = [{"name": "lookup_order", "arguments": {"order_id": "A1"}}]
-    return {"text": "It is shipped.", "tool_calls": calls if "Look" in INSTRUCTIONS else []}
-""",
-    ),
-}
-
-
+    calls = [{{"name": "lookup_order", "arguments": {{"order_id": "A1"}}}}]
+    return {{"text": "It is shipped.", "tool_calls": calls if "Look" in INSTRUCTIONS else []}}
+"""
 PROGRAM = f"""\
 #!{sys.executable}
 import json
@@ -104,11 +66,9 @@ SERVICES = [
 AGENTS = [
     *SERVICES,
     agent("program", "agent", PROGRAM),
-    *(
-        agent(kind, "agent.py", TOOL + source, runs=is_there(*needed))
-        for kind, (needed, source) in OBJECTS.items()
-    ),
+    agent("python", "agent.py", PYTHON),
 ]
+"""What is written for objects of frameworks is what is written for the one in Python."""
 
 
 @pytest.fixture
@@ -144,9 +104,7 @@ def test_what_init_writes(shop: Workspace, kind: str, file: str, source: str) ->
         shop.env["OPENAI_BASE_URL"] = f"{model.url}/v1"
         green = shop.run(*command.split())
         assert green.returncode == 0, green.stdout + green.stderr
-        # What is written for objects of frameworks is what is written for the one in Python.
-        if kind not in OBJECTS or kind == "python":
-            (shop.root / file).write_text(source.replace(LOOK_UP, ""))
-            red = shop.run(*command.split())
-            assert red.returncode == 1
-            assert RED in red.stdout
+        (shop.root / file).write_text(source.replace(LOOK_UP, ""))
+        red = shop.run(*command.split())
+        assert red.returncode == 1
+        assert RED in red.stdout

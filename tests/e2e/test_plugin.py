@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import jsonschema
@@ -53,12 +53,26 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(packages: Path, tmp_path: Path) -> Run:
+def run(packages: Path, workspace: Workspace) -> Iterator[Run]:
+    """kindlm in the process of the tests, where the package is installed, too."""
+    [site] = packages.glob("lib/python*/site-packages")
+    shutil.copy(EXAMPLE / "kindlm.yaml", workspace.root)
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(site)
+            return workspace.run(*words)
+
+    yield run
+    for name in [name for name in sys.modules if name.startswith("example_plugin")]:
+        del sys.modules[name]
+
+
+def test_all_four_kinds_work_from_an_installed_wheel(packages: Path, tmp_path: Path) -> None:
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return call(packages / "bin" / "python", "-m", "kindlm", *words, cwd=tmp_path)
+
     shutil.copy(EXAMPLE / "kindlm.yaml", tmp_path)
-    return lambda *words: call(packages / "bin" / "python", "-m", "kindlm", *words, cwd=tmp_path)
-
-
-def test_all_four_kinds_work_from_an_installed_wheel(run: Run, tmp_path: Path) -> None:
     done = run("test", "--reporter", "tally", "--reporter", "json=run.json")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[1:] == ["passed   repeats-politely", "passed   looks-orders-up"]

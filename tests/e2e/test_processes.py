@@ -39,7 +39,7 @@ def is_judged(workspace, runs=1):
     return found == runs
 
 
-@pytest.mark.parametrize("finished", [1, 4, 10])
+@pytest.mark.parametrize("finished", [1, 10])
 def test_a_killed_run_keeps_everything_it_reported_as_finished(workspace, server, finished):
     expect = {"output": {"contains": ["not in there"]}}
     tests = [workspace.test(f"test-{number}", expect=expect) for number in range(60)]
@@ -76,8 +76,8 @@ def test_two_kills_in_a_row_and_a_whole_run_share_one_history(workspace, server)
     assert ended == [(None,), (None,), ("finished",)]
 
 
-@pytest.mark.parametrize("processes", [2, 8])
-def test_runs_at_once_on_one_new_database_lose_nothing(workspace, server, processes):
+def test_runs_at_once_on_one_new_database_lose_nothing(workspace, server):
+    processes = 8
     workspace.suite(server.url, tests=many_tests(workspace, 6))
     running = [workspace.start("test", "--reporter", "json") for _ in range(processes)]
     outcomes = [(process.communicate(timeout=120), process.returncode) for process in running]
@@ -110,11 +110,11 @@ def test_a_stopped_run_prints_what_it_has_and_can_be_verified(workspace, number)
 
 
 @pytest.mark.parametrize("name", ["json", "junit"])
-def test_a_report_of_5_mb_arrives_whole_through_a_pipe(workspace, name):
-    script = {"rules": [{"name": "answer", "when": {}, "reply": {"text": "delivered " * 12_000}}]}
+def test_a_report_of_a_megabyte_arrives_whole_through_a_pipe(workspace, name):
+    script = {"rules": [{"name": "answer", "when": {}, "reply": {"text": "delivered " * 6_000}}]}
     with LoopbackServer(script) as wordy:
         expect = {"output": {"contains": ["not in there"]}}
-        tests = [workspace.test(f"test-{n}", tools=[], expect=expect) for n in range(60)]
+        tests = [workspace.test(f"test-{n}", tools=[], expect=expect) for n in range(20)]
         models = [
             {"id": "m", "provider": "openai", "model": "gpt-4o", "params": {"maxTokens": 128_000}}
         ]
@@ -127,11 +127,11 @@ def test_a_report_of_5_mb_arrives_whole_through_a_pipe(workspace, name):
     report.stderr.close()
     assert report.wait() == 0
     if name == "json":
-        assert len(whole) > 5_000_000
-        assert len(json.loads(whole)["tests"]) == 60
+        assert len(whole) > 1_000_000
+        assert len(json.loads(whole)["tests"]) == 20
     else:
         assert whole.rstrip().endswith(b"</testsuites>")
-        assert whole.count(b"<testcase") >= 60
+        assert whole.count(b"<testcase") >= 20
 
 
 def test_unread_output_ends_the_command_quietly(workspace, server):

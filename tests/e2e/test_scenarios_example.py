@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import loaded_kindlm
 import pytest
 from checked_server import LoopbackServer
 from free_ports import free_ports
@@ -138,10 +139,11 @@ def test_the_readme_can_be_followed(project: Path, capsys: pytest.CaptureFixture
     environ = {
         **pytest_environment(),
         "PYTEST_ADDOPTS": "-p kindlm.pytest_plugin.plugin",
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
         "SHOP_PORT": shop,
     }
-    out = followed("\n".join(script), environ)
+    with loaded_kindlm.command() as forks:
+        path = [str(forks), str(Path(sys.executable).parent), os.environ["PATH"]]
+        out = followed("\n".join(script), environ | {"PATH": os.pathsep.join(path)})
     ended = [line.split(" ", 1) for line in out.splitlines()]
     codes = [(int(line[0]), line[1]) for line in ended if line[-1] in commands]
     failing = {line for line in commands if line.endswith("rude") and "kindlm" in line}

@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import loaded_kindlm
 import pytest
 from checked_server import LoopbackServer
 from workspace import new_workspace
+
+from kindlm.cli.commands import settle_rounds
 
 AGENT = {"rules": [{"name": "answer", "when": {}, "reply": {"text": "It was delivered."}}]}
 
@@ -70,11 +73,21 @@ def situation(workspace: Any, recorded: Situation) -> Situation:
     return recorded
 
 
+@pytest.fixture
+def _by_forks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let processes that need not load kindlm repeat BEFORE."""
+    with loaded_kindlm.command() as folder:
+        _, _, _, _, *arguments = settle_rounds._KINDLM
+        monkeypatch.setattr(settle_rounds, "_KINDLM", (str(folder / "kindlm"), *arguments))
+        yield
+
+
 def settled_runs(workspace: Any) -> list[tuple[str, str]]:
     query = "SELECT source_run, ended FROM runs WHERE mode = 'settled' ORDER BY started_at"
     return [tuple(row) for row in workspace.query(query)]
 
 
+@pytest.mark.usefixtures("_by_forks")
 def test_both_sides_are_repeated_each_by_its_own_agent(
     workspace: Any, situation: Situation
 ) -> None:
@@ -118,18 +131,18 @@ def test_both_sides_are_repeated_each_by_its_own_agent(
     assert "no repeats added" in again.stdout
 
 
+@pytest.mark.usefixtures("_by_forks")
 def test_a_folder_that_is_not_what_before_ran_is_refused(
-    workspace: Any, situation: Situation, tmp_path: Path
+    workspace: Any, situation: Situation, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     asked = len(situation.old_server.requests), len(situation.new_server.requests)
-    wrong_one = workspace.run("settle", "--both", ".")
-    assert wrong_one.returncode == 1
-    assert f"Suite 'orders' is not what run {situation.before} ran" in wrong_one.stderr
     empty = tmp_path / "empty"
     empty.mkdir()
-    nothing = workspace.run("settle", "--both", str(empty))
-    assert nothing.returncode == 1
-    assert f"Suite 'orders' is not what run {situation.before} ran" in nothing.stderr
+    for folder in (".", str(empty)):
+        assert workspace.run("settle", "--both", folder).returncode == 1
+        # What repeats BEFORE says so itself.
+        said = capfd.readouterr().err
+        assert f"Suite 'orders' is not what run {situation.before} ran" in said
     planned = workspace.run("settle", "--both", str(situation.old), "--dry-run")
     assert planned.returncode == 0
     assert "At most 100 repeats" in planned.stdout
@@ -150,6 +163,7 @@ def test_a_budget_is_that_of_both_sides(workspace: Any, situation: Situation) ->
     assert new == (3, 3)
 
 
+@pytest.mark.usefixtures("_by_forks")
 def test_an_old_agent_out_of_reach_ends_it(workspace: Any, situation: Situation) -> None:
     situation.old_server.use_faults([{"status": 400}])
     done = workspace.run("settle", "--both", str(situation.old))

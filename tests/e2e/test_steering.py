@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
 
+import loaded_kindlm
 import pytest
 from workspace import Workspace
 
@@ -70,9 +70,10 @@ def test_it_is_ended_from_beside(
     # What imports code of a user runs in a child process.
     scenario = "from kindlm import scenario\n@scenario('x')\nasync def test_it(t): pass\n"
     (workspace.root / "test_it.py").write_text(scenario)
-    source = STEERED.format(act=act)
-    workspace.command = lambda *_: [sys.executable, "-c", source]  # type: ignore[method-assign]
-    with workspace.start_anew() as process:
+    (workspace.root / "steered.py").write_text(STEERED.format(act=act))
+    with loaded_kindlm.start(
+        [], cwd=workspace.root, env=workspace.env, module="steered"
+    ) as process:
         output, errors = process.communicate(timeout=60)
     assert process.returncode == code
     ((ended, why),) = workspace.query(f"SELECT ended, {REASON} FROM runs r")

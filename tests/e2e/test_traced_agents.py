@@ -195,7 +195,7 @@ def test_an_agent_in_the_process_of_the_test_needs_no_exporter(workspace):
     tests.mkdir()
     (tests / "shop.py").write_text(HERE, "utf-8")
     (tests / "test_orders.py").write_text(TESTS_HERE, "utf-8")
-    done = workspace.run("test", "tests")
+    done = workspace.run_apart("test", "tests")
     assert done.returncode == 0, done.stdout
     assert "3 tests passed" in done.stdout
     assert "kindlm did not start" not in done.stderr

@@ -94,8 +94,8 @@ def test_looks_are_taken_when_both_sides_have_equally_many_more() -> None:
 def test_repeating_both_sides_keeps_the_error_rate(n: int) -> None:
     dice = np.random.default_rng(1)
     flaky = list(np.linspace(0.3, 1.0, 10))
-    found = [_settle(dice, flaky, flaky, n, both=True) for _ in range(20)]
-    assert sum(bool(run.confirmed) for run in found) / 20 <= 0.05
+    found = [_settle(dice, flaky, flaky, n, both=True) for _ in range(12)]
+    assert sum(bool(run.confirmed) for run in found) / 12 <= 0.05
 
 
 def test_repeating_both_sides_finds_what_repeats_of_one_side_can_not() -> None:
@@ -133,7 +133,7 @@ def test_the_chance_that_is_reported_is_a_lower_bound() -> None:
 
 @pytest.mark.parametrize("both", [False, True])
 @pytest.mark.parametrize("n", [3, 10])
-@pytest.mark.parametrize("rate", [0.6, 0.8, 0.95])
+@pytest.mark.parametrize("rate", [0.6, 0.95])
 def test_at_most_one_of_ten_suspected_tests_that_dropped_by_30_points_is_cleared(
     rate: float, n: int, both: bool
 ) -> None:

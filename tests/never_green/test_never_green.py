@@ -1,7 +1,8 @@
 """One table of ways in which a run must not be green, each run through the real command line.
 
 It runs in the process of the tests, but for what is green: that has a process of its own. Rows that
-change one test, its agent or what that answers are the tests of one run, each with its own agent.
+change one test, its agent, model or program, or what that answers, are the tests of one run, each
+with its own.
 
 The table is `ways/*.yaml`, one file an area. Each file begins with a `base` that is green, which a
 test checks, too: so a row fails for what it changes, and for nothing else. To add a row, copy one.
@@ -35,7 +36,6 @@ import asyncio
 import copy
 import json
 import shlex
-import shutil
 import sqlite3
 import sys
 import threading
@@ -48,11 +48,8 @@ import loaded_kindlm
 import pytest
 import yaml
 from free_ports import free_ports
-from inside import run_inside
 from raw_peer import http_answer, open_peer
-from workspace import Workspace, new_workspace
-
-from kindlm.recording.history_file import make_folder, open_log
+from workspace import new_workspace
 
 _AREAS: Final = {
     path.stem: yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -60,16 +57,29 @@ _AREAS: Final = {
 }
 
 
-def _fits_beside_others(way: Mapping[str, Any]) -> bool:
-    of_one_test = {"way", "agent", "test", "expect", "answers", "status", "says"}
-    return set(way) <= of_one_test and way["status"] in ("failed", "errored")
+_TOGETHER: Final = {"agents": 3, "checks": 1, "models": 1, "programs": 1, "unseen": 1}
+"""Of areas whose ways are mostly tests of one run: how many runs there are."""
+
+
+def _fits_beside_others(area: str, way: Mapping[str, Any]) -> bool:
+    of_one_test = {"way", "agent", "test", "expect", "files", "answers", "status", "says"}
+    own_files = {"agent.py"} if area == "programs" else set()
+    # A judge is one model for all tests.
+    has_judge = area == "models" and "judge" in way.get("expect", {})
+    return (
+        area in _TOGETHER
+        and set(way) <= of_one_test
+        and set(way.get("files", {})) <= own_files
+        and way["status"] in ("failed", "errored")
+        and not has_judge
+    )
 
 
 _ALONE: Final = [
     pytest.param(area["base"], way, id=f"{name}: {way['way']}")
     for name, area in _AREAS.items()
     for way in area["ways"]
-    if name not in ("agents", "checks") or not _fits_beside_others(way)
+    if not _fits_beside_others(name, way)
 ]
 _MOST_AGENTS = 50
 """A suite may have no more."""
@@ -102,16 +112,16 @@ def test_without_any_of_these_the_run_is_green(area: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("area", "part"), [("agents", 0), ("agents", 1), ("agents", 2), ("checks", 0)]
+    ("area", "part"), [(area, part) for area, parts in _TOGETHER.items() for part in range(parts)]
 )
-def test_none_of_these_tests_is_green(
-    area: str, part: int, tmp_path: Path, empty_history: Path
-) -> None:
+def test_none_of_these_tests_is_green(area: str, part: int, tmp_path: Path) -> None:
     base, suite = _AREAS[area]["base"], copy.deepcopy(_AREAS[area]["base"]["files"]["kindlm.yaml"])
-    ways = [way for way in _AREAS[area]["ways"] if _fits_beside_others(way)]
-    assert len(ways) < {"agents": 3, "checks": 1}[area] * _MOST_AGENTS
+    ways = [way for way in _AREAS[area]["ways"] if _fits_beside_others(area, way)]
+    assert len(ways) < _TOGETHER[area] * _MOST_AGENTS
     ways = ways[part * _MOST_AGENTS :][:_MOST_AGENTS]
-    agents, tests = [], []
+    agents, models, tests = [], [], []
+    providers: dict[str, Any] = {}
+    programs: dict[str, Any] = {}
     with _serving(*(way.get("answers", base.get("answers", [])) for way in ways)) as addresses:
         for number, (way, address) in enumerate(zip(ways, addresses, strict=True)):
             files = copy.deepcopy(base["files"])
@@ -121,12 +131,22 @@ def test_none_of_these_tests_is_green(
             if "agents" in own:
                 agents.append(own["agents"][0] | {"id": f"agent{number}"})
                 test["models"] = [f"agent{number}"]
+            elif area == "models":
+                providers[f"openai{number}"] = {"type": "openai", **own["providers"]["openai"]}
+                named = {"id": f"gpt{number}", "provider": f"openai{number}"}
+                models.append(own["models"][0] | named)
+                test["models"] = [f"gpt{number}"]
+            elif area == "programs":
+                programs[f"agent{number}.py"] = files["agent.py"]
+                test["command"] = test["command"].replace("agent.py", f"agent{number}.py")
             tests.append(test)
-        suite |= {"tests": tests, **({"agents": agents} if agents else {})}
-        workspace = _workspace(tmp_path, empty_history)
-        _write(tmp_path, {**base["files"], "kindlm.yaml": suite}, "")
-        arguments = ("test", "--reporter", "terminal", "--reporter", "json=report.json")
-        done = run_inside(arguments, cwd=tmp_path, env=workspace.env)
+        own_parts = {"agents": agents, "models": models, "providers": providers}
+        suite |= {"tests": tests, **{name: part for name, part in own_parts.items() if part}}
+        workspace = new_workspace(tmp_path)
+        workspace.env |= base.get("env", {})
+        _write(tmp_path, {**base["files"], **programs, "kindlm.yaml": suite}, "")
+        arguments = ("--reporter", "terminal", "--reporter", "json=report.json")
+        done = workspace.run("test", *arguments)
     assert done.returncode == 1, done.stdout + done.stderr
     found = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["tests"]
     told = {each["name"]: each for each in found}
@@ -150,27 +170,12 @@ def _texts(value: Any) -> str:
 # What faulty code of a user is warned of ends nothing.
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("base", "way"), _ALONE)
-def test_a_run_is_not_green(
-    base: dict[str, Any], way: dict[str, Any], tmp_path: Path, empty_history: Path
-) -> None:
-    _take(tmp_path, base, way.get("steps") or [way], empty_history)
+def test_a_run_is_not_green(base: dict[str, Any], way: dict[str, Any], tmp_path: Path) -> None:
+    _take(tmp_path, base, way.get("steps") or [way])
 
 
-@pytest.fixture(scope="module")
-def empty_history(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A history without runs: to make its tables takes a third of the time of a run."""
-    file = tmp_path_factory.mktemp("history") / "kindlm.db"
-    open_log(file, set()).close()
-    return file
-
-
-def _take(
-    folder: Path,
-    base: Mapping[str, Any],
-    steps: Sequence[Mapping[str, Any]],
-    history: Path | None = None,
-) -> None:
-    workspace = _workspace(folder, history)
+def _take(folder: Path, base: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> None:
+    workspace = new_workspace(folder)
     files: dict[str, Any] = copy.deepcopy(base.get("files", {}))
     answers = base.get("answers", [])
     for number, step in enumerate(steps, start=1):
@@ -189,13 +194,13 @@ def _take(
             _write(folder, files, address)
             arguments = shlex.split(step.get("run", base.get("run", "test")))
             if step.get("ends"):
-                done = workspace.run(*arguments)
+                done = workspace.run_apart(*arguments)
             elif step.get("holds_up"):
                 done = loaded_kindlm.run(
                     arguments, cwd=folder, env=workspace.env, timeout_s=120, grace_polls=5
                 )
             else:
-                done = run_inside(arguments, cwd=folder, env=workspace.env)
+                done = workspace.run(*arguments)
         codes = _failure_codes(workspace.database, before)
         printed = " ".join((done.stdout + done.stderr).split() + codes)
         shown = f"step {number}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
@@ -204,14 +209,6 @@ def _take(
         assert not lacking, shown
         if "status" in step:
             assert _statuses(workspace.database, before) == step["status"], shown
-
-
-def _workspace(folder: Path, history: Path | None) -> Workspace:
-    workspace = new_workspace(folder)
-    if history is not None:
-        make_folder(workspace.database)
-        shutil.copyfile(history, workspace.database)
-    return workspace
 
 
 def _change(files: dict[str, Any], step: Mapping[str, Any]) -> None:

@@ -380,12 +380,15 @@ def test_a_text_with_a_bar_is_written_into_a_table_as_it_is() -> None:
     [
         "|" + " a |" * 40 + "\n|" + "---|" * 40 + "\n|" + f" {'W' * 50} |" * 40,
         f"| a | b |\n|---|---|\n| {'x ' * 4_000} | y |",
-        "![x](/etc/passwd) ![x](http://192.0.2.1/x.png) <img src='/etc/passwd'>",
-        "x" * 5_000 + "\n\n" + "> " * 200 + "x",
-        "\u05e9\u05dc\u05d5\u05dd \u202e \U0001f600 \x07 \ud800 \ufdfd",
+        "![x](/etc/passwd) ![x](http://192.0.2.1/x.png) <img src='/etc/passwd'>"
+        "\n\n"
+        + "x" * 5_000
+        + "\n\n\u05e9\u05dc\u05d5\u05dd \u202e \U0001f600 \x07 \ud800 \ufdfd\n\n"
+        + "> " * 200
+        + "x",
         "",
     ],
-    ids=["wide", "high", "images", "long and deep", "letters", "empty"],
+    ids=["wide", "high", "images, letters, long and deep", "empty"],
 )
 def test_a_pdf_is_made_of_any_document(markdown: str, caplog: pytest.LogCaptureFixture) -> None:
     assert isinstance(pdf.pdf_of(markdown, "2026-01-31T12:00:00.000000Z"), Ok)

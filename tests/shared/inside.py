@@ -39,12 +39,18 @@ def _written(stream: io.TextIOWrapper) -> str:
 
 @contextmanager
 def _in(folder: Path, env: Mapping[str, str]) -> Iterator[None]:
+    _forget_packages()
     try:
         with as_it_was(folder), chdir(folder):
             os.environ.clear()
-            os.environ.update(env)
+            # As wide as without a terminal, which the one who runs the tests may have.
+            os.environ.update({"COLUMNS": "80", **env})
             sys.path.insert(0, str(folder))
             yield
     finally:
-        packages.installed.cache_clear()
-        packages._load.cache_clear()
+        _forget_packages()
+
+
+def _forget_packages() -> None:
+    packages.installed.cache_clear()
+    packages._load.cache_clear()

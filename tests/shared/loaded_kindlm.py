@@ -24,11 +24,12 @@ import socketserver
 import ssl
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout, suppress
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -167,7 +168,7 @@ def start(
     grace_polls: int | None = None,
     module: str = "kindlm",
 ) -> Started:
-    """Start a command line, as `subprocess.Popen` does with `python -m MODULE`: kindlm or pytest.
+    """Start a command line, as `subprocess.Popen` does with `python -m MODULE`, such as kindlm.
 
     A stream is a pipe, a descriptor, or `subprocess.DEVNULL`. With `own_session` what it sends to
     its process group reaches nobody else. With `grace_polls` it looks ten times a second whether
@@ -317,8 +318,10 @@ def _load() -> None:
     for name in (*_ALSO_LOADED, *(f"_pytest.{plugin}" for plugin in default_plugins)):
         _load_module(name)
     wait_for_no_disk()
+    copy_new_histories()
     trust_no_authority()
     _compute()
+    _run_once()
     assert threading.active_count() == 1, "a process with threads cannot be forked safely"
     # What is loaded is never collected: looking at it would copy its memory into each fork.
     gc.collect()
@@ -333,6 +336,46 @@ def wait_for_no_disk() -> None:
     from kindlm_store import EventLog
 
     EventLog.open.__func__.__kwdefaults__["synchronous"] = "OFF"  # type: ignore[attr-defined]
+
+
+def copy_new_histories() -> None:
+    """Let a new history be a copy of an empty one: to make its tables takes long.
+
+    Processes started anew make them, and so do tests of the store with projections of their own.
+    """
+    from kindlm.projections import PROJECTIONS
+    from kindlm_store import EventLog
+
+    make: Any = EventLog.open
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "kindlm.db"
+        make(file, projections=PROJECTIONS).close()
+        empty = file.read_bytes()
+
+    def open_copy(
+        _: type[EventLog], path: str | os.PathLike[str], *, projections: Any = (), **options: Any
+    ) -> Any:
+        if projections is PROJECTIONS:
+            # What cannot be written is reported by the store.
+            with suppress(OSError):
+                _put(Path(path), empty)
+        return make(path, projections=projections, **options)
+
+    EventLog.open = classmethod(open_copy)  # type: ignore[method-assign, assignment]
+
+
+def _put(path: Path, content: bytes) -> None:
+    """Write a file if there is none, at once as a whole."""
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}-{os.getpid()}-{threading.get_ident()}")
+    try:
+        with os.fdopen(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+            file.write(content)
+        os.link(part, path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def trust_no_authority() -> None:
@@ -375,6 +418,43 @@ def _compute() -> None:
         import openai
 
         sdk_transport._tls_context(sdk_transport._http_library(openai))
+
+
+def _run_once() -> None:
+    """Run a suite, so that no fork has to compute or import what each run needs first."""
+    from kindlm import packages
+    from kindlm.cli.app import run
+    from kindlm.testing import LoopbackServer
+
+    kept = dict(os.environ)
+    rules = [{"reply": {"text": "Delivered."}}]
+    with TemporaryDirectory() as folder, LoopbackServer({"rules": rules}) as server:
+        suite = Path(folder) / "kindlm.yaml"
+        suite.write_text(_SUITE.format(url=server.url), encoding="utf-8")
+        os.environ |= {"OPENAI_API_KEY": "not-needed", "XDG_CACHE_HOME": folder, "CI": "true"}
+        with chdir(folder), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            for arguments in _COMMANDS:
+                run(arguments)
+    os.environ.clear()
+    os.environ.update(kept)
+    packages.installed.cache_clear()
+    tempfile.tempdir = None  # each fork has its own TMPDIR
+
+
+_SUITE: Final = """
+kindlm: 1
+project: shop
+suite: {{ name: orders }}
+providers: {{ openai: {{ apiKeyEnv: OPENAI_API_KEY, baseUrl: "{url}/v1" }} }}
+models: [{{ id: gpt, provider: openai, model: gpt-4o }}]
+prompts: {{ ask: {{ user: "Where is my order?" }} }}
+tests: [{{ name: status, prompt: ask, expect: {{ output: {{ contains: [delivered] }} }} }}]
+"""
+_COMMANDS: Final = (
+    ["test", "--reporter", "terminal", "--reporter", "json=report.json"],
+    ["show", "latest", "1"],
+    ["verify"],
+)
 
 
 _FORKS: socket.socket

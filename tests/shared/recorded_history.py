@@ -386,16 +386,13 @@ class RunWriter:
 
 
 @cache
-def _file(write: Callable[[History], None] | None) -> bytes:
+def _file(write: Callable[[History], None]) -> bytes:
     """Return the file of a history, which takes longer to write than to copy."""
     with TemporaryDirectory() as folder:
         path = Path(folder, "kindlm.db")
-        if write is None:
-            EventLog.open(path, projections=PROJECTIONS, synchronous="OFF").close()
-        else:
-            history = History(path)
-            write(history)
-            history.close()
+        history = History(path)
+        write(history)
+        history.close()
         assert not path.with_name("kindlm.db-wal").exists()
         return path.read_bytes()
 
@@ -414,7 +411,7 @@ class History:
     ) -> None:
         self.path = path
         self.journal = journal
-        if not path.exists():
+        if write is not None and not path.exists():
             path.write_bytes(_file(write))
         self.log = EventLog.open(path, projections=PROJECTIONS, synchronous="OFF")
         self._readers: list[Any] = []

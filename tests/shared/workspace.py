@@ -1,4 +1,4 @@
-"""A project in a folder of its own, and kindlm as a user runs it: a process, real files."""
+"""A project in a folder of its own, and kindlm as a user runs it: command lines, real files."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from typing import Any
 import loaded_kindlm
 import pytest
 import yaml
+from inside import run_inside
 from loaded_kindlm import Started
 
 KEY = "sk-e2e-7f3a9c51d2e84b06"
@@ -82,7 +83,14 @@ class Workspace:
         )
 
     def run(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-        """Run a command line to its end, in a process that has loaded kindlm already."""
+        """Run a command line to its end, in the process of the tests."""
+        return run_inside(arguments, cwd=self.root, env={**self.env, **env})
+
+    def run_apart(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+        """Run a command line to its end, in a process that has loaded kindlm already.
+
+        For what is about the process, such as its streams or code of a user that ends it.
+        """
         return loaded_kindlm.run(arguments, cwd=self.root, env={**self.env, **env}, timeout_s=120.0)
 
     def report(self, *arguments: str, **env: str) -> dict[str, Any]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,8 +11,10 @@ from threading import Timer
 from typing import Any
 
 import httpx
+import loaded_kindlm
 import pytest
 from history_server import GZIP, body_of
+from loaded_kindlm import Started
 from recorded_history import History
 
 from kindlm.errors import Ok
@@ -24,14 +25,12 @@ from kindlm_store import EventLog
 
 
 @contextmanager
-def serving(database: Path, *more: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def serving(database: Path) -> Iterator[tuple[Started, str]]:
     """Start a server; yield it, and where it answers."""
-    options = ["--db", str(database), "--port", "0", *more]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "kindlm", "serve-history", *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+    process = loaded_kindlm.start(
+        ["serve-history", "--db", str(database), "--port", "0"],
+        cwd=database.parent,
+        env=os.environ,
     )
     with process:
         try:
