@@ -25,10 +25,7 @@ from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, broken, misuse
 from kindlm.guard import guard
 from kindlm.plugins import Adapter, Check, Framework, Provider, Report
-from kindlm.ports import (
-    AgentReply,
-    ModelReply,
-)
+from kindlm.ports import AgentReply, ModelReply
 from kindlm.section import Section, resolved
 
 CRASHES = (Exception, SystemExit)

@@ -27,12 +27,7 @@ from kindlm.agents.reply_parts import (
 )
 from kindlm.agents.reply_reading import bounded, read_counts, read_model
 from kindlm.agents.told_calls import ToldCalls
-from kindlm.agents.tool_entries import (
-    failed_tool,
-    listed_calls,
-    single_call,
-    together,
-)
+from kindlm.agents.tool_entries import failed_tool, listed_calls, single_call, together
 from kindlm.dataclass import dataclass, replace
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse, Usage
 from kindlm.wires.answer import content_text

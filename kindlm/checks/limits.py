@@ -8,16 +8,7 @@ from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
-from kindlm.checks.base import (
-    Check,
-    CheckSection,
-    Key,
-    Place,
-    Reads,
-    failed,
-    passed,
-    undecided,
-)
+from kindlm.checks.base import Check, CheckSection, Key, Place, Reads, failed, passed, undecided
 from kindlm.checks.call_matching import why_unknown
 from kindlm.dataclass import dataclass
 from kindlm.money import exceeds

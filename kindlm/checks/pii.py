@@ -13,16 +13,7 @@ from typing import Any
 
 from pydantic import Field
 
-from kindlm.checks.base import (
-    CheckSection,
-    Made,
-    Place,
-    Reads,
-    Rule,
-    failed,
-    passed,
-    undecided,
-)
+from kindlm.checks.base import CheckSection, Made, Place, Reads, Rule, failed, passed, undecided
 from kindlm.dataclass import dataclass
 from kindlm.outcome import CheckResult, Evidence
 from kindlm.patterns import PatternError

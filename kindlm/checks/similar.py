@@ -7,13 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from kindlm.checks.base import (
-    Place,
-    UndecidedError,
-    failed,
-    passed,
-    undecided,
-)
+from kindlm.checks.base import Place, UndecidedError, failed, passed, undecided
 from kindlm.checks.drift import ByMethod, complement, measured_by
 from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext

@@ -16,13 +16,7 @@ from kindlm.dataclass import replace
 from kindlm.errors import Ok, checked
 from kindlm.json_schema import UndecidableSchemaError, schema_issues
 from kindlm.section import EXTENSION, Count, Maybe, Section, Text, Words
-from kindlm.suite import (
-    TOOL_PLACEHOLDER,
-    Fault,
-    ServerTools,
-    SimulatedTool,
-    ToolAnswer,
-)
+from kindlm.suite import TOOL_PLACEHOLDER, Fault, ServerTools, SimulatedTool, ToolAnswer
 from kindlm.values import MAPPING, OTHER
 
 

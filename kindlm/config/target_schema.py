@@ -28,12 +28,7 @@ from kindlm.section import (
     Text,
     Url,
 )
-from kindlm.values import (
-    MAPPING,
-    TEXT,
-    check_env_name,
-    form_of,
-)
+from kindlm.values import MAPPING, TEXT, check_env_name, form_of
 
 EnvName = Annotated[str, Field(min_length=1), BeforeValidator(check_env_name)]
 

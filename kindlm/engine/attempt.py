@@ -46,12 +46,7 @@ from kindlm.ports import (
     Recorder,
 )
 from kindlm.suite import AgentTarget, Case, Command, Script, SimulatedTool, Suite
-from kindlm.transcript import (
-    Message,
-    calls_lack_a_secret,
-    text_lacks_a_secret,
-    total_of,
-)
+from kindlm.transcript import Message, calls_lack_a_secret, text_lacks_a_secret, total_of
 
 _log = FieldLog(__name__)
 

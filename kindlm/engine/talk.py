@@ -37,15 +37,7 @@ from kindlm.ports import (
     ReplayedModels,
 )
 from kindlm.suite import AgentTarget, Case, ModelTarget
-from kindlm.transcript import (
-    Cost,
-    CostSource,
-    FinishReason,
-    Message,
-    Role,
-    Step,
-    storable_json,
-)
+from kindlm.transcript import Cost, CostSource, FinishReason, Message, Role, Step, storable_json
 from kindlm.wording import shown
 from kindlm_store.new_event import scrub
 

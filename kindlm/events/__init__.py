@@ -14,14 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kindlm.events.codec import (
-    EventError,
-    Payload,
-    TextOf,
-    new_event,
-    read,
-    stored_fields,
-)
+from kindlm.events.codec import EventError, Payload, TextOf, new_event, read, stored_fields
 from kindlm.events.execution_events import (
     AgentFailed,
     AgentReplied,

@@ -33,15 +33,7 @@ from kindlm.history.recorded_attempts import (
     transcript_of,
 )
 from kindlm.plan import Execution
-from kindlm.ports import (
-    Agent,
-    AgentReply,
-    AgentRequest,
-    Asked,
-    ModelReply,
-    Purpose,
-    ReplayedModels,
-)
+from kindlm.ports import Agent, AgentReply, AgentRequest, Asked, ModelReply, Purpose, ReplayedModels
 from kindlm.stored_form import bounded
 from kindlm.suite import RecordedAnswer
 from kindlm.transcript import Message, Role, ToolCall

@@ -22,12 +22,7 @@ from kindlm.formats.discovery import (
 )
 from kindlm.garbage import put_off
 from kindlm.guard import guard
-from kindlm.recording.project import (
-    configured_tests,
-    project_name,
-    run_environment,
-    tests_folder,
-)
+from kindlm.recording.project import configured_tests, project_name, run_environment, tests_folder
 from kindlm.recording.request import SkippedSuite
 from kindlm.recording.secrets import remember_secrets, short_secrets, suite_secrets
 from kindlm.suite import Suite

@@ -16,12 +16,7 @@ from typing import Any
 from kindlm.dataclass import dataclass, replace
 from kindlm.history.groups import Group, Shard
 from kindlm.history.queries import Paid
-from kindlm.history.rows import (
-    AssertionView,
-    SuiteView,
-    Summary,
-    TestView,
-)
+from kindlm.history.rows import AssertionView, SuiteView, Summary, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.history.verdict import StatusCounts

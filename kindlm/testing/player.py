@@ -18,14 +18,7 @@ from kindlm.testing.scripted_talk import GRADED_QUESTION, Reply, TalkRequest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kindlm.testing.script import (
-        Fault,
-        JudgeCheck,
-        JudgeRule,
-        Rule,
-        Script,
-        When,
-    )
+    from kindlm.testing.script import Fault, JudgeCheck, JudgeRule, Rule, Script, When
 
 # `{{path}}`, or `{{path|default}}` where the path may be absent. Values are put in once and never
 # expanded again. A text that is one placeholder keeps the value's type.

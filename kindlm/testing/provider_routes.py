@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.testing import anthropic_wire, openai_wire
-from kindlm.testing.faults import (
-    FaultPlan,
-    faulty_reply,
-    key_echo,
-    without_limits,
-)
+from kindlm.testing.faults import FaultPlan, faulty_reply, key_echo, without_limits
 from kindlm.testing.http1 import HttpAnswer, HttpRequest
 from kindlm.testing.node import ScriptError
 from kindlm.testing.player import play

@@ -10,13 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from kindlm_store.append import Appender
-from kindlm_store.database import (
-    connect_reader,
-    connect_writer,
-    immediate,
-    snapshot,
-    translated,
-)
+from kindlm_store.database import connect_reader, connect_writer, immediate, snapshot, translated
 from kindlm_store.events import Append
 from kindlm_store.new_event import redacted, require_name
 from kindlm_store.projecting import Projector, projection_errors

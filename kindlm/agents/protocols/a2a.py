@@ -18,12 +18,7 @@ from kindlm.agents.protocols import Protocol
 from kindlm.agents.reply_parts import UnreadableReply, compact_json, error_text
 from kindlm.agents.reply_reading import FailedReply, agent_reply, read_cost, read_model, read_usage
 from kindlm.agents.told_calls import ToldCalls
-from kindlm.agents.tool_entries import (
-    hidden_calls,
-    names_a_tool,
-    read_tool_use,
-    reported_calls,
-)
+from kindlm.agents.tool_entries import hidden_calls, names_a_tool, read_tool_use, reported_calls
 from kindlm.ports import AgentRequest
 from kindlm.wires.answer import content_text, objects
 

@@ -19,13 +19,7 @@ from kindlm.cli.history import existing_history, finished_side, open_history
 from kindlm.cli.options import ListFormat
 from kindlm.dataclass import dataclass
 from kindlm.errors import KindlmError
-from kindlm.history.baselines import (
-    Baseline,
-    BaselineChecks,
-    find_baseline,
-    no_baseline,
-    output_of,
-)
+from kindlm.history.baselines import Baseline, BaselineChecks, find_baseline, no_baseline, output_of
 from kindlm.history.diff.details import CheckChange
 from kindlm.history.diff.evidence_values import Change, Side, Strength, TestDiff
 from kindlm.history.diff.run_diff import DiffOptions, RunDiff

@@ -22,13 +22,7 @@ import typer
 from kindlm.cli.commands.merge import withheld
 from kindlm.cli.console import note, or_fail, warn
 from kindlm.cli.foreign_import import import_results, read_results
-from kindlm.cli.history import (
-    db_option,
-    fail_to_open,
-    forget_erased,
-    project_here,
-    taken_besides,
-)
+from kindlm.cli.history import db_option, fail_to_open, forget_erased, project_here, taken_besides
 from kindlm.cli.options import DatabaseOption
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, KindlmError, Ok, Result, SourceLocation, broken, misuse, not_there

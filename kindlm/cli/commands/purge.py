@@ -25,12 +25,7 @@ from kindlm.history.runs import held_lock
 from kindlm.patterns import PatternError, matcher
 from kindlm.recording.purging import erase, runs_before, streams_to_purge, with_news
 from kindlm.wording import count, listed
-from kindlm_store import (
-    CorruptDatabaseError,
-    EventLog,
-    LockHeldError,
-    OpenError,
-)
+from kindlm_store import CorruptDatabaseError, EventLog, LockHeldError, OpenError
 from kindlm_store.erasing import Erasable, Erased
 
 _NAMED = 3

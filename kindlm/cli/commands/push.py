@@ -17,13 +17,7 @@ from kindlm.cli.history import (
     open_history,
     taken_besides,
 )
-from kindlm.cli.options import (
-    RUN_NAMES,
-    DatabaseOption,
-    InsecureOption,
-    ServerOption,
-    TextsOption,
-)
+from kindlm.cli.options import RUN_NAMES, DatabaseOption, InsecureOption, ServerOption, TextsOption
 from kindlm.wording import count
 
 _EVERY_S = 2.0

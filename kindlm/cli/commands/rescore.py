@@ -9,12 +9,7 @@ import typer
 
 from kindlm.cli.console import refuse
 from kindlm.cli.ending import ending_at_once
-from kindlm.cli.options import (
-    DerivedOptions,
-    SourceRunArgument,
-    TestOptions,
-    with_options,
-)
+from kindlm.cli.options import DerivedOptions, SourceRunArgument, TestOptions, with_options
 from kindlm.dataclass import dataclass, replace
 from kindlm.garbage import put_off
 

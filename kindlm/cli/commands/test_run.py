@@ -9,35 +9,12 @@ from typing import NoReturn
 
 import typer
 
-from kindlm.cli.console import (
-    fail,
-    note,
-    or_fail,
-    refuse,
-    show,
-    warn,
-)
+from kindlm.cli.console import fail, note, or_fail, refuse, show, warn
 from kindlm.cli.ending import NOTHING_RUN
-from kindlm.cli.history import (
-    existing_history,
-    open_history,
-    project_here,
-    writes_lost,
-)
+from kindlm.cli.history import existing_history, open_history, project_here, writes_lost
 from kindlm.cli.options import TestOptions
-from kindlm.cli.reporters import (
-    Reporter,
-    configured_reporters,
-    parse_reporters,
-    spare,
-)
-from kindlm.cli.run_options import (
-    as_recorded,
-    make_request,
-    no_selection,
-    paths_from,
-    wants_push,
-)
+from kindlm.cli.reporters import Reporter, configured_reporters, parse_reporters, spare
+from kindlm.cli.run_options import as_recorded, make_request, no_selection, paths_from, wants_push
 from kindlm.cli.run_recording import (
     Beside,
     has_documents,
@@ -55,20 +32,14 @@ from kindlm.history.groups import Group, find_group, shards_of
 from kindlm.history.read_models import lost_writes
 from kindlm.history.runs import RunFilter, held_lock, runs
 from kindlm.plan import make_plan
-from kindlm.recording.event_files import (
-    find_unwritten,
-    import_command,
-)
+from kindlm.recording.event_files import find_unwritten, import_command
 from kindlm.recording.history_file import new_run_id
 from kindlm.recording.loading import Loaded, default_paths, load_paths
 from kindlm.recording.project import Project
 from kindlm.recording.request import RunRequest
 from kindlm.recording.resumption import Unfinished, find_unfinished, read_unfinished, resumed
 from kindlm.wording import count, shown_path
-from kindlm_store import (
-    LockHeldError,
-    holder,
-)
+from kindlm_store import LockHeldError, holder
 
 
 def run_tests(options: TestOptions) -> int:

@@ -13,12 +13,7 @@ from kindlm.checks.evalview.evalview_verdict import EvalviewVerdict
 from kindlm.checks.evalview.hallucination import Hallucination
 from kindlm.checks.evalview.no_pii import NoPii
 from kindlm.checks.evalview.safety import Safety
-from kindlm.checks.evalview.tools import (
-    ForbiddenTool,
-    SequenceMode,
-    ToolCategory,
-    ToolSequence,
-)
+from kindlm.checks.evalview.tools import ForbiddenTool, SequenceMode, ToolCategory, ToolSequence
 from kindlm.checks.evalview.uncertainty import Uncertainty
 from kindlm.checks.evalview.weighted_score import Scored, WeightedScore, Weights
 from kindlm.checks.limits import Cost, Latency, Metric

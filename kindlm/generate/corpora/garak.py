@@ -6,12 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kindlm.generate.corpora import (
-    KEEPS_TO_ITS_RULES,
-    Attack,
-    leak_of_system_text,
-    read_text,
-)
+from kindlm.generate.corpora import KEEPS_TO_ITS_RULES, Attack, leak_of_system_text, read_text
 from kindlm.strict_json import parse_json
 from kindlm.wires.answer import objects
 

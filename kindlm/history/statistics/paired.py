@@ -12,12 +12,7 @@ from typing import TypeAlias
 
 from kindlm.dataclass import dataclass
 from kindlm.history.statistics.intervals import mean_interval, rate_difference_interval
-from kindlm.history.statistics.tables import (
-    Counts,
-    convolved,
-    even_chances,
-    passes_before,
-)
+from kindlm.history.statistics.tables import Counts, convolved, even_chances, passes_before
 
 _EXACT_STEPS = 1 << 18
 """So many products are formed to count a distribution; larger ones are as good as normal."""

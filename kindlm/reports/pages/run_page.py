@@ -22,13 +22,7 @@ from kindlm.history.run_view import RunView
 from kindlm.history.verdict import test_status
 from kindlm.outcome import Status
 from kindlm.reports.causes import causes_of
-from kindlm.reports.facts import (
-    describe_group,
-    describe_shard,
-    then_text,
-    totals_of,
-    verdict_of,
-)
+from kindlm.reports.facts import describe_group, describe_shard, then_text, totals_of, verdict_of
 from kindlm.reports.figures import comparison, points
 from kindlm.reports.pages.html_document import Document, notice_page
 from kindlm.reports.pages.runs_page import page_number
