@@ -209,6 +209,11 @@ def test_a_callback_that_exits_with_0_does_not_let_the_run_pass(project: Project
     printed = ended(project, "test")
     assert "a callback or a signal handler called sys.exit" in printed
     assert re.search(r"kindlm test --resume \w+ --force-resume", printed)
+    asked = len(project.agent.said)
+    printed = ended(project, "test", "--workers", "1", "--run-group", "g1")
+    assert printed.count("a callback or a signal handler called sys.exit") == 1
+    assert "kindlm test --resume g1 --force-resume --workers 1" in printed
+    assert len(project.agent.said) == asked + 1
 
 
 def test_a_signal_handler_that_exits_with_0_does_not_let_the_run_pass(project: Project) -> None:
