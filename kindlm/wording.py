@@ -55,7 +55,7 @@ def printable(text: str) -> str:
     """Return the text with everything that is not printable escaped, spaces excepted."""
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() else _escape(char) for char in text)
+    return "".join(char if char.isprintable() else escape(char) for char in text)
 
 
 def count(number: int, noun: str, plural: str | None = None) -> str:
@@ -97,7 +97,8 @@ def cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def _escape(char: str) -> str:
+def escape(char: str) -> str:
+    """Return a character as Python writes it, a lone surrogate, too."""
     return char.encode("unicode_escape").decode("ascii")
 
 

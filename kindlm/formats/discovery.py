@@ -270,11 +270,7 @@ def _not_there(path: Path) -> KindlmError:
 
 
 def _no_suite(path: Path) -> KindlmError:
-    return misuse(
-        f"{str(path)!r} holds no tests.",
-        WHAT_HOLDS_TESTS,
-        where=SourceLocation(str(path)),
-    )
+    return misuse(f"{str(path)!r} holds no tests.", WHAT_HOLDS_TESTS, SourceLocation(str(path)))
 
 
 def _unreadable(error: OSError, path: Path) -> KindlmError:

@@ -17,7 +17,7 @@ import unicodedata
 from collections.abc import Callable
 from typing import Any
 
-from kindlm.wording import cut
+from kindlm.wording import cut, escape
 
 _KEPT = frozenset("\n\t\u200c\u200d")
 """Line breaks and tabs are harmless; the joiners belong to scripts and to emoji."""
@@ -62,12 +62,7 @@ class Escapes(dict[int, str]):
         return seen if seen.isprintable() else seen.translate(self)
 
 
-def _as_in_python(char: str) -> str:
-    # unicode_escape does not know surrogates by name, but writes them all the same.
-    return char.encode("unicode_escape").decode("ascii")
-
-
-_ESCAPES = Escapes(_as_in_python)
+_ESCAPES = Escapes(escape)
 
 
 def visible(text: str) -> str:
