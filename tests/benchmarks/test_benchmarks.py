@@ -114,10 +114,7 @@ def _few_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "measure", inside)
     monkeypatch.setattr(module("fleet"), "_start", started)
     for found in pkgutil.iter_modules([str(ROOT / "benchmarks")]):
-        # `history` counts the events of its process.
-        if found.name not in {"comparison", "history"} and hasattr(
-            module(found.name), "in_process"
-        ):
+        if found.name != "comparison" and hasattr(module(found.name), "in_process"):
             monkeypatch.setattr(module(found.name), "in_process", called)
 
 
