@@ -88,7 +88,8 @@ def test_no_worker_outlives_the_coordinator_and_the_group_is_resumed(
     run = workspace.start("test", "--workers", "2", "--run-group", "g2", "-j", "1")
     arrived()
     until(lambda: finished(workspace) >= 1)
-    until(lambda: workspace.query("SELECT count(ended) FROM runs") == [(1,)])
+    # The run that is held has been pushed, too.
+    until(lambda: workspace.query("SELECT count(*), count(ended) FROM runs") == [(2, 1)])
     ((going_on,), *_) = workspace.query("SELECT id FROM runs WHERE ended IS NULL")
     taken = workspace.run("test", "--resume", going_on)
     assert taken.returncode == 1
