@@ -229,10 +229,10 @@ def test_a_pattern_that_matches_nothing_at_all_finds_nothing(
 
 
 def test_evidence_is_bounded(evaluate: Evaluate, said: Said) -> None:
-    result = evaluate("pii", DEFAULTS, said("123-45-6789 " * 5_000))
+    result = evaluate("pii", DEFAULTS, said("123-45-6789 " * 500))
 
     assert len(result.evidence) == len(result.actual) == 50
-    assert "5,000 matches" in result.message
+    assert "500 matches" in result.message
     assert len(result.message) <= 1_000
 
 
