@@ -28,7 +28,7 @@ else:
             return dataclasses.dataclass(frozen=frozen, slots=slots, eq=eq, kw_only=kw_only)
 
         def made(cls):
-            # The standard library compares it with what the dataclasses that it inherits from are.
+            # The standard library refuses a class that is frozen if its base is not, or conversely.
             is_derived = dataclasses.is_dataclass(cls)
             bare = dataclasses.dataclass(
                 init=False, repr=False, eq=False, frozen=is_derived, slots=True, kw_only=kw_only

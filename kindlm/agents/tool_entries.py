@@ -1,8 +1,8 @@
 """Tool calls as agents report them, in whatever words.
 
-What is listed under a name that means tool calls alone has to be readable. Under other usual names,
-such as `actions`, may be something else: they count as calls if each entry has a name. If only some
-have one, there may be calls that kindlm does not read; for `actions` without any, there are none.
+A list under a name that means tool calls alone has to be readable. Lists under other usual names,
+such as `actions`, may hold something else: their entries count as calls if each has a name. If only
+some have one, kindlm warns of calls that it did not read. `actions` without any name are no calls.
 
 A call is flat (`{"name", "arguments", "result"}`, or `tool`, `params`, `output`, ...) or nested as
 OpenAI has it (`{"function": {"name", "arguments"}}`). Arguments are an object or its JSON text.
