@@ -223,3 +223,14 @@ def test_a_suite_that_is_changed_meanwhile_stops_the_run_before_other_calls_are_
     resumed = workspace.run("test", "--resume", "g6")
     assert resumed.returncode == 0, resumed.stderr
     assert asked(server) == {(f"k{n}", "agent"): 1 for n in range(2)}
+
+
+def test_a_group_is_resumed_by_force_though_one_of_its_shards_never_began(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write(workspace, server, 2)
+    first = workspace.run("test", "--shard", "1/2", "--run-group", "g7")
+    assert first.returncode == 0, first.stderr
+    resumed = workspace.run("test", "--resume", "g7", "--force-resume", "--workers", "1")
+    assert resumed.returncode == 0, resumed.stderr
+    assert asked(server) == {(f"k{n}", "agent"): 1 for n in range(2)}

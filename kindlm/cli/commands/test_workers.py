@@ -230,7 +230,7 @@ def _carry_out(
                 f"The workers cannot push to {place}: {error}", "Name another: --listen HOST:PORT"
             )
         or_fail(fleet.check(server.url))
-        anew, root = tuple(_anew(options)), str(request.root)
+        again, root = tuple(_again(options)), str(request.root)
         suites = {SUITES: suites_hash(request.suites)}
         jobs = {
             shard: ShardJob(
@@ -238,7 +238,7 @@ def _carry_out(
                 token,
                 shard,
                 tuple(_arguments(request, options, parts, shard)),
-                anew,
+                again,
                 root,
                 suites,
             )
@@ -293,7 +293,7 @@ def _arguments(
     request: RunRequest, options: TestOptions, parts: _Parts, shard: int
 ) -> Iterator[str]:
     """Yield what `kindlm test` is given for a shard that starts anew."""
-    yield from _anew(options)
+    yield from _always(options)
     for name, value in {
         "--suite": options.suite,
         "--tags": ",".join(options.tags) or None,
@@ -313,8 +313,15 @@ def _arguments(
     yield from ("--", *paths_from(request.root, options.paths))
 
 
-def _anew(options: TestOptions) -> Iterator[str]:
-    """Yield what each session of a shard is given, also one that goes on with its run."""
+def _again(options: TestOptions) -> Iterator[str]:
+    """Yield what it is given, besides the run, for a shard that goes on with its run."""
+    yield from _always(options)
+    if options.force_resume:
+        yield "--force-resume"
+
+
+def _always(options: TestOptions) -> Iterator[str]:
+    """Yield what each session of a shard is given."""
     for name, value in {
         "--concurrency": options.concurrency,
         "--timeout": options.timeout_ms,
@@ -322,12 +329,10 @@ def _anew(options: TestOptions) -> Iterator[str]:
     }.items():
         if value is not None:
             yield f"{name}={value}"
-    flags = {
-        "--strict": options.strict,
-        "--fail-fast": options.fail_fast,
-        "--force-resume": options.force_resume,
-    }
-    yield from (name for name, given in flags.items() if given)
+    if options.strict:
+        yield "--strict"
+    if options.fail_fast:
+        yield "--fail-fast"
     yield "--no-progress"
 
 
