@@ -82,7 +82,8 @@ class Guard:
     """The guard of this process; `guard` is the only one.
 
     `ends_all` is whether all that a child has left behind ends after it. `code_of_ended` is how a
-    command exits that code of a user has ended.
+    command exits that code of a user has ended. `user_code` is what runs now, by name and with its
+    timeout: it may end this process at any moment.
     """
 
     def __init__(self) -> None:
@@ -91,7 +92,7 @@ class Guard:
         self._tell: Callable[[str, str], None] | None = None
         self._memory: _Memory | None = None
         self._pid = 0
-        self._running: dict[object, tuple[str, float]] = {}
+        self.user_code: dict[object, tuple[str, float]] = {}
         self._handlers: dict[signal.Signals, Any] = {}
         self._calling = 0
         self._signals = 0
@@ -215,11 +216,6 @@ class Guard:
         """Whether this process may run code of a user, now or later."""
         return self._memory is not None
 
-    @property
-    def runs_user_code(self) -> bool:
-        """Whether code of a user may end this process at any moment."""
-        return bool(self._running)
-
     @contextmanager
     def running(self, name: str, timeout_s: float = _IDLE_S) -> Iterator[None]:
         """Import a file, or run an execution, in this context; both may run code of a user."""
@@ -227,12 +223,12 @@ class Guard:
         if memory is None:
             yield
             return
-        self._running[key] = name, timeout_s
+        self.user_code[key] = name, timeout_s
         self._report(memory)
         try:
             yield
         finally:
-            del self._running[key]
+            del self.user_code[key]
             self._report(memory)
 
     @contextmanager
@@ -287,7 +283,7 @@ class Guard:
         Which execution holds it up is unknown. But when it has not turned for longer than the
         shortest of their timeouts, one is over its time, and nothing can cut that off.
         """
-        running = list(self._running.values())
+        running = list(self.user_code.values())
         names = [name[:200] for name, _ in running[:_SHOWN_NAMES]]
         if (more := len(running) - _SHOWN_NAMES) > 0:
             names.append(f"{more} more")

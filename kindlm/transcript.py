@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from enum import StrEnum
 from functools import cached_property
@@ -327,14 +327,11 @@ class Transcript:
     def with_step(self, step: Step) -> Transcript:
         """Return the transcript with one more step in its last turn."""
         *earlier, last = self.turns
-        return self._with(Turn(last.user, (*last.steps, step)), earlier)
+        return replace(self, turns=(*earlier, Turn(last.user, (*last.steps, step))))
 
     def with_turn(self, user: str) -> Transcript:
         """Return the transcript with a new turn that `user` opens."""
-        return self._with(Turn(user), self.turns)
-
-    def _with(self, last: Turn, earlier: Iterable[Turn]) -> Transcript:
-        return Transcript(self.system, (*earlier, last), self.reports_tools, self.prints_calls)
+        return replace(self, turns=(*self.turns, Turn(user)))
 
 
 def text_lacks_a_secret(step: Step) -> bool:

@@ -317,7 +317,8 @@ class _Attempt:
         model = self._suite.models.get(target)
         if case.script is not None and case.agent is None and model is not None:
             return Ok(Talk())  # the script of a model only asks questions
-        servers = ToolServers(self._server)
+        of_servers = any(tool.server for tool in case.tools)
+        servers = ToolServers(self._server) if of_servers else None
         tools = Tools(self._simulated(servers), self._said.record, ports.clock)
         if case.script is None and case.command is None and model is not None:
             return Ok(
@@ -371,10 +372,10 @@ class _Attempt:
             )
         )
 
-    def _simulated(self, servers: ToolServers) -> SimulatedTools:
+    def _simulated(self, servers: ToolServers | None) -> SimulatedTools:
         """Return the tools of the case; in a replay, those of servers answer as they did."""
         tools = self._case.tools
-        if not any(tool.server for tool in tools):
+        if servers is None:
             return SimulatedTools(tools, self._ports.aside)
         then = None if self._answers is None else self._answers.tool_results()
         if then is None:

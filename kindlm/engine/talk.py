@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Self
@@ -202,11 +203,11 @@ class ModelTalk(_LiveTalk):
 
     target: ModelTarget
     calls_left: int
-    servers: ToolServers
+    servers: ToolServers | None
 
     async def hold(self) -> None:
         """Hold the conversation to its end, and close the servers whose tools were called."""
-        async with self.servers:
+        async with self.servers or nullcontext():
             await super().hold()
 
     async def _exchange(

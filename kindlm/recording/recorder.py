@@ -330,7 +330,7 @@ class RunRecorder:
         except RuntimeError:
             outbox.flush()
             return
-        if guard.runs_user_code:
+        if guard.user_code:
             outbox.flush()
         elif is_first:
             loop.call_soon(outbox.flush)

@@ -163,7 +163,7 @@ def test_durable_waits_for_events_that_another_thread_is_handing_over(
 def test_while_code_of_a_user_goes_on_each_event_reaches_the_log_at_once(
     log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guard, "_running", {1: ("it", 60.0)})
+    monkeypatch.setattr(guard, "user_code", {1: ("it", 60.0)})
 
     async def record() -> None:
         recorder = RunRecorder(log, "run/r")
