@@ -10,7 +10,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from distributed import LocalCluster
 from orders import asked, hold, order, serve_orders, write_orders
 from processes import assert_ended
 from workspace import Workspace, new_workspace, until
@@ -47,6 +46,8 @@ def shard_of(worker: psutil.Process) -> list[str]:
 
 
 def test_a_worker_that_is_killed_is_replaced_and_leaves_no_program(workspace: Workspace) -> None:
+    from distributed import LocalCluster
+
     with ExitStack() as stack:
         server = stack.enter_context(serve_orders())
         cluster = stack.enter_context(

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from anthropic import Anthropic
 from framework_shop import Talk
 from openai import OpenAI
 from pydantic import BaseModel
@@ -28,6 +27,8 @@ def responses(text: str) -> Any:
 
 
 def anthropic(text: str) -> Any:
+    from anthropic import Anthropic
+
     tools: Any = [{**LOOKUP, "input_schema": ORDER}]
     said: Any = [{"role": "user", "content": text}]
     return Anthropic().messages.create(

@@ -7,13 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage
-from langchain_core.runnables import RunnableLambda
-from langchain_core.tools import tool
-from langchain_core.tracers.langchain import LangChainTracer
-from langsmith import Client
-from langsmith._internal._serde import dumps_json
 
 from kindlm.errors import Err, Ok
 from kindlm.generate.recordings import Recording, read_recordings
@@ -241,22 +234,36 @@ def test_langsmith_runs_of_other_models_are_read() -> None:
     assert recording.failed
 
 
-class Collected(Client):
+@pytest.fixture
+def client() -> Any:
     """A client that keeps the runs that it is to send."""
+    from langsmith import Client
 
-    def __init__(self) -> None:
-        super().__init__(api_url="http://127.0.0.1:1", api_key="none", auto_batch_tracing=False)
-        self.sent: dict[str, dict[str, Any]] = {}
+    class Collected(Client):
+        def __init__(self) -> None:
+            super().__init__(api_url="http://127.0.0.1:1", api_key="none", auto_batch_tracing=False)
+            self.sent: dict[str, dict[str, Any]] = {}
 
-    def create_run(self, name: str, inputs: Any, run_type: Any, **more: Any) -> None:
-        self.sent[str(more["id"])] = {"name": name, "inputs": inputs, "run_type": run_type, **more}
+        def create_run(self, name: str, inputs: Any, run_type: Any, **more: Any) -> None:
+            run = {"name": name, "inputs": inputs, "run_type": run_type, **more}
+            self.sent[str(more["id"])] = run
 
-    def update_run(self, run_id: Any, **more: Any) -> None:
-        told = {key: value for key, value in more.items() if value is not None}
-        self.sent[str(run_id)].update(told)
+        def update_run(self, run_id: Any, **more: Any) -> None:
+            told = {key: value for key, value in more.items() if value is not None}
+            self.sent[str(run_id)].update(told)
+
+    return Collected()
 
 
-def test_langsmith_runs_are_read_as_langchain_sends_them() -> None:
+def test_langsmith_runs_are_read_as_langchain_sends_them(client: Any) -> None:
+    # They take a second to load, which is for the process that runs this test alone.
+    from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+    from langchain_core.messages import AIMessage
+    from langchain_core.runnables import RunnableLambda
+    from langchain_core.tools import tool
+    from langchain_core.tracers.langchain import LangChainTracer
+    from langsmith._internal._serde import dumps_json
+
     @tool
     def lookup_order(order_id: str) -> dict[str, str]:
         """Look up an order."""
@@ -272,7 +279,6 @@ def test_langsmith_runs_are_read_as_langchain_sends_them() -> None:
         calling = bound.invoke(asked)
         return bound.invoke([*asked, calling, lookup_order.invoke(calling.tool_calls[0])])
 
-    client = Collected()
     config: Any = {"callbacks": [LangChainTracer(client=client)]}
     RunnableLambda(agent).invoke(QUESTION, config=config)
     (recording,) = recorded([json.loads(dumps_json(run)) for run in client.sent.values()])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from statistics import fmean
 
 import pytest
+import scipy
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from kindlm.history.statistics.intervals import (
     mean_interval,
@@ -39,21 +39,25 @@ def test_a_side_without_repeats_has_no_difference() -> None:
 @pytest.mark.parametrize("n", [2, 10, 101, 300])
 def test_the_interval_of_a_mean_is_students(n: int) -> None:
     values = [(i * 37 % 101) / 100 for i in range(n)]
-    expected = stats.t.interval(0.95, n - 1, loc=sum(values) / n, scale=stats.tstd(values) / n**0.5)
+    expected = scipy.stats.t.interval(
+        0.95, n - 1, loc=sum(values) / n, scale=scipy.stats.tstd(values) / n**0.5
+    )
     assert mean_interval(values) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize(("n", "level"), [(2, 0.5), (10, 0.8), (101, 0.99), (150, 0.9)])
 def test_the_interval_of_a_mean_may_be_surer_or_less_sure(n: int, level: float) -> None:
     values = [float(number % 7) for number in range(n)]
-    expected = stats.t.interval(level, n - 1, loc=fmean(values), scale=stats.sem(values))
+    expected = scipy.stats.t.interval(
+        level, n - 1, loc=fmean(values), scale=scipy.stats.sem(values)
+    )
     assert mean_interval(values, level) == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("level", [0.5, 0.99])
 @pytest.mark.parametrize(("passed", "n"), [(0, 4), (3, 4), (37, 90)])
 def test_so_may_that_of_a_rate(passed: int, n: int, level: float) -> None:
-    expected = stats.binomtest(passed, n).proportion_ci(level, method="wilson")
+    expected = scipy.stats.binomtest(passed, n).proportion_ci(level, method="wilson")
     assert wilson_interval(passed, n, level) == pytest.approx((expected.low, expected.high))
 
 

@@ -8,9 +8,9 @@ from itertools import product
 
 import numpy as np
 import pytest
+import scipy
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from kindlm.history.statistics.paired import Pair, compare_paired
 from kindlm.history.statistics.tables import Counts
@@ -38,7 +38,7 @@ def test_single_repeats_give_mcnemars_test(lost: int, gained: int) -> None:
     pairs = [(passed, failed)] * lost + [(failed, passed)] * gained + [(passed, passed)] * 7
     found = compare_paired(pairs)
     assert found is not None
-    expected = stats.binomtest(lost, lost + gained, alternative="greater").pvalue
+    expected = scipy.stats.binomtest(lost, lost + gained, alternative="greater").pvalue
     assert found.p_worse == pytest.approx(expected)
 
 
@@ -64,7 +64,7 @@ def test_more_repeats_on_a_side_need_the_tables_to_agree() -> None:
     found = compare_paired(pairs)
     assert found is not None
     # By signs alone it would be 2**-10; but nine of ten passes fit three of three well.
-    chances = [stats.hypergeom(13, 12, 3).pmf(x) for x in (2, 3)]
+    chances = [scipy.stats.hypergeom(13, 12, 3).pmf(x) for x in (2, 3)]
     assert found.p_worse == pytest.approx(chances[1] ** 10)
     assert found.p_worse > 0.05
 
@@ -79,7 +79,7 @@ def test_large_runs_are_close_to_the_count_of_all_signs() -> None:
     assert found is not None
     worse = [float(b.passed / b.n - a.passed / a.n) for b, a in pairs]
     z = sum(worse) / sum(drop**2 for drop in worse) ** 0.5
-    assert found.p_worse == pytest.approx(stats.norm.sf(z), rel=0.01, abs=1e-12)
+    assert found.p_worse == pytest.approx(scipy.stats.norm.sf(z), rel=0.01, abs=1e-12)
 
 
 _unlike = st.integers(1, 60).flatmap(
@@ -139,9 +139,9 @@ def test_tables_of_many_unlike_sides_are_compared_together(lost: int, of: int) -
     found = compare_paired(pairs)
     assert found is not None
     # Six of seven pass in each: the one that fails is after in four of seven cases.
-    tables = stats.binom(of, 4 / 7).sf(lost - 1)
+    tables = scipy.stats.binom(of, 4 / 7).sf(lost - 1)
     signs = (lost / 4 - (of - lost) / 3) / (lost / 16 + (of - lost) / 9) ** 0.5
-    assert found.p_worse == pytest.approx(max(tables, stats.norm.sf(signs)), rel=0.05)
+    assert found.p_worse == pytest.approx(max(tables, scipy.stats.norm.sf(signs)), rel=0.05)
     assert 0.001 < found.p_worse < 0.1
     assert found.p_better > 0.9
 
@@ -151,7 +151,7 @@ def test_the_mean_change_has_students_interval_over_tests() -> None:
     found = compare_paired(pairs)
     assert found is not None
     changes = [0.0, -0.25, -0.5, -0.25]
-    expected = stats.t.interval(0.95, 3, loc=-0.25, scale=stats.sem(changes))
+    expected = scipy.stats.t.interval(0.95, 3, loc=-0.25, scale=scipy.stats.sem(changes))
     assert found.interval == pytest.approx(expected)
 
 

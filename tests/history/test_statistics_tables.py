@@ -6,9 +6,9 @@ from itertools import combinations
 from math import comb
 
 import pytest
+import scipy
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from kindlm.history.statistics.pass_rates import Looks, pass_rate_drop
 from kindlm.history.statistics.tables import Counts, fisher_drop, fisher_mid_p, score_drop
@@ -29,14 +29,14 @@ def _table(before: Counts, after: Counts) -> list[list[int]]:
 
 @given(_counts, _counts)
 def test_fisher_is_that_of_scipy(before: Counts, after: Counts) -> None:
-    expected = stats.fisher_exact(_table(before, after), alternative="greater").pvalue
+    expected = scipy.stats.fisher_exact(_table(before, after), alternative="greater").pvalue
     assert fisher_drop(before, after) == pytest.approx(expected)
 
 
 @given(_counts, _counts)
 def test_the_mid_p_counts_the_outcome_by_half(before: Counts, after: Counts) -> None:
     both = before.passed + after.passed
-    own = stats.hypergeom(before.n + after.n, both, before.n).pmf(before.passed)
+    own = scipy.stats.hypergeom(before.n + after.n, both, before.n).pmf(before.passed)
     assert fisher_mid_p(before, after) == pytest.approx(fisher_drop(before, after) - own / 2)
 
 
@@ -48,7 +48,7 @@ def test_the_p_value_of_a_drop_is_boschloos(
     before: tuple[int, int], after: tuple[int, int]
 ) -> None:
     old, new = Counts(*before), Counts(*after)
-    expected = stats.boschloo_exact(_table(old, new), alternative="greater", n=256).pvalue
+    expected = scipy.stats.boschloo_exact(_table(old, new), alternative="greater", n=256).pvalue
     assert _drop(old, new) == pytest.approx(expected, rel=1e-3)
 
 
@@ -70,7 +70,8 @@ def test_a_drop_is_seen_by_chance_no_more_often_than_it_says(
     ]
     for rate in (step / 50 for step in range(1, 50)):
         chance = sum(
-            stats.binom.pmf(passed, n_before, rate) * stats.binom.pmf(other, n_after, rate)
+            scipy.stats.binom.pmf(passed, n_before, rate)
+            * scipy.stats.binom.pmf(other, n_after, rate)
             for passed, other in tables
         )
         assert chance <= level + 1e-9
@@ -78,7 +79,7 @@ def test_a_drop_is_seen_by_chance_no_more_often_than_it_says(
 
 def test_scores_without_ties_are_those_of_scipy() -> None:
     before, after = [0.91, 0.85, 0.8, 0.95], [0.7, 0.83, 0.6, 0.5, 0.2]
-    expected = stats.mannwhitneyu(before, after, alternative="greater", method="exact").pvalue
+    expected = scipy.stats.mannwhitneyu(before, after, alternative="greater", method="exact").pvalue
     assert score_drop(before, after).value == pytest.approx(expected)
 
 
@@ -90,7 +91,7 @@ def test_scores_with_ties_count_all_ways_to_deal_them_out(
     before: list[float], after: list[float]
 ) -> None:
     pooled = [*before, *after]
-    ranks = stats.rankdata(pooled)
+    ranks = scipy.stats.rankdata(pooled)
     seen = sum(ranks[: len(before)])
     ways = [sum(chosen) for chosen in combinations(ranks, len(before))]
     assert len(ways) == comb(len(pooled), len(before))

@@ -52,7 +52,7 @@ from raw_peer import http_answer, open_peer
 from workspace import new_workspace
 
 _AREAS: Final = {
-    path.stem: yaml.safe_load(path.read_text(encoding="utf-8"))
+    path.stem: yaml.load(path.read_text(encoding="utf-8"), yaml.CSafeLoader)
     for path in sorted((Path(__file__).parent / "ways").glob("*.yaml"))
 }
 

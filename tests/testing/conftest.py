@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
 from kindlm.testing import LoopbackServer
@@ -119,6 +118,9 @@ async def responses_talk(url: str, system: str, user: str, simulate: Any) -> tup
 
 
 async def anthropic_talk(url: str, system: str, user: str, simulate: Any) -> tuple[list[Any], str]:
+    # It takes seconds to load, which not every process of the tests has to spend.
+    from anthropic import AsyncAnthropic
+
     tools: Any = [{"name": name, "input_schema": {"type": "object"}} for name in simulate]
     messages: list[Any] = [{"role": "user", "content": user}]
     calls: list[Any] = []

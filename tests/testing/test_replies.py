@@ -7,7 +7,6 @@ import json
 from typing import Any
 
 import pytest
-from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
@@ -181,6 +180,8 @@ STREAMED = {
 
 
 def test_answers_stream_as_the_sdks_read_them(serve, key):
+    from anthropic import AsyncAnthropic
+
     server = serve(STREAMED)
     hi: Any = [{"role": "user", "content": "Hi"}]
 
