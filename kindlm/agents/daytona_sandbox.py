@@ -246,4 +246,4 @@ async def _delete(sandbox: AsyncSandbox) -> None:
 
 async def _close(client: AsyncDaytona) -> None:
     with contextlib.suppress(SandboxError), _sdk_errors():
-        await client.close()  # type: ignore[no-untyped-call]
+        await client.close()

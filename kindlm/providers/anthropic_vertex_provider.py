@@ -86,10 +86,11 @@ class AnthropicVertex(Platform):
         def connect(http_client: Any) -> anthropic.AsyncAnthropicVertex:
             import anthropic
 
-            class AsyncAnthropicVertex(anthropic.AsyncAnthropicVertex):
+            class AsyncAnthropicVertex(anthropic.AsyncAnthropicVertex):  # type: ignore[misc]
                 async def _ensure_access_token(self) -> str:
                     async with one_token:  # for all calls that wait for one
-                        return await super()._ensure_access_token()
+                        token: str = await super()._ensure_access_token()
+                        return token
 
             return AsyncAnthropicVertex(
                 region=location,
