@@ -163,6 +163,7 @@ class Coordinator:
         limits: What the workers may take.
         stop: Ends the run early.
         news: Called in the event loop with runs that something was pushed of.
+        earlier: Runs of the same group that are there already: what they cost counts.
     """
 
     def __init__(
@@ -173,6 +174,7 @@ class Coordinator:
         limits: Limits,
         stop: Stop,
         news: Callable[[set[str]], None],
+        earlier: Sequence[str] = (),
     ) -> None:
         self.undone: dict[int, str] = {}
         self.ended: set[int] = set()
@@ -182,6 +184,7 @@ class Coordinator:
         self._limits = limits
         self._stop = stop
         self._news = news
+        self._earlier = earlier
         self._began = time.monotonic()
         # The threads of the server use these, too.
         self._lock = threading.Lock()
@@ -260,10 +263,13 @@ class Coordinator:
         """Run shards, in the order of their jobs, until each is done or given up."""
         left_to_end_s = _AT_ONCE_S
         self._capacity = fleet.capacity
-        submitted: dict[int, Pending] = {
-            shard: fleet.submit(job.dump()) for shard, job in jobs.items()
-        }
         with closing(self._log.reader()) as db:
+            self._look_at_costs(db)
+            if self._stop.aborted:
+                return
+            submitted: dict[int, Pending] = {
+                shard: fleet.submit(job.dump()) for shard, job in jobs.items()
+            }
             while submitted and left_to_end_s > 0:
                 await asyncio.sleep(_TICK_S)
                 self._capacity = fleet.capacity
@@ -301,7 +307,8 @@ class Coordinator:
         most = self._limits.cost_usd
         if most is None:
             return
-        (spent,) = db.execute(*among(_SPENT, list(self._runs.values()))).fetchone()
+        runs = {*self._earlier, *self._runs.values()}
+        (spent,) = db.execute(*among(_SPENT, list(runs))).fetchone()
         if exceeds(spent, most):
             self._stop.abort(f"${spent:.4f} spent, more than --max-cost {most:g} allows")
 

@@ -246,3 +246,19 @@ def test_only_the_newest_lease_of_a_shard_is_current(history: History) -> None:
     assert not coordinator.hear("1.1")
     assert not coordinator.hear("")
     assert coordinator.workers == 1
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_what_a_resumed_group_has_cost_before_counts(history: History, is_finished: bool) -> None:
+    run = history.run("r2", group="g", shard="2/2", planned=1)
+    run.suite()
+    run.execution(cost_usd=1.2)
+    (run.finish if is_finished else run.leave)()
+    stop = Stop()
+    coordinator = Coordinator(
+        history.log, {1: None}, [], Limits(cost_usd=1.0), stop, lambda _: None, ["r2"]
+    )
+    workers = Workers(history, finishes)
+    asyncio.run(coordinator.carry_out(workers, {1: ShardJob("http://x", "", 1, (), (), ".")}))
+    assert stop.reason == "$1.2000 spent, more than --max-cost 1 allows"
+    assert workers.submitted == []

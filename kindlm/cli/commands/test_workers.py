@@ -220,7 +220,9 @@ def _carry_out(
         reader = stack.enter_context(closing(log.reader()))
         watching = Watching(progress, stop, Steering(), options.fail_fast)
         news = WorkerNews(reader, plan, parts.earlier, watching)
-        coordinator = Coordinator(log, parts.left, parts.needed, limits, stop, news.tell)
+        coordinator = Coordinator(
+            log, parts.left, parts.needed, limits, stop, news.tell, parts.earlier
+        )
         api = stack.enter_context(closing(HistoryApi(log, OneToken(token), fleet=coordinator)))
         try:
             server = stack.enter_context(RunningServer(api, *fleet.listen))
