@@ -21,7 +21,7 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.recording.request import RunRequest
 from kindlm.team.client import HistoryClient
 from kindlm.team.credentials import NO_SERVER, Login
-from kindlm.team.protocol import Control
+from kindlm.team.protocol import NOT_TAKEN, Control
 from kindlm.team.pushing import LivePush, Pushed, push_runs
 from kindlm.team.withholding import combined
 from kindlm.wording import count
@@ -102,8 +102,11 @@ def _as_worker(
         if control.stop is not None:
             steering.stop(control.stop, at_once=control.at_once)
 
-    def end(_error: KindlmError) -> None:
-        end_now("another worker has taken over this shard")
+    def end(error: KindlmError) -> None:
+        if error.details.get("status") == 409:
+            end_now("another worker has taken over this shard")
+        # Nothing that is called from now on could be kept.
+        end_now(error.message, NOT_TAKEN)
 
     with (
         closing(_client(login, lease)) as client,
@@ -114,7 +117,7 @@ def _as_worker(
             texts=True,
             every_s=1.0,
             on_control=obey,
-            on_stale=end,
+            on_refused=end,
         ) as push,
     ):
         yield

@@ -183,11 +183,11 @@ class Watching:
         show([item])
 
 
-def end_now(message: str) -> NoReturn:
-    """End the process with 1 at once, from any thread: nothing is called or recorded any more."""
+def end_now(message: str, code: int = 1) -> NoReturn:
+    """End the process at once, from any thread: nothing is called or recorded any more."""
     with suppress(OSError):
         os.write(2, f"✗ {message}\n".encode())
-    guard.leave(1)
+    guard.leave(code)
 
 
 def report_run(

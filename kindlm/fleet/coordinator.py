@@ -26,7 +26,7 @@ from kindlm.guard import ENDED_BY_USER_CODE
 from kindlm.history.queries import among
 from kindlm.history.runs import REASON
 from kindlm.money import exceeds
-from kindlm.team.protocol import Control
+from kindlm.team.protocol import NOT_TAKEN, Control
 from kindlm_store import EventLog
 
 SILENT_S = 60.0
@@ -337,8 +337,9 @@ class Coordinator:
                 self.undone[shard] = reason or how
             elif self._told.stop is not None:
                 self.undone[shard] = self._told.stop
-            elif end.code == ENDED_BY_USER_CODE:
-                self.ended.add(shard)
+            elif end.code in (ENDED_BY_USER_CODE, NOT_TAKEN):
+                if end.code == ENDED_BY_USER_CODE:
+                    self.ended.add(shard)
                 self.undone[shard] = _how_it_ended(end)
             elif not has_begun and end.code is not None and 0 <= end.code < _BY_SIGNAL:
                 self.undone[shard] = "its worker did not begin"

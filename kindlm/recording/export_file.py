@@ -59,8 +59,11 @@ _SHARES = ("pass_rate", "confidence")
 
 _SHARD = re.compile(r"([1-9][0-9]{0,3})/([1-9][0-9]{0,3})")
 
-_LONGEST_LINE = 4_000_000
-"""Bytes of a line that is more than one text: in memory, small members take forty times as much."""
+_LONGEST_LINE = 24_000_000
+"""Bytes of a line that is more than one text. The start of a suite names each of its tests."""
+
+_MOST_MEMBERS = 2_500_000
+"""Members that such a line may have: in memory, small ones take forty times as much as here."""
 
 _TEXT_LINE = re.compile(
     rb'\{"text":\{"ref":"[\w-]+","salt":"\w+","body":"(?:[^"\\]++|\\.)*+"\}\}\n?'
@@ -278,7 +281,10 @@ def read_export(file: BinaryIO) -> Iterator[Export]:
 
 
 def _is_short_or_text(line: bytes) -> bool:
-    return len(line) <= _LONGEST_LINE or _TEXT_LINE.fullmatch(line) is not None
+    is_short = (
+        len(line) <= _LONGEST_LINE and sum(map(line.count, (b",", b"[", b"{"))) <= _MOST_MEMBERS
+    )
+    return is_short or _TEXT_LINE.fullmatch(line) is not None
 
 
 def _add_event(log: sqlite3.Connection, event: _Event, number: int) -> None:

@@ -36,7 +36,7 @@ def bodies(
     withhold: Withholding | None = None,
     most: int = LONGEST_BODY,
     *,
-    tell: Callable[[int], None] = lambda _: None,
+    tell: Callable[[int], None] | None = lambda _: None,
 ) -> Iterator[bytes]:
     """Yield what the streams of a run have behind the ends that a server reports, packed.
 
@@ -50,9 +50,11 @@ def bodies(
         withhold: What is left out.
         most: Bytes that a packed body may have.
         tell: Called with the number of texts of an event that are left out, as they do not fit.
+            None: nothing may be left out.
 
     Raises:
-        NotSentError: An event itself holds what is to be withheld. What came before may be sent.
+        NotSentError: An event itself holds what is to be withheld, or does not fit. What came
+            before may be sent.
     """
     body = _Body(db, run, withhold, most, tell)
     for part in _parts(db, streams, heads):
@@ -96,7 +98,7 @@ class _Body:
         run: str,
         withhold: Withholding | None,
         most: int,
-        tell: Callable[[int], None],
+        tell: Callable[[int], None] | None,
     ) -> None:
         self.parts: dict[str, Part] = {}
         self._db = db
@@ -144,15 +146,15 @@ class _Body:
         """Return the texts of an event that has a body for itself; all withheld if they are large.
 
         Raises:
-            NotSentError: It does not fit without texts either.
+            NotSentError: It does not fit without texts either, or they may not be left out.
         """
         part = Part(event.stream, event.version - 1, event.version)
         header = header_line(self._run, [part], self._db)
         withheld = list(text_lines(self._db, refs, lambda _: True))
-        for fitting in (texts, withheld):
+        for fitting in (texts, withheld) if self._tell else (texts,):
             lines = [header, *fitting, line]
             if sum(map(len, lines)) <= LONGEST_UNPACKED and len(_packed(lines)) <= self._most:
-                if fitting is withheld:
+                if self._tell and fitting is withheld:
                     self._tell(len(texts))
                 return fitting
         message = f"event {event.version:,} of {event.stream} is too large"

@@ -135,6 +135,8 @@ class HistoryApi:
         self._log = log
         self._tokens = tokens
         self._fleet = fleet
+        # Workers leave nothing out, however large it is.
+        self._longest_body = LONGEST_BODY if fleet is None else LONGEST_UNPACKED
         self._taking = ThreadPoolExecutor(1, "kindlm-take")
         self._reading = ThreadPoolExecutor(_READERS, "kindlm-read")
         self._exporting = ThreadPoolExecutor(_READERS, "kindlm-export")
@@ -310,7 +312,7 @@ class HistoryApi:
             raise ApiError(422, "The body is neither gzip nor as it is: no other encoding is read.")
         loop = asyncio.get_running_loop()
         with SpooledTemporaryFile(_IN_MEMORY) as file:
-            await _receive_body(request.receive, request.headers, file)
+            await _receive_body(request.receive, request.headers, file, self._longest_body)
             answer = await loop.run_in_executor(
                 self._taking, self._take, file, encoding, grant, request.lease
             )
@@ -361,11 +363,13 @@ def _too_large(limit: int, what: str) -> ApiError:
     return ApiError(413, f"The body is larger than {limit:,} bytes{what}.", {"limit": limit})
 
 
-async def _receive_body(receive: Receive, headers: Mapping[bytes, bytes], file: Any) -> None:
+async def _receive_body(
+    receive: Receive, headers: Mapping[bytes, bytes], file: Any, most: int
+) -> None:
     """Write a body to a file as it comes; not a byte more than there may be."""
     announced = headers.get(b"content-length", b"0")
-    if int(announced) > LONGEST_BODY:
-        raise _too_large(LONGEST_BODY, "")
+    if int(announced) > most:
+        raise _too_large(most, "")
     size, more = 0, True
     while more:
         message = await receive()
@@ -373,8 +377,8 @@ async def _receive_body(receive: Receive, headers: Mapping[bytes, bytes], file: 
             raise _GoneError
         piece = message.get("body", b"")
         size += len(piece)
-        if size > LONGEST_BODY:
-            raise _too_large(LONGEST_BODY, "")
+        if size > most:
+            raise _too_large(most, "")
         file.write(piece)
         more = message.get("more_body", False)
     file.seek(0)

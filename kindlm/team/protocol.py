@@ -28,6 +28,9 @@ LONGEST_BODY = 5_000_000
 LONGEST_UNPACKED = 64_000_000
 """Bytes that a body may have once it is unpacked. The largest text of an event fits in."""
 
+NOT_TAKEN = 71
+"""How a worker exits whose events are not taken: those of the next one would not be, either."""
+
 MOST_HEADS = 100
 """Streams that one request may ask for."""
 

@@ -20,7 +20,7 @@ from kindlm.recording.run_streams import streams_of
 from kindlm.suite import Upload
 from kindlm.team.bodies import NotSentError, bodies
 from kindlm.team.client import HistoryClient
-from kindlm.team.protocol import Control
+from kindlm.team.protocol import LONGEST_BODY, LONGEST_UNPACKED, Control
 from kindlm.team.withholding import recorded_rule
 from kindlm.wording import count
 from kindlm_store import StoreError, open_reader
@@ -167,7 +167,10 @@ class _Push:
         if isinstance(rule, Err):
             return rule.error
         left = [name for name in streams if name not in self._sent]
-        made = bodies(self._db, run, left, self._heads, rule.value, tell=self._too_large)
+        is_worker = self._on_control is not None
+        most = LONGEST_UNPACKED if is_worker else LONGEST_BODY
+        tell = None if is_worker else self._too_large
+        made = bodies(self._db, run, left, self._heads, rule.value, most, tell=tell)
         try:
             for body in made:
                 if rule.value is not None:
@@ -212,7 +215,7 @@ class LivePush:
         texts: Whether content is sent, even if the settings of the run do not include it.
         every_s: How often it is pushed, unless 200 events come sooner.
         on_control: Hears what a coordinator says; a worker has it, and so a lease.
-        on_stale: Hears that another worker has the shard.
+        on_refused: Hears why a worker cannot push any more, such as that another one has the shard.
 
     Attributes:
         pushed: What has arrived in the end.
@@ -228,7 +231,7 @@ class LivePush:
         texts: bool,
         every_s: float = 5.0,
         on_control: Callable[[Control], None] | None = None,
-        on_stale: Callable[[KindlmError], None] = lambda _: None,
+        on_refused: Callable[[KindlmError], None] = lambda _: None,
     ) -> None:
         self.pushed = Pushed()
         self.error: KindlmError | None = _failed("it has not begun")
@@ -239,7 +242,7 @@ class LivePush:
         self._texts = texts
         self._every_s = every_s
         self._on_control = on_control
-        self._on_stale = on_stale
+        self._on_refused = on_refused
         self._last_tries_s = _LAST_TRIES_S if on_control is None else _LAST_TRIES_OF_WORKER_S
         self._there: StreamEnd | None = None
         self._progress = time.monotonic()
@@ -362,11 +365,12 @@ class LivePush:
     def _is_over(self, failed: KindlmError) -> bool:
         """Return whether a failure is the end of it."""
         status = failed.details.get("status")
-        if status == 409 and self._on_control is not None:
-            self._on_stale(failed)
-        if status in _FINAL:
-            self.error = failed
-        return status in _FINAL
+        if status not in _FINAL:
+            return False
+        self.error = failed
+        if self._on_control is not None:
+            self._on_refused(failed)
+        return True
 
 
 def _failed(why: str) -> KindlmError:

@@ -14,6 +14,7 @@ from kindlm.fleet import coordinator as module
 from kindlm.fleet.coordinator import Coordinator, Limits
 from kindlm.fleet.shard_job import ShardEnd, ShardJob
 from kindlm.guard import ENDED_BY_USER_CODE
+from kindlm.team.protocol import NOT_TAKEN
 
 
 @pytest.fixture(autouse=True)
@@ -262,3 +263,14 @@ def test_what_a_resumed_group_has_cost_before_counts(history: History, is_finish
     asyncio.run(coordinator.carry_out(workers, {1: ShardJob("http://x", "", 1, (), (), ".")}))
     assert stop.reason == "$1.2000 spent, more than --max-cost 1 allows"
     assert workers.submitted == []
+
+
+def test_a_shard_whose_events_are_not_taken_is_not_paid_for_again(history: History) -> None:
+    def is_refused(workers: Workers, shard: int) -> ShardEnd:
+        workers.coordinator.pushed(workers.claim(shard), [f"r{shard}"])
+        return ShardEnd(NOT_TAKEN, "✗ The history server answered 422: Line 3 is too long.")
+
+    coordinator, workers, _, _ = carry_out(history, [is_refused])
+    assert workers.submitted == [1]
+    assert coordinator.undone == {1: "The history server answered 422: Line 3 is too long"}
+    assert coordinator.ended == set()

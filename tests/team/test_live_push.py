@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import signal
 import socket
 import threading
@@ -18,6 +19,7 @@ from recorded_history import History
 from kindlm.errors import Err, KindlmError
 from kindlm.projections import PROJECTIONS
 from kindlm.suite import Upload
+from kindlm.team import history_api, pushing
 from kindlm.team.client import HistoryClient
 from kindlm.team.history_api import HistoryApi
 from kindlm.team.protocol import TOKEN_PREFIX, Control
@@ -68,7 +70,7 @@ def test_a_worker_is_heard_of_and_obeys(
     with closing(HistoryClient(url, TOKEN, lease="3.1", patience_s=0)) as client:
         push = LivePush(
             client, home.log.path, "aaaa2222", texts=True, every_s=0.01,
-            on_control=controls.put, on_stale=stale.put,
+            on_control=controls.put, on_refused=stale.put,
         )  # fmt: skip
         with push:
             # One of the push, and of what is said while nothing happens.
@@ -136,3 +138,45 @@ def test_of_several_suites_the_strictest_settings_hold() -> None:
     apart = combined([one, Upload(url="https://b")])
     assert isinstance(apart, Err)
     assert "https://a and https://b" in apart.error.message
+
+
+def test_a_worker_leaves_out_nothing_however_large(
+    coordinator: tuple[Coordinator, EventLog, str], home: History, make: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    # Small limits of what others push, in place of a large text.
+    for module in (pushing, history_api):
+        monkeypatch.setattr(module, "LONGEST_BODY", 3_000)
+    large = home.run("bbbb3333")
+    large.suite(tests=[make.planned()])
+    large.execution(output=random.Random(1).randbytes(20_000).hex())
+    large.finish()
+    _, log, url = coordinator
+    with closing(HistoryClient(url, TOKEN, lease="3.1", patience_s=0)) as client:
+        push = LivePush(client, home.log.path, "bbbb3333", texts=True, on_control=lambda _: None)
+        with push:
+            pass
+    assert push.error is None
+    with closing(log.reader()) as db:
+        lengths = "SELECT max(length(body)), sum(body IS NULL) FROM contents"
+        longest, missing = db.execute(lengths).fetchone()
+    assert longest > 40_000
+    assert missing == 0
+
+
+def test_a_worker_whose_events_are_not_taken_hears_of_it(
+    coordinator: tuple[Coordinator, EventLog, str], home: History, make: Any
+) -> None:
+    odd = home.run("bbbb3333")
+    odd.suite(tests=[make.planned()])
+    odd.execution(cost_usd=1e15)
+    odd.finish()
+    refused: Queue[KindlmError] = Queue()
+    with closing(HistoryClient(coordinator[2], TOKEN, lease="3.1", patience_s=0)) as client:
+        push = LivePush(
+            client, home.log.path, "bbbb3333", texts=True,
+            on_control=lambda _: None, on_refused=refused.put,
+        )  # fmt: skip
+        with push:
+            pass
+    assert "the number is too large" in refused.get_nowait().message
