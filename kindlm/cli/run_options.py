@@ -34,6 +34,8 @@ from kindlm.suite import Suite
 RECORDED_OPTIONS = [field.name for field in fields(RunOptions) if field.name != "runner"]
 """The options that are recorded with a run, by names that they have in both."""
 
+_NOT_AGAIN = ("fail_fast", "force_resume")
+
 _GIVEN_ANEW = ("concurrency", "timeout_ms", "max_cost_usd", "max_rpm")
 
 _CI_RUNS = (
@@ -288,7 +290,7 @@ def as_recorded(options: TestOptions, unfinished: Unfinished, root: Path) -> Res
                 "Go to the project that it began in, and resume it there; or put the files back.",
             )
         )
-    then = {name: getattr(recorded, name) for name in RECORDED_OPTIONS if name != "fail_fast"}
+    then = {name: getattr(recorded, name) for name in RECORDED_OPTIONS if name not in _NOT_AGAIN}
     anew = {name: given for name in _GIVEN_ANEW if (given := getattr(options, name)) is not None}
     return Ok(replace(options, **then | anew | {"paths": paths}))
 

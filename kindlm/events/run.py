@@ -43,6 +43,9 @@ class RunOptions:
     failed: bool = False
     fail_fast: bool = False
     shard: str | None = None
+    force_resume: Annotated[
+        bool, Meaning("whether the group of this shard goes on with a changed configuration")
+    ] = False
     max_cost_usd: float | None = None
     max_rpm: float | None = None
     cache: bool = False

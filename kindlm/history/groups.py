@@ -219,6 +219,16 @@ SELECT run, ordinal, path, CASE WHEN error_code IS NULL THEN config_hash END
  ORDER BY run, ordinal
 """
 
+# Suites that were changed before their shard was resumed, or began, with `--force-resume`.
+_FORCED = """
+SELECT s.run, s.ordinal, s.path
+  FROM suites s
+  JOIN event_log e ON e.stream = 'run/' || s.run
+ WHERE s.run IN $ids
+   AND (e.type = 'run.started' AND e.data ->> '$.options.force_resume'
+        OR e.type = 'run.resumed' AND s.name IN (SELECT value FROM json_each(e.data, '$.changed')))
+"""
+
 _SHARED = """
 SELECT p.test, p.target, min(s.run), max(s.run)
   FROM suites s
@@ -257,10 +267,22 @@ def _suites_differ(db: sqlite3.Connection, named: Mapping[str, str]) -> str | No
     for run, ordinal, path, config_hash in db.execute(*among(_SUITES, list(named))):
         suites[run][ordinal, path] = config_hash
     first = next(iter(named))
-    known: dict[tuple[int, str], tuple[str, str]] = {}
     for run in named:
         if suites[run].keys() != suites[first].keys():
             return f"{named[first]} and {named[run]} ran different suites"
+    difference = _configurations_differ(named, suites)
+    if difference is not None:
+        for run, ordinal, path in db.execute(*among(_FORCED, list(named))):
+            suites[run][ordinal, path] = None
+        difference = _configurations_differ(named, suites)
+    return difference
+
+
+def _configurations_differ(
+    named: Mapping[str, str], suites: Mapping[str, Mapping[tuple[int, str], str | None]]
+) -> str | None:
+    known: dict[tuple[int, str], tuple[str, str]] = {}
+    for run in named:
         for suite, config_hash in suites[run].items():
             if config_hash is None:
                 continue

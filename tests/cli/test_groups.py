@@ -14,7 +14,7 @@ from jsonschema import validate
 from orders import comparable, order, serve_orders, write_orders
 from workspace import KEY, new_workspace
 
-from kindlm.events import RunOptions
+from kindlm.events import RunOptions, RunResumed, new_event
 from kindlm.reports.json_report import report_schema
 
 NAMES = [f"k{number}" for number in range(7)]
@@ -509,3 +509,25 @@ def test_a_complete_group_is_a_baseline_like_a_run(kindlm: Any, history: Any, sh
     assert "Compared with the baseline, group nightly." in by_default.err
     removed = kindlm("baseline", "remove", "--db", history.path)
     assert "support: group nightly is no longer the baseline." in removed.err
+
+
+@pytest.mark.parametrize(
+    ("forced", "is_read"),
+    [
+        (RunOptions(force_resume=True), True),
+        (RunResumed(by="me", planned=3, changed=("support",)), True),
+        (RunResumed(by="me", planned=3, changed=("another",)), False),
+        (RunResumed(by="me", planned=3), False),
+    ],
+)
+def test_a_group_that_was_resumed_by_force_is_read_as_one_run(
+    kindlm: Any, history: Any, shard: Any, forced: RunOptions | RunResumed, is_read: bool
+) -> None:
+    shard("aaaa2222", "1/2")
+    options = forced if isinstance(forced, RunOptions) else None
+    shard("bbbb2222", "2/2", options=options, config_hash="fedcba987654", ends="leave")
+    if isinstance(forced, RunResumed):
+        history.log.append("run/bbbb2222", [new_event(forced)])
+    done = kindlm("show", "nightly", "--db", history.path)
+    assert ("2 of 2 shards" in done.out) is is_read
+    assert ("different configurations of kindlm.yaml" in " ".join(done.err.split())) is not is_read

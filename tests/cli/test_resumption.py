@@ -36,8 +36,8 @@ ASKED_FOR = RunOptions(
     cache=True,
     compat="evalview",
 )
-NOT_ASKED_FOR_AGAIN = {"fail_fast", "runner"}
-"""The first has to be given anew; runs that have the second cannot be resumed by kindlm."""
+NOT_ASKED_FOR_AGAIN = {"fail_fast", "force_resume", "runner"}
+"""The first two have to be given anew; runs that have the last cannot be resumed by kindlm."""
 
 
 def test_a_resumed_run_is_asked_for_what_it_began_with(history: Any, tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_resumed_run_is_asked_for_what_it_began_with(history: Any, tmp_path: P
     )
     began_with = Unfinished(
         run="r",
-        options=replace(ASKED_FOR, fail_fast=True),
+        options=replace(ASKED_FOR, fail_fast=True, force_resume=True),
         group=None,
         planned=7,
         started={0: began},

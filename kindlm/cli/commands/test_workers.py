@@ -232,7 +232,7 @@ def _carry_out(
                 f"The workers cannot push to {place}: {error}", "Name another: --listen HOST:PORT"
             )
         or_fail(fleet.check(server.url))
-        again, root = tuple(_again(options)), str(request.root)
+        again, root = tuple(_always(options)), str(request.root)
         suites = {SUITES: suites_hash(request.suites)}
         jobs = {
             shard: ShardJob(
@@ -315,15 +315,8 @@ def _arguments(
     yield from ("--", *paths_from(request.root, options.paths))
 
 
-def _again(options: TestOptions) -> Iterator[str]:
-    """Yield what it is given, besides the run, for a shard that goes on with its run."""
-    yield from _always(options)
-    if options.force_resume:
-        yield "--force-resume"
-
-
 def _always(options: TestOptions) -> Iterator[str]:
-    """Yield what each session of a shard is given."""
+    """Yield what each session of a shard is given, also one that goes on with its run."""
     for name, value in {
         "--concurrency": options.concurrency,
         "--timeout": options.timeout_ms,
@@ -331,10 +324,12 @@ def _always(options: TestOptions) -> Iterator[str]:
     }.items():
         if value is not None:
             yield f"{name}={value}"
-    if options.strict:
-        yield "--strict"
-    if options.fail_fast:
-        yield "--fail-fast"
+    flags = {
+        "--strict": options.strict,
+        "--fail-fast": options.fail_fast,
+        "--force-resume": options.force_resume,
+    }
+    yield from (name for name, given in flags.items() if given)
     yield "--no-progress"
 
 
