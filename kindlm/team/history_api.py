@@ -38,7 +38,7 @@ from kindlm.team.protocol import (
     Control,
     PushAnswer,
 )
-from kindlm.team.taking import take_body
+from kindlm.team.taking import recorded_projects, take_body
 from kindlm.team.token_store import Grant, OneToken, TokenStore
 from kindlm_store import EventLog
 from kindlm_store.canonical import hash_text
@@ -72,10 +72,9 @@ SELECT id AS run, project, git_branch AS branch, git_commit AS "commit", started
           FROM (SELECT name FROM suites WHERE run = r.id ORDER BY ordinal)) AS suites
   FROM runs r
  WHERE (:project IS NULL OR project = :project) AND (:branch IS NULL OR git_branch = :branch)
+   AND NOT EXISTS (SELECT 1 FROM suites WHERE run = r.id AND project <> :only)
  ORDER BY started_at DESC, id LIMIT :limit
 """
-
-_PROJECT = "SELECT project FROM runs WHERE id = ?"
 
 _log = logging.getLogger("kindlm.team.api")
 
@@ -224,7 +223,12 @@ class HistoryApi:
         limit = request.asked("limit") or "1"
         if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= _MOST_RUNS):
             raise ApiError(422, f"limit is a number from 1 to {_MOST_RUNS:,}.")
-        wanted = {"project": project, "branch": request.asked("branch"), "limit": int(limit)}
+        wanted = {
+            "project": project,
+            "branch": request.asked("branch"),
+            "only": grant.project,
+            "limit": int(limit),
+        }
         if grant.project is not None:
             if project not in (None, grant.project):
                 await _send_json(request.send, 200, [])
@@ -300,7 +304,7 @@ class HistoryApi:
         projects = {
             project
             for (run,) in db.execute(_RUNS_OF_STREAM, {"stream": stream}).fetchall()
-            for (project,) in db.execute(_PROJECT, (run,)).fetchall() or [(None,)]
+            for project in recorded_projects(db, run)
         }
         return projects == {grant.project}
 

@@ -40,7 +40,11 @@ _EVENT_LINE = """
 SELECT seq FROM events WHERE version = ? AND stream = (SELECT id FROM streams WHERE name = ?)
 """
 
-_PROJECT = "SELECT project FROM runs WHERE id = ?"
+_RECORDED = """
+SELECT project FROM runs WHERE id = :run
+UNION
+SELECT project FROM suites WHERE run = :run AND project IS NOT NULL
+"""
 
 
 def take_body(log: EventLog, file: BinaryIO, *, allowed: Allowed) -> PushAnswer:
@@ -73,6 +77,14 @@ def take_body(log: EventLog, file: BinaryIO, *, allowed: Allowed) -> PushAnswer:
         with suppress(OSError):
             remove_index(log.path)
     return PushAnswer(taken.added, taken.known, taken.filled)
+
+
+def recorded_projects(db: sqlite3.Connection, run: str) -> set[str | None]:
+    """Return the projects that a recorded run is about: its own, and those of its suites.
+
+    A run that is not there is about None.
+    """
+    return {row["project"] for row in db.execute(_RECORDED, {"run": run}).fetchall()} or {None}
 
 
 def _require_welcome(event: RecordedEvent) -> None:
@@ -108,8 +120,7 @@ def _projects(export: Export, log: EventLog) -> dict[str, frozenset[str | None]]
     with closing(log.reader()) as reader:
 
         def recorded(run: str) -> set[str | None]:
-            row = reader.execute(_PROJECT, (run.removeprefix("run/"),)).fetchone()
-            return {row["project"] if row else None}
+            return recorded_projects(reader, run.removeprefix("run/"))
 
         for name in streams:
             if name.startswith("run/") and (name in export.begins or not found[name]):

@@ -15,9 +15,12 @@ import pytest
 from history_server import GZIP, Served, body_of, history_server
 from recorded_history import History
 
+from kindlm.events import RunInterrupted, new_event
+from kindlm.recording.event_files import StreamEnd
 from kindlm.recording.export_file import write_export
 from kindlm.recording.run_streams import streams_of
 from kindlm.team import history_api
+from kindlm.team.bodies import bodies
 from kindlm.team.history_api import HistoryApi, unpack
 from kindlm.team.protocol import LONGEST_BODY, ApiError, Control
 from kindlm.team.team_server import RunningServer
@@ -289,3 +292,27 @@ def test_answers_are_json_and_no_one_keeps_them(served: Served) -> None:
     assert json.loads(answer.content)
     assert answer.headers["cache-control"] == "no-store"
     assert answer.headers["content-type"] == "application/json"
+
+
+def test_a_run_of_several_projects_is_for_no_token_of_one(
+    served: Served, home: History, make: Any
+) -> None:
+    mixed = home.run("cccc2222", project="bakery")
+    mixed.suite(tests=[make.planned()])  # of the project shop
+    mixed.leave()
+    begin = body_of(home, "cccc2222")
+    home.log.append("run/cccc2222", [new_event(RunInterrupted(reason="SIGTERM"))])
+    with (
+        served.client(served.token("all")) as client,
+        served.client(served.token("bakery", project="bakery")) as bakery,
+    ):
+        assert push(client, begin).status_code == 200
+        there = client.get("/v1/heads", params={"stream": "run/cccc2222"}).json()
+        heads = {"run/cccc2222": StreamEnd(version=2, hash=there["run/cccc2222"]["head"])}
+        with closing(home.log.reader()) as db:
+            (rest,) = bodies(db, "cccc2222", ["run/cccc2222"], heads)
+        assert refusal(push(bakery, rest)) == (404, "not_found")
+        assert bakery.get("/v1/heads", params={"stream": "run/cccc2222"}).json() == {}
+        assert bakery.get("/v1/runs").json() == []
+        assert bakery.get("/v1/runs/cccc2222").status_code == 404
+        assert len(client.get("/v1/runs?project=bakery").json()) == 1
