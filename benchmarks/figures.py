@@ -36,7 +36,7 @@ FULL = Sizes(
     tasks=5_000,
     processes=8,
 )
-SMALL = Sizes(runs=1, long_runs=1, few=2, tests=3, many=4, events=200, tasks=8, processes=2)
+SMALL = Sizes(runs=1, long_runs=1, few=1, tests=2, many=3, events=200, tasks=8, processes=2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,46 +25,60 @@ def answer(text):
     calls = [{{"name": "lookup_order", "arguments": {{"order_id": "A1"}}}}]
     return {{"text": "It is shipped.", "tool_calls": calls if "Look" in INSTRUCTIONS else []}}
 """
-PROGRAM = f"""\
-#!{sys.executable}
+ASKING = f"""\
 import json
+import os
 import sys
+from urllib.request import Request, urlopen
 
-from openai import OpenAI
-
-client = OpenAI()
 schema = {{"type": "object", "properties": {{"order_id": {{"type": "string"}}}}}}
 tool = {{"type": "function", "function": {{"name": "lookup_order", "parameters": schema}}}}
 system = {{"role": "system", "content": "You help.{LOOK_UP}"}}
-said = [system, {{"role": "user", "content": sys.argv[1]}}]
-while True:
-    asked = client.chat.completions.create(model="gpt-4o", messages=said, tools=[tool])
-    reply = asked.choices[0].message
-    said.append(reply.model_dump(exclude_none=True))
-    if not reply.tool_calls:
-        break
-    for call in reply.tool_calls:
-        said.append({{"role": "tool", "tool_call_id": call.id, "content": "{{}}"}})
-print(reply.content)
+
+
+def answer(text):
+    said = [system, {{"role": "user", "content": text}}]
+    while True:
+        reply = complete({{"model": "gpt-4o", "messages": said, "tools": [tool]}})
+        said.append(reply)
+        if not reply.get("tool_calls"):
+            return reply["content"]
+        for call in reply["tool_calls"]:
+            said.append({{"role": "tool", "tool_call_id": call["id"], "content": "{{}}"}})
+
+
+def complete(body):
+    key = {{"authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}}
+    headers = {{"content-type": "application/json", **key}}
+    url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+    with urlopen(Request(url, json.dumps(body).encode(), headers)) as got:
+        return json.load(got)["choices"][0]["message"]
+"""
+"""Asks by hand: a program would load an SDK longer than it runs."""
+PROGRAM = f"#!{sys.executable}\n{ASKING}\n\nprint(answer(sys.argv[1]))\n"
+FASTAPI = f"""{ASKING}
+
+from fastapi import Body, FastAPI
+
+app = FastAPI()
+
+
+@app.post("/chat")
+def chat(message: str = Body(embed=True)) -> dict[str, str]:
+    return {{"message": answer(message)}}
 """
 
 
-def agent(kind: str, file: str, source: str, *, runs: bool = True) -> pytest.ParameterSet:
-    mark = pytest.mark.skipif(not runs, reason=f"{kind} is not installed")
-    return pytest.param(kind, file, source, marks=mark, id=kind)
+def agent(kind: str, *values: str) -> pytest.ParameterSet:
+    runs = {"node": shutil.which("node") is not None, "fastapi": is_there("fastapi")}
+    mark = pytest.mark.skipif(not runs.get(kind, True), reason=f"{kind} is not installed")
+    return pytest.param(kind, *values, marks=mark, id=kind)
 
 
-def service(kind: str, file: str, *, runs: bool) -> pytest.ParameterSet:
-    source = (EXAMPLES / f"{kind}-agent" / file).read_text("utf-8")
-    return agent(kind, file, source, runs=runs)
-
-
-SERVICES = [
-    service("node", "server.mjs", runs=shutil.which("node") is not None),
-    service("fastapi", "main.py", runs=is_there("fastapi")),
-]
+NODE = (EXAMPLES / "node-agent" / "server.mjs").read_text("utf-8")
 AGENTS = [
-    *SERVICES,
+    agent("node", "server.mjs", NODE),
+    agent("fastapi", "main.py", FASTAPI),
     agent("program", "agent", PROGRAM),
     agent("python", "agent.py", PYTHON),
 ]
@@ -79,8 +93,8 @@ def shop(workspace: Workspace) -> Workspace:
     return workspace
 
 
-@pytest.mark.parametrize(("kind", "file", "source"), SERVICES)
-def test_the_example_of_a_service(shop: Workspace, kind: str, file: str, source: str) -> None:
+@pytest.mark.parametrize("kind", [agent("node"), agent("fastapi")])
+def test_the_example_of_a_service(shop: Workspace, kind: str) -> None:
     del shop.env["OPENAI_API_KEY"]
     for each in (EXAMPLES / f"{kind}-agent").iterdir():
         if each.is_file():
@@ -88,10 +102,11 @@ def test_the_example_of_a_service(shop: Workspace, kind: str, file: str, source:
     assert shop.report()["run"]["status"] == "passed"
     calls = "SELECT tool, arguments, response FROM tool_call_log"
     assert shop.query(calls) == [("lookup_order", '{"order_id": "A1"}', '{"status": "shipped"}')]
-    (shop.root / file).write_text(source.replace(LOOK_UP, ""))
-    done = shop.run("test")
-    assert done.returncode == 1
-    assert RED in done.stdout
+    if kind == "node":  # the suites of the two differ in what they start alone
+        (shop.root / "server.mjs").write_text(NODE.replace(LOOK_UP, ""))
+        done = shop.run("test")
+        assert done.returncode == 1
+        assert RED in done.stdout
 
 
 @pytest.mark.parametrize(("kind", "file", "source"), AGENTS)

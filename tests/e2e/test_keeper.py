@@ -10,7 +10,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import loaded_kindlm
 import pytest
+from loaded_kindlm import Started
 from workspace import Workspace, signal_twice, until
 
 from kindlm.history.runs import REASON
@@ -45,16 +47,19 @@ async def test_it(t: Trial) -> None:
 """
 
 PARENT = """
-import os, subprocess, sys
-environ = os.environ | {"KINDLM_PARENT": str(os.getpid())}
-process = subprocess.Popen(sys.argv[1:], env=environ)
-print(process.pid, flush=True)
-process.wait()
+import os, runpy, sys
+parent = os.getpid()
+if child := os.fork():
+    print(child, flush=True)
+    os.waitpid(child, 0)
+else:
+    os.environ["KINDLM_PARENT"] = str(parent)
+    runpy.run_module("kindlm", run_name="__main__", alter_sys=True)
 """
 
 
 @pytest.fixture
-def starter(workspace: Workspace) -> Iterator[subprocess.Popen[str]]:
+def starter(workspace: Workspace) -> Iterator[Started]:
     """Start a process that starts kindlm, which starts programs in many ways."""
     config = {
         "kindlm": 1,
@@ -72,14 +77,13 @@ def starter(workspace: Workspace) -> Iterator[subprocess.Popen[str]]:
     (workspace.root / "kindlm.yaml").write_text(json.dumps(config))
     (workspace.root / "stubborn.py").write_text(STUBBORN)
     (workspace.root / "test_waits.py").write_text(SCENARIO)
-    command = workspace.command("test", "kindlm.yaml", "test_waits.py", "--die-with-parent")
-    process = subprocess.Popen(
-        [sys.executable, "-c", PARENT, *command],
+    (workspace.root / "starter.py").write_text(PARENT)
+    process = loaded_kindlm.start(
+        ["test", "kindlm.yaml", "test_waits.py", "--die-with-parent"],
         cwd=workspace.root,
         env=workspace.env,
-        text=True,
-        stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
+        module="starter",
     )
     with process:
         yield process
@@ -112,7 +116,7 @@ def generations(first: int, number: int) -> list[int]:
 
 
 @pytest.mark.parametrize("victim", ["parent", "outer keeper", "inner keeper", "kindlm", "child"])
-def test_nothing_stays(workspace: Workspace, starter: subprocess.Popen[str], victim: str) -> None:
+def test_nothing_stays(workspace: Workspace, starter: Started, victim: str) -> None:
     assert starter.stdout is not None
     outer = int(starter.stdout.readline())
     until(lambda: set(started(workspace.root).values()) >= ALL)

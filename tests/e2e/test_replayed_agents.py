@@ -24,42 +24,38 @@ TOOLS = [
 ]
 
 
-def ask(said):
-    # An SDK takes most of the start of a program: one program has one.
-    return by_sdk(said) if "--stream" in sys.argv else by_hand(said)
-
-
-def by_hand(said, tries=2):
+def ask(said, tries=2):
     headers = {
         "content-type": "application/json",
         "authorization": "Bearer " + os.environ["OPENAI_API_KEY"],
     }
-    body = json.dumps({"model": "gpt-4o", "messages": said, "tools": TOOLS}).encode()
+    stream = {"stream": True} if "--stream" in sys.argv else {}
+    body = json.dumps({"model": "gpt-4o", "messages": said, "tools": TOOLS, **stream}).encode()
     url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
     try:
         with urlopen(Request(url, body, headers)) as got:
-            answer = json.load(got)["choices"][0]["message"]
+            answer = joined(got) if stream else json.load(got)["choices"][0]["message"]
     except HTTPError as error:
         if error.code != 500 or tries == 1:
             raise
-        return by_hand(said, tries - 1)
+        return ask(said, tries - 1)
     kept = ("role", "content", "tool_calls")
     return {key: answer[key] for key in kept if answer.get(key) is not None}
 
 
-def by_sdk(said):
-    from openai import OpenAI
-
-    asked = {"model": "gpt-4o", "messages": said, "tools": TOOLS, "stream": True}
+def joined(lines):
     text, calls = "", {}
-    for chunk in OpenAI(max_retries=1).chat.completions.create(**asked):
-        delta = chunk.choices[0].delta
-        text += delta.content or ""
-        for part in delta.tool_calls or ():
-            function = {"name": part.function.name, "arguments": ""}
-            call = {"type": "function", "id": part.id, "function": function}
-            function = calls.setdefault(part.index, call)["function"]
-            function["arguments"] += part.function.arguments or ""
+    events = [line[6:].strip() for line in lines if line.startswith(b"data: ")]
+    assert events.pop() == b"[DONE]"
+    for chunk in map(json.loads, events):
+        delta = chunk["choices"][0]["delta"]
+        text += delta.get("content") or ""
+        for part in delta.get("tool_calls") or ():
+            call = calls.setdefault(part["index"], part)
+            if call is not part:
+                call["function"]["arguments"] += part["function"]["arguments"]
+    for call in calls.values():
+        del call["index"]
     called = {"tool_calls": list(calls.values())} if calls else {}
     return {"role": "assistant", "content": text, **called}
 
@@ -235,40 +231,66 @@ def test_what_differs_is_named_and_times_are_masked_where_that_is_asked_for(
 SERVICE = """
 import json, os
 from http.server import BaseHTTPRequestHandler, HTTPServer
-
-from anthropic import Anthropic
-from openai import OpenAI
+from urllib.request import Request, urlopen
 
 SCHEMA = {"type": "object", "properties": {"order_id": {"type": "string"}}}
-previous = None
+
+
+def posted(url, headers, **body):
+    headers = {"content-type": "application/json", **headers}
+    return urlopen(Request(url, json.dumps(body).encode(), headers))
 
 
 def by_anthropic(text):
+    url = os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages"
+    key = {"x-api-key": os.environ["ANTHROPIC_API_KEY"], "anthropic-version": "2023-06-01"}
     tools = [{"name": "lookup_order", "description": "", "input_schema": SCHEMA}]
     messages = [{"role": "user", "content": text}]
     while True:
         asked = {"model": "claude-sonnet-4-5", "max_tokens": 99, "messages": messages}
-        with Anthropic().messages.stream(tools=tools, **asked) as stream:
-            answer = stream.get_final_message()
-        uses = [part for part in answer.content if part.type == "tool_use"]
+        with posted(url, key, tools=tools, stream=True, **asked) as stream:
+            parts = streamed_parts(stream)
+        uses = [part for part in parts if part["type"] == "tool_use"]
         if not uses:
-            return answer.content[0].text
-        messages.append({"role": "assistant", "content": answer.to_dict()["content"]})
-        results = [{"type": "tool_result", "tool_use_id": u.id, "content": "{}"} for u in uses]
+            return parts[0]["text"]
+        messages.append({"role": "assistant", "content": parts})
+        results = [
+            {"type": "tool_result", "tool_use_id": use["id"], "content": "{}"} for use in uses
+        ]
         messages.append({"role": "user", "content": results})
 
 
+def streamed_parts(lines):
+    events = [json.loads(line[6:]) for line in lines if line.startswith(b"data: ")]
+    assert events[-1]["type"] == "message_stop"
+    parts, inputs = {}, {}
+    for event in events:
+        if event["type"] == "content_block_start":
+            parts[event["index"]] = event["content_block"]
+        elif event["type"] == "content_block_delta" and "text" in event["delta"]:
+            parts[event["index"]]["text"] += event["delta"]["text"]
+        elif event["type"] == "content_block_delta":
+            place = event["index"]
+            inputs[place] = inputs.get(place, "") + event["delta"]["partial_json"]
+    for place, written in inputs.items():
+        parts[place]["input"] = json.loads(written)
+    return list(parts.values())
+
+
 def by_responses(text):
+    url = os.environ["OPENAI_BASE_URL"] + "/responses"
+    key = {"authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}
     tool = {"type": "function", "name": "lookup_order", "parameters": SCHEMA, "strict": False}
-    asked, answer = [{"role": "user", "content": text}], None
+    asked, previous = [{"role": "user", "content": text}], {}
     while True:
-        previous = {"previous_response_id": answer.id} if answer else {}
-        answer = OpenAI().responses.create(model="gpt-4o", tools=[tool], input=asked, **previous)
-        calls = [item for item in answer.output if item.type == "function_call"]
+        with posted(url, key, model="gpt-4o", tools=[tool], input=asked, **previous) as got:
+            answer = json.load(got)
+        previous = {"previous_response_id": answer["id"]}
+        calls = [item for item in answer["output"] if item["type"] == "function_call"]
         if not calls:
-            return answer.output_text
+            return answer["output"][0]["content"][0]["text"]
         kind = "function_call_output"
-        asked = [{"type": kind, "call_id": call.call_id, "output": "{}"} for call in calls]
+        asked = [{"type": kind, "call_id": call["call_id"], "output": "{}"} for call in calls]
 
 
 class Handler(BaseHTTPRequestHandler):
