@@ -17,6 +17,7 @@ from typing import Any
 
 import loaded_kindlm
 import pytest
+from forked_workers import fork_workers
 from inside import run_inside
 
 from kindlm.recording import session
@@ -107,6 +108,7 @@ def _few_starts(monkeypatch: pytest.MonkeyPatch) -> None:
         environ = {**os.environ, **more}
         return loaded_kindlm.start(command, cwd=folder, env=environ, stdout=stdout, stderr=DEVNULL)
 
+    fork_workers(monkeypatch)
     # For what is still called in a process of its own.
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("OPENAI_API_KEY", "not-needed-here")

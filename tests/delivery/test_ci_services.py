@@ -15,6 +15,8 @@ import pytest
 import yaml
 from github_stand_in import serve_github
 
+from kindlm.cli.pull_request import CommentError, PullRequest
+
 ROOT = Path(__file__).parents[2]
 INSTALLED = str(Path(sys.executable).parent)
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
@@ -26,7 +28,7 @@ suite: { name: orders }
 providers: { fake: { type: scripted, replies: [{ text: "Delivered on Tuesday." }] } }
 models: [{ id: fake-model, provider: fake, model: fake-1 }]
 prompts: { ask: { user: "Where is my order?" } }
-tests: [{ name: status, prompt: ask, repeat: 10, expect: { output: { contains: [delivered] } } }]
+tests: [{ name: status, prompt: ask, repeat: 5, expect: { output: { contains: [delivered] } } }]
 """
 
 
@@ -206,13 +208,19 @@ def test_a_run_that_cannot_start_fails_the_step_and_writes_no_comment(tmp_path, 
     assert comments == []
 
 
-@pytest.mark.parametrize("answer", [None, {"message": "no list"}, [{"body": 5}]])
-def test_a_comment_that_is_refused_does_not_fail_the_job(tmp_path, github, answer, forks):
+def test_a_comment_that_is_refused_does_not_fail_the_job(tmp_path, forks):
+    (tmp_path / "kindlm.yaml").write_text(SUITE)
+    job = Job(tmp_path, "http://127.0.0.1:9", forks)
+    assert job.run({"GITHUB_EVENT_NAME": "pull_request", "GITHUB_BASE_REF": "main"}, "7") == 0
+
+
+@pytest.mark.parametrize("answer", [{"message": "no list"}, [{"body": 5}]])
+def test_an_answer_of_another_form_is_a_refusal(tmp_path, github, answer):
     api, comments = github
     comments.append(answer)
-    (tmp_path / "kindlm.yaml").write_text(SUITE)
-    job = Job(tmp_path, api if answer else "http://127.0.0.1:9", forks)
-    assert job.run({"GITHUB_EVENT_NAME": "pull_request", "GITHUB_BASE_REF": "main"}, "7") == 0
+    environ = {"GITHUB_TOKEN": "a-token", "GITHUB_REPOSITORY": "acme/shop", "PULL_REQUEST": "7"}
+    with pytest.raises(CommentError):
+        PullRequest(environ | {"GITHUB_API_URL": api}, tmp_path).keep("PASSED")
 
 
 def test_paths_and_options_are_words_and_never_shell(tmp_path, github, forks):

@@ -18,8 +18,8 @@ from typing import Any
 
 import loaded_kindlm
 import pytest
-import yaml
 from checked_server import LoopbackServer
+from workspace import as_yaml
 
 FEW, MANY = 15, 60
 CONCURRENCY = 4
@@ -83,7 +83,7 @@ def suite(tests: int, server: LoopbackServer) -> dict[str, Any]:
 def run(folder: Path, *, tests: int, repeats: int) -> Cost:
     folder.mkdir()
     with LoopbackServer(AGENT) as server:
-        text = yaml.safe_dump(suite(tests, server))
+        text = as_yaml(suite(tests, server))
         folder.joinpath("kindlm.yaml").write_text(text, encoding="utf-8")
         kept = {
             name: os.environ[name]

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-import resource
 import shlex
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import loaded_kindlm
 import pytest
 from checked_server import LoopbackServer
 from small_disk import mounted
+from workspace import Workspace
 
 PADDING = "x" * 4_000
 
@@ -36,12 +37,14 @@ def server() -> Iterator[LoopbackServer]:
         yield server
 
 
-def write_suite(workspace: Any, server: LoopbackServer, *, order: str = "A1", **more: Any) -> None:
+def write_suite(
+    workspace: Workspace, server: LoopbackServer, *, order: str = "A1", **more: Any
+) -> None:
     tests = [
         workspace.test(
             f"test-{number}", vars={"order": f"{number} {order}"}, tools=[], expect=EXPECT
         )
-        for number in range(150)
+        for number in range(100)
     ]
     workspace.suite(server.url, tests=tests, defaults={"concurrency": 2}, **more)
 
@@ -50,9 +53,26 @@ def make_room(folder: Path) -> None:
     subprocess.run(["mount", "-o", "remount,size=64m", str(folder)], check=True)
 
 
-def no_larger_files(size: int) -> Callable[[], None]:
-    """What to call in a new process so that none of its files grows beyond `size` bytes."""
-    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+LIMITED = """
+import resource, runpy, sys
+size = int(sys.argv.pop(1))
+resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+runpy.run_module("kindlm", run_name="__main__", alter_sys=True)
+"""
+
+
+def run_with_small_files(workspace: Workspace, size: int) -> str:
+    """Run the tests where no file grows beyond `size` bytes, and fail; return what was told."""
+    (workspace.root / "limited.py").write_text(LIMITED)
+    done = loaded_kindlm.run(
+        [str(size), "test"],
+        cwd=workspace.root,
+        env=workspace.env,
+        timeout_s=120,
+        module="limited",
+    )
+    assert done.returncode == 1
+    return done.stderr
 
 
 def kept_in(stderr: str) -> Path:
@@ -67,7 +87,7 @@ def events_of(file: Path) -> list[dict[str, Any]]:
     return events
 
 
-def assert_imported(workspace: Any, file: Path, *where: str) -> None:
+def assert_imported(workspace: Workspace, file: Path, *where: str) -> None:
     """Once brings everything in, twice changes nothing, and the run is there to be looked at."""
     events = events_of(file)
     imported = workspace.run("import", str(file), *where)
@@ -84,7 +104,7 @@ def assert_imported(workspace: Any, file: Path, *where: str) -> None:
 
 
 def test_what_a_full_disk_refused_is_imported_once_there_is_room(
-    workspace: Any, server: LoopbackServer, small_disk: Path, tmp_path: Path
+    workspace: Workspace, server: LoopbackServer, small_disk: Path, tmp_path: Path
 ) -> None:
     write_suite(workspace, server)
     temporary = tmp_path / "tmp"
@@ -134,19 +154,16 @@ def test_what_a_full_disk_refused_is_imported_once_there_is_room(
 
 
 def test_what_is_refused_for_its_size_is_kept_beside_the_database(
-    workspace: Any, server: LoopbackServer
+    workspace: Workspace, server: LoopbackServer
 ) -> None:
     write_suite(workspace, server)
-    process = workspace.start_anew("test", preexec_fn=no_larger_files(300_000))
-    _, stderr = process.communicate(timeout=120)
-    assert process.returncode == 1
-    file = kept_in(stderr)
+    file = kept_in(run_with_small_files(workspace, 300_000))
     assert file.parent == workspace.database.parent
     assert_imported(workspace, file)
 
 
 def test_a_run_that_could_record_next_to_nothing_is_imported_as_a_whole(
-    workspace: Any, server: LoopbackServer, small_disk: Path, tmp_path: Path
+    workspace: Workspace, server: LoopbackServer, small_disk: Path, tmp_path: Path
 ) -> None:
     write_suite(workspace, server, order=PADDING)
     where = ("--db", str(small_disk / "history.db"))
@@ -158,18 +175,18 @@ def test_a_run_that_could_record_next_to_nothing_is_imported_as_a_whole(
     assert_imported(workspace, file, *where)
 
 
-def test_what_nothing_takes_is_said_to_be_lost(workspace: Any, server: LoopbackServer) -> None:
+def test_what_nothing_takes_is_said_to_be_lost(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
     write_suite(workspace, server, order=PADDING)
-    process = workspace.start_anew("test", preexec_fn=no_larger_files(300_000))
-    _, stderr = process.communicate(timeout=120)
-    assert process.returncode == 1
+    stderr = run_with_small_files(workspace, 300_000)
     assert re.search(r"What it does not have, \d+ events.*, is lost", stderr)
     assert "itself failed" not in stderr
     assert not list(workspace.root.rglob("unwritten-*"))
 
 
 def test_a_disk_that_is_full_at_the_start_costs_nothing(
-    workspace: Any, server: LoopbackServer, small_disk: Path
+    workspace: Workspace, server: LoopbackServer, small_disk: Path
 ) -> None:
     workspace.suite(server.url)
     where = ("--db", str(small_disk / "history.db"))
@@ -186,14 +203,12 @@ def test_a_disk_that_is_full_at_the_start_costs_nothing(
 
 
 def test_personal_data_is_hidden_in_what_is_kept_too(
-    workspace: Any, server: LoopbackServer
+    workspace: Workspace, server: LoopbackServer
 ) -> None:
     # Whatever is kept holds an answer, and each answer says what was asked.
     answer = {"name": "answer", "when": {}, "reply": {"text": f"delivered: {{{{user}}}} {PADDING}"}}
     server.use_script({"rules": [answer]})
     write_suite(workspace, server, order="ada.lovelace@example.com", record={"redactPii": True})
-    process = workspace.start_anew("test", preexec_fn=no_larger_files(400_000))
-    _, stderr = process.communicate(timeout=120)
-    text = kept_in(stderr).read_text("utf-8")
+    text = kept_in(run_with_small_files(workspace, 400_000)).read_text("utf-8")
     assert "Where is order" in text
     assert "lovelace" not in text

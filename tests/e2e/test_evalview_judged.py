@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 from checked_server import LoopbackServer
-from workspace import Workspace
+from workspace import Workspace, as_yaml
 
 ANSWER = "Paris is the capital. It was founded in 1999."
 
@@ -73,11 +72,11 @@ def write(workspace: Workspace, server: LoopbackServer) -> None:
     judge = {"provider": "openai", "model": "gpt-4o", "base_url": base}
     (workspace.root / ".evalview").mkdir()
     config = workspace.root / ".evalview" / "config.yaml"
-    config.write_text(yaml.safe_dump({"judge": judge}), encoding="utf-8")
+    config.write_text(as_yaml({"judge": judge}), encoding="utf-8")
     case = CASE | {"endpoint": base}
     (workspace.root / "tests").mkdir()
     path = workspace.root / "tests" / "capital.yaml"
-    path.write_text(yaml.safe_dump(case), encoding="utf-8")
+    path.write_text(as_yaml(case), encoding="utf-8")
 
 
 def test_each_expectation_has_an_outcome_of_its_own(

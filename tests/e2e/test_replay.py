@@ -10,7 +10,7 @@ import pytest
 import yaml
 from checked_server import LoopbackServer
 from orders import asked, order, serve_orders, write_orders
-from workspace import Workspace
+from workspace import Workspace, as_yaml
 
 TOOL_AGENT = {
     "rules": [
@@ -141,7 +141,7 @@ def test_a_request_that_was_never_recorded_is_reported_with_what_differs(
     run = workspace.report()["run"]["id"]
     since = len(server.requests)
     path = workspace.root / "kindlm.yaml"
-    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | change), encoding="utf-8")
+    path.write_text(as_yaml(yaml.safe_load(path.read_text()) | change), encoding="utf-8")
     done = workspace.run("replay")
     assert done.returncode == 1
     assert "Record it: kindlm test" in done.stdout
@@ -234,7 +234,7 @@ def test_values_of_the_environment_are_not_needed(
     path = workspace.root / "kindlm.yaml"
     prompts = {"ask": {"system": "{{env.TONE}}!", "user": "Where is order <{{order}}>?"}}
     config = yaml.safe_load(path.read_text()) | {"prompts": prompts}
-    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    path.write_text(as_yaml(config), encoding="utf-8")
     assert workspace.report(TONE="Be kind")["run"]["status"] == "passed"
     assert replayed(workspace)["run"]["status"] == "passed"
     assert replayed(workspace, TONE="Be rude")["run"]["status"] == "passed"
@@ -267,7 +267,7 @@ def write_agent(workspace: Workspace, *users: str) -> None:
         "prompts": {"ask": {"user": first}},
         "tests": [test],
     }
-    (workspace.root / "kindlm.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    (workspace.root / "kindlm.yaml").write_text(as_yaml(config), encoding="utf-8")
 
 
 def test_agents_are_answered_for_by_the_messages_that_they_were_sent(workspace: Workspace) -> None:
@@ -316,7 +316,7 @@ print("done")
         },
     }
     config = {"kindlm": 1, "project": "shop", "suite": {"name": "programs"}, "tests": [test]}
-    (workspace.root / "kindlm.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    (workspace.root / "kindlm.yaml").write_text(as_yaml(config), encoding="utf-8")
     live = workspace.report()
     report = replayed(workspace, "--runs", "3")
     assert started.read_text() == "xx"

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from checked_server import LoopbackServer
 from orders import asked, events_of, hold, order, serve_orders, write_orders
-from workspace import KEY, Workspace
+from workspace import KEY, Workspace, as_yaml
 
 TOOL_AGENT = {
     "rules": [
@@ -315,7 +315,7 @@ print("done")
                 }
             ],
         }
-        (workspace.root / "kindlm.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+        (workspace.root / "kindlm.yaml").write_text(as_yaml(config), encoding="utf-8")
 
     suite("done")
     assert workspace.report()["run"]["status"] == "passed"
@@ -337,7 +337,7 @@ def test_neither_keys_nor_variables_of_what_is_not_called_are_needed(
     write_orders(workspace, server, tests)
     path = workspace.root / "kindlm.yaml"
     config = yaml.safe_load(path.read_text()) | {"prompts": prompts}
-    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    path.write_text(as_yaml(config), encoding="utf-8")
     assert workspace.report(TONE="kind")["run"]["status"] == "passed"
     assert rescored(workspace, OPENAI_API_KEY="")["run"]["status"] == "passed"
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from checked_server import LoopbackServer
 from orders import SCRIPT, asked, comparable, events_of, hold, order, serve_orders, write_orders
-from workspace import Workspace, new_workspace, until
+from workspace import Workspace, as_yaml, new_workspace, until
 
 from kindlm.projections import PROJECTIONS
 from kindlm_store import EventLog, NewEvent, Text, open_reader
@@ -46,7 +46,7 @@ def the_run(workspace: Workspace) -> str:
 def edit(workspace: Workspace, **changes: Any) -> None:
     """Change keys of the suite."""
     path = workspace.root / "kindlm.yaml"
-    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | changes), encoding="utf-8")
+    path.write_text(as_yaml(yaml.safe_load(path.read_text()) | changes), encoding="utf-8")
 
 
 def assert_intact(workspace: Workspace) -> None:

