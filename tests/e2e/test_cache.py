@@ -82,31 +82,26 @@ def test_an_empty_history_makes_a_plain_run(workspace: Workspace, server: Loopba
     assert len(server.requests) == 4
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"prompts": {"ask": {"user": "Tell me of <{{order}}>."}}},
-        {"models": gpt(temperature=0.9)},
-        {"models": [{"id": "gpt", "provider": "openai", "model": "gpt-4o-mini"}]},
-        {"tests": [order("k0", judged=False, tools=[TOLD])]},
-        {"project": "another"},
-        {"suite": {"name": "another"}},
-    ],
-    ids=["prompt", "parameter", "model", "tool", "project", "suite"],
-)
-def test_another_request_is_made(
-    workspace: Workspace, server: LoopbackServer, change: dict[str, Any]
-) -> None:
+def test_another_request_is_made(workspace: Workspace, server: LoopbackServer) -> None:
     plain: dict[str, Any] = {
         "prompts": {"ask": {"user": "Where is order <{{order}}>?"}},
         "tests": [order("k0", judged=False, tools=[TOOL])],
     }
     workspace.suite(server.url, **plain)
     workspace.report()
-    since = len(server.requests)
-    workspace.suite(server.url, **plain | change)
-    assert taken(workspace.report("--cache")) == (0, 1)
-    assert len(server.requests) == since + 1
+    changes: list[dict[str, Any]] = [
+        {"prompts": {"ask": {"user": "Tell me of <{{order}}>."}}},
+        {"models": gpt(temperature=0.9)},
+        {"models": [{"id": "gpt", "provider": "openai", "model": "gpt-4o-mini"}]},
+        {"tests": [order("k0", judged=False, tools=[TOLD])]},
+        {"project": "another"},
+        {"suite": {"name": "another"}},
+    ]
+    for change in changes:
+        since = len(server.requests)
+        workspace.suite(server.url, **plain | change)
+        assert taken(workspace.report("--cache")) == (0, 1), change
+        assert len(server.requests) == since + 1
     # And then it has been asked, too.
     assert taken(workspace.report("--cache")) == (1, 1)
 

@@ -18,8 +18,6 @@ from orders import SCRIPT, Silent, asked, hold, order, serve_orders, write_order
 from processes import assert_ended, started_pids
 from workspace import Workspace, interrupt, signal_twice, until
 
-SIGNALS = [signal.SIGINT, signal.SIGTERM]
-
 PROGRAM = """
 import os, pathlib, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
@@ -63,10 +61,9 @@ def finish(workspace: Workspace, tests: int) -> None:
     }
 
 
-@pytest.mark.parametrize("number", SIGNALS)
-@pytest.mark.parametrize("asks", ["agent", "judge"])
+@pytest.mark.parametrize(("asks", "number"), [("agent", signal.SIGINT), ("judge", signal.SIGTERM)])
 def test_a_second_signal_ends_what_is_in_flight(
-    workspace: Workspace, server: LoopbackServer, number: int, asks: str
+    workspace: Workspace, server: LoopbackServer, asks: str, number: int
 ) -> None:
     write_orders(workspace, server, 6)
     held = hold(server, "k2", asks=asks)
@@ -79,16 +76,13 @@ def test_a_second_signal_ends_what_is_in_flight(
     assert asked(server)["k0", "agent"] == asked(server)["k0", "judge"] == 1
 
 
-@pytest.mark.parametrize("number", SIGNALS)
-def test_what_is_in_flight_gets_its_grace(
-    workspace: Workspace, server: LoopbackServer, number: int
-) -> None:
+def test_what_is_in_flight_gets_its_grace(workspace: Workspace, server: LoopbackServer) -> None:
     """It is answered after the signal, and counts."""
     write_orders(workspace, server, 6)
     server.use_faults([{"latencyMs": 1_000, "contains": "<k2>", "asks": "agent", "next": 1}])
     process = workspace.start("test", "-j", "1")
     until(lambda: asked(server)["k2", "agent"])
-    report = assert_stopped(workspace, process, interrupt(process, number, twice=False))
+    report = assert_stopped(workspace, process, interrupt(process, signal.SIGTERM, twice=False))
     assert report["summary"]["executions"]["passed"] == 3
     finish(workspace, 6)
     assert asked(server)["k2", "agent"] == 1
@@ -181,13 +175,17 @@ def received(connection: Any) -> bytes:
     return data
 
 
-@pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_while_the_program_starts_shows_no_traceback(
-    workspace: Workspace, server: LoopbackServer, number: int
+    workspace: Workspace, server: LoopbackServer
 ) -> None:
     """From the moment that its own code is loaded; where that is, the process tells itself."""
     write_orders(workspace, server, 1)
-    stages = ["kindlm.cli.app", "typer", "kindlm.cli.commands.test_run", "kindlm.engine.runner"]
+    stages = [
+        (signal.SIGTERM, "kindlm.cli.app"),
+        (signal.SIGINT, "typer"),
+        (signal.SIGTERM, "kindlm.cli.commands.test_run"),
+        (signal.SIGINT, "kindlm.engine.runner"),
+    ]
     script = (
         "import os, signal, sys\n"
         "number, module = int(sys.argv[1]), sys.argv[2]\n"
@@ -201,7 +199,7 @@ def test_a_signal_while_the_program_starts_shows_no_traceback(
         "main()\n"
     )
     (workspace.root / "stage.py").write_text(script, encoding="utf-8")
-    for stage in stages:
+    for number, stage in stages:
         done = subprocess.run(
             [*workspace.command()[:1], "stage.py", str(int(number)), stage],
             cwd=workspace.root,

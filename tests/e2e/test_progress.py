@@ -11,6 +11,7 @@ import struct
 import subprocess
 import termios
 
+import loaded_kindlm
 from checked_server import LoopbackServer
 from rich.cells import cell_len
 from workspace import Workspace
@@ -25,12 +26,8 @@ def test_the_line_says_whom_the_oldest_execution_waits_for_and_fits(
     master, slave = pty.openpty()
     _set_width(slave, 90)
     environ = {**workspace.env, "CI": "", "TERM": "xterm"}
-    process = subprocess.Popen(
-        workspace.command("test"),
-        cwd=workspace.root,
-        env=environ,
-        stdout=subprocess.DEVNULL,
-        stderr=slave,
+    process = loaded_kindlm.start(
+        ["test"], cwd=workspace.root, env=environ, stdout=subprocess.DEVNULL, stderr=slave
     )
     shown = ""
     for width, name in ((90, r": refund-.*…"), (64, "")):

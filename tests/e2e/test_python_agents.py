@@ -22,7 +22,7 @@ def test_an_agent_that_ends_its_process_makes_no_run_green(workspace):
             for name in ("leave", "answer")
         ],
         "prompts": {"ask": {"user": "Where?"}},
-        "tests": [{"name": "t", "prompt": "ask", "repeat": 2, "expect": expect}],
+        "tests": [{"name": "t", "prompt": "ask", "expect": expect}],
     }
     (workspace.root / "kindlm.yaml").write_text(json.dumps(config), encoding="utf-8")
     report = workspace.report()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from contextlib import closing
 
 import pytest
 
@@ -51,6 +49,10 @@ def test_a_ban_is_undecided_until_the_agent_is_said_to_report(workspace, write):
     report = workspace.report()
     assert statuses(report) == {"text": "errored", "listed": "passed", "command": "errored"}
     assert json.dumps(report).count("reportsTools: true") == 2
+    # What an answer shows stands in its event.
+    replied = "SELECT json_extract(data, '$.reports_tools') FROM event_log WHERE type = ?"
+    shown = [bool(reports) for (reports,) in workspace.query(replied, "agent.replied")]
+    assert sorted(shown) == [False, False, True]
 
     # What the suite says counts for answers that were recorded without it, too; and no more.
     again = json.loads(workspace.run("rescore", "--reporter", "json").stdout)
@@ -63,14 +65,3 @@ def test_a_ban_is_undecided_until_the_agent_is_said_to_report(workspace, write):
     replayed = json.loads(workspace.run("replay", "--reporter", "json").stdout)
     assert statuses(replayed)["text"] == "errored"
     assert statuses(replayed)["listed"] == "passed"
-
-
-def test_what_an_answer_shows_stands_in_its_event(workspace, write):
-    write()
-    workspace.report()
-    with closing(sqlite3.connect(workspace.database)) as db:
-        shown = [
-            json.loads(data)["reports_tools"]
-            for (data,) in db.execute("SELECT data FROM event_log WHERE type = 'agent.replied'")
-        ]
-    assert sorted(shown) == [False, False, True]

@@ -155,7 +155,6 @@ def test_personal_data_in_spans_is_not_recorded(workspace, run):
 def test_programs_export_to_an_address_of_their_conversation(run):
     command = f"python {AGENT}"
     agents = [
-        {"id": "lines", "adapter": "subprocess", "command": f"{command} --lines"},
         {"id": "once", "adapter": "subprocess", "command": f"{command} --once", "oneShot": True},
         {"id": "code", "adapter": "python", "endpoint": "traced_agent:called"}
         | {"path": str(AGENT.parent)},
