@@ -219,6 +219,13 @@ SELECT run, ordinal, path, CASE WHEN error_code IS NULL THEN config_hash END
  ORDER BY run, ordinal
 """
 
+# Runs of which not all suites may have been recorded: that is done before the first execution.
+_BEGINNING = """
+SELECT id FROM runs r
+ WHERE id IN $ids AND ended IS NOT 'finished'
+   AND NOT EXISTS (SELECT 1 FROM executions WHERE run = r.id)
+"""
+
 # Suites that were changed before their shard was resumed, or began, with `--force-resume`.
 _FORCED = """
 SELECT s.run, s.ordinal, s.path
@@ -266,10 +273,13 @@ def _suites_differ(db: sqlite3.Connection, named: Mapping[str, str]) -> str | No
     suites: dict[str, dict[tuple[int, str], str | None]] = {run: {} for run in named}
     for run, ordinal, path, config_hash in db.execute(*among(_SUITES, list(named))):
         suites[run][ordinal, path] = config_hash
-    first = next(iter(named))
-    for run in named:
-        if suites[run].keys() != suites[first].keys():
-            return f"{named[first]} and {named[run]} ran different suites"
+    first = max(named, key=lambda run: len(suites[run]))
+    others = [run for run in named if suites[run].keys() != suites[first].keys()]
+    if others:
+        beginning = {run for (run,) in db.execute(*among(_BEGINNING, others))}
+        for run in others:
+            if run not in beginning or not suites[run].keys() <= suites[first].keys():
+                return f"{named[first]} and {named[run]} ran different suites"
     difference = _configurations_differ(named, suites)
     if difference is not None:
         for run, ordinal, path in db.execute(*among(_FORCED, list(named))):

@@ -531,3 +531,24 @@ def test_a_group_that_was_resumed_by_force_is_read_as_one_run(
     done = kindlm("show", "nightly", "--db", history.path)
     assert ("2 of 2 shards" in done.out) is is_read
     assert ("different configurations of kindlm.yaml" in " ".join(done.err.split())) is not is_read
+
+
+@pytest.mark.parametrize("suites", [0, 1])
+@pytest.mark.parametrize("killed", [1, 2])
+def test_a_shard_that_was_killed_at_its_very_start_is_a_part_like_others(
+    kindlm: Any, history: Any, make: Any, suites: int, killed: int
+) -> None:
+    for index in (1, 2):
+        run = history.run(f"aaaa222{index}", shard=f"{index}/2", group="nightly", planned=2)
+        for number in range(suites if index == killed else 2):
+            tests = [make.planned(f"t{at}", selected=at == index - 1) for at in range(2)]
+            run.suite(f"s{number}", path=f"s{number}.yaml", tests=tests)
+            if index != killed:
+                run.execution(f"t{index - 1}", assertions=(make.passed(),))
+        (run.leave if index == killed else run.finish)()
+    done = kindlm("show", "nightly", "--db", history.path)
+    assert done.code == 1
+    assert f"shard {killed}/2 was killed (run aaaa222{killed})" in " ".join(done.out.split())
+    report = json.loads(kindlm("report", "nightly", "--format=json", "--db", history.path).out)
+    assert report["run"]["status"] == "incomplete"
+    assert report["summary"]["executions"]["passed"] == 2
