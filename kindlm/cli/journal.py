@@ -13,9 +13,7 @@ from pathlib import Path
 
 from kindlm.cli.history import existing_history, fail_to_open, project_here, require_read_models
 from kindlm.events import Payload, new_event
-from kindlm.recording.history_file import open_log
-from kindlm.recording.project import run_environment
-from kindlm.recording.secrets import secret_values
+from kindlm.recording.history_file import open_log, project_secrets
 from kindlm_store import EventLog, NewEvent, OpenError
 
 
@@ -28,9 +26,8 @@ def open_journal(
     The command ends if there is no history and none is to be created, or it cannot be opened.
     """
     project = project_here(database) if create else existing_history(database)
-    environ = run_environment([project.root], os.environ)
     try:
-        log = open_log(project.database, secret_values(environ, ()))
+        log = open_log(project.database, project_secrets(project.root))
     except OpenError as error:
         fail_to_open(error)
     with log, closing(log.reader()) as reader:

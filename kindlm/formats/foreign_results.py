@@ -71,7 +71,8 @@ class ForeignResults:
     warnings: tuple[str, ...] = ()
 
 
-_MOST = 2**53
+_MOST = 10**12
+"""A larger number could not be exported from the history."""
 
 
 class ForeignModel(BaseModel):

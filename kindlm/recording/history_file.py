@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from kindlm.projections import PROJECTIONS
+from kindlm.recording.project import run_environment
 from kindlm.recording.secrets import secret_values
 from kindlm_store import EventLog, Redactor
 
@@ -53,6 +54,11 @@ def make_folder(database: Path) -> None:
         folder.mkdir(parents=True)
         if folder.name == ".kindlm":
             (folder / ".gitignore").write_text(_IGNORED, encoding="utf-8")
+
+
+def project_secrets(root: Path) -> set[str]:
+    """Return the secrets of the environment and of the `.env` file of a project."""
+    return secret_values(run_environment([root], os.environ), ())
 
 
 def open_log(database: Path, secret: set[str] | None = None) -> EventLog:

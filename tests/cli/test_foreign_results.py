@@ -291,3 +291,21 @@ def test_what_a_skipped_test_cost_is_no_matter_of_the_page(kindlm: Any, here: Pa
     page = kindlm("report", "latest", "--format", "html", "--db", here / "h.db")
     assert page.code == 0, page.err
     assert "Most expensive" not in page.out
+
+
+def test_a_secret_of_the_project_is_removed_from_what_is_imported(
+    bring_in: Any, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_API_KEY", "of-the-environment-1")
+    written(here, "SHOP_TOKEN=of-the-file-22\n", ".env")
+    said = "of-the-environment-1 and of-the-file-22"
+    report = bring_in({**GOLDEN, "trace": {**TRACE, "final_output": said}})
+    assert "[redacted] and [redacted]" in json.dumps(report)
+    for file in here.glob("h.db*"):
+        assert not file.is_file() or b"of-the-" not in file.read_bytes()
+
+
+def test_a_number_that_no_export_can_hold_is_imported_as_none(bring_in: Any) -> None:
+    trace = {**TRACE, "metrics": {"total_cost": 9e15, "total_latency": 9e15}}
+    (test,) = bring_in({**GOLDEN, "trace": trace})["tests"]
+    assert [e["costUsd"] for e in test["executions"]] == [None]

@@ -30,7 +30,7 @@ from kindlm.events.run import PURGES, SEALED_HEADS
 from kindlm.recording import event_files, export_file
 from kindlm.recording.event_files import LineError, Unwritten, read_unwritten
 from kindlm.recording.export_file import require_known_form
-from kindlm.recording.history_file import open_log
+from kindlm.recording.history_file import open_log, project_secrets
 from kindlm.recording.project import Project
 from kindlm.wording import count
 from kindlm_store import (
@@ -136,7 +136,7 @@ def import_file(file: Path, project: Project, suite: str | None = None) -> Resul
             return Err(_malformed(file, LineError(1, "does not say that this file holds events")))
         if isinstance(read, Err):
             return read
-        with open_log(project.database) as log:
+        with open_log(project.database, project_secrets(project.root)) as log:
             run, added, known = import_results(log, read.value, project.root, suite)
         return Ok(Imported(added, known, 0, [run], read.value.results.warnings))
     except OSError as error:
