@@ -43,6 +43,8 @@ _AT_ONCE_S = 10.0
 _SIGNALS = frozenset({"Ctrl-C", "SIGTERM", "SIGHUP"})
 """Why a run was interrupted if somebody ended its worker, rather than the whole run."""
 
+_NOT_KEPT = "the history takes nothing that workers push"
+
 _SAID_LINES = 5
 
 _ERROR = "✗ "
@@ -154,7 +156,8 @@ class Coordinator:
 
     `undone` are the shards that are not finished in the end, with the reason of each. `ended` are
     those of them that code of a user has ended, which would end any other worker as well. `refusal`
-    is what the command of a worker said if it did not even begin, as for wrong usage.
+    is what the command of a worker said if it did not even begin, as for wrong usage. `failure` is
+    why nothing that workers push can be kept; None as long as it can.
 
     Args:
         log: The history.
@@ -179,6 +182,7 @@ class Coordinator:
         self.undone: dict[int, str] = {}
         self.ended: set[int] = set()
         self.refusal: str | None = None
+        self.failure: Exception | None = None
         self._log = log
         self._bring = bring
         self._limits = limits
@@ -203,7 +207,12 @@ class Coordinator:
     def hear(self, lease: str) -> bool:
         """Return whether a lease is the newest one of its shard; if so, its worker is alive."""
         with self._lock:
-            return self._leases.hear(lease, time.monotonic())
+            return self.failure is None and self._leases.hear(lease, time.monotonic())
+
+    def failed(self, error: Exception) -> None:
+        """Note that the server failed: no lease counts any more, so that all workers end."""
+        with self._lock:
+            self.failure = self.failure or error
 
     def control(self, lease: str) -> Control:
         """Return what the worker of a lease has to do."""
@@ -225,7 +234,7 @@ class Coordinator:
         """Give a shard to a worker, with the run that it goes on with; no lease: it is over."""
         with self._lock:
             lease = None
-            if self._told.stop is None:
+            if self._told.stop is None and self.failure is None:
                 lease = self._leases.claim(shard, time.monotonic())
             if lease is None:
                 return {"lease": None}
@@ -275,6 +284,8 @@ class Coordinator:
                 self._capacity = fleet.capacity
                 if self._tell_news():
                     self._look_at_costs(db)
+                if self.failure is not None:
+                    self._stop.abort(_NOT_KEPT, cut_off=True)
                 most = self._limits.time_s
                 if most is not None and time.monotonic() - self._began > most:
                     reason = f"the run took longer than {most:g} s (--max-time)"
@@ -335,8 +346,8 @@ class Coordinator:
                 return False
             if has_pushed and how is not None and reason not in _SIGNALS:
                 self.undone[shard] = reason or how
-            elif self._told.stop is not None:
-                self.undone[shard] = self._told.stop
+            elif self._told.stop is not None or self.failure is not None:
+                self.undone[shard] = self._told.stop or _NOT_KEPT
             elif end.code in (ENDED_BY_USER_CODE, NOT_TAKEN):
                 if end.code == ENDED_BY_USER_CODE:
                     self.ended.add(shard)

@@ -85,6 +85,9 @@ class FleetHooks(Protocol):
     def hear(self, lease: str) -> bool:
         """Note that a worker is alive; return whether its shard has not been claimed again."""
 
+    def failed(self, error: Exception) -> None:
+        """Note that the server failed, so that what workers push from now on is lost."""
+
     def control(self, lease: str) -> Control:
         """Return what the worker of a lease has to do."""
 
@@ -163,6 +166,8 @@ class HistoryApi:
             return
         except Exception as error:  # noqa: BLE001 - the last boundary of a request: logged
             _log_crash(error)
+            if self._fleet is not None:
+                self._fleet.failed(error)
             await _send_json(send, 500, ApiError(500, "The server failed.").as_json())
 
     async def _answer(self, request: _Request) -> None:

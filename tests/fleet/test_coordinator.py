@@ -274,3 +274,20 @@ def test_a_shard_whose_events_are_not_taken_is_not_paid_for_again(history: Histo
     assert workers.submitted == [1]
     assert coordinator.undone == {1: "The history server answered 422: Line 3 is too long"}
     assert coordinator.ended == set()
+
+
+def test_what_cannot_be_kept_is_not_paid_for(history: History) -> None:
+    def is_refused(workers: Workers, shard: int) -> ShardEnd:
+        lease = workers.claim(shard)
+        record(workers, shard)
+        workers.coordinator.pushed(lease, [f"r{shard}"])
+        workers.coordinator.failed(OSError("no space left"))
+        assert not workers.coordinator.hear(lease)
+        return ShardEnd(1)
+
+    coordinator, workers, stop, _ = carry_out(history, [is_refused])
+    assert workers.submitted == [1]
+    assert coordinator.claim(1) == {"lease": None}
+    assert stop.aborted
+    assert str(coordinator.failure) == "no space left"
+    assert coordinator.undone == {1: "the history takes nothing that workers push"}

@@ -25,7 +25,7 @@ from kindlm.team.history_api import HistoryApi, unpack
 from kindlm.team.protocol import LONGEST_BODY, ApiError, Control
 from kindlm.team.team_server import RunningServer
 from kindlm.team.token_store import Limits, OneToken
-from kindlm_store import EventLog
+from kindlm_store import EventLog, OpenError
 
 
 def push(client: httpx.Client, body: bytes, **headers: str) -> httpx.Response:
@@ -243,6 +243,9 @@ class Hooks:
         self.heard += 1
         return lease == f"1.{self.number}"
 
+    def failed(self, error: Exception) -> None:
+        raise error
+
     def control(self, lease: str) -> Control:
         return Control(max_rpm=30.0)
 
@@ -316,3 +319,32 @@ def test_a_run_of_several_projects_is_for_no_token_of_one(
         assert bakery.get("/v1/runs").json() == []
         assert bakery.get("/v1/runs/cccc2222").status_code == 404
         assert len(client.get("/v1/runs?project=bakery").json()) == 1
+
+
+def test_a_coordinator_hears_that_its_history_takes_nothing(
+    served: Served, home: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_full(*_: Any, **__: Any) -> Any:
+        raise OpenError(served.log.path, "cannot be written")
+
+    class Failing(Hooks):
+        failure: Exception | None = None
+
+        def failed(self, error: Exception) -> None:
+            self.failure = error
+
+    hooks = Failing()
+    with (
+        closing(HistoryApi(served.log, OneToken("kdl_of_this_run"), fleet=hooks)) as api,
+        RunningServer(api) as server,
+        httpx.Client(
+            base_url=server.url,
+            headers={"authorization": "Bearer kdl_of_this_run", "kindlm-lease": "1.0"},
+            trust_env=False,
+        ) as client,
+    ):
+        assert push(client, body_of(home)).status_code == 200
+        assert hooks.failure is None
+        monkeypatch.setattr(history_api, "take_body", is_full)
+        assert refusal(push(client, body_of(home))) == (500, "unknown_error")
+    assert isinstance(hooks.failure, OpenError)

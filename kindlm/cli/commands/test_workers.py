@@ -9,11 +9,12 @@ import sqlite3
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, redirect_stdout
+from pathlib import Path
 
 from kindlm.bounds import SCHEDULERS
 from kindlm.cli.commands.tail import why_not_passed
 from kindlm.cli.console import fail, make_console, note, or_fail, refuse, show
-from kindlm.cli.history import fail_to_open, open_tables
+from kindlm.cli.history import disk_full, fail_to_open, open_tables
 from kindlm.cli.options import TestOptions
 from kindlm.cli.progress import make_progress
 from kindlm.cli.reporters import Reporter
@@ -24,7 +25,7 @@ from kindlm.dataclass import dataclass, replace
 from kindlm.engine.attempt import Finished
 from kindlm.engine.steering import Steering
 from kindlm.engine.stop import Stop
-from kindlm.errors import KindlmError, broken, misuse
+from kindlm.errors import KindlmError, SourceLocation, broken, misuse
 from kindlm.fleet.coordinator import Coordinator, Limits
 from kindlm.fleet.fleet import Fleet, LocalFleet
 from kindlm.fleet.shard_job import ShardJob
@@ -255,7 +256,9 @@ def _carry_out(
         with progress, redirect_stdout(sys.stderr):
             asyncio.run(work())
         guard.come_back()
-    if coordinator.refusal is not None:
+    if coordinator.failure is not None:
+        show([_not_kept(request.database, coordinator.failure)])
+    elif coordinator.refusal is not None:
         # It has the form that errors have here.
         sys.stderr.write(f"{coordinator.refusal}\n")
     elif stop.aborted:
@@ -273,6 +276,14 @@ def _carry_out(
 
 def _undone(shard: int, why: str, hint: str | None) -> KindlmError:
     return broken(f"Shard {shard} did not finish: {why}", hint)
+
+
+def _not_kept(database: Path, error: Exception) -> KindlmError:
+    return disk_full(database, error.__cause__ or error) or broken(
+        f"What the workers pushed could not be recorded: {error}.",
+        "Check the history and its disk: kindlm history verify",
+        where=SourceLocation(str(database)),
+    )
 
 
 def _after_correction(parts: _Parts, options: TestOptions) -> str:
