@@ -178,6 +178,8 @@ class TokenStore:
                     "Use up to 64 letters, digits, dots, dashes and underscores, such as ci-main.",
                 )
             )
+        if project is not None and not project.strip():
+            return Err(misuse("--project names no project.", "For all projects, leave it out."))
         if unknown := [scope for scope in scopes if scope not in SCOPES]:
             return Err(misuse(f"There is no scope {unknown[0]!r}.", _CHOICE))
         if not scopes:

@@ -14,8 +14,11 @@ from jsonschema import validate
 from orders import comparable, order, serve_orders, write_orders
 from workspace import KEY, new_workspace
 
+from kindlm.cli import app
+from kindlm.cli.commands import test_workers
 from kindlm.events import RunOptions, RunResumed, new_event
 from kindlm.reports.json_report import report_schema
+from kindlm_store import StreamLock
 
 NAMES = [f"k{number}" for number in range(7)]
 
@@ -552,3 +555,22 @@ def test_a_shard_that_was_killed_at_its_very_start_is_a_part_like_others(
     report = json.loads(kindlm("report", "nightly", "--format=json", "--db", history.path).out)
     assert report["run"]["status"] == "incomplete"
     assert report["summary"]["executions"]["passed"] == 2
+
+
+def test_what_another_process_finishes_meanwhile_is_not_run_again(
+    kindlm: Any, here: Path, server: LoopbackServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_orders(new_workspace(here), server, [order("k0"), order("k1")])
+    for index, database in ((1, "all.db"), (2, "other.db")):
+        shard = ("--shard", f"{index}/2", "--run-group", "nightly")
+        assert kindlm("test", *shard, "--db", database).code == 0
+
+    class TakenLater(StreamLock):
+        def __enter__(self) -> Any:
+            assert app.run(["history", "merge", "other.db", "--db", "all.db"]) == 0
+            return super().__enter__()
+
+    monkeypatch.setattr(test_workers, "StreamLock", TakenLater)
+    done = kindlm("test", "--resume", "nightly", "--db", "all.db")
+    assert "Group nightly has finished: nothing is left to run." in done.err
+    assert done.code == 0, done.err

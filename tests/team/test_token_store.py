@@ -74,6 +74,11 @@ def test_a_name_is_plain(store: TokenStore, name: str) -> None:
     assert isinstance(store.create(name, ["push"]), Err)
 
 
+@pytest.mark.parametrize("project", ["", " "])
+def test_a_project_without_a_name_is_refused(store: TokenStore, project: str) -> None:
+    assert isinstance(store.create("ci", ["push"], project=project), Err)
+
+
 @pytest.mark.parametrize("scopes", [[], ["all"], ["push", "admin"]])
 def test_there_are_three_scopes(store: TokenStore, scopes: list[str]) -> None:
     assert isinstance(store.create("ci", scopes), Err)

@@ -31,7 +31,7 @@ from kindlm.fleet.fleet import Fleet, LocalFleet
 from kindlm.fleet.shard_job import ShardJob
 from kindlm.fleet.shards import Took, longest_first, read_took, runs_needed, shard_count
 from kindlm.guard import guard
-from kindlm.history.groups import Group, shards_of
+from kindlm.history.groups import Group, find_group, shards_of
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.plan import Plan, make_plan
@@ -87,24 +87,26 @@ def test_on_workers(
 ) -> int:
     """Run what is requested, or what is left of a group, on workers; return the exit code."""
     plan = make_plan(request.suites, request.selection)
+    name = (options.run_group or new_run_id()) if group is None else group.name
     stop = Stop()
     with HeldSignals() as held:
         with closing(_fleet(request, loaded, options)) as fleet:
-            parts = _parts(request, plan, fleet.capacity, options, group)
-            if options.warnings:
-                _tell(parts, fleet.capacity)
             try:
                 # Shows others that the group goes on, and keeps them from going on with it.
-                with StreamLock(request.database, f"group/{parts.group}"):
+                with StreamLock(request.database, f"group/{name}"):
+                    resumes = group is not None
+                    parts = _parts(request, plan, fleet.capacity, options, name, resumes=resumes)
+                    if options.warnings:
+                        _tell(parts, fleet.capacity)
                     if parts.left:
                         _carry_out(request, plan, parts, fleet, options, stop, held)
             except LockHeldError as error:
-                fail([_elsewhere(parts.group, error)])
+                fail([_elsewhere(name, error)])
         if wants_push(request, options):
             from kindlm.cli.live_push import push_group
 
-            push_group(request, parts.group, options)
-        return report_group(request, parts.group, reporters, options, stop.reason)
+            push_group(request, name, options)
+        return report_group(request, name, reporters, options, stop.reason)
 
 
 def _refuse_fixed_ports(suites: Sequence[Suite]) -> None:
@@ -143,22 +145,27 @@ def _fleet(request: RunRequest, loaded: Loaded, options: TestOptions) -> Fleet:
 
 
 def _parts(
-    request: RunRequest, plan: Plan, workers: int, options: TestOptions, group: Group | None
+    request: RunRequest, plan: Plan, workers: int, options: TestOptions, name: str, *, resumes: bool
 ) -> _Parts:
-    """Divide a run into shards; of a group, find what is left of it."""
-    name = (options.run_group or new_run_id()) if group is None else group.name
+    """Divide a run into shards or, if it resumes a group, find what is left of that.
+
+    The group is read under its lock: what another process has finished meanwhile is not run again.
+    """
+    group: Group | None = None
     took: Took = {}
     needed: list[str] = []
     if request.database.exists():
         with closing(open_tables(request.database)) as db:
             took, needed = read_took(db, request.suites), runs_needed(db, plan)
-            if group is None and shards_of(db, name):
+            shards = shards_of(db, name)
+            if shards and not resumes:
                 # A shard of it that finished would stand for one that this run does not come to.
                 refuse(
                     f"There is a group {name} already.",
                     f"Finish it with --resume {name}, or choose another --run-group.",
                 )
-            if group is not None:
+            if resumes:
+                group = or_fail(find_group(db, name, shards))
                 needed += _require_same(request, group, db, force=options.force_resume)
     number = shard_count(plan, workers) if group is None else group.count
     unfinished = {} if group is None else {each.index: each for each in group.shards}
@@ -279,9 +286,11 @@ def _undone(shard: int, why: str, hint: str | None) -> KindlmError:
 
 
 def _not_kept(database: Path, error: Exception) -> KindlmError:
-    return disk_full(database, error.__cause__ or error) or broken(
+    cause = error.__cause__ or error
+    full = disk_full(database, cause) if isinstance(cause, sqlite3.Error) else None
+    return full or broken(
         f"What the workers pushed could not be recorded: {error}.",
-        "Check the history and its disk: kindlm history verify",
+        "Check the disks of the history and of temporary files, then: kindlm history verify",
         where=SourceLocation(str(database)),
     )
 
