@@ -112,7 +112,7 @@ def test_every_link_leads_somewhere_and_each_kind_can_be_clicked(
     for found in sorted(leads - answered):
         answer = page.request.get(found)
         assert answer.ok, f"{answer.status} {found}"
-    answered |= leads
+    answered.update(leads)
     kinds = page.evaluate(
         """(withHeader) => {
           const first = {};
@@ -135,7 +135,7 @@ def test_every_link_leads_somewhere_and_each_kind_can_be_clicked(
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         visit.assert_clean()
         page.goto(where)
-    followed |= kinds.keys()
+    followed.update(kinds)
 
 
 def _stand_at_the_beginning(page: Page) -> None:

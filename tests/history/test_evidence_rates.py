@@ -161,8 +161,8 @@ def _settle(dice: np.random.Generator, before: Rates, after: Rates, n: int) -> S
 @pytest.mark.parametrize("n", [3, 5])
 def test_settling_keeps_the_error_rate_of_the_whole(n: int) -> None:
     dice = np.random.default_rng(6)
-    found = [_settle(dice, _FLAKY, _FLAKY, n) for _ in range(40)]
-    assert sum(bool(run.confirmed) for run in found) / 40 <= 0.05
+    found = [_settle(dice, _FLAKY, _FLAKY, n) for _ in range(20)]
+    assert sum(bool(run.confirmed) for run in found) / 20 <= 0.05
 
 
 def test_settling_needs_far_fewer_repeats_than_a_new_run() -> None:

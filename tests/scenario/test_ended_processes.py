@@ -99,19 +99,14 @@ def test_a_run_that_code_of_a_user_has_ended_is_named_and_can_be_resumed(project
 
 
 def test_a_worker_that_code_of_a_user_has_ended_is_not_replaced(project: Project) -> None:
-    ends = SYNC.format(name="ends_it", way="os.path.exists('mended') or os._exit(0)")
+    ends = SYNC.format(name="ends_it", way="os._exit(0)")
     project.write("tests/test_it.py", HEAD + PASSES + ends + FAILS)
     group = ["test", "--workers", "2", "--run-group", "g1"]
     printed = ended(project, *group)
     assert len(re.findall(r"test_ends_it: os\._exit\(0\) at tests/test_it\.py:\d+", printed)) == 1
     assert "workers were lost" not in printed
     assert len(project.agent.said) == 3
-    (command,) = re.findall(r"kindlm (test --resume g1 --force-resume --workers 2)", printed)
-    project.write("mended", "")
-    printed = ended(project, *command.split(), *REPORTERS)
-    expected = {"test_passes": "passed", "test_ends_it": "passed", "test_fails": "failed"}
-    assert reported(project.root / "report.xml") == expected, printed
-    assert len(project.agent.said) == 4
+    assert "kindlm test --resume g1 --force-resume --workers 2" in printed
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pytest_project import run_inside
 from scenario_project import Project
 
+from examples import examples
 from kindlm.cli.app import run
 from kindlm.pytest_plugin.session_request import holds_scenarios
 from kindlm.scenarios.yaml_form import CHECKS, read_scenarios
@@ -207,6 +208,7 @@ def test_a_misspelt_keyword_of_a_schema_is_a_warning(
     assert 'Did you mean "required"?' in run_inside(project.root, "--kindlm").stdout
 
 
+@examples(40)
 @given(values | scenarios | st.lists(scenarios, max_size=2))
 def test_any_value_is_read_or_refused(value: Any) -> None:
     read = read_scenarios(Path("x.yaml"), json.dumps(value).encode())
