@@ -117,7 +117,8 @@ def test_the_schema_has_the_options_of_the_package(run: Run, tmp_path: Path) -> 
     assert (done.returncode, done.stderr) == (0, "")
     schema = json.loads(done.stdout)
     text = (tmp_path / "kindlm.yaml").read_text()
-    jsonschema.validate(yaml.safe_load(text), schema)
+    validator = jsonschema.validators.validator_for(schema)(schema)
+    validator.validate(yaml.safe_load(text))
     for written, misspelt in (
         ("polite: {}", "polite: { word: [x] }"),
         ("prefix:", "sufix:"),
@@ -125,7 +126,7 @@ def test_the_schema_has_the_options_of_the_package(run: Run, tmp_path: Path) -> 
     ):
         assert written in text
         with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate(yaml.safe_load(text.replace(written, misspelt)), schema)
+            validator.validate(yaml.safe_load(text.replace(written, misspelt)))
 
 
 def test_a_faulty_package_costs_only_what_needs_it(
