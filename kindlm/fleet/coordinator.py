@@ -167,6 +167,7 @@ class Coordinator:
         stop: Ends the run early.
         news: Called in the event loop with runs that something was pushed of.
         earlier: Runs of the same group that are there already: what they cost counts.
+        warn: Called with each warning of a worker that no other one has shown, and its hint.
     """
 
     def __init__(
@@ -178,6 +179,7 @@ class Coordinator:
         stop: Stop,
         news: Callable[[set[str]], None],
         earlier: Sequence[str] = (),
+        warn: Callable[[str, str | None], None] = lambda _message, _hint: None,
     ) -> None:
         self.undone: dict[int, str] = {}
         self.ended: set[int] = set()
@@ -189,6 +191,8 @@ class Coordinator:
         self._stop = stop
         self._news = news
         self._earlier = earlier
+        self._warn = warn
+        self._warned: set[tuple[str, str | None]] = set()
         self._began = time.monotonic()
         # The threads of the server use these, too.
         self._lock = threading.Lock()
@@ -302,6 +306,7 @@ class Coordinator:
                         continue
                     del submitted[shard]
                     pending.cancel()
+                    self._pass_on_warnings(end)
                     if self._goes_on(shard, end, db):
                         submitted[shard] = fleet.submit(jobs[shard].dump())
                 left_to_end_s -= _TICK_S if self._is_hurried else 0.0
@@ -313,6 +318,12 @@ class Coordinator:
         if new:
             self._news(new)
         return bool(new)
+
+    def _pass_on_warnings(self, end: ShardEnd) -> None:
+        for warning in end.warnings:
+            if warning not in self._warned:
+                self._warned.add(warning)
+                self._warn(*warning)
 
     def _look_at_costs(self, db: sqlite3.Connection) -> None:
         most = self._limits.cost_usd

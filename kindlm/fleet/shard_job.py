@@ -27,6 +27,9 @@ from kindlm.team.pulling import pull_run
 
 _SAID_BYTES = 4_000
 
+_WARNING, _INDENT = "! ", "  "
+"""What a warning begins with that a worker shows, and the lines that belong to it."""
+
 _NOT_FOR_WORKERS = ("KINDLM_DB", "GITHUB_STEP_SUMMARY")
 """The history and the summary are the coordinator's."""
 
@@ -84,6 +87,21 @@ class ShardEnd:
         """Return the end that a text holds."""
         return cls(**json.loads(text))
 
+    @property
+    def warnings(self) -> Sequence[tuple[str, str | None]]:
+        """The warnings among what it wrote last, each with its hint."""
+        found: list[list[str]] = []
+        is_warning = False
+        for line in self.said.splitlines():
+            if line.startswith(_WARNING):
+                is_warning = True
+                found.append([line.removeprefix(_WARNING)])
+            elif is_warning and line.startswith(_INDENT):
+                found[-1].append(line.strip())
+            else:
+                is_warning = False
+        return [(message, "\n".join(rest) or None) for message, *rest in found]
+
 
 Started = Callable[[subprocess.Popen[bytes]], None]
 
@@ -122,6 +140,8 @@ def _arguments(shard: ShardJob, claimed: dict[str, Any], database: Path) -> list
     return [
         "--push",
         "--die-with-parent",
+        # The coordinator has loaded the same files, and warned of what is in them.
+        "--quiet",
         *(f"{name}={limit}" for name, limit in limits.items() if limit is not None),
         f"--db={database}",
         *(shard.arguments if run is None else (f"--resume={run}", *shard.again)),

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 import pytest
 from recorded_history import History
 
+from kindlm.dataclass import replace
 from kindlm.engine.stop import Stop
 from kindlm.fleet import coordinator as module
 from kindlm.fleet.coordinator import Coordinator, Limits
@@ -291,3 +292,33 @@ def test_what_cannot_be_kept_is_not_paid_for(history: History) -> None:
     assert stop.aborted
     assert str(coordinator.failure) == "no space left"
     assert coordinator.undone == {1: "the history takes nothing that workers push"}
+
+
+def test_warnings_of_workers_are_shown_once(history: History) -> None:
+    limit = "! The cost limit cannot be enforced.\n  Add the price.\n  Or the cost."
+    said = [f"1 event\n{limit}\nNext: …\n  (indented)", f"{limit}\n! Another\n✗ An error\n  hint"]
+
+    def finishes_with(text: str) -> Work:
+        def work(workers: Workers, shard: int) -> ShardEnd:
+            return replace(finishes(workers, shard), said=text)
+
+        return work
+
+    shown: list[tuple[str, str | None]] = []
+    workers = Workers(history, *map(finishes_with, said))
+    left: dict[int, str | None] = {1: None, 2: None}
+    workers.coordinator = Coordinator(
+        history.log,
+        left,
+        [],
+        Limits(),
+        Stop(),
+        lambda _: None,
+        warn=lambda message, hint: shown.append((message, hint)),
+    )
+    jobs = {shard: ShardJob("http://x", "", shard, (), (), ".") for shard in left}
+    asyncio.run(workers.coordinator.carry_out(workers, jobs))
+    assert shown == [
+        ("The cost limit cannot be enforced.", "Add the price.\nOr the cost."),
+        ("Another", None),
+    ]

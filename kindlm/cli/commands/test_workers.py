@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kindlm.bounds import SCHEDULERS
 from kindlm.cli.commands.tail import why_not_passed
-from kindlm.cli.console import fail, make_console, note, or_fail, refuse, show
+from kindlm.cli.console import fail, make_console, note, or_fail, refuse, show, warn
 from kindlm.cli.history import disk_full, fail_to_open, open_tables
 from kindlm.cli.options import TestOptions
 from kindlm.cli.progress import make_progress
@@ -229,7 +229,7 @@ def _carry_out(
         watching = Watching(progress, stop, Steering(), options.fail_fast)
         news = WorkerNews(reader, plan, parts.earlier, watching)
         coordinator = Coordinator(
-            log, parts.left, parts.needed, limits, stop, news.tell, parts.earlier
+            log, parts.left, parts.needed, limits, stop, news.tell, parts.earlier, warn
         )
         api = stack.enter_context(closing(HistoryApi(log, OneToken(token), fleet=coordinator)))
         try:
