@@ -14,6 +14,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Sequence
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -114,11 +115,17 @@ def _installed() -> list[str]:
         name
         for folder in dict.fromkeys(sys.path)
         if os.path.isdir(folder)  # noqa: PTH112 - sys.path holds strings
-        for name in sorted(os.listdir(folder))  # noqa: PTH208
-        if name.endswith((".dist-info", ".egg-info"))
+        for name in _installed_in(folder, os.stat(folder).st_mtime_ns)  # noqa: PTH116
     ]
     ours = Path(__file__).parent.glob("*_provider*.py")
     return [*names, *(str(file.stat().st_mtime_ns) for file in sorted(ours))]
+
+
+@cache
+def _installed_in(folder: str, _changed_ns: int) -> list[str]:
+    """Return what is installed in a folder, which is read again once it has changed."""
+    names = sorted(os.listdir(folder))  # noqa: PTH208
+    return [name for name in names if name.endswith((".dist-info", ".egg-info"))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import io
 import json
 import pkgutil
+from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
@@ -92,7 +94,8 @@ def report_names() -> list[str]:
     return sorted(_own_reports().keys() | packages.installed(plugins.Report.group).keys())
 
 
-def _own_reports() -> dict[str, str]:
+@cache
+def _own_reports() -> Mapping[str, str]:
     """Return the modules of kindlm's own reports by the names of the reports."""
     found = {}
     for module in pkgutil.iter_modules(reports.__path__, f"{reports.__name__}."):

@@ -42,9 +42,9 @@ def test_any_text_is_kept(database: Path, text: str) -> None:
         assert log.verify().ok
 
 
-def test_events_of_twenty_megabytes(database: Path, dice: Random) -> None:
+def test_events_of_eight_megabytes(database: Path, dice: Random) -> None:
     """Inside the event and as a text, among small ones that have to wait for them."""
-    large = dice.randbytes(10 * MEGABYTE).hex()
+    large = dice.randbytes(4 * MEGABYTE).hex()
     events = [
         NewEvent("t", {"large": large}),
         NewEvent("t", {"large": Text(large)}),
