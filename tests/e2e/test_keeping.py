@@ -18,7 +18,7 @@ from inside import run_inside
 from loaded_kindlm import Started
 from recorded_history import History, Make
 
-MOMENTS_S = (0.0, 0.01, 0.05, 0.2)
+MOMENTS_S = (0.0, 0.01, 0.2)
 """After which something is killed: at once, and for machines of any speed in the midst."""
 
 _ENVIRON = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1", "NO_COLOR": "1"}

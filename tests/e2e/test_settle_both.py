@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -73,11 +74,13 @@ def situation(workspace: Any, recorded: Situation) -> Situation:
     return recorded
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def _by_forks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let processes that need not load kindlm repeat BEFORE."""
+    *python, kindlm = settle_rounds._KINDLM[:4]
+    assert (python, kindlm) == ([sys.executable, "-P", "-m"], "kindlm")
     with loaded_kindlm.command() as folder:
-        _, _, _, _, *arguments = settle_rounds._KINDLM
+        arguments = settle_rounds._KINDLM[4:]
         monkeypatch.setattr(settle_rounds, "_KINDLM", (str(folder / "kindlm"), *arguments))
         yield
 
@@ -87,7 +90,6 @@ def settled_runs(workspace: Any) -> list[tuple[str, str]]:
     return [tuple(row) for row in workspace.query(query)]
 
 
-@pytest.mark.usefixtures("_by_forks")
 def test_both_sides_are_repeated_each_by_its_own_agent(
     workspace: Any, situation: Situation
 ) -> None:
@@ -131,7 +133,6 @@ def test_both_sides_are_repeated_each_by_its_own_agent(
     assert "no repeats added" in again.stdout
 
 
-@pytest.mark.usefixtures("_by_forks")
 def test_a_folder_that_is_not_what_before_ran_is_refused(
     workspace: Any, situation: Situation, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -163,7 +164,6 @@ def test_a_budget_is_that_of_both_sides(workspace: Any, situation: Situation) ->
     assert new == (3, 3)
 
 
-@pytest.mark.usefixtures("_by_forks")
 def test_an_old_agent_out_of_reach_ends_it(workspace: Any, situation: Situation) -> None:
     situation.old_server.use_faults([{"status": 400}])
     done = workspace.run("settle", "--both", str(situation.old))
