@@ -10,8 +10,6 @@ from __future__ import annotations
 import io
 import json
 import pkgutil
-from collections.abc import Mapping
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
@@ -94,8 +92,7 @@ def report_names() -> list[str]:
     return sorted(_own_reports().keys() | packages.installed(plugins.Report.group).keys())
 
 
-@cache
-def _own_reports() -> Mapping[str, str]:
+def _own_reports() -> dict[str, str]:
     """Return the modules of kindlm's own reports by the names of the reports."""
     found = {}
     for module in pkgutil.iter_modules(reports.__path__, f"{reports.__name__}."):
