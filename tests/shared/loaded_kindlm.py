@@ -306,6 +306,7 @@ def _forked() -> socket.socket:
 
 
 def _load() -> None:
+    gc.disable()  # what is loaded is no garbage, and looked at again and again
     for name in _LOADED:
         package = importlib.import_module(name)
         for module in pkgutil.walk_packages(package.__path__, f"{name}."):
@@ -326,6 +327,7 @@ def _load() -> None:
     # What is loaded is never collected: looking at it would copy its memory into each fork.
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def wait_for_no_disk() -> None:
