@@ -14,6 +14,13 @@ MAX_CONCURRENCY = 32
 MAX_WORKERS = 256
 """How many processes can share a run on one machine."""
 
+MAX_SHARDS = 9_999
+"""Into how many shards a run can be divided."""
+
+MAX_COUNTED = 10**9
+"""How many tokens, and how many dollars, an answer may report: what says more is wrong. The sum of
+an execution is then less than what an export of its run can hold."""
+
 MAX_TIMEOUT_S = 7 * 24 * 3600
 """How long a scenario may be given: what is longer is meant to be no limit, and there is one."""
 

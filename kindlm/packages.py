@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
-from kindlm.bounds import MAX_TIMEOUT_S
+from kindlm.bounds import MAX_COUNTED, MAX_TIMEOUT_S
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, broken, misuse
 from kindlm.guard import guard
@@ -37,7 +37,7 @@ P = TypeVar("P", Check, Provider, Adapter, Framework, Report)
 R = TypeVar("R", ModelReply, AgentReply)
 
 _MOST = 2**53 - 1
-"""The most tokens, and the most dollars, that an answer can have taken."""
+"""The most that a quota can be."""
 
 _KINDS: dict[str, tuple[type[Any], str, str]] = {
     Check.group: (Check, "evaluate", "check"),
@@ -296,10 +296,10 @@ def _impossible(reply: ModelReply | AgentReply) -> str | None:
     recorded = reply.recorded
     numbers: list[tuple[str, float | None, float]] = [
         ("latency_ms", reply.latency_ms, MAX_TIMEOUT_S * 1000),
-        ("usage.input_tokens", reply.usage.input_tokens, _MOST),
-        ("usage.output_tokens", reply.usage.output_tokens, _MOST),
-        ("reported_cost_usd", reply.reported_cost_usd, _MOST),
-        ("recorded.cost.usd", None if recorded is None else recorded.cost.usd, _MOST),
+        ("usage.input_tokens", reply.usage.input_tokens, MAX_COUNTED),
+        ("usage.output_tokens", reply.usage.output_tokens, MAX_COUNTED),
+        ("reported_cost_usd", reply.reported_cost_usd, MAX_COUNTED),
+        ("recorded.cost.usd", None if recorded is None else recorded.cost.usd, MAX_COUNTED),
     ]
     if isinstance(reply, ModelReply):
         for number, quota in enumerate(reply.quotas):

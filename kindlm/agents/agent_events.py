@@ -10,7 +10,6 @@ it names none, to the first unanswered one. A narration that begins with "Step" 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any, Protocol, TypeAlias
@@ -26,6 +25,7 @@ from kindlm.agents.reply_reading import (
 )
 from kindlm.agents.told_calls import ToldCalls, lost_answers
 from kindlm.agents.tool_entries import UNREAD, hidden_calls, is_of_tool, reported_calls, tool_answer
+from kindlm.bounds import MAX_COUNTED
 from kindlm.dataclass import dataclass
 from kindlm.ports import AgentReply
 from kindlm.transcript import UNNAMED, Usage
@@ -127,7 +127,7 @@ class _Draft:
 
     def finished(self) -> AgentReply:
         """Return the whole."""
-        is_known = not self.has_unpriced and math.isfinite(self.cost_usd or 0)
+        is_known = not self.has_unpriced and (self.cost_usd or 0) <= MAX_COUNTED
         return agent_reply(
             "".join(self.texts),
             self.calls.uses,

@@ -23,6 +23,7 @@ from kindlm.agents.frameworks import as_json, reply_of
 from kindlm.agents.reply_parts import MAX_EVENTS, UnreadableReply, compact_json, refuse_more
 from kindlm.agents.reply_reading import FailedReply, Reading, read_reply
 from kindlm.agents.user_code import in_thread
+from kindlm.bounds import MAX_COUNTED
 from kindlm.dataclass import replace
 from kindlm.errors import Err, Ok, Result
 from kindlm.plugins import Framework
@@ -79,6 +80,8 @@ async def read_answer(
         return Err(agent_failures.of_reply(who, unreadable, raw))
     if any((count or 0) > MAX_TOKENS for count in astuple(said.usage)):
         return Err(agent_failures.of_reply(who, "its token count is too large", ""))
+    if (said.reported_cost_usd or 0) > MAX_COUNTED:
+        return Err(agent_failures.of_reply(who, "its cost is too large", ""))
     return Ok(said)
 
 

@@ -37,6 +37,7 @@ from kindlm.agents.tool_entries import (
     reported_calls,
     unread_note,
 )
+from kindlm.bounds import MAX_COUNTED
 from kindlm.dataclass import dataclass, replace
 from kindlm.ports import AgentReply
 from kindlm.same_calls import with_ids
@@ -348,7 +349,7 @@ def _of_answers(value: Any, reading: Reading) -> Reading:
 
 
 def _amount(value: Any) -> float | None:
-    return float(value) if _is_number(value) and value >= 0 else None
+    return float(value) if _is_number(value) and 0 <= value <= MAX_COUNTED else None
 
 
 def _count(counts: Mapping[str, Any], keys: Iterable[str]) -> int | None:

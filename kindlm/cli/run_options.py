@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 
-from kindlm.bounds import MAX_WORKERS, SCHEDULERS
+from kindlm.bounds import MAX_SHARDS, MAX_WORKERS, SCHEDULERS
 from kindlm.cli.console import note
 from kindlm.cli.history import open_history
 from kindlm.cli.options import TestOptions
@@ -298,12 +298,17 @@ def as_recorded(options: TestOptions, unfinished: Unfinished, root: Path) -> Res
 def parse_shard(text: str) -> Result[tuple[int, int]]:
     """Return what `--shard i/n` means: this is number i of n, from 1."""
     index, slash, shards = text.partition("/")
-    if slash and _is_number(index) and _is_number(shards) and 1 <= int(index) <= int(shards):
+    if (
+        slash
+        and _is_number(index)
+        and _is_number(shards)
+        and 1 <= int(index) <= int(shards) <= MAX_SHARDS
+    ):
         return Ok((int(index), int(shards)))
     return Err(
         misuse(
             f"--shard {text!r} is not a shard.",
-            "Write which of how many this is, from 1: --shard 2/4",
+            f"Write which of how many this is, from 1, and at most {MAX_SHARDS:,}: --shard 2/4",
         )
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Literal
 
+from kindlm.bounds import MAX_COUNTED
 from kindlm.dataclass import dataclass
 from kindlm.strict_json import parse_json, unique_keys
 from kindlm.transcript import FinishReason, ToolCall, Usage
@@ -13,8 +14,8 @@ from kindlm.transcript import FinishReason, ToolCall, Usage
 Wire = Literal["chat", "responses", "anthropic"]
 """OpenAI's Chat Completions, OpenAI's Responses, Anthropic's Messages."""
 
-MAX_TOKENS = 2**53 - 1
-"""JSON numbers are exact up to here, and sums of many still fit into a database."""
+MAX_TOKENS = MAX_COUNTED
+"""The most tokens that an answer can have taken."""
 
 
 class UnreadableReply(ValueError):  # noqa: N818 - it names what arrived

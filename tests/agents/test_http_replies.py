@@ -8,9 +8,11 @@ import threading
 
 import pytest
 
+from kindlm.agents.reply_reading import read_cost
 from kindlm.strict_json import parse_json
 from kindlm.suite import AgentTarget
 from kindlm.transcript import ToolCall, ToolUse, Usage
+from kindlm.wires.answer import token_count
 
 
 @pytest.mark.parametrize(
@@ -416,3 +418,12 @@ def test_the_cost_of_a_call_is_known_from_either_telling(reply):
     calls = {"steps": [refund(id="c1", cost=0.5)], "tool_calls": [refund({"x": 1}, id="c1")]}
     told = reply({"message": "m", **calls})
     assert (len(told.tool_uses), told.reported_cost_usd) == (1, 0.5)
+
+
+@pytest.mark.parametrize("most", [10**9, 1e9])
+def test_a_number_that_no_history_could_hand_on_is_unknown(most: float) -> None:
+    """A run with such a number could be recorded, and not be merged, pushed or exported."""
+    assert read_cost({"cost": most}) == 1e9
+    assert read_cost({"cost": most * 1.01}) is None
+    assert token_count(int(most)) == 10**9
+    assert token_count(int(most) + 1) is None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from suites import make_suite
 
+from kindlm.cli.run_options import parse_shard
+from kindlm.errors import Err, Ok
 from kindlm.fleet.shards import Took, longest_first, shard_count
 from kindlm.plan import Plan, make_plan
 from kindlm.suite import Case, Prompt
@@ -38,3 +40,8 @@ def test_repeats_count() -> None:
 def test_what_the_history_does_not_know_takes_as_long_as_the_others() -> None:
     assert longest_first(plan_of("abcd"), 4, took(a=1, c=9)) == [3, 2, 4, 1]
     assert longest_first(plan_of("abc"), 3, {}) == [1, 2, 3]
+
+
+def test_there_are_no_more_shards_than_a_history_takes_from_elsewhere() -> None:
+    assert parse_shard("5/9999") == Ok((5, 9_999))
+    assert isinstance(parse_shard("5/10000"), Err)
