@@ -40,6 +40,7 @@ _SETTINGS = (
     "KINDLM_DB",
     "KINDLM_LOG",
     "NO_COLOR",
+    "PYTHONUNBUFFERED",
     *(f"{scheme}_PROXY" for scheme in ("ALL", "HTTP", "HTTPS")),
     *(f"{scheme}_proxy" for scheme in ("all", "http", "https")),
 )

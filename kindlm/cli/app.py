@@ -293,6 +293,9 @@ def _invoke(arguments: Sequence[str]) -> int:
     try:
         code = command.main(args=named, prog_name="kindlm", standalone_mode=False)
     except SystemExit as stop:
+        if isinstance(stop.__context__, BrokenPipeError):
+            # Typer ends the process then, and leaves what is not yet written to Python's exit.
+            raise stop.__context__ from None
         code = stop.code
         if guard.is_entered:
             # kindlm raises none: a callback or a signal handler of the user's code did.

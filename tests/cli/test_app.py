@@ -167,8 +167,9 @@ def test_debug_shows_traces_too(kindlm: Any, history: Any, monkeypatch: pytest.M
     assert "Traceback" in kindlm("runs", "--db", history.path).err
 
 
-def test_a_reader_that_leaves_early_is_not_an_error(process: Any) -> None:
-    started = process("explain")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_leaves_early_is_not_an_error(process: Any, unbuffered: str) -> None:
+    started = process("explain", environ={"PYTHONUNBUFFERED": unbuffered})
     started.stdout.close()
     assert started.stderr.read() == b""
     started.stderr.close()
