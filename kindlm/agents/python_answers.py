@@ -28,7 +28,6 @@ from kindlm.dataclass import replace
 from kindlm.errors import Err, Ok, Result
 from kindlm.plugins import Framework
 from kindlm.ports import AgentReply
-from kindlm.wires.answer import MAX_TOKENS
 
 
 async def drained(said: Any) -> Any:
@@ -78,7 +77,7 @@ async def read_answer(
         return Err(agent_failures.of_report(who, str(failure), raw))
     except UnreadableReply as unreadable:
         return Err(agent_failures.of_reply(who, unreadable, raw))
-    if any((count or 0) > MAX_TOKENS for count in astuple(said.usage)):
+    if any((count or 0) > MAX_COUNTED for count in astuple(said.usage)):
         return Err(agent_failures.of_reply(who, "its token count is too large", ""))
     if (said.reported_cost_usd or 0) > MAX_COUNTED:
         return Err(agent_failures.of_reply(who, "its cost is too large", ""))

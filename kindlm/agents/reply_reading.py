@@ -45,7 +45,7 @@ from kindlm.section import Maybe, Text
 from kindlm.transcript import ToolUse, Usage
 from kindlm.values import refuse
 from kindlm.wires import anthropic, chat
-from kindlm.wires.answer import MAX_TOKENS, token_count
+from kindlm.wires.answer import token_count
 from kindlm.wording import shown
 
 
@@ -242,7 +242,7 @@ def read_counts(counts: Any) -> Usage:
 def bounded(usage: Usage) -> Usage:
     """Return a sum of usages without counts beyond all that is counted."""
     counts = (usage.input_tokens, usage.output_tokens)
-    return Usage(*(None if count is None or count > MAX_TOKENS else count for count in counts))
+    return Usage(*(None if count is None or count > MAX_COUNTED else count for count in counts))
 
 
 def read_model(value: Any) -> str | None:

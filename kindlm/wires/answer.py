@@ -14,9 +14,6 @@ from kindlm.transcript import FinishReason, ToolCall, Usage
 Wire = Literal["chat", "responses", "anthropic"]
 """OpenAI's Chat Completions, OpenAI's Responses, Anthropic's Messages."""
 
-MAX_TOKENS = MAX_COUNTED
-"""The most tokens that an answer can have taken."""
-
 
 class UnreadableReply(ValueError):  # noqa: N818 - it names what arrived
     """A body that is no answer: the message says what is wrong with it, `hint` what helps."""
@@ -91,11 +88,11 @@ def text_or_none(value: Any) -> str | None:
 def token_count(value: Any) -> int | None:
     """Return a reported number of tokens, None for what is not a whole number from 0 up.
 
-    Larger counts than `MAX_TOKENS` are ignored, too.
+    Larger counts than `MAX_COUNTED` are ignored, too.
     """
     if not isinstance(value, int) or isinstance(value, bool):
         return None
-    return value if 0 <= value <= MAX_TOKENS else None
+    return value if 0 <= value <= MAX_COUNTED else None
 
 
 def token_usage(counts: Any, sent: str, written: str) -> Usage:
