@@ -317,8 +317,8 @@ class _Attempt:
         model = self._suite.models.get(target)
         if case.script is not None and case.agent is None and model is not None:
             return Ok(Talk())  # the script of a model only asks questions
-        of_servers = any(tool.server for tool in case.tools)
-        servers = ToolServers(self._server) if of_servers else None
+        calls_servers = any(tool.server for tool in case.tools)
+        servers = ToolServers(self._server) if calls_servers else None
         tools = Tools(self._simulated(servers), self._said.record, ports.clock)
         if case.script is None and case.command is None and model is not None:
             return Ok(
