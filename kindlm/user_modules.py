@@ -133,19 +133,33 @@ def _beside(folder: Path) -> Iterator[None]:
 
 def _namesakes(folder: Path) -> dict[str, ModuleType]:
     """Return the loaded modules from elsewhere whose names modules of a folder have, too."""
-    loaded = [(name.partition(".")[0], name, module) for name, module in list(sys.modules.items())]
-    hidden = {top for top in {top for top, _, _ in loaded} if _hides(folder, top)}
-    return {name: module for top, name, module in loaded if top in hidden}
+    hidden = {name for name in _importable(folder) if _is_from_elsewhere(name, folder)}
+    if not hidden:
+        return {}
+    loaded = list(sys.modules.items())
+    return {name: module for name, module in loaded if name.partition(".")[0] in hidden}
 
 
-def _hides(folder: Path, name: str) -> bool:
-    """Return whether a folder has a module or package of a name that was loaded from elsewhere."""
+def _importable(folder: Path) -> set[str]:
+    """Return the names of the modules and packages of a folder; none if it cannot be read."""
+    try:
+        with os.scandir(folder) as entries:
+            return {name for entry in entries if (name := _module_name(entry)) is not None}
+    except OSError:
+        return set()
+
+
+def _module_name(entry: os.DirEntry[str]) -> str | None:
+    if entry.is_dir():
+        return entry.name if Path(entry, "__init__.py").is_file() else None
+    is_module = entry.name.endswith(".py") and entry.is_file()
+    return entry.name.removesuffix(".py") if is_module else None
+
+
+def _is_from_elsewhere(name: str, folder: Path) -> bool:
+    """Return whether a module of a name is loaded, and is from outside of a folder."""
     origin = getattr(sys.modules.get(name), "__file__", None)
-    if origin is None:
-        return False
-    if not any(map(os.path.isfile, (f"{folder}/{name}.py", f"{folder}/{name}/__init__.py"))):
-        return False
-    return not Path(origin).resolve().is_relative_to(folder)
+    return origin is not None and not Path(origin).resolve().is_relative_to(folder)
 
 
 def _not_imported(where: SourceLocation, error: BaseException) -> KindlmError:
