@@ -7,7 +7,6 @@ import os
 import platform
 import socket
 from collections.abc import Iterator
-from contextlib import closing
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -99,8 +98,7 @@ async def finish_run(run: str, log: EventLog, duration_ms: float) -> None:
         await asyncio.to_thread(log.rebuild)
     if log.projection_errors():
         return
-    with closing(log.reader()) as reader:
-        finished = _run_finished(RunView(reader, run), duration_ms)
+    finished = log.ask(lambda db: _run_finished(RunView(db, run), duration_ms))
     stream = f"run/{run}"
     await log.submit(
         Append(stream, (new_event(finished),), seal=True),
@@ -122,6 +120,7 @@ async def end_dealt(run: str, log: EventLog, duration_ms: float, lacking: str | 
             await log.submit(Append(stream, (new_event(RunInterrupted(reason=lacking)),)))
 
 
+@cache
 def _version(package: str) -> str:
     found = distribution(package)
     # To parse the whole description of a package, as `found.version` does, takes milliseconds.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import pkgutil
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
@@ -92,6 +93,7 @@ def report_names() -> list[str]:
     return sorted(_own_reports().keys() | packages.installed(plugins.Report.group).keys())
 
 
+@cache
 def _own_reports() -> dict[str, str]:
     """Return the modules of kindlm's own reports by the names of the reports."""
     found = {}

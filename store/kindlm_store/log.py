@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kindlm_store.merging import Accept, Begin, Taken
     from kindlm_store.new_event import NewEvent
     from kindlm_store.projecting import Progress, Projection
+    from kindlm_store.reading import Answer
     from kindlm_store.verification import Claims, Verification
     from kindlm_store.writer import Ticket
 
@@ -161,6 +162,13 @@ class EventLog:
     def texts(self, refs: Iterable[str]) -> dict[str, str]:
         """Reference → text; those that were erased or never stored are absent."""
         return self._reader.texts(refs)
+
+    def ask(self, query: Callable[[sqlite3.Connection], Answer]) -> Answer:
+        """What a query finds through the connection that the log itself reads with.
+
+        No other thread uses it meanwhile; rows are `sqlite3.Row`.
+        """
+        return self._reader.run(query)
 
     def verify(
         self,
@@ -301,7 +309,7 @@ class EventLog:
     def projection_errors(self) -> dict[str, str]:
         """Projections whose tables are not up to date, with the reason."""
         projections = self._projector.projections
-        return self._reader.run(lambda reader: projection_errors(reader, projections))
+        return self.ask(lambda reader: projection_errors(reader, projections))
 
     @property
     def failure(self) -> Exception | None:

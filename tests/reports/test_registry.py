@@ -13,6 +13,7 @@ import pytest
 from kindlm import reports
 from kindlm.errors import Err, Ok
 from kindlm.history.run_view import RunView
+from kindlm.reports import report_registry
 from kindlm.reports.report_registry import find_report, report_names
 
 _DOCS = Path(__file__).parents[2] / "docs" / "how-to" / "extending.md"
@@ -59,6 +60,8 @@ def test_one_file_adds_a_report(
     assert len(source[1].splitlines()) < 40
     (tmp_path / "failing_report.py").write_text(source[1], "utf-8")
     monkeypatch.setattr(reports, "__path__", [*reports.__path__, str(tmp_path)])
+    anew = report_registry._own_reports.__wrapped__  # type: ignore[attr-defined]
+    monkeypatch.setattr(report_registry, "_own_reports", anew)
 
     assert "failing" in report_names()
     text = write(varied, "failing")
