@@ -4,12 +4,13 @@ Loading kindlm takes several times as long as what most tests let it do. A fork 
 any other: memory, folder, environment, streams, signals and exit are its own. What a fork cannot
 show is how kindlm loads, and what Python decides as it starts (PYTHON*, LC_*).
 
-Run as a program, this file is the process that is forked.
+Run as a program, this file is the process that is forked. All workers of a run of pytest share it.
 """
 
 from __future__ import annotations
 
 import atexit
+import fcntl
 import gc
 import importlib
 import io
@@ -55,6 +56,7 @@ _LOADED: Final = tuple(
 
 _ALSO_LOADED: Final = (
     "anthropic",
+    "datasette.app",
     "dotenv",
     "genai_prices.data",
     "genai_prices.decompose",
@@ -70,6 +72,10 @@ _ALSO_LOADED: Final = (
 """What kindlm imports once a run needs it, if most tests do."""
 
 _LOCK: Final = threading.Lock()
+
+_RUN: Final = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"alone-{os.getpid()}")
+_ADDRESS: Final = f"{tempfile.gettempdir()}/kindlm-{_RUN}"
+"""Where a run of pytest asks for forks."""
 
 
 class Started:
@@ -283,26 +289,44 @@ def _ask(request: Mapping[str, Any], streams: Sequence[int]) -> None:
 
 @cache
 def _forked() -> socket.socket:
-    """Start the process that is forked; it ends with this one."""
-    ours, its = socket.socketpair()
+    """Connect to the process that is forked; the first to ask starts it, the last one ends it."""
+    asked = socket.socket(socket.AF_UNIX)
+    with _locked():
+        try:
+            asked.connect(_ADDRESS)
+        except (FileNotFoundError, ConnectionRefusedError):
+            _start_forked()
+            asked.connect(_ADDRESS)
+    atexit.register(asked.close)
+    return asked
+
+
+@contextmanager
+def _locked() -> Iterator[None]:
+    """Let no other worker begin or end the process that is forked meanwhile."""
+    with Path(__file__).open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _start_forked() -> None:
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     # A process with threads cannot be forked safely, also if numpy started them.
     kept |= {"OPENBLAS_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        [sys.executable, __file__, str(its.fileno())],
-        env=kept,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        pass_fds=[its.fileno()],
-    )
-    its.close()
-
-    def end() -> None:
-        ours.close()
-        process.wait()
-
-    atexit.register(end)
-    return ours
+    Path(_ADDRESS).unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(_ADDRESS)
+        listening.listen()
+        listening.set_inheritable(True)
+        # Nobody waits for it: it goes on while other workers use it.
+        os.posix_spawn(
+            sys.executable,
+            [sys.executable, __file__, str(listening.fileno()), _ADDRESS],
+            kept,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1)
+            ],
+        )
 
 
 def _load() -> None:
@@ -522,7 +546,7 @@ def _next_request(requests: socket.socket) -> tuple[dict[str, Any], list[int]] |
     return request, streams
 
 
-def _serve(requests: socket.socket) -> dict[str, Any] | None:
+def _serve(listening: socket.socket, address: str) -> dict[str, Any] | None:
     """Fork for each request; return in each fork with what it has to do, and else at the end."""
     told: dict[int, int] = {}
     ended, wake = os.pipe()
@@ -531,21 +555,26 @@ def _serve(requests: socket.socket) -> dict[str, Any] | None:
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    while True:
-        ready, _, _ = select.select([requests, _FORKED, ended], [], [])
+    workers: set[socket.socket] = set()
+    while workers or not _is_over(listening, address):
+        ready, _, _ = select.select([listening, *workers, _FORKED, ended], [], [])
         if ended in ready:
             os.read(ended, 4096)
             _tell_ends(told)
-        for source in (each for each in (requests, _FORKED) if each in ready):
+        if listening in ready:
+            workers.add(listening.accept()[0])
+        for source in (each for each in (*workers, _FORKED) if each in ready):
             if (following := _next_request(source)) is None:
-                return None
+                workers.remove(source)
+                source.close()
+                continue
             request, (teller, *streams) = following
             if (pid := os.fork()) == 0:
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 signal.signal(signal.SIGINT, signal.default_int_handler)
-                requests.close()
-                _FORKED.close()
+                for requests in (listening, _FORKED, *workers):
+                    requests.close()
                 if request["module"] != "pytest":
                     _FORKS.close()
                 for other in (ended, wake, teller, *told.values()):
@@ -556,6 +585,16 @@ def _serve(requests: socket.socket) -> dict[str, Any] | None:
             os.write(teller, f"{pid}\n".encode())
             for stream in streams:
                 os.close(stream)
+    return None
+
+
+def _is_over(listening: socket.socket, address: str) -> bool:
+    """Return whether no worker is about to ask; later ones find nobody here then."""
+    with _locked():
+        if select.select([listening], [], [], 0)[0]:
+            return False
+        Path(address).unlink()
+        return True
 
 
 def _tell_ends(told: dict[int, int]) -> None:
@@ -628,7 +667,7 @@ def _end(code: int | str | None) -> None:
 if __name__ == "__main__":
     _FORKS, _FORKED = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     _load()
-    asked = _serve(socket.socket(fileno=int(sys.argv[1])))
+    asked = _serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])
     if asked is not None:
         try:
             _become(**asked)
