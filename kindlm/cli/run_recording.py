@@ -224,7 +224,9 @@ def report_group(
             return 1
         look = report_options_of(request, options)
         if view.group is not None and not view.group.complete:
-            look = replace(look, first=f"kindlm test --resume {group}")
+            from kindlm.reports.facts import higher_limit
+
+            look = replace(look, first=f"kindlm test --resume {group}{higher_limit(reason)}")
         return _report(view, look, reason, request, reporters, options)
 
 

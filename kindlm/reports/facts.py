@@ -138,9 +138,7 @@ def next_command(view: RunView) -> str:
         return f"{view.runner} --kindlm --lf"  # who chose the tests has to choose them again
     if was_stopped and view.info.mode in _FINISHED_BY:
         command = _FINISHED_BY[view.info.mode].format(run=view.id, source=view.info.source_run)
-        # The limit that stopped it holds for its next session, too, unless another one is given.
-        spent = view.info.ended == "aborted" and "--max-cost" in (view.info.reason or "")
-        return f"{command} --max-cost MORE" if spent else command
+        return command + (higher_limit(view.info.reason) if view.info.ended == "aborted" else "")
     if view.group is not None and view.group.missing:
         return "kindlm history merge DB"
     if view.group is not None and not view.group.complete:
@@ -152,6 +150,14 @@ def next_command(view: RunView) -> str:
         if suite.error_code is not None:
             return f"kindlm validate {suite.path}"
     return "kindlm browse"
+
+
+def higher_limit(reason: str | None) -> str:
+    """Return the option that a run needs to go on if `--max-cost` is the reason that it ended.
+
+    The limit holds for its next session, too, unless another one is given.
+    """
+    return " --max-cost MORE" if "--max-cost" in (reason or "") else ""
 
 
 def rerun_failed(view: RunView) -> str:

@@ -161,6 +161,16 @@ def test_ctrl_c_ends_all_workers_and_says_how_to_go_on(
     assert "Next: kindlm test --resume g3" in shown
 
 
+def test_a_group_that_has_spent_its_money_says_that_it_needs_more(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    prices = {"gpt-4o": {"input": 1, "output": 1}}
+    write_orders(workspace, server, [order(f"k{n}", judged=False) for n in range(2)], prices=prices)
+    stopped = workspace.run("test", "--workers=1", "--run-group=g8", "--max-cost=1e-9")
+    assert stopped.returncode == 1
+    assert "Next: kindlm test --resume g8 --max-cost MORE" in stopped.stdout
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
