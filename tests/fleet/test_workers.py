@@ -165,7 +165,7 @@ def test_a_group_that_has_spent_its_money_says_that_it_needs_more(
     workspace: Workspace, server: LoopbackServer
 ) -> None:
     prices = {"gpt-4o": {"input": 1, "output": 1}}
-    write_orders(workspace, server, [order(f"k{n}", judged=False) for n in range(2)], prices=prices)
+    write_orders(workspace, server, [order(f"k{n}", judged=False) for n in range(5)], prices=prices)
     stopped = workspace.run("test", "--workers=1", "--run-group=g8", "--max-cost=1e-9")
     assert stopped.returncode == 1
     assert "Next: kindlm test --resume g8 --max-cost MORE" in stopped.stdout
