@@ -141,7 +141,7 @@ LIMITS: dict[str, tuple[Callable[[int], Limit], bool, bool]] = {
 def test_most_of_a_limit_is_used_and_little_is_refused(kind, per_minute, latency_s, most):
     limit, retry_after, quotas = LIMITS[kind]
     server = Server(limit(per_minute), latency_s, retry_after, quotas)
-    minutes = 4 if per_minute == 600 else 10
+    minutes = 3 if per_minute == 600 else 8
     changes = drive(server, most=most, minutes=minutes)
     assert server.good(60, minutes * 60) >= 0.8 * per_minute * (minutes - 1)
     assert server.refused <= 0.05
@@ -211,7 +211,7 @@ def test_after_a_pause_calls_do_not_come_in_pairs():
     assert second - first >= 60 / 1800 - 0.001
 
 
-@pytest.mark.parametrize("kind", ["window", "bucket", "bucket that names no time"])
+@pytest.mark.parametrize("kind", ["window", "bucket that names no time"])
 def test_high_limits_are_used_too(kind):
     limit, retry_after, quotas = LIMITS[kind]
     server = Server(limit(2000), 0.5, retry_after, quotas)
@@ -228,7 +228,7 @@ def six_minutes(kind: str, per_minute: int, latency_s: float, most: int) -> Serv
 
 
 # No bound holds everywhere: other examples each time would fail some day, and tell of nothing new.
-@examples(8, derandomize=True)
+@examples(5, derandomize=True)
 @given(
     kind=st.sampled_from(sorted(LIMITS)),
     per_minute=st.integers(60, 1200),
@@ -393,10 +393,10 @@ def test_a_long_pause_of_a_known_rate_is_reported_at_once():
 @pytest.mark.parametrize("kind", ["window", "bucket that names no time"])
 def test_a_limit_that_changes_is_followed(kind, factor):
     limit, retry_after, quotas = LIMITS[kind]
-    changed = int(300 * factor)
-    server = Server(limit(300), 0.2, retry_after, quotas, changes=[(300.0, limit(changed))])
-    drive(server, most=32, minutes=11)
-    assert server.good(480, 660) >= 0.75 * changed * 3
+    changed = int(120 * factor)
+    server = Server(limit(120), 0.2, retry_after, quotas, changes=[(180.0, limit(changed))])
+    drive(server, most=32, minutes=9)
+    assert server.good(360, 540) >= 0.75 * changed * 3
     assert server.refused <= 0.05
 
 
@@ -765,6 +765,6 @@ def test_what_was_learnt_stays_when_the_limit_changes():
 
 def test_a_fixed_limit_far_above_that_of_the_server_is_not_tried_out():
     server = Server(SlidingWindow(300), 0.5)
-    drive(server, most=16, minutes=6, max_rpm=60_000)
-    assert server.good(60, 360) >= 0.8 * 300 * 5
+    drive(server, most=16, minutes=4, max_rpm=60_000)
+    assert server.good(60, 240) >= 0.8 * 300 * 3
     assert server.refused <= 0.02

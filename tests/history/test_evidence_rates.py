@@ -64,7 +64,7 @@ def _confirmed(found: RunEvidence[int]) -> set[int]:
 @pytest.mark.parametrize("repeats", [(3, 3), (10, 10), (3, 10)])
 def test_the_same_flaky_agent_is_rarely_called_a_regression(repeats: tuple[int, int]) -> None:
     dice = np.random.default_rng(1)
-    pairs = 100
+    pairs = 60
     found = [judge_pair(_runs(dice, _FLAKY, _FLAKY, repeats)) for _ in range(pairs)]
     assert sum(bool(_confirmed(run)) for run in found) / pairs <= 0.03
     assert sum(run.fails for run in found) / pairs <= 0.05
@@ -89,8 +89,8 @@ def test_many_checks_of_the_same_agent_are_rarely_called_a_regression(
     repeats: int, dependence: Dependence
 ) -> None:
     # docs/how-to/diff.md has the shares of 1,000 pairs of runs of each agent: at most 4 of 100.
-    found = [share_of_failures(rates, repeats, dependence, runs=12) for rates in AGENTS.values()]
-    assert max(found) <= 0.12
+    found = [share_of_failures(rates, repeats, dependence, runs=8) for rates in AGENTS.values()]
+    assert max(found) <= 0.125
     assert sum(found) / len(found) <= 0.05
 
 
@@ -161,20 +161,20 @@ def _settle(dice: np.random.Generator, before: Rates, after: Rates, n: int) -> S
 @pytest.mark.parametrize("n", [3, 5])
 def test_settling_keeps_the_error_rate_of_the_whole(n: int) -> None:
     dice = np.random.default_rng(6)
-    found = [_settle(dice, _FLAKY, _FLAKY, n) for _ in range(20)]
-    assert sum(bool(run.confirmed) for run in found) / 20 <= 0.05
+    found = [_settle(dice, _FLAKY, _FLAKY, n) for _ in range(10)]
+    assert not any(run.confirmed for run in found)
 
 
 def test_settling_needs_far_fewer_repeats_than_a_new_run() -> None:
     dice = np.random.default_rng(7)
     before = np.ones(20)
     after = np.array([0.3, *before[1:]])
-    first = [judge_pair(_runs(dice, before, after, (5, 5))) for _ in range(50)]
-    found = [_settle(dice, before, after, 5) for _ in range(50)]
-    assert sum(0 in _confirmed(run) for run in first) / 50 < 0.6
-    assert sum(0 in run.confirmed for run in found) / 50 > 0.7
+    first = [judge_pair(_runs(dice, before, after, (5, 5))) for _ in range(30)]
+    found = [_settle(dice, before, after, 5) for _ in range(30)]
+    assert sum(0 in _confirmed(run) for run in first) / 30 < 0.6
+    assert sum(0 in run.confirmed for run in found) / 30 > 0.7
     # Five more repeats of all tests would be 100.
-    assert sum(run.calls for run in found) / 50 < 15
+    assert sum(run.calls for run in found) / 30 < 15
 
 
 def test_the_same_counts_give_the_same_evidence() -> None:

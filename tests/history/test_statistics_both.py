@@ -94,8 +94,8 @@ def test_looks_are_taken_when_both_sides_have_equally_many_more() -> None:
 def test_repeating_both_sides_keeps_the_error_rate(n: int) -> None:
     dice = np.random.default_rng(1)
     flaky = list(np.linspace(0.3, 1.0, 10))
-    found = [_settle(dice, flaky, flaky, n, both=True) for _ in range(12)]
-    assert sum(bool(run.confirmed) for run in found) / 12 <= 0.05
+    found = [_settle(dice, flaky, flaky, n, both=True) for _ in range(6)]
+    assert not any(run.confirmed for run in found)
 
 
 def test_repeating_both_sides_finds_what_repeats_of_one_side_can_not() -> None:
@@ -116,7 +116,7 @@ def test_the_chance_that_is_reported_is_a_lower_bound() -> None:
     assert 0.5 < both < 1
     dice = np.random.default_rng(3)
     found = 0
-    for _ in range(12):
+    for _ in range(4):
         course = dict(tests)
         for key, pair in course.items():
             # By how far such a drop is: from 9 of 10 to 30 points below.
@@ -128,7 +128,7 @@ def test_the_chance_that_is_reported_is_a_lower_bound() -> None:
             )
         known = settle(course, both=True)
         found += sum(each is Settlement.CONFIRMED for each in known.values())
-    assert found / 60 >= both - 0.1
+    assert found / 20 >= both - 0.1
 
 
 @pytest.mark.parametrize("both", [False, True])
