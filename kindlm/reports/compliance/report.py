@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any, TextIO
 
@@ -36,16 +36,15 @@ def write_document(facts: Mapping[str, Any], template: tuple[str, str] | None) -
 
     A template of the user, its file and its text, has little time and memory, and reaches nothing
     but the facts. One that fails says so in the document's place, so that a run is never lost for
-    its report. Where the tables that the facts were read from are not what the recorded events
-    give, the document begins with that, whatever the template says.
+    its report. Where what the facts were read from is not as it was recorded, the document begins
+    with that, whatever the template says.
     """
-    changed: Sequence[str] = facts.get("changed_tables", ())
     if template is None:
         own = files(__package__).joinpath("templates/report.md").read_text("utf-8")
-        return Document(_sealed(render(own, facts), changed))
+        return Document(_sealed(render(own, facts), facts))
     file, source = template
     try:
-        return Document(_sealed(render_apart(source, facts), changed))
+        return Document(_sealed(render_apart(source, facts), facts))
     except TemplateFailedError as error:
         told = f"Its template {code(file)} failed: {plain(str(error))}."
         problem = KindlmError(
@@ -55,24 +54,30 @@ def write_document(facts: Mapping[str, Any], template: tuple[str, str] | None) -
             f" What a template may hold: {DOCS}/how-to/compliance/",
         )
         text = f"# The report could not be written\n\n{told}\n"
-        return Document(_sealed(text, changed), problem)
+        return Document(_sealed(text, facts), problem)
 
 
-def _sealed(text: str, changed: Sequence[str]) -> str:
+def _sealed(text: str, facts: Mapping[str, Any]) -> str:
     """Return a text with the hash of it, which anybody can compute who has the file."""
+    events = [
+        f"run {stream['run']}: {problem}"
+        for stream in facts.get("audit", ())
+        for problem in stream["problems"]
+    ]
+    wrong = [*events, *facts.get("changed_tables", ())]
     warning = ""
-    if changed:
-        told = "".join(f"- {plain(sentence, len(sentence))}\n" for sentence in changed)
+    if wrong:
+        told = "".join(f"- {plain(sentence, len(sentence))}\n" for sentence in wrong)
+        way_out = "Restore it from a backup" if events else "Run `kindlm history rebuild`"
         warning = (
-            "**NOT AS RECORDED.** The tables that this document was read from are not what the"
-            " recorded events give: it is no evidence. Recompute them: `kindlm history rebuild`."
-            f" Then make the document again.\n\n{told}\n"
+            "**NOT AS RECORDED.** The history that this document was read from was changed: it is"
+            f" no evidence. {way_out}. Then make the document again.\n\n{told}\n"
         )
     content = _BLANKS.sub("\n\n", warning + text).strip() + "\n"
     digest = hashlib.sha256(content.encode("utf-8", "backslashreplace")).hexdigest()
     origin = (
-        "Made from tables that are NOT what the recorded events give."
-        if changed
+        "Made from a history that is NOT as it was recorded."
+        if wrong
         else "Made from recorded events alone: the same history gives the same document."
     )
     return f"{content}{SEPARATOR}\nSHA-256 of all above the line: `{digest}`\n\n{origin}\n"
