@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kindlm.dataclass import dataclass
-from kindlm.json_schema_keywords import UndecidableSchemaError, bounded, one_value
+from kindlm.json_schema_keywords import UndecidableSchemaError, bounded, one_budget
 from kindlm.wording import sentence, shown
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def schema_issues(schema: Any, value: Any) -> list[SchemaIssue]:
     def issue(error: ValidationError) -> SchemaIssue:
         return SchemaIssue(error.json_path, sentence(error.message, _MAX_MESSAGE))
 
-    return _found(*_validator(_Same(schema)), value, issue, _MAX_ISSUES)
+    return _found(_validator(_Same(schema)), value, issue, _MAX_ISSUES)
 
 
 def meta_schema_issue(draft: type[Validator], schema: Any, formats: Any) -> str | None:
@@ -69,25 +69,23 @@ def meta_schema_issue(draft: type[Validator], schema: Any, formats: Any) -> str 
         place = "/".join(str(part) for part in error.absolute_path)
         return f"{error.message[:200]}" + (f" (at {place})" if place else "")
 
-    validator: Any
-    validator, resolved = _validator(_Same(draft.META_SCHEMA))
-    found = _found(validator.evolve(format_checker=formats), resolved, schema, issue, 1)
+    validator: Any = _validator(_Same(draft.META_SCHEMA))
+    with one_budget():
+        found = _found(validator.evolve(format_checker=formats), schema, issue, 1)
     return found[0] if found else None
 
 
 def _found(
-    validator: Validator,
-    resolved: dict[int, Any] | None,
-    value: Any,
-    read: Callable[[ValidationError], T],
-    most: int,
+    validator: Validator, value: Any, read: Callable[[ValidationError], T], most: int
 ) -> list[T]:
     """Return what is read from the first errors: each is dropped at once, they can be large."""
     from referencing.exceptions import Unresolvable
 
     try:
-        with one_value(resolved):
-            return [read(error) for error in islice(validator.iter_errors(value), most)]
+        with one_budget():
+            # The whole schema is a step, too.
+            errors = validator.evolve().iter_errors(value)
+            return [read(error) for error in islice(errors, most)]
     except Unresolvable as error:
         reference = shown(error.ref)
         raise UndecidableSchemaError(
@@ -97,6 +95,9 @@ def _found(
         raise UndecidableSchemaError("The value is nested too deeply for the schema.") from None
     except OverflowError:
         raise UndecidableSchemaError("A number is too large for the schema.") from None
+    except TypeError as error:
+        # The library trips over some rules, such as `items: true` beside `unevaluatedItems`.
+        raise UndecidableSchemaError(f"A rule of the schema cannot be applied: {error}.") from None
 
 
 def has_no_rule(schema: Mapping[str, Any]) -> bool:
@@ -156,8 +157,7 @@ def _is_valid_syntax(term: str, value: str) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _validator(key: _Same) -> tuple[Validator, dict[int, Any] | None]:
-    """Return the validator of a schema, and where its references are kept once followed."""
+def _validator(key: _Same) -> Validator:
     load_jsonschema()
     from jsonschema import Draft202012Validator
     from jsonschema.validators import validator_for
@@ -171,43 +171,10 @@ def _validator(key: _Same) -> tuple[Validator, dict[int, Any] | None]:
         schema = {name: part for name, part in schema.items() if name != "$schema"}
     resource = specification_with(draft.META_SCHEMA["$schema"]).create_resource(schema)
     uri = resource.id() or ""
-    names = _names_in(schema)
-    registry = REGISTRY.with_resource(uri, resource)
-    if not names.isdisjoint(_REFERENCES) and not names.isdisjoint(_IDENTIFIERS):
-        # Once, not again for each reference.
-        registry = registry.crawl()
+    # Its identifiers are looked for here, once, and not again for each reference.
+    registry = REGISTRY.with_resource(uri, resource).crawl()
     made: Any = bounded(draft)
-    resolver = registry.resolver(uri)
-    validator = made(schema, format_checker=draft.FORMAT_CHECKER, _resolver=resolver)
-    return validator, None if _DYNAMIC in names else {}
-
-
-_DYNAMIC = "$dynamicRef"
-_REFERENCES = {"$ref", _DYNAMIC}
-_IDENTIFIERS = {"$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", _DYNAMIC}
-
-
-def _names_in(schema: Any) -> set[str]:
-    """Return the names of all keys of a schema.
-
-    A reference that leads out of the document counts as a dynamic one: published meta-schemas are
-    made of those.
-    """
-    names: set[str] = set()
-    todo, seen = [schema], set()
-    while todo:
-        part = todo.pop()
-        if id(part) in seen:
-            continue
-        seen.add(id(part))
-        if isinstance(part, Mapping):
-            names.update(name for name in part if isinstance(name, str))
-            reference = part.get("$ref")
-            if "$recursiveRef" in part or (
-                isinstance(reference, str) and not reference.startswith("#")
-            ):
-                names.add(_DYNAMIC)
-            todo.extend(part.values())
-        elif isinstance(part, list):
-            todo.extend(part)
-    return names
+    validator: Validator = made(
+        schema, format_checker=draft.FORMAT_CHECKER, _resolver=registry.resolver(uri)
+    )
+    return validator

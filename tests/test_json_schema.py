@@ -49,7 +49,7 @@ def test_what_is_unevaluated_is_what_the_library_says(schema: Any) -> None:
         ({"properties": {"a": {**NUMBERS, **CLOSED}}}, {"a": {"m": 1}}, False),
         ({**DRAFT_2019, "properties": {"a": {}}, **CLOSED}, {"a": 1}, True),
         ({**DRAFT_2019, "properties": {"a": {}}, **CLOSED}, {"b": 1}, False),
-        ({**DRAFT_2019, "items": True, "unevaluatedItems": False}, [1], True),
+        ({**DRAFT_2019, "items": {}, "unevaluatedItems": False}, [1], True),
         ({**DRAFT_2019, "items": [{}], "unevaluatedItems": False}, [1, 2], False),
         # Dependent schemas are about the names of an object, not about the items of a list.
         ({"dependentSchemas": {"a": {"items": True}}, "unevaluatedItems": False}, ["a"], False),
@@ -57,6 +57,12 @@ def test_what_is_unevaluated_is_what_the_library_says(schema: Any) -> None:
 )
 def test_what_is_unevaluated_is_decided(schema: Any, value: Any, fits: bool) -> None:
     assert (schema_issues(schema, value) == []) is fits
+
+
+def test_a_rule_that_the_library_cannot_apply_decides_nothing() -> None:
+    schema = {**DRAFT_2019, "items": True, "unevaluatedItems": False}
+    with pytest.raises(UndecidableSchemaError, match="cannot be applied"):
+        schema_issues(schema, [1])
 
 
 def test_every_unevaluated_property_is_reported() -> None:

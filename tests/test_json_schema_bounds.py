@@ -165,27 +165,19 @@ def _doubled(keyword: str, last: Any, reference: str = "$ref") -> dict[str, Any]
 
 
 @pytest.mark.parametrize(
-    ("keyword", "last", "fits"),
+    ("keyword", "last", "reference"),
     [
-        ("anyOf", {"not": {}}, False),
-        ("anyOf", {}, True),
-        ("allOf", {"not": {}}, False),
-        ("allOf", {}, True),
-        ("oneOf", {}, False),
+        ("anyOf", {"not": {}}, "$ref"),
+        ("allOf", {}, "$ref"),
+        ("oneOf", {}, "$ref"),
+        ("allOf", {}, "$dynamicRef"),
     ],
 )
-def test_a_part_that_many_references_lead_to_is_looked_at_once(
-    keyword: str, last: Any, fits: bool
+def test_a_part_that_too_many_ways_lead_to_is_given_up(
+    keyword: str, last: Any, reference: str
 ) -> None:
-    with one_budget(Budget(steps=2_000)):
-        assert (schema_issues(_doubled(keyword, last), 1) == []) is fits
-
-
-def test_what_is_looked_at_on_every_way_to_it_is_given_up() -> None:
-    schema = _doubled("allOf", {}, "$dynamicRef")
-
     with one_budget(Budget(steps=2_000)), pytest.raises(UndecidableSchemaError, match="given up"):
-        schema_issues(schema, 1)
+        schema_issues(_doubled(keyword, last, reference), 1)
 
 
 def _depended_on(reference: str) -> dict[str, Any]:
@@ -206,18 +198,12 @@ LAST = {"properties": {"a": {}, "b": {}}, "prefixItems": [{}]}
         ({**_doubled("allOf", LAST), "unevaluatedProperties": False}, {"a": 1}),
         ({**_doubled("allOf", LAST), "unevaluatedItems": False}, [1]),
         ({**_depended_on("$ref"), "unevaluatedProperties": {"type": "integer"}}, {"a": 1, "b": 2}),
+        ({**_depended_on("$dynamicRef"), "unevaluatedProperties": False}, {"a": 1, "b": 2}),
     ],
 )
-def test_what_is_unevaluated_is_looked_for_once_in_each_part(schema: Any, value: Any) -> None:
-    with one_budget(Budget(steps=2_000)):
-        assert schema_issues(schema, value) == []
-
-
-def test_what_is_unevaluated_on_ways_that_differ_is_given_up() -> None:
-    schema = {**_depended_on("$dynamicRef"), "unevaluatedProperties": {"type": "integer"}}
-
+def test_what_is_unevaluated_on_too_many_ways_is_given_up(schema: Any, value: Any) -> None:
     with one_budget(Budget(steps=2_000)), pytest.raises(UndecidableSchemaError, match="given up"):
-        schema_issues(schema, {"a": 1, "b": 2})
+        schema_issues(schema, value)
 
 
 class _Compared(str):
@@ -245,11 +231,10 @@ def test_names_that_are_evaluated_are_not_compared_with_all_others() -> None:
     [
         ({"unevaluatedItems": True}, [1] * 500),
         ({"unevaluatedProperties": False}, {f"k{number}": 1 for number in range(500)}),
-        ({"unevaluatedProperties": False, "allOf": [True] * 500}, {}),
     ],
 )
 def test_what_is_unevaluated_takes_steps_for_what_is_looked_at(schema: Any, value: Any) -> None:
-    with one_budget(Budget(steps=900)), pytest.raises(UndecidableSchemaError, match="given up"):
+    with one_budget(Budget(steps=400)), pytest.raises(UndecidableSchemaError, match="given up"):
         schema_issues(schema, value)
 
 
@@ -312,7 +297,7 @@ def test_a_check_of_a_part_with_a_draft_of_its_own_is_counted_too() -> None:
 def test_validations_in_one_budget_share_it() -> None:
     schema, value = {"items": {"type": "integer"}}, [1] * 10
 
-    with one_budget(Budget(steps=30)):
+    with one_budget(Budget(steps=20)):
         assert schema_issues(schema, value) == []
         with pytest.raises(UndecidableSchemaError):
             schema_issues(schema, value)
