@@ -49,7 +49,7 @@ import pytest
 import yaml
 from free_ports import free_ports
 from raw_peer import http_answer, open_peer
-from workspace import new_workspace
+from workspace import as_yaml, new_workspace
 
 _AREAS: Final = {
     path.stem: yaml.load(path.read_text(encoding="utf-8"), yaml.CSafeLoader)
@@ -201,14 +201,14 @@ def _take(folder: Path, base: Mapping[str, Any], steps: Sequence[Mapping[str, An
                 )
             else:
                 done = workspace.run(*arguments)
-        codes = _failure_codes(workspace.database, before)
+        codes, statuses = _recorded(workspace.database, before)
         printed = " ".join((done.stdout + done.stderr).split() + codes)
         shown = f"step {number}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         assert done.returncode == step.get("exit", int(number == len(steps))), shown
         lacking = [text for text in _listed(step.get("says", [])) if not _has(printed, text)]
         assert not lacking, shown
         if "status" in step:
-            assert _statuses(workspace.database, before) == step["status"], shown
+            assert statuses == step["status"], shown
 
 
 def _change(files: dict[str, Any], step: Mapping[str, Any]) -> None:
@@ -243,7 +243,7 @@ def _write(folder: Path, files: Mapping[str, Any], address: str) -> None:
             path.unlink(missing_ok=True)
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
-        text = content if isinstance(content, str) else yaml.safe_dump(content, sort_keys=False)
+        text = content if isinstance(content, str) else as_yaml(content)
         path.write_text(_with_places(text, address), encoding="utf-8")
 
 
@@ -323,27 +323,21 @@ def _runs(database: Path) -> set[str]:
         return {run for (run,) in history.execute("SELECT id FROM runs")}
 
 
-def _failure_codes(database: Path, before: set[str]) -> list[str]:
-    """Return the codes of the assertions that runs since `before` recorded."""
+def _recorded(database: Path, before: set[str]) -> tuple[list[str], str]:
+    """Return what runs since `before` recorded: codes of assertions, statuses of executions."""
+    codes: list[str] = []
     if not _is_history(database):
-        return []
-    with closing(sqlite3.connect(database)) as history, suppress(sqlite3.DatabaseError):
-        found = history.execute(
-            "SELECT DISTINCT e.run, a.failure_code FROM assertions a"
-            " JOIN executions e ON e.id = a.execution WHERE a.failure_code IS NOT NULL"
-        )
-        return [code for run, code in found if run not in before]
-    return []  # tables that a way has replaced
-
-
-def _statuses(database: Path, before: set[str]) -> str:
-    """Return the statuses of the executions that runs since `before` recorded."""
-    if not _is_history(database):
-        return "not run"
+        return codes, "not run"
     with closing(sqlite3.connect(database)) as history:
-        found = {
+        with suppress(sqlite3.DatabaseError):  # tables that a way has replaced
+            failed = history.execute(
+                "SELECT DISTINCT e.run, a.failure_code FROM assertions a"
+                " JOIN executions e ON e.id = a.execution WHERE a.failure_code IS NOT NULL"
+            )
+            codes = [code for run, code in failed if run not in before]
+        statuses = {
             status or "unfinished"
             for run, status in history.execute("SELECT run, status FROM executions")
             if run not in before
         }
-    return ", ".join(sorted(found)) or "not run"
+    return codes, ", ".join(sorted(statuses)) or "not run"

@@ -39,7 +39,7 @@ def _written(stream: io.TextIOWrapper) -> str:
 
 @contextmanager
 def _in(folder: Path, env: Mapping[str, str]) -> Iterator[None]:
-    _forget_packages()
+    _forget_packages_of(folder)
     try:
         with as_it_was(folder), chdir(folder):
             os.environ.clear()
@@ -48,9 +48,11 @@ def _in(folder: Path, env: Mapping[str, str]) -> Iterator[None]:
             sys.path.insert(0, str(folder))
             yield
     finally:
-        _forget_packages()
+        _forget_packages_of(folder)
 
 
-def _forget_packages() -> None:
-    packages.installed.cache_clear()
-    packages._load.cache_clear()
+def _forget_packages_of(folder: Path) -> None:
+    """Let packages be looked for anew if some stand in a folder: those installed are the same."""
+    if any(folder.glob("*.dist-info")):
+        packages.installed.cache_clear()
+        packages._load.cache_clear()

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 from checked_server import LoopbackServer
-from workspace import Workspace
+from workspace import Workspace, as_yaml
 
 _EXAMPLE = Path(__file__).parents[2] / "examples" / "support-agent"
 
@@ -70,7 +70,7 @@ def record_shop(workspace: Workspace) -> Shop:
 
 
 def _write_suite(workspace: Workspace, url: str) -> None:
-    config: dict[str, Any] = yaml.safe_load((_EXAMPLE / "kindlm.yaml").read_text(encoding="utf-8"))
+    config: dict[str, Any] = yaml.load((_EXAMPLE / "kindlm.yaml").read_bytes(), yaml.CSafeLoader)
     for key in ("serve", "compliance", "upload"):
         config.pop(key)
     config["defaults"]["repeat"] = 2
@@ -79,7 +79,7 @@ def _write_suite(workspace: Workspace, url: str) -> None:
     config["providers"]["anthropic"]["baseUrl"] = url
     config["providers"]["openai"]["baseUrl"] = f"{url}/v1"
     shutil.copytree(_EXAMPLE / "schemas", workspace.root / "schemas")
-    (workspace.root / "kindlm.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    (workspace.root / "kindlm.yaml").write_text(as_yaml(config), encoding="utf-8")
 
 
 def _record(workspace: Workspace, label: str) -> str:

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import loaded_kindlm
 import pytest
-import yaml
 from vector_cases import Departure, unknown
+from workspace import as_yaml
 
 Vector = dict[str, Any]
 Situation = Callable[["Desk"], int]
@@ -55,7 +55,7 @@ class Desk:
             "prompts": {"ask": {"user": "How is order A1?"}},
             "tests": [self.test(expect)],
         }
-        text = yaml.safe_dump({**config, **changes})
+        text = as_yaml({**config, **changes})
         (self.folder / "kindlm.yaml").write_text(text, encoding="utf-8")
 
     @staticmethod
