@@ -15,7 +15,7 @@ from kindlm.config.json_schemas import schema_fault
 from kindlm.config.schema import MAX_TESTS
 from kindlm.config.target_schema import ParamsConfig
 from kindlm.generate.suite_text import Comment
-from kindlm.generate.suites import ImportedSuite, LeftOutError, Notes, Part, excerpt_of
+from kindlm.generate.suites import ImportedSuite, LeftOutError, Notes, Part
 from kindlm.json_schema import has_no_rule
 from kindlm.patterns import PatternError, excess_of, searches
 from kindlm.section import Section
@@ -197,7 +197,7 @@ def settings_of(
                 continue
         except ValidationError:
             pass
-        notes.leave_out(part, f"`{key}: {excerpt_of(part.value)}`")
+        notes.leave_out(part, f"`{key}`")  # without its value, which may be a credential
     return found
 
 

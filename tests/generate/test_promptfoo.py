@@ -295,7 +295,7 @@ def test_an_http_provider_becomes_an_agent_without_its_key(tmp_path: Path) -> No
     options = {
         "url": "https://shop.example/chat?u={{env.SHOP_USER}}",
         "headers": {"Authorization": "Bearer sk-live-12345678", "X-Team": "{{ env.TEAM }}"},
-        "body": {"text": "{{prompt}}"},
+        "body": {"text": "{{prompt}}", "login": [{"apiKey": "k-12345678"}]},
         "transformResponse": "json.choices[0].message['content']",
     }
     provider = {"id": "https", "label": "shop", "config": options}
@@ -308,7 +308,7 @@ def test_an_http_provider_becomes_an_agent_without_its_key(tmp_path: Path) -> No
             "adapter": "http",
             "endpoint": "https://shop.example/chat?u={{env.SHOP_USER}}",
             "headers": {"Authorization": "{{env.AUTHORIZATION}}", "X-Team": "{{env.TEAM}}"},
-            "body": {"text": "{{message}}"},
+            "body": {"text": "{{message}}", "login": [{"apiKey": "{{env.APIKEY}}"}]},
             "responsePath": "choices[0].message.content",
         }
     ]
@@ -364,19 +364,30 @@ def test_a_provider_on_a_server_of_its_own_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "more.yaml").write_text("- exec:agent\n- openai:gpt-4o\n- groq:llama\n")
     providers = [
         {"id": "openai:gpt-4o-mini", "config": {"apiHost": "x.example", "apiKey": "abc12345"}},
-        {"id": "openrouter:a/b", "config": {"apiKey": "abc12345"}},
+        {"id": "openrouter:a/b", "config": {"apiKey": "abc12345", "accessToken": "abc12345"}},
+        {"id": "openai:o3", "config": {"headers": {"X": "abc12345"}, "tools": [{"a": "abc12345"}]}},
+        {"label": "no id", "config": {"apiKey": "abc12345"}},
         "file://more.yaml",
         "python:agent.py",
     ]
     imported = read(with_tests({"assert": [{"type": "is-json"}]}, providers=providers), tmp_path)
     suite = loaded(imported, tmp_path)
-    assert list(suite.models) == ["openrouter/a/b", "openai/gpt-4o", "groq/llama"]
+    models = ["openrouter/a/b", "openai/o3", "openai/gpt-4o", "groq/llama"]
+    assert list(suite.models) == models
     said = notes(imported, "left out")
+    assert "the provider {label, config}" in said
     assert "with `apiHost`. Write it under `providers` and `models`" in said
     assert "`apiKey`. Put the key into the environment" in said
     assert "the provider python:agent.py" in said
     assert "more.yaml:1: the provider exec:agent" in said
     assert "abc12345" not in str(imported)
+
+
+def test_a_threshold_that_is_no_number_is_not_replaced_by_a_lower_default(tmp_path: Path) -> None:
+    checks = [{"type": "llm-rubric", "value": "Kind.", "threshold": "0.95"}, {"type": "is-json"}]
+    imported = read(with_tests({"assert": checks}), tmp_path)
+    assert "judge" not in imported.document["tests"][0]["expect"]
+    assert "`threshold` is not a number" in notes(imported, "left out")
 
 
 def test_a_hostile_configuration_ends_soon_and_reads_nothing_else(tmp_path: Path) -> None:

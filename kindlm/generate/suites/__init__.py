@@ -78,10 +78,13 @@ class Part:
         return found.value if found is not None and isinstance(found.value, str) else None
 
     def number(self, key: str) -> float | None:
-        """Return a number that a mapping has at a key."""
+        """Return a number that a mapping has at a key; raise `LeftOutError` for another value."""
         found = self.get(key)
-        is_number = found is not None and type(found.value) in (int, float)
-        return cast("float", found.value) if found is not None and is_number else None
+        if found is None:
+            return None
+        if type(found.value) not in (int, float):
+            raise LeftOutError(f"a check whose `{key}` is not a number", "Write a number")
+        return cast("float", found.value)
 
     def child(self, key: str | int, value: Any) -> Part:
         """Return the value at a key or a position."""
@@ -236,6 +239,11 @@ def _unreadable(name: str, problem: Problem) -> KindlmError:
 
 
 def excerpt_of(value: Any) -> str:
-    """Return the beginning of a value on one line, for names and messages."""
+    """Return the beginning of a value on one line, for names and messages.
+
+    Of a mapping these are the keys: its values may be credentials.
+    """
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, dict):
+        text = f"{{{', '.join(map(str, value))}}}"
     return cut(" ".join(text.split()), 40)

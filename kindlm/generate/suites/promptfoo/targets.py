@@ -15,7 +15,7 @@ from kindlm.generate.imported_tests import params_of
 from kindlm.generate.suite_text import Comment, unused
 from kindlm.generate.suites import Files, LeftOutError, Notes, Part, excerpt_of
 from kindlm.generate.suites.promptfoo.texts import file_value, replace_names
-from kindlm.secrecy import is_credential_name
+from kindlm.secrecy import is_credential_name, is_secret_key
 
 _CHAT_APIS = {"openai": ("chat", "responses"), "anthropic": ("messages",), "ollama": ("chat",)}
 """The second parts of ids that mean a chat model; ids without one do, too."""
@@ -185,7 +185,7 @@ class Targets:
                 body = json.loads(value) if isinstance(value, str) else value
             except ValueError:
                 raise LeftOutError("a `body` that is not JSON") from None
-            entry["body"] = _filled(body, _message)
+            entry["body"] = self._without_credentials(_filled(body, _message), part)
         elif key in ("transformResponse", "responseParser"):
             path = _RESPONSE_PATH.fullmatch(str(value).strip())
             if path is None and value not in ("json", "text"):
@@ -201,9 +201,21 @@ class Targets:
         text: str = _filled(str(part.value), _environment)
         if not is_credential_name(name) or "{{env." in text:
             return text
+        return self._variable(name, part, "the value of the header")
+
+    def _without_credentials(self, value: Any, part: Part, name: str = "") -> Any:
+        """Return a part of a body; credentials in it become variables of the environment."""
+        if isinstance(value, dict):
+            return {key: self._without_credentials(item, part, key) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self._without_credentials(item, part, name) for item in value]
+        is_credential = isinstance(value, str) and is_secret_key(name) and "{{" not in value
+        return self._variable(name, part, "the value of") if value and is_credential else value
+
+    def _variable(self, name: str, part: Part, what: str) -> str:
+        """Return the variable that stands for a credential, and note that."""
         variable = re.sub(r"\W", "_", name.upper())
-        instead = f"Put it into the variable {variable}"
-        self.notes.leave_out(part, f"the value of the header {name}", instead)
+        self.notes.leave_out(part, f"{what} {name}", f"Put it into the variable {variable}")
         return f"{{{{env.{variable}}}}}"
 
 
