@@ -68,6 +68,10 @@ def test_a_changed_event_is_found_and_its_place_is_reported(kindlm: Any, recorde
     assert "✗ run/k3f9x2ab" in outcome.out
     assert "does not match its hash" in outcome.out
     assert "problem" in outcome.out.splitlines()[-1]
+    # From these, tables would be computed that say what was never recorded.
+    of_run = kindlm("verify", "k3f", "--db", recorded.path)
+    assert "NOT what its events give: restore the history from a backup\n" in of_run.out
+    assert "history rebuild" not in outcome.out + of_run.out
 
 
 def test_one_run_is_checked_against_a_head_that_was_printed(kindlm: Any, recorded: Any) -> None:

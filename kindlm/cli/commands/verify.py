@@ -78,7 +78,7 @@ def verify_command(
             sound = _tell_file(connection, path)
             _tell(connection, found, stream, sound)
         if stream is not None:
-            sound &= _tell_tables(path, stream.removeprefix("run/"))
+            sound &= _tell_tables(path, stream.removeprefix("run/"), intact=found.ok)
     except OpenError as error:
         fail_to_open(error)
     except sqlite3.DatabaseError as error:
@@ -121,7 +121,7 @@ def _tell(
     if not sound:
         events = "events and texts as recorded" if found.ok else verdict
         verdict = f"{events}, and something is wrong with the file"
-    beyond = _BEYOND if only is None else ""
+    beyond = _BEYOND if only is None and found.ok else ""
     counts = f"{count(found.streams, 'stream')}, {count(found.events, 'event')}"
     texts = f"{count(found.texts, 'text')}{''.join(gone)}"
     heads = count(found.heads, "noted head")
@@ -169,12 +169,16 @@ def _tell_file(connection: sqlite3.Connection, path: Path) -> bool:
     return not wrong
 
 
-def _tell_tables(path: Path, run: str) -> bool:
-    """Report whether the tables of one run match its events, and return that."""
+def _tell_tables(path: Path, run: str, *, intact: bool) -> bool:
+    """Report whether the tables of one run match its events, and return that.
+
+    Where these are not `intact`, tables that are rebuilt would hold what they were changed to.
+    """
     changed = changed_tables(path, [run])
     said = "what its events give"
     if changed:
-        said = "NOT what its events give: kindlm history rebuild"
+        way_out = "kindlm history rebuild" if intact else "restore the history from a backup"
+        said = f"NOT what its events give: {way_out}"
     _tell_part(not changed, f"tables of run {one_line(run)}: {said}", changed)
     return not changed
 
