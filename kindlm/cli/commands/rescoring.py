@@ -225,12 +225,16 @@ def _no_files(source: SourceRun) -> KindlmError:
 
 def _nothing_left(source: SourceRun, request: RunRequest) -> KindlmError:
     def names(suites: Sequence[Suite | SourceSuite]) -> str:
-        return ", ".join(repr(suite.name) for suite in suites) or "none"
+        found = (f"{suite.name!r} of the project {suite.project!r}" for suite in suites)
+        return ", ".join(found) or "none"
 
+    hint = "Name the file of its suite: kindlm rescore RUN -c FILE"
+    projects = {suite.name: suite.project for suite in request.suites}
+    if any(projects.get(suite.name, suite.project) != suite.project for suite in source.suites):
+        hint = "Name the project of the run in the suite, by its key `project`."
     return misuse(
         f"Nothing of run {source.id} can be checked again: none of its tests is defined any more.",
-        f"It tested {names(source.suites)}; the files hold {names(request.suites)}."
-        " Name the file of its suite: kindlm rescore RUN -c FILE",
+        f"It tested {names(source.suites)}; the files hold {names(request.suites)}. {hint}",
     )
 
 
