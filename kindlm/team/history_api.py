@@ -444,8 +444,12 @@ async def _send_start(send: Send, status: int, headers: Mapping[str, str]) -> No
 
 
 def _log_crash(error: Exception) -> None:
-    """Log where something failed, and nothing of what it was about."""
+    """Log where and why something failed, and nothing of what it was about."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
+    cause = error.__cause__ or error
+    # Such as SQLITE_FULL, or: No space left on device.
+    why = getattr(cause, "sqlite_errorname", None) or getattr(cause, "strerror", None)
     fields = {"code": "UNKNOWN_ERROR"}
-    message = f"{type(error).__name__} in {frame.name}, line {frame.lineno} of {frame.filename}"
+    name = f"{type(error).__name__} ({why})" if why else type(error).__name__
+    message = f"{name} in {frame.name}, line {frame.lineno} of {frame.filename}"
     _log.error(message, extra={"fields": fields})

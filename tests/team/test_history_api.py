@@ -6,6 +6,7 @@ import gzip
 import json
 import logging
 from contextlib import closing
+from errno import ENOSPC
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -217,15 +218,15 @@ def test_what_fails_is_logged_and_not_shown(
     served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_: Any, **__: Any) -> Any:
-        message = "a text of the user, kdl_secret"
-        raise RuntimeError(message)
+        full = OSError(ENOSPC, "No space left on device")
+        raise OpenError(served.log.path, "a text of the user, kdl_secret") from full
 
     monkeypatch.setattr(history_api, "take_body", broken)
     with caplog.at_level(logging.ERROR), served.client(served.token()) as client:
         answer = push(client, gzip.compress(b"x"))
     assert refusal(answer) == (500, "unknown_error")
     (line,) = (record for record in caplog.records if record.name == "kindlm.team.api")
-    assert "RuntimeError" in line.getMessage()
+    assert "OpenError (No space left on device) in broken" in line.getMessage()
     for said in (answer.text, line.getMessage()):
         assert "secret" not in said
         assert "text of" not in said
