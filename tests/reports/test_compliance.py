@@ -100,16 +100,20 @@ def test_the_hash_covers_all_above_the_line_and_stays(recorded: Any) -> None:
     assert written(recorded) == document
 
 
+def tamper(history: Any, statement: str) -> None:
+    with closing(sqlite3.connect(history.path)) as db, db:
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute("DELETE FROM sqlite_master WHERE type = 'trigger'")
+        db.execute("PRAGMA writable_schema = RESET")
+        db.execute(statement)
+
+
 def test_the_audit_trail_names_the_head_and_reports_tampering(history: Any, recorded: Any) -> None:
     head = history.log.head("run/aaaa2222")
     document = written(recorded)
     assert f"`{head.hash}` | as recorded |" in section(document, "Audit trail")
 
-    with closing(sqlite3.connect(history.path)) as db, db:
-        db.execute("PRAGMA writable_schema = ON")
-        db.execute("DELETE FROM sqlite_master WHERE type = 'trigger' AND tbl_name = 'contents'")
-        db.execute("PRAGMA writable_schema = RESET")
-        db.execute("UPDATE contents SET body = 'Hello?' WHERE body = 'Hello!'")
+    tamper(history, "UPDATE contents SET body = 'Hello?' WHERE body = 'Hello!'")
 
     changed = written(history.view("aaaa2222"))
     assert "NOT as recorded" in section(changed, "Audit trail")
@@ -172,6 +176,26 @@ def test_baseline_changes_and_reviews_are_reported(history: Any, recorded: Any, 
     said = section(document, "What people said")
     assert "**pass** by bob" in said
     assert "It &#42;was&#42; kind." in said
+
+
+def test_an_accepted_run_that_was_changed_is_not_compared_with(
+    history: Any, recorded: Any, make: Any
+) -> None:
+    accepted = BaselineSet(project="shop", suite="support", run=recorded.id, label="", by="ann")
+    history.log.append("journal/j", [new_event(accepted)])
+    later = history.run("bbbb3333")
+    later.suite(tests=[make.planned()], config=config())
+    later.execution(assertions=(make.failed(),))
+    view = later.finish()
+    assert "REGRESSED" in section(written(view), "Beside the accepted run")
+    tamper(
+        history,
+        "UPDATE events SET subject = subject || '0' WHERE version = 6"
+        " AND stream = (SELECT id FROM streams WHERE name = 'run/aaaa2222')",
+    )
+    beside = section(written(history.view("bbbb3333")), "Beside the accepted run")
+    assert "**NOT COMPARED**" in beside
+    assert "was changed after it was recorded" in beside
 
 
 @pytest.mark.parametrize(("threshold", "verdict"), [(0.1, "REGRESSED"), (0.5, "UNCHANGED")])

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from kindlm.checks.base import rules
 from kindlm.events.run import PURGES, SEALED_HEADS
-from kindlm.history.baselines import find_baseline
+from kindlm.history.baselines import Baseline, BaselineChecks, find_baseline
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.queries import among
 from kindlm.history.read_models import changed_tables
@@ -84,10 +84,10 @@ def read_facts(
     history, older_runs = read_history(view, suite)
     reviews, more_reviews = _reviews(view, suite)
     verdict = suite_verdict_of(view, suite)
-    baseline = _baseline(view, suite, regression_threshold)
+    accepted = find_baseline(db, suite.project or info.project, suite.name)
     file = Path(db.execute("PRAGMA database_list").fetchone()[2])
     audit = _audit(view, suite, file)
-    read = [stream["run"] for stream in audit] + ([baseline["run"]] if baseline else [])
+    read = [*(stream["run"] for stream in audit), *(accepted.runs if accepted else ())]
     return {
         "system": {name: _stated(metadata.get(name)) for name in _METADATA},
         "framework": compliance.get("framework", "eu-ai-act"),
@@ -127,7 +127,7 @@ def read_facts(
         "totals": [{"name": name, "value": value} for name, value in totals_of(view, suite)],
         "checks": checks,
         "guardrails": [each for each in checks if each["title"] is not None],
-        "baseline": baseline,
+        "baseline": accepted and _beside(view, suite, accepted, regression_threshold),
         "history": history,
         "older_runs": older_runs,
         "reviews": reviews,
@@ -317,24 +317,27 @@ _BEGAN = "SELECT max(started_at) FROM runs WHERE id IN $ids"
 _PARTS = {"config_hash": "configuration", "models": "models", "git_commit": "code"}
 
 
-def _baseline(
-    view: RunView, suite: SuiteView, regression_threshold: float | None
-) -> dict[str, Any] | None:
-    """Return how the suite stands beside the accepted run, None where none is set.
+def _beside(
+    view: RunView, suite: SuiteView, accepted: Baseline, regression_threshold: float | None
+) -> dict[str, Any]:
+    """Return how the suite stands beside the accepted run.
 
     It is compared alone: whatever else the runs tested has no part in it.
     """
-    project = suite.project or view.info.project
-    found = find_baseline(view.db, project, suite.name)
-    if found is None:
-        return None
-    facts = {"run": found.name, "label": found.label, "by": found.set_by, "at": found.set_at}
-    if found.run in view.runs:
-        return {**facts, "verdict": "this run is the baseline", "reasons": []}
-    if not found.here:
-        return {**facts, "verdict": "its run is not in this history", "reasons": []}
+    facts = {
+        "run": accepted.name,
+        "label": accepted.label,
+        "by": accepted.set_by,
+        "at": accepted.set_at,
+        "reasons": [],
+    }
+    if accepted.run in view.runs:
+        return {**facts, "verdict": "this run is the baseline"}
+    problem = BaselineChecks(view.db).corruption(accepted.runs, suite.name)
+    if problem is not None:
+        return {**facts, "verdict": "NOT COMPARED", "reasons": [problem.message]}
     asked = DiffOptions(regression_threshold=regression_threshold, suite=suite.name)
-    before = found.side(view.db)
+    before = accepted.side(view.db)
     headline = headline_of(compare_runs(view.db, before, view.group or view.id, asked))
     return {**facts, "verdict": headline.word, "reasons": list(headline.reasons)}
 
