@@ -73,10 +73,15 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) + 1
 
 
+# What is imported and collected is no garbage, and would be looked at again and again.
+gc.disable()
+
+
 def pytest_collection_finish() -> None:
-    """Look for no garbage in the tests and in what they have imported: they stay."""
+    """Look for garbage from now on, but not in the tests and in what they have imported."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_sessionstart() -> None:
