@@ -10,8 +10,6 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
-import uvicorn
-from mcp.server.mcpserver import Context, MCPServer
 from options import options_of
 from processes import assert_ended, started_pids, time_passes_after
 
@@ -228,8 +226,10 @@ def test_without_the_package_the_extra_is_named(server, ask, failure, monkeypatc
 
 
 @asynccontextmanager
-async def served(shop: MCPServer):
-    """Serve by streamable HTTP, on a free port."""
+async def served(shop):
+    """Serve an `MCPServer` by streamable HTTP, on a free port."""
+    import uvicorn
+
     http = uvicorn.Server(
         uvicorn.Config(shop.streamable_http_app(), port=0, log_config=None, lifespan="on")
     )
@@ -245,12 +245,16 @@ async def served(shop: MCPServer):
 
 
 def test_an_address_is_called_with_its_headers(make, ask, success):
-    shop = MCPServer("shop")
+    # It takes a second to load: not while tests are collected.
+    from mcp.server.mcpserver import Context, MCPServer
 
-    @shop.tool(structured_output=False)
-    def who(greeting: str, ctx: Context) -> str:
+    def who(greeting, ctx):
         """Say who calls."""
         return f"{greeting}, {ctx.headers['authorization']} {ctx.headers.get('traceparent')}"
+
+    who.__annotations__ = {"greeting": str, "ctx": Context, "return": str}
+    shop = MCPServer("shop")
+    shop.tool(structured_output=False)(who)
 
     async def talk():
         async with served(shop) as url:

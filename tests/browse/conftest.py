@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datasette.app import Datasette
 from jinja2 import BytecodeCache
 from jinja2.bccache import Bucket
+from loaded_kindlm import without_dask
 
 from kindlm.browse.history_server import make_datasette
+
+with without_dask():
+    from datasette.app import Datasette
 
 Ask = Callable[..., Any]
 

@@ -26,7 +26,7 @@ FOLDER = Path(owasp_agentic.__file__).parent
 TESTS: dict[str, dict[str, Any]] = {
     test["name"]: test
     for file in ("models.yaml", "conversations.yaml")
-    for test in yaml.safe_load((FOLDER / file).read_text("utf-8"))["tests"]
+    for test in yaml.load((FOLDER / file).read_bytes(), yaml.CSafeLoader)["tests"]
 }
 PACK = ["pack:owasp-agentic", "--quiet"]
 

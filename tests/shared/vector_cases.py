@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -164,13 +165,14 @@ def cases_of(file: str, *, within: Path | None = None) -> list[Case]:
     one without an area, so that it is reported by its place.
     """
     if within is not None:
-        return _read(within / file)
+        return [*_read(within / file)]
     if is_ours():
         return [*_read(OURS / file), *_read(OURS / "added" / file)]
     path = folder() / file
-    return _read(path) if path.exists() else []
+    return [*_read(path)] if path.exists() else []
 
 
+@cache
 def _read(path: Path) -> list[Case]:
     # Not splitlines(): texts hold other line separators of Unicode.
     lines = path.read_text(encoding="utf-8").split("\n")
