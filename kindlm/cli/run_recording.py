@@ -200,7 +200,8 @@ def report_run(
         if server_environ().get("KINDLM_LEASE"):
             return 0 if view.passed else 1  # who started this worker reports all of the group
         look = report_options_of(request, options)
-        unwritten = find_unwritten(request.database, run, view.db)
+        is_whole = view.info.ended == "finished"
+        unwritten = None if is_whole else find_unwritten(request.database, run, view.db)
         if unwritten is not None:
             look = replace(look, first=import_command(unwritten, shown_path(request.database)))
             # The file shows this; the history does not until the file is imported.
