@@ -66,7 +66,8 @@ def suite_verdict_of(view: RunView, suite: SuiteView) -> Verdict:
     """Return the verdict of one suite by today's rules, with what decided it."""
     if suite.error_code is not None:
         return Verdict("NOT RUN", ("it could not be loaded",), passed=False)
-    if missing := view.missing_of(suite):
+    if is_unfinished(view, suite):
+        missing = view.missing_of(suite)
         ended = suite.executions.total - suite.executions.pending
         return _unfinished(view, missing, missing + ended, [suite])
     if not suite.executions.tested:
@@ -74,6 +75,15 @@ def suite_verdict_of(view: RunView, suite: SuiteView) -> Verdict:
     if suite.passed:
         return Verdict("PASSED", _why_passed(suite.tests), passed=True)
     return Verdict("FAILED", _why_failed([suite]), passed=False)
+
+
+def is_unfinished(view: RunView, suite: SuiteView) -> bool:
+    """Return whether a suite of a run, or of a group of shards, did not come to its end.
+
+    Where a run did not, that may be about another suite; a shard that lacks is about all of them.
+    """
+    is_about_it = view.group is not None or len(view.suites) == 1
+    return view.missing_of(suite) > 0 or (view.info.ended != "finished" and is_about_it)
 
 
 def run_text(view: RunView) -> str:

@@ -196,6 +196,16 @@ def test_a_missing_and_an_unfinished_shard_are_named_and_the_group_has_not_passe
     assert root.get("errors") == "2"
 
 
+def test_evidence_of_a_group_that_lacks_a_shard_says_passed_of_nothing(
+    kindlm: Any, history: Any, shard: Any
+) -> None:
+    shard("aaaa2222", "1/2")
+    document = kindlm("report", "nightly", "--format", "compliance", "--db", history.path).out
+    assert "**INCOMPLETE: shard 2/2 is not here" in document
+    assert "PASS SO FAR" in document
+    assert "PASS passRateMin" not in document
+
+
 def test_of_a_shard_that_ran_twice_the_latest_that_finished_counts(
     kindlm: Any, history: Any, shard: Any, report_of: Any
 ) -> None:

@@ -27,6 +27,7 @@ from kindlm.reports.facts import (
     describe_group,
     describe_shard,
     gates_otherwise,
+    is_unfinished,
     suite_verdict_of,
     totals_of,
     verdict_of,
@@ -73,7 +74,7 @@ def read_facts(
     config, gone = _config(db, suite)
     compliance = _section(config, "config", "compliance")
     metadata = _section(compliance, "metadata")
-    unfinished = view.missing_of(suite) > 0
+    unfinished = is_unfinished(view, suite)
     # Of a run that did not come to its end the plan says how often each test is repeated.
     planned = {
         (row["test"], row["target"]): row["repeat"]
