@@ -7,14 +7,13 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
+import loaded_kindlm
 import pytest
 from recorded_history import History, Make
 
@@ -48,7 +47,7 @@ def _record_failure(history: History) -> None:
 class Browsing:
     """A `kindlm browse` that is running."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: loaded_kindlm.Started) -> None:
         self.process = process
         assert process.stdout is not None
         # The deadline: a process that never gets ready is ended, and reading with it.
@@ -75,7 +74,7 @@ class Browsing:
         self.client.close()
         self.process.send_signal(how)
         self.process.communicate(timeout=DEADLINE)
-        return self.process.returncode
+        return self.process.wait()
 
 
 @pytest.fixture(scope="module")
@@ -111,14 +110,7 @@ def browsing(served: History) -> Iterator[Browsing]:
 
 def _browse(database: Path) -> Browsing:
     command = ["browse", "--no-open", "--port", "0", "--db", str(database)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "kindlm", *command],
-        cwd=database.parent,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    return Browsing(process)
+    return Browsing(loaded_kindlm.start(command, cwd=database.parent, env=os.environ))
 
 
 def test_the_history_is_there_to_read(browsing: Browsing) -> None:

@@ -246,7 +246,7 @@ anything = st.recursive(
 )
 
 
-@examples(80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     entry=st.dictionaries(st.sampled_from([*ENTRY]), anything),
     metrics=st.dictionaries(st.sampled_from([*TRACE["metrics"]]), anything),  # type: ignore[misc]

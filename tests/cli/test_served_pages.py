@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from typing import Any
 
 import httpx
+import loaded_kindlm
 import pytest
 
 
@@ -23,20 +25,21 @@ def test_what_cannot_be_meant_is_refused(kindlm: Any, options: Any, says: str) -
     assert says in outcome.err
 
 
-def test_pages_are_for_people_that_the_proxy_names(process: Any, history: Any, make: Any) -> None:
+def test_pages_are_for_people_that_the_proxy_names(history: Any, make: Any) -> None:
     writer = history.run("aaaa2222")
     writer.suite(tests=[make.planned()])
     writer.execution(assertions=(make.passed(),))
     writer.finish()
     options = ("--port", "0", "--trust-header", "X-Person", "--keep", "9999-01-01")
-    server = process("serve-history", "--db", history.path, *options)
+    command = ("serve-history", "--db", str(history.path), *options)
+    server = loaded_kindlm.start(command, cwd=history.path.parent, env=os.environ)
     try:
-        url = server.stdout.readline().decode().strip()
+        url = server.stdout.readline().strip()
         assert httpx.get(url).status_code == 401
         assert httpx.get(url, headers={"X-Person": "ann"}).status_code == 200
     finally:
         server.send_signal(signal.SIGINT)
         _, said = server.communicate(timeout=30)
     assert server.returncode == 0
-    assert b"Retention erased" in said
-    assert b"of 1 run from before 9999-01-01." in said
+    assert "Retention erased" in said
+    assert "of 1 run from before 9999-01-01." in said
