@@ -178,6 +178,15 @@ def test_baseline_changes_and_reviews_are_reported(history: Any, recorded: Any, 
     assert "It &#42;was&#42; kind." in said
 
 
+def test_tests_that_were_not_selected_are_counted(history: Any, writer: Any, make: Any) -> None:
+    others = [make.planned("refunds", selected=False), make.planned("later", selected=False)]
+    writer.suite(tests=[make.planned(), *others], config=config())
+    writer.execution(assertions=(make.passed(),))
+    document = written(writer.finish())
+    assert "PASSED: 1 test passed**\n\n- Not selected for this run" in document
+    assert "not shown here: 2 tests of the suite." in document
+
+
 def test_an_accepted_run_that_was_changed_is_not_compared_with(
     history: Any, recorded: Any, make: Any
 ) -> None:

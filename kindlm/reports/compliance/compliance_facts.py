@@ -33,6 +33,7 @@ from kindlm.reports.facts import (
     verdict_of,
 )
 from kindlm.reports.figures import comparison
+from kindlm.wording import count
 from kindlm_store.verification import verify_file
 
 _METADATA = (
@@ -192,10 +193,20 @@ _DERIVED = {
 """What is to be known of a run, by its mode."""
 
 
+_NOT_SELECTED = """
+SELECT count(*)
+  FROM (SELECT 1 FROM planned_tests WHERE suite IN $ids GROUP BY test, target
+        HAVING NOT max(selected))
+"""
+
+
 def _notes(view: RunView, suite: SuiteView) -> Iterator[str]:
     """Yield what a reader has to know to take the document for what it is."""
     if view.shard is not None:
         yield f"{describe_shard(view.shard)}. This report covers only what this shard ran."
+    elif others := view.db.execute(*among(_NOT_SELECTED, suite.parts)).fetchone()[0]:
+        left = count(others, "test")
+        yield f"Not selected for this run, and so not shown here: {left} of the suite."
     if view.group is not None:
         counted = ", ".join(view.runs)
         yield f"Group {view.id} of runs, told as one run: {counted}."
