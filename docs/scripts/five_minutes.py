@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import os
 import re
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from functools import cache
 from http.server import ThreadingHTTPServer
 from pathlib import Path
@@ -58,6 +58,24 @@ def serving(change: Callable[[str], str] = str) -> Iterator[str]:
         server.server_close()
 
 
+def _written_in(project: Path, *arguments: str) -> str:
+    """Run kindlm in a folder, and return what it writes to standard output."""
+    from kindlm.cli.app import run
+
+    out = io.TextIOWrapper(io.BytesIO(), "utf-8")
+    environ = dict(os.environ)
+    try:
+        os.environ.clear()
+        os.environ["COLUMNS"] = "100"
+        with chdir(project), redirect_stdout(out), redirect_stderr(io.StringIO()):
+            run(arguments)
+    finally:
+        os.environ.clear()
+        os.environ.update(environ)
+    out.seek(0)
+    return out.read()
+
+
 @cache
 def red_test() -> str:
     """Return what `kindlm test` prints once the agent of the page is broken."""
@@ -66,16 +84,7 @@ def red_test() -> str:
         project = Path(folder, "shop")
         project.mkdir()
         (project / "kindlm.yaml").write_text(suite, encoding="utf-8")
-        command = [sys.executable, "-m", "kindlm", "test", "--no-progress"]
-        done = subprocess.run(
-            command,
-            cwd=project,
-            env={"COLUMNS": "100", "PYTHONPATH": str(Path(__file__).parents[2])},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    shown = done.stdout.strip()
+        shown = _written_in(project, "test", "--no-progress").strip()
     if found := _RUN.search(shown):
         shown = shown.replace(found[1], "k3f9x2ab")
     for varying, shown_as in _VARYING.items():

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import loaded_kindlm
 import pytest
+from pytest_project import run_pytest
 from workspace import Workspace, new_workspace
 
 ROOT = Path(__file__).parents[2]
@@ -61,13 +61,7 @@ def test_a_function_of_python(workspace: Workspace, healthy: bool) -> None:
 
 def test_under_pytest(workspace: Workspace) -> None:
     _write_shop(workspace, "pytest: test_refunds.py", healthy=False)
-    done = loaded_kindlm.run(
-        ["--kindlm", "-p", "no:cacheprovider"],
-        cwd=workspace.root,
-        env=workspace.env,
-        timeout_s=120.0,
-        module="pytest",
-    )
+    done = run_pytest(workspace.root, "--kindlm")
     assert done.returncode == 1, done.stdout + done.stderr
     found = workspace.query("SELECT kind, outcome FROM assertions")
     assert found == [("tool_called", "failed")]

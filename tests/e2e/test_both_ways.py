@@ -15,7 +15,6 @@ from workspace import Workspace, new_workspace, signal_twice
 COMMANDS = (
     ("test", "--label", "first", "--no-progress"),  # Its lines depend on time.
     ("show", "first", "1"),
-    ("tset",),
 )
 TABLES = {
     "runs": "label, mode, ended, passed",

@@ -51,8 +51,10 @@ def test_a_graph_in_both_forms_and_from_both_formats(copied):
 
 def test_an_mcp_server_called_and_given_to_a_model(copied):
     workspace = copied("mcp-server")
-    assert workspace.report("mcp-server")["run"]["status"] == "passed"
-    assert _passed(workspace) == [("model", 1), ("shop", 2)]
+    # Each execution starts the server; its third test asks it like the first.
+    tests = ("-t", "finds-an-order", "-t", "a-model-looks-up-and-cancels")
+    assert workspace.report("mcp-server", *tests)["run"]["status"] == "passed"
+    assert _passed(workspace) == [("model", 1), ("shop", 1)]
     rules = "SELECT tool, rule FROM tool_calls WHERE rule <> 'agent' ORDER BY position"
     assert workspace.query(rules) == [("look_up_order", "mcp"), ("cancel_order", "defaultResponse")]
 

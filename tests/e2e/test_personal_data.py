@@ -86,7 +86,9 @@ def shown_on_a_terminal(workspace, *arguments):
     ours, theirs = pty.openpty()
     workspace.env = {name: value for name, value in workspace.env.items() if name != "CI"}
     workspace.env["TERM"] = "xterm"
-    process = workspace.start(*arguments, stderr=theirs)
+    # Patterns that never come to an end are given up after a tenth of a second.
+    constants = {"kindlm.checks.pii._PATTERNS_S": 0.1, "kindlm.recording.recorder._TEXT_S": 0.1}
+    process = workspace.start(*arguments, stderr=theirs, constants=constants)
     os.close(theirs)
     written = b""
     with os.fdopen(ours, "rb", buffering=0) as terminal:
@@ -110,6 +112,7 @@ def test_nothing_of_it_is_shown_while_the_run_goes_on(workspace, server):
         },
     )
     server.use_script({"rules": [{"name": "a", "when": {}, "reply": {"text": "a" * 40 + "!"}}]})
+    server.use_faults([{"latencyMs": 500}])  # long enough to be shown in flight
     workspace.suite(server.url, tests=[test, {**test, "name": "again"}], record={"redactPii": True})
     text = shown_on_a_terminal(workspace, "test")
     assert "delivered on gpt" in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from checked_server import LoopbackServer
+from inside import run_inside
 from orders import SCRIPT, asked, comparable, events_of, hold, order, serve_orders, write_orders
 from workspace import Workspace, as_yaml, new_workspace, until
 
@@ -36,6 +38,27 @@ def kill_when_held(
     held()
     process.kill()
     process.communicate()
+
+
+@pytest.fixture(scope="module")
+def recorded_kill(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[Path, LoopbackServer]]:
+    """A project of three tests whose run, labelled "mine", was killed as k1 was asked."""
+    workspace = new_workspace(tmp_path_factory.mktemp("killed"))
+    with serve_orders() as server:
+        write_orders(workspace, server, 3)
+        kill_when_held(workspace, server, "k1", arguments=("--label", "mine", "-j", "1"))
+        yield workspace.root, server
+
+
+@pytest.fixture
+def killed(workspace: Workspace, recorded_kill: tuple[Path, LoopbackServer]) -> LoopbackServer:
+    """Put that project into the workspace; return its server."""
+    root, server = recorded_kill
+    shutil.copytree(root, workspace.root, dirs_exist_ok=True)
+    server.use_faults([])
+    return server
 
 
 def the_run(workspace: Workspace) -> str:
@@ -106,11 +129,8 @@ def test_what_all_attempts_cost_is_counted(workspace: Workspace, server: Loopbac
     assert attempts == [("k0", 2), ("k1", 2), ("k2", 1), ("k3", 1)]
 
 
-def test_the_path_that_a_run_began_with_may_be_named_again(
-    workspace: Workspace, server: LoopbackServer
-) -> None:
-    write_orders(workspace, server, 3)
-    kill_when_held(workspace, server, "k1")
+@pytest.mark.usefixtures("killed")
+def test_the_path_that_a_run_began_with_may_be_named_again(workspace: Workspace) -> None:
     other = (workspace.root / "kindlm.yaml").read_text().replace("name:", "name: other-", 1)
     (workspace.root / "other.yaml").write_text(other)
 
@@ -135,11 +155,8 @@ def test_a_run_that_is_killed_twice_is_finished_the_third_time(
     assert_intact(workspace)
 
 
-def test_a_killed_run_is_shown_with_the_command_that_finishes_it(
-    workspace: Workspace, server: LoopbackServer
-) -> None:
-    write_orders(workspace, server, 3)
-    kill_when_held(workspace, server, "k1")
+@pytest.mark.usefixtures("killed")
+def test_a_killed_run_is_shown_with_the_command_that_finishes_it(workspace: Workspace) -> None:
     shown = workspace.run("show").stdout
     assert "KILLED" in shown
     assert f"kindlm test --resume {the_run(workspace)}" in shown
@@ -196,42 +213,34 @@ def cut_off(workspace: Workspace, run: str, event_type: str) -> None:
 
 
 @pytest.mark.parametrize("wanted", ["prefix", "label", "latest"])
-def test_a_run_is_resumed_by_any_of_its_names(
-    workspace: Workspace, server: LoopbackServer, wanted: str
-) -> None:
-    write_orders(workspace, server, 3)
-    kill_when_held(workspace, server, "k1", arguments=("--label", "mine", "-j", "1"))
+@pytest.mark.usefixtures("killed")
+def test_a_run_is_resumed_by_any_of_its_names(workspace: Workspace, wanted: str) -> None:
     run = the_run(workspace)
     name = {"prefix": run[:5], "label": "mine", "latest": "latest"}[wanted]
     folder = workspace.root / "below" / "it"
     folder.mkdir(parents=True)
-    process = workspace.start("test", "-j", "3", "--resume", name, "--no-progress", cwd=folder)
-    stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == 0, stderr
-    assert run in stdout
-    assert "mine" in stdout
+    done = run_inside(
+        ["test", "-j", "3", "--resume", name, "--no-progress"], cwd=folder, env=workspace.env
+    )
+    assert done.returncode == 0, done.stderr
+    assert run in done.stdout
+    assert "mine" in done.stdout
 
 
-def test_a_run_of_another_project_is_not_resumed_here(
-    workspace: Workspace, server: LoopbackServer, tmp_path: Path
-) -> None:
-    write_orders(workspace, server, 3)
-    kill_when_held(workspace, server, "k1")
+@pytest.mark.usefixtures("killed")
+def test_a_run_of_another_project_is_not_resumed_here(workspace: Workspace, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / ".kindlm").mkdir()
-    process = workspace.start("test", "--db", str(workspace.database), "--resume", cwd=elsewhere)
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert "cannot be resumed here" in stderr
-    assert "Go to the project that it began in" in stderr
+    resume = ["test", "--db", str(workspace.database), "--resume"]
+    done = run_inside(resume, cwd=elsewhere, env=workspace.env)
+    assert done.returncode == 1
+    assert "cannot be resumed here" in done.stderr
+    assert "Go to the project that it began in" in done.stderr
 
 
-def test_options_that_follow_resume_are_not_taken_for_a_run(
-    workspace: Workspace, server: LoopbackServer
-) -> None:
-    write_orders(workspace, server, 3)
-    kill_when_held(workspace, server, "k1")
+@pytest.mark.usefixtures("killed")
+def test_options_that_follow_resume_are_not_taken_for_a_run(workspace: Workspace) -> None:
     report = workspace.report("--resume", "-j", "3", "--timeout", "9000")
     assert report["run"]["id"] == the_run(workspace)
 
@@ -331,17 +340,15 @@ def test_two_who_resume_at_the_same_moment_finish_it_once(
 
 
 def test_a_changed_configuration_is_refused_unless_it_is_forced(
-    workspace: Workspace, server: LoopbackServer
+    workspace: Workspace, killed: LoopbackServer
 ) -> None:
-    write_orders(workspace, server, 4)
-    kill_when_held(workspace, server, "k1")
     edit(workspace, defaults={"timeoutMs": 9_000})
-    since = len(server.requests)
+    since = len(killed.requests)
     refused = workspace.run("test", "--resume")
     assert refused.returncode == 1
     assert "the configuration of 'orders' has changed" in refused.stderr
     assert "--force-resume" in refused.stderr
-    assert len(server.requests) == since
+    assert len(killed.requests) == since
     report = workspace.report("--resume", "--force-resume")
     assert report["run"]["status"] == "passed"
     (changed,) = workspace.query(
@@ -351,21 +358,19 @@ def test_a_changed_configuration_is_refused_unless_it_is_forced(
 
 
 def test_other_tests_are_refused_even_if_forced(
-    workspace: Workspace, server: LoopbackServer
+    workspace: Workspace, killed: LoopbackServer
 ) -> None:
-    write_orders(workspace, server, 3)
-    kill_when_held(workspace, server, "k1")
-    since = len(server.requests)
+    since = len(killed.requests)
     for tests, difference in (
         (["k0", "k1", "k2", "new"], "'new' on 'gpt' is new"),
         (["k0", "k1"], "'k2' on 'gpt' is gone"),
         (["k1", "k0", "k2"], "their order"),
     ):
-        write_orders(workspace, server, [order(name) for name in tests])
+        write_orders(workspace, killed, [order(name) for name in tests])
         refused = workspace.run("test", "--resume", "--force-resume")
         assert refused.returncode == 1
         assert difference in refused.stderr
-    assert len(server.requests) == since
+    assert len(killed.requests) == since
 
 
 def second_suite(workspace: Workspace, server: LoopbackServer, name: str, **changes: Any) -> Path:
@@ -401,11 +406,8 @@ def test_a_suite_that_is_fixed_runs_when_its_run_is_resumed(
     assert_intact(workspace)
 
 
-def test_a_suite_that_had_started_and_has_an_error_now_is_refused(
-    workspace: Workspace, server: LoopbackServer
-) -> None:
-    write_orders(workspace, server, 3)
-    kill_when_held(workspace, server, "k1")
+@pytest.mark.usefixtures("killed")
+def test_a_suite_that_had_started_and_has_an_error_now_is_refused(workspace: Workspace) -> None:
     path = workspace.root / "kindlm.yaml"
     good = path.read_text()
     path.write_text(good.replace("prompt: ask", "prompt: aks"))

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import loaded_kindlm
 import pytest
 from processes import assert_ended
 from workspace import Workspace, until
@@ -37,6 +40,13 @@ def project(workspace: Workspace) -> Workspace:
     return workspace
 
 
+@pytest.fixture(scope="module")
+def forked_rounds() -> Iterator[dict[str, Any]]:
+    """Let `kindlm watch` have its rounds forked; a signal to such a round would not reach it."""
+    with loaded_kindlm.command() as folder:
+        yield {"kindlm.cli.commands.watch._KINDLM": [str(folder / "kindlm")]}
+
+
 def told(process: subprocess.Popen[str], beginning: str) -> list[str]:
     """Return the lines on standard error up to one that begins so."""
     assert process.stderr is not None
@@ -47,8 +57,11 @@ def told(process: subprocess.Popen[str], beginning: str) -> list[str]:
     return lines
 
 
-def test_files_are_broken_and_fixed_until_ctrl_c(project: Workspace) -> None:
-    with project.start("test", "--watch", "--reporter", "json") as watch:
+def test_files_are_broken_and_fixed_until_ctrl_c(
+    project: Workspace, forked_rounds: dict[str, Any]
+) -> None:
+    started = project.start("test", "--watch", "--reporter", "json", constants=forked_rounds)
+    with started as watch:
         assert "Round 1 passed.\n" in told(watch, "Waiting for changes to 2 files")
 
         (project.root / "kindlm.yaml").write_text(SUITE + "  - [", encoding="utf-8")
@@ -93,12 +106,14 @@ def test_signals_interrupt_the_round_that_goes_on_and_leave_nothing_running(
     assert project.query("SELECT ended FROM runs") == [("interrupted",)]
 
 
-def test_options_and_paths_reach_every_round_as_they_were_typed(project: Workspace) -> None:
+def test_options_and_paths_reach_every_round_as_they_were_typed(
+    project: Workspace, forked_rounds: dict[str, Any]
+) -> None:
     file = Path(project.root / "-odd name.yaml")
     file.write_text(SUITE.replace("name: greets", 'name: "-greets"'), encoding="utf-8")
     options = ["--runs", "2", "-t", "-greets", "-t", "greets", "--gate=0.5", "-xq"]
     options += ["--tags", "short, polite"]
-    with project.start("watch", *options, "--", file.name) as watch:
+    with project.start("watch", *options, "--", file.name, constants=forked_rounds) as watch:
         assert watch.stdout is not None
         assert any(line.startswith("PASSED") for line in watch.stdout)
         until(lambda: project.query("SELECT ended FROM runs") == [("finished",)])

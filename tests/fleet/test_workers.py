@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from checked_server import LoopbackServer
-from forked_workers import fork_workers
+from forked_workers import beside, fork_workers
+from loaded_kindlm import Started
 from orders import asked, hold, order, serve_orders, write_orders
 from processes import assert_ended
 from workspace import Workspace, new_workspace, until
@@ -21,9 +22,9 @@ def workspace(tmp_path: Path) -> Workspace:
 
 
 @pytest.fixture(autouse=True)
-def _forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fork workers of `Workspace.run`; those of `Workspace.start` are processes as ever."""
-    fork_workers(monkeypatch)
+def forks(monkeypatch: pytest.MonkeyPatch) -> list[Started]:
+    """The workers of `Workspace.run`; those of `Workspace.start` are processes as ever."""
+    return fork_workers(monkeypatch)
 
 
 @pytest.fixture
@@ -60,24 +61,23 @@ def finished(workspace: Workspace) -> int:
 needs_proc = pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="no /proc")
 
 
-@needs_proc
 def test_a_killed_worker_is_replaced_and_what_it_pushed_is_not_asked_again(
-    workspace: Workspace, server: LoopbackServer
+    workspace: Workspace, server: LoopbackServer, forks: list[Started]
 ) -> None:
     write(workspace, server, 2)
     # k1 is not answered before its worker is killed.
     arrived = hold(server, "k1")
-    run = workspace.start(
-        "test", "--workers", "2", "--run-group", "g1", "-j", "1", "--reporter", "json=out.json"
-    )
-    arrived()
-    until(lambda: finished(workspace) >= 1)
-    (victim, *_) = (pid for pid, line in sorted(commands_of("g1").items()) if "--shard=2/2" in line)
-    os.kill(victim, signal.SIGKILL)
-    _, said = run.communicate(timeout=100)
-    assert run.returncode == 0, said
+
+    def kill_second() -> None:
+        arrived()
+        until(lambda: finished(workspace) >= 1)
+        (victim,) = (fork for fork in forks if "--shard=2/2" in fork.args)
+        os.kill(victim.pid, signal.SIGKILL)
+
+    with beside(kill_second):
+        run = workspace.run("test", "--workers", "2", "--run-group", "g1", "-j", "1")
+    assert run.returncode == 0, run.stderr
     assert asked(server) == {("k0", "agent"): 1, ("k1", "agent"): 2}
-    assert_ended([victim])
     assert workspace.run("history", "verify").returncode == 0
     shown = workspace.run("show", "g1")
     assert shown.returncode == 0
@@ -148,17 +148,22 @@ def test_no_agent_is_given_what_opens_the_history_of_the_run(
 
 
 def test_ctrl_c_ends_all_workers_and_says_how_to_go_on(
-    workspace: Workspace, server: LoopbackServer
+    workspace: Workspace, server: LoopbackServer, forks: list[Started]
 ) -> None:
     write(workspace, server, 2)
     arrived = hold(server, "k0", "k1")
-    run = workspace.start("test", "--workers", "2", "--run-group", "g3")
-    arrived()
-    run.send_signal(signal.SIGINT)
-    shown, said = run.communicate(timeout=60)
+
+    def interrupt() -> None:
+        arrived()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with beside(interrupt):
+        run = workspace.run("test", "--workers", "2", "--run-group", "g3")
     assert run.returncode == 1
-    assert "Ctrl-C: finishing what is in flight" in said
-    assert "Next: kindlm test --resume g3" in shown
+    assert "Ctrl-C: finishing what is in flight" in run.stderr
+    assert "Next: kindlm test --resume g3" in run.stdout
+    assert len(forks) == 2
+    assert all(fork.poll() is not None for fork in forks)
 
 
 def test_a_group_that_has_spent_its_money_says_that_it_needs_more(
@@ -219,20 +224,22 @@ def test_a_dry_run_says_how_many_shards_there_would_be(
     assert not server.requests
 
 
-@needs_proc
 def test_a_suite_that_is_changed_meanwhile_stops_the_run_before_other_calls_are_made(
     workspace: Workspace, server: LoopbackServer
 ) -> None:
     write(workspace, server, 2)
     server.use_faults([{"latencyMs": 2_000, "contains": "<k0>", "next": 1}])
-    run = workspace.start("test", "--workers", "1", "--run-group", "g6", "-j", "1")
-    until(lambda: asked(server)["k0", "agent"])
     suite = workspace.root / "kindlm.yaml"
     as_it_was = suite.read_text()
-    suite.write_text(as_it_was.replace("k1", "k2"))
-    _, said = run.communicate(timeout=100)
+
+    def change() -> None:
+        until(lambda: asked(server)["k0", "agent"])
+        suite.write_text(as_it_was.replace("k1", "k2"))
+
+    with beside(change):
+        run = workspace.run("test", "--workers", "1", "--run-group", "g6", "-j", "1")
     assert run.returncode == 1
-    assert "The suites are not as they were when this run began" in said
+    assert "The suites are not as they were when this run began" in run.stderr
     assert set(asked(server)) == {("k0", "agent")}
     suite.write_text(as_it_was)
     resumed = workspace.run("test", "--resume", "g6")

@@ -172,20 +172,24 @@ def start(
     stderr: int = subprocess.PIPE,
     own_session: bool = False,
     grace_polls: int | None = None,
+    constants: Mapping[str, Any] | None = None,
     module: str = "kindlm",
 ) -> Started:
     """Start a command line, as `subprocess.Popen` does with `python -m MODULE`, such as kindlm.
 
     A stream is a pipe, a descriptor, or `subprocess.DEVNULL`. With `own_session` what it sends to
     its process group reaches nobody else. With `grace_polls` it looks ten times a second whether
-    code of a user holds it up, and lets it do so for that many looks after a signal.
+    code of a user holds it up, and lets it do so for that many looks after a signal. Constants of
+    kindlm, such as `kindlm.guard._POLL_S`, have other values in it.
     """
+    if grace_polls is not None:
+        constants = {"kindlm.guard._POLL_S": 0.1, "kindlm.guard._GRACE_POLLS": grace_polls}
     request = {
         "arguments": list(arguments),
         "cwd": str(cwd),
         "env": dict(env),
         "own_session": own_session,
-        "grace_polls": grace_polls,
+        "constants": dict(constants or {}),
         "module": module,
     }
     told, *streams = (_opened(each) for each in (subprocess.PIPE, stdout, stderr))
@@ -515,7 +519,7 @@ class _Worker:
             "cwd": str(Path.cwd()),
             "env": dict(os.environ),
             "own_session": False,
-            "grace_polls": None,
+            "constants": {},
             "module": "execnet",
         }
         socket.send_fds(_FORKS, [json.dumps(request).encode()], [teller, write, 2, read])
@@ -641,16 +645,15 @@ def _become(
     cwd: str,
     env: Mapping[str, str],
     own_session: bool,
-    grace_polls: int | None,
+    constants: Mapping[str, Any],
     module: str,
 ) -> None:
     """Be `python -m kindlm`, pytest, or a worker that execnet gives its work."""
     if own_session:
         os.setsid()
-    if grace_polls is not None:
-        guard: Any = importlib.import_module("kindlm.guard")
-        guard._POLL_S = 0.1
-        guard._GRACE_POLLS = grace_polls
+    for name, value in constants.items():
+        owner, _, constant = name.rpartition(".")
+        setattr(importlib.import_module(owner), constant, value)
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)

@@ -34,13 +34,6 @@ class Shop:
         )
         return str(found[0][0])
 
-    def retried(self) -> str:
-        """Return the id of an execution one of whose calls was tried again."""
-        found = self.workspace.query(
-            "SELECT execution FROM provider_calls WHERE retry_in_ms IS NOT NULL LIMIT 1"
-        )
-        return str(found[0][0])
-
     def test(self, name: str, target: str = "gpt-4o") -> dict[str, str]:
         """Return what a test is known by over time."""
         return {
@@ -52,19 +45,15 @@ class Shop:
 
 
 def record_shop(workspace: Workspace) -> Shop:
-    """Record the two runs: two models, two repeats, tools, judges, a retry, an error."""
+    """Record the two runs: two models, two repeats, tools, judges, and an error after a retry."""
     workspace.env["ANTHROPIC_API_KEY"] = workspace.env["OPENAI_API_KEY"]
     with LoopbackServer("support") as server:
         _write_suite(workspace, server.url)
         before = _record(workspace, "before")
         workspace.run("baseline", "set", before)
         server.use_script("support-changed")
-        server.use_faults(
-            [
-                {"status": 429, "retryAfter": 0, "contains": "lawyer", "asks": "agent", "next": 1},
-                {"status": 400, "contains": "quick question", "model": "gpt-4o", "next": 1},
-            ]
-        )
+        asked = {"contains": "quick question", "model": "gpt-4o", "asks": "agent", "next": 1}
+        server.use_faults([{"status": 429, "retryAfter": 0, **asked}, {"status": 400, **asked}])
         after = _record(workspace, "after")
     return Shop(workspace, before, after)
 

@@ -19,6 +19,8 @@ _WIDTHS = {"wide": 1280, "narrow": 360}
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _WCAG = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22a", "wcag22aa")
 _COLORS = "color-contrast"
+_SIZES = ("target-size", "scrollable-region-focusable", "td-headers-attr", "th-has-data-cells")
+"""Rules about what a narrow window changes: sizes, and how tables are laid out."""
 
 _LOOKS = """() => {
   const read = (style) => [
@@ -95,11 +97,13 @@ class Visit:
         """Fail if anything went wrong so far."""
         assert self.problems == []
 
-    def assert_accessible(self, *, colors: bool = True, others: bool = True) -> None:
+    def assert_accessible(
+        self, *, colors: bool = True, others: bool = True, sizes: bool = False
+    ) -> None:
         """Fail if a rule of WCAG 2.2, level A or AA, that a program can check is broken.
 
         Rules about colours take most of the time, so they are applied to one element of each look.
-        They depend on light and dark, others on width.
+        They depend on light and dark, `sizes` on width, and others on neither.
         """
         axe = Axe()
         if not self.page.evaluate("'axe' in window"):
@@ -107,6 +111,8 @@ class Visit:
         if others:
             tags = {"type": "tag", "values": _WCAG}
             self._apply("document", {"runOnly": tags, "rules": {_COLORS: {"enabled": False}}})
+        if sizes:
+            self._apply("document", {"runOnly": {"type": "rule", "values": _SIZES}})
         if colors:
             found = f"({{ include: ({_LOOKS})() }})"
             self._apply(found, {"runOnly": {"type": "rule", "values": [_COLORS]}})
@@ -135,7 +141,7 @@ class Visit:
         self.assert_accessible(others=False)
         self.look("narrow", "dark")
         self.assert_fits()
-        self.assert_accessible(colors=False)
+        self.assert_accessible(colors=False, others=False, sizes=True)
 
     def unfold(self) -> None:
         """Open all that is folded."""

@@ -74,9 +74,9 @@ class Workspace:
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "kindlm", *arguments]
 
-    def start(self, *arguments: str, cwd: Path | None = None, **streams: int) -> Started:
+    def start(self, *arguments: str, cwd: Path | None = None, **options: Any) -> Started:
         """Start a command line, to be stopped, killed or watched while it runs."""
-        return loaded_kindlm.start(arguments, cwd=cwd or self.root, env=self.env, **streams)
+        return loaded_kindlm.start(arguments, cwd=cwd or self.root, env=self.env, **options)
 
     def start_anew(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
         """Start a command line in a process that has to load kindlm first."""
