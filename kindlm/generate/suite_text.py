@@ -28,6 +28,7 @@ BRACES = {"braces": "{{"}
 """The variables of a test that has texts of `literal`."""
 
 _PLAIN = re.compile(r"[A-Za-z_][\w./-]*(?: [A-Za-z_][\w./-]*)*", re.ASCII)
+_HALF = re.compile("[\ud800-\udfff]")
 _WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
 
 
@@ -161,8 +162,11 @@ def _scalar(value: Any) -> str:
 
 
 def _literal(text: str) -> str:
-    """Return a text as a double-quoted scalar, on one line."""
-    return f'"{escaped(text, chr(34))}"'
+    """Return a text as a double-quoted scalar, on one line.
+
+    YAML cannot hold half of a surrogate pair, which programs leave that cut texts.
+    """
+    return f'"{escaped(_HALF.sub(chr(0xFFFD), text), chr(34))}"'
 
 
 def escaped(text: str, quote: str) -> str:

@@ -52,3 +52,11 @@ def test_a_suite_that_cannot_be_loaded_is_an_error_with_its_place() -> None:
     made = suite_text(suite(tols=[]), Path("made.yaml"))
     assert isinstance(made, Err)
     assert "tols" in made.error.message
+
+
+def test_half_of_a_character_does_not_make_a_suite_that_cannot_be_loaded(tmp_path: Path) -> None:
+    made = suite_text(suite(input="cut \ud83d"), Path("made.yaml"))
+    assert isinstance(made, Ok), made
+    loaded = load_suite(tmp_path / "made.yaml", text=made.value.encode()).suite
+    assert loaded is not None
+    assert loaded.cases[0].prompt.user == "cut \ufffd"
