@@ -18,25 +18,29 @@ PAGE = (ROOT / "docs" / "how-to" / "see-your-agent.md").read_text("utf-8")
 BLOCKS = dict(re.findall(r"<!-- (\w+: \w+) -->\n```\w+\n(.*?)```", PAGE, re.DOTALL))
 CALLED = {"text": "Done.", "tool_calls": [{"name": "lookup_order", "arguments": {}}]}
 CALLING = """
-import json, sys
-from openai import OpenAI
+import json, os, sys
+from urllib.request import Request, urlopen
 
-client = OpenAI()
 schema = {"type": "object", "properties": {"order_id": {"type": "string"}}}
 tool = {"type": "function", "function": {"name": "lookup_order", "parameters": schema}}
 system = {"role": "system", "content": "Look every order up before you answer."}
 for line in sys.stdin:
     said = [system, {"role": "user", "content": json.loads(line)["message"]}]
     while True:
-        asked = client.chat.completions.create(model="gpt-4o", messages=said, tools=[tool])
-        reply = asked.choices[0].message
-        said.append(reply.model_dump(exclude_none=True))
-        if not reply.tool_calls:
+        body = json.dumps({"model": "gpt-4o", "messages": said, "tools": [tool]}).encode()
+        key = {"authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}
+        headers = {"content-type": "application/json", **key}
+        url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+        with urlopen(Request(url, body, headers)) as got:
+            reply = json.load(got)["choices"][0]["message"]
+        said.append(reply)
+        if not reply.get("tool_calls"):
             break
-        for call in reply.tool_calls:
-            said.append({"role": "tool", "tool_call_id": call.id, "content": "{}"})
-    print(json.dumps({"text": reply.content}), flush=True)
+        for call in reply["tool_calls"]:
+            said.append({"role": "tool", "tool_call_id": call["id"], "content": "{}"})
+    print(json.dumps({"text": reply["content"]}), flush=True)
 """
+"""Asks by hand: a program would load an SDK longer than it runs."""
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ def test_it_passes_with_everything_in_the_tables(example):
 def test_the_documented_query_answers_what_a_failing_execution_called(example):
     agent = example.root / "examples" / "support-agent" / "agent.yaml"
     agent.write_text("extends: support-changed\n", encoding="utf-8")
-    assert example.run("test", "examples/support-agent").returncode == 1
+    assert example.run("test", "examples/support-agent", "--runs", "1").returncode == 1
     page = Path(__file__).parents[2] / "docs" / "tutorial" / "getting-started.md"
     docs = page.read_text("utf-8")
     query = docs.partition("<!-- query: answers -->\n```sql\n")[2].partition("```")[0]
@@ -50,7 +50,7 @@ def test_the_documented_query_answers_what_a_failing_execution_called(example):
     assert json.loads(refunds[0][4])["order_id"] == "ORD-1234"
 
 
-def test_two_of_them_run_at_once(example):
+def test_two_of_them_run_at_once_and_leave_nothing_running(example):
     words = ("test", "examples/support-agent", "-t", "greeting")
     running = [
         example.start(*words, "--runs", "1", "--quiet", stdout=subprocess.DEVNULL) for _ in range(2)
@@ -59,10 +59,6 @@ def test_two_of_them_run_at_once(example):
         _, stderr = process.communicate(timeout=240)
         assert process.returncode == 0, stderr
     assert example.query("SELECT count(*) FROM executions WHERE status = 'passed'") == [(4,)]
-
-
-def test_nothing_is_left_running(example):
-    example.run("test", "examples/support-agent", "--runs", "1", "-t", "greeting")
     lines = Path("/proc").glob("[0-9]*/environ")
     marker = f"PWD={example.root}"
     assert not [path for path in lines if _holds(path, marker)]

@@ -75,7 +75,7 @@ def test_two_kills_in_a_row_and_a_whole_run_share_one_history(workspace, server)
 
 
 def test_runs_at_once_on_one_new_database_lose_nothing(workspace, server):
-    processes = 4
+    processes = 3
     workspace.suite(server.url, tests=many_tests(workspace, 6))
     running = [workspace.start("test", "--reporter", "json") for _ in range(processes)]
     outcomes = [(process.communicate(timeout=120), process.returncode) for process in running]

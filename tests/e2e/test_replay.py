@@ -106,48 +106,51 @@ def test_expectations_tools_and_tests_around_a_request_may_change(
     assert "k1" in other["warnings"][0]
 
 
-@pytest.mark.parametrize(
-    ("change", "difference"),
-    [
-        ({"prompts": {"ask": {"user": "Tell me of <{{order}}>."}}}, "message 1, of the user, is"),
-        (
-            {"prompts": {"ask": {"system": "Be kind", "user": "Where is order <{{order}}>?"}}},
-            "message 1 is the system text, it was of the user",
-        ),
-        (
-            {
-                "models": [
-                    {
-                        "id": "gpt",
-                        "provider": "openai",
-                        "model": "gpt-4o",
-                        "params": {"temperature": 0.9},
-                    }
-                ]
-            },
-            "temperature is 0.9, it was 0.2",
-        ),
-        (
-            {"models": [{"id": "gpt", "provider": "openai", "model": "gpt-5"}]},
-            'the model is "gpt-5", it was "gpt-4o"',
-        ),
-    ],
-)
+CHANGED_REQUESTS: list[tuple[dict[str, Any], str]] = [
+    ({"prompts": {"ask": {"user": "Tell me of <{{order}}>."}}}, "message 1, of the user, is"),
+    (
+        {"prompts": {"ask": {"system": "Be kind", "user": "Where is order <{{order}}>?"}}},
+        "message 1 is the system text, it was of the user",
+    ),
+    (
+        {
+            "models": [
+                {
+                    "id": "gpt",
+                    "provider": "openai",
+                    "model": "gpt-4o",
+                    "params": {"temperature": 0.9},
+                }
+            ]
+        },
+        "temperature is 0.9, it was 0.2",
+    ),
+    (
+        {"models": [{"id": "gpt", "provider": "openai", "model": "gpt-5"}]},
+        'the model is "gpt-5", it was "gpt-4o"',
+    ),
+]
+"""What is changed in a suite, and what then differs from the request that was recorded."""
+
+
 def test_a_request_that_was_never_recorded_is_reported_with_what_differs(
-    workspace: Workspace, server: LoopbackServer, change: Any, difference: str
+    workspace: Workspace, server: LoopbackServer
 ) -> None:
-    tests = [order("k0", judged=False)]
-    write_orders(workspace, server, tests)
+    write_orders(workspace, server, [order("k0", judged=False)])
     run = workspace.report()["run"]["id"]
     since = len(server.requests)
     path = workspace.root / "kindlm.yaml"
-    path.write_text(as_yaml(yaml.safe_load(path.read_text()) | change), encoding="utf-8")
-    done = workspace.run("replay")
-    assert done.returncode == 1
-    assert "Record it: kindlm test" in done.stdout
-    message = error_of(replayed(workspace), "k0")
-    assert f"Run {run} never recorded this request" in message
-    assert difference in message
+    recorded = yaml.safe_load(path.read_text())
+    reporters = ("--reporter", "terminal", "--reporter", "json=replayed.json")
+    for change, difference in CHANGED_REQUESTS:
+        path.write_text(as_yaml(recorded | change), encoding="utf-8")
+        done = workspace.run("replay", *reporters)
+        assert done.returncode == 1
+        assert "Record it: kindlm test" in done.stdout
+        report = json.loads((workspace.root / "replayed.json").read_text())
+        message = error_of(report, "k0")
+        assert f"Run {run} never recorded this request" in message
+        assert difference in message
     assert len(server.requests) == since
 
 

@@ -10,9 +10,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
+from examples import examples
 from kindlm.errors import Err, Ok
 from kindlm.fleet import bundle as bundles
 from kindlm.fleet.bundle import Bundle, BundleError, make_bundle, pack, unpack
@@ -157,7 +158,7 @@ NAMES = st.one_of(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(names=st.lists(NAMES, min_size=1, max_size=3))
 @example(names=["../escaped"])
 @example(names=["/tmp/escaped"])

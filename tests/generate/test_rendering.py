@@ -15,6 +15,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples import examples
 from kindlm.errors import Ok
 from kindlm.formats.discovery import discover
 from kindlm.generate.forms import profile_text, rendered, scenario_yaml
@@ -122,6 +123,7 @@ def plain(scenario: PlannedScenario) -> PlannedScenario:
     return replace(scenario, title="plain", why="plain", user=user, turns=turns)
 
 
+@examples(40)
 @given(items())
 def test_no_text_leaves_its_literal(item: dict[str, object]) -> None:
     for scenario in planned(item):
