@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from loaded_kindlm import copy_new_histories, trust_no_authority, wait_for_no_disk
+from loaded_kindlm import copy_new_histories, fork_agents, trust_no_authority, wait_for_no_disk
 from recorded_history import History, Make
 
 from examples import drawn
@@ -24,6 +24,7 @@ settings.load_profile("kindlm")
 wait_for_no_disk()
 copy_new_histories()
 trust_no_authority()
+fork_agents()
 load_jsonschema()
 # What a command keeps until its process ends is garbage once its test is over.
 garbage.keep = lambda: None

@@ -265,6 +265,58 @@ def command() -> Iterator[Path]:
             server.shutdown()
 
 
+def fork_agents() -> None:
+    """Fork the processes of agents in Python: the command is one that asks for a fork.
+
+    Processes that are forks themselves start those of their agents anew.
+    """
+    from kindlm.agents import python_processes
+
+    worker: Any = python_processes.WorkerProcess
+    begin = worker.start
+
+    async def start(environ: Mapping[str, str], redact: Any) -> Any:
+        _forked()
+        return await begin(environ, redact)
+
+    worker.start = start
+    python_processes._START = f"ADDRESS = {_ADDRESS!r}\n{_AGENT}"
+
+
+_AGENT: Final = """
+import json, os, signal, socket, sys
+
+connection = int(sys.argv[1])
+asked = socket.socket(socket.AF_UNIX)
+asked.connect(ADDRESS)
+told, teller = os.pipe()
+request = {
+    "arguments": json.loads(sys.argv[2]), "cwd": os.getcwd(), "env": dict(os.environ),
+    "own_session": True, "constants": {}, "module": "kindlm.agents.python_worker",
+}
+content = json.dumps(request).encode()
+socket.send_fds(asked, [len(content).to_bytes(4)], [teller, 1, 2, connection])
+asked.sendall(content)
+os.close(teller)
+os.close(connection)
+answers = os.fdopen(told)
+fork = int(answers.readline())
+
+def pass_on(number, _):
+    try:
+        os.kill(fork, number)
+    except ProcessLookupError:
+        pass
+
+signal.signal(signal.SIGTERM, pass_on)
+code = int(answers.readline())
+if code < 0:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), -code)
+sys.exit(code)
+"""
+
+
 _CLIENT: Final = """
 import json, os, socket, sys
 
@@ -556,7 +608,7 @@ def _next_request(requests: socket.socket) -> tuple[dict[str, Any], list[int]] |
     if requests is _FORKED:
         whole, streams, _, _ = socket.recv_fds(requests, 1 << 18, 4)
         return json.loads(whole), streams
-    size, streams, _, _ = socket.recv_fds(requests, 4, 3)
+    size, streams, _, _ = socket.recv_fds(requests, 4, 4)
     if not size:
         return None
     content = requests.recv(int.from_bytes(size), socket.MSG_WAITALL)
@@ -640,6 +692,11 @@ def _writing(like: TextIO, number: int, *, line_buffering: bool) -> TextIO:
     return io.TextIOWrapper(buffered, like.encoding, like.errors, line_buffering=line_buffering)
 
 
+def _unbuffered(like: TextIO, number: int) -> TextIO:
+    raw: Any = io.FileIO(number, "w", closefd=False)
+    return io.TextIOWrapper(raw, like.encoding, like.errors, write_through=True)
+
+
 def _become(
     arguments: Sequence[str],
     cwd: str,
@@ -648,7 +705,7 @@ def _become(
     constants: Mapping[str, Any],
     module: str,
 ) -> None:
-    """Be `python -m kindlm`, pytest, or a worker that execnet gives its work."""
+    """Be `python -m kindlm`, pytest, what execnet gives its work, or a process for agents."""
     if own_session:
         os.setsid()
     for name, value in constants.items():
@@ -659,6 +716,14 @@ def _become(
     os.environ.update(env)
     time.tzset()
     sys.path[0] = cwd
+    if module == "kindlm.agents.python_worker":
+        sys.path[:] = arguments
+        sys.stdout, sys.stderr = _unbuffered(sys.stdout, 1), _unbuffered(sys.stderr, 2)
+        connection = os.dup(0)
+        with Path(os.devnull).open() as nothing:
+            os.dup2(nothing.fileno(), 0)
+        importlib.import_module(module).main(connection)
+        sys.exit()
     if module == "execnet":
         exec(eval(sys.stdin.readline()), {"__name__": "__main__"})  # as execnet has Python do it
         sys.exit()
