@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import loaded_kindlm
 import pytest
 
 from kindlm.telemetry.spans import Span, read_protobuf
@@ -20,9 +19,10 @@ BOTH = ("openinference", "opentelemetry.instrumentation.openai")
 @pytest.fixture(scope="module")
 def recorded() -> dict[str, Any]:
     """Return what an agent with both instrumentations exported, by cases."""
-    program = Path(__file__).with_name("instrumented_openai.py")
-    words = [sys.executable, "-W", "ignore", str(program)]
-    done = subprocess.run(words, capture_output=True, check=True, text=True)
+    done = loaded_kindlm.run(
+        [], cwd=Path(__file__).parent, env={}, timeout_s=60, module="instrumented_openai"
+    )
+    assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
