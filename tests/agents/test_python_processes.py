@@ -14,6 +14,7 @@ import pytest
 from kindlm.agents import python_processes
 from kindlm.agents.agent_registry import make_agent
 from kindlm.agents.python_processes import PythonProcesses
+from kindlm.dataclass import replace
 from kindlm.errors import ErrorCode, Ok
 from kindlm.ports import AgentRequest
 from kindlm.suite import AgentTarget
@@ -43,6 +44,7 @@ AGENTS = """
         return agent
 
     def echo(request): return request.messages[0].text + "|" + request.messages[-1].text
+    def whole(request): return globals()[request.messages[-1].text](request)
     def one_of(message): return globals()[message](message)
     async def one_of_async(message): return await globals()[message](message)
     def crash(message): ctypes.string_at(0)
@@ -63,8 +65,14 @@ AGENTS = """
     def last_words(message):
         print("\\x1b[31mno more memory")
         os._exit(7)
-    def sleep(message): threading.Event().wait(600)
+    def sleep(message):
+        write_pid()
+        threading.Event().wait(600)
+    def write_pid():
+        with open("pid", "w") as file:
+            file.write(str(os.getpid()))
     async def block(message):
+        write_pid()
         while True:
             pass
     async def cancelled(message):
@@ -141,9 +149,12 @@ def said(tmp_path_factory):
     folder = tmp_path_factory.mktemp("agents")
     write_agents(folder)
     names = ("reply", "hostile", "wrong", "surrogate", "variable")
+    asked = [asking(name) for name in names]
+    system = Message(Role.SYSTEM, "Be \ud800 kind.\n")
+    asked.append(replace(asking("echo"), messages=(system, Message(Role.USER, "echo"))))
     with contextlib.chdir(folder):
-        talks = [("one_of", asking(name)) for name in names]
-        return dict(zip(names, hold(talks, folder, {"SHOP": "acme"}), strict=True))
+        talks = [("whole", each) for each in asked]
+        return dict(zip((*names, "echo"), hold(talks, folder, {"SHOP": "acme"}), strict=True))
 
 
 def test_conversations_have_agents_of_their_own_and_share_what_is_imported(converse, ask, success):
@@ -157,10 +168,8 @@ def test_conversations_have_agents_of_their_own_and_share_what_is_imported(conve
     assert "workers_agents" not in sys.modules
 
 
-def test_requests_arrive_whole(converse, ask, success):
-    system = Message(Role.SYSTEM, "Be \ud800 kind.")
-    (echoed,) = converse(("echo", ask(system, "Hel\nlo")))
-    assert success(echoed).text == "Be \ud800 kind.|Hel\nlo"
+def test_requests_arrive_whole(said, success):
+    assert success(said["echo"]).text == "Be \ud800 kind.\n|echo"
 
 
 def test_replies_arrive_whole(said, success):
@@ -195,16 +204,14 @@ def test_an_agent_that_ends_its_process_is_an_error_and_the_next_goes_on(
 
 @pytest.mark.parametrize("name", ["sleep", "block"])
 def test_an_agent_that_took_too_long_runs_on_in_no_process(
-    converse, ask, success, failure, name, monkeypatch, impatient
+    converse, ask, failure, name, monkeypatch, impatient, root
 ):
     # The process itself keeps to the time, unless its event loop is held up.
     monkeypatch.setattr(python_processes, "GRACE_S", 2.0 if name == "sleep" else 0.1)
-    late, after = converse((name, ask(timeout_s=0.2)), ("count",))
-    error = failure(late)
-    assert error.code is ErrorCode.PROVIDER_TIMEOUT
-    pid = int(success(after).text.split()[0])
+    (late,) = converse((name, ask(timeout_s=0.2)))
+    assert failure(late).code is ErrorCode.PROVIDER_TIMEOUT
     with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)  # at the end all are gone
+        os.kill(int((root / "pid").read_text()), 0)
 
 
 def test_a_timeout_cancels_an_async_agent(converse, ask, failure, root):
@@ -241,9 +248,8 @@ def test_the_environment_is_that_of_the_run(said, success):
 
 
 def test_an_agent_is_left_and_may_end_its_process_then(converse, success, caplog, root):
-    said, after = converse(("LeavesHard",), ("count",))
+    (said,) = converse(("LeavesHard",))
     assert success(said).text == "Hello"
-    assert success(after)
     assert (root / "left").exists()
     assert "'LeavesHard'" in caplog.text
 
@@ -307,14 +313,11 @@ def test_whatever_an_agent_raises_is_reported_as_it_is(
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_an_agent_that_closes_the_connection_leaves_no_trace_of_ours(
-    converse, ask, failure, success, capfd
-):
-    closed, after = converse(("close", ask(timeout_s=0.5)), ("count",))
+def test_an_agent_that_closes_the_connection_leaves_no_trace_of_ours(converse, ask, failure, capfd):
+    (closed,) = converse(("close", ask(timeout_s=0.5)))
     error = failure(closed)
     assert error.code is ErrorCode.PROVIDER_API_ERROR
     assert "'close'" in error.message
     assert error.details["retryable"] is False
     assert "closes" in error.hint
-    assert success(after).text.endswith(" 1")
     assert "Traceback" not in capfd.readouterr().err
