@@ -15,7 +15,7 @@ from kindlm.history.rows import SuiteView
 from kindlm.history.run_view import RunView
 from kindlm.recording.request import RunRequest
 from kindlm.reports.compliance.pdf import pdf_of, require_pdf
-from kindlm.reports.compliance.report import REPORT, document_of
+from kindlm.reports.compliance.report import REPORT, document_of, documents_of
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.suite import Suite
 from kindlm.wording import shown, shown_path
@@ -134,9 +134,8 @@ def write_pdf(
     view: RunView, file: Path, options: ReportOptions, suites: Iterable[SuiteView]
 ) -> KindlmError | None:
     """Write the documents of suites as one PDF; return why that could not be done."""
-    documents = [document_of(view, suite.id, options) for suite in suites]
-    text = "\n\n".join(document.text for document in documents)
-    pdf = pdf_of(text, view.info.finished_at or view.info.started_at)
+    documents = documents_of(view, suites, options)
+    pdf = pdf_of(documents.text, view.info.finished_at or view.info.started_at)
     if isinstance(pdf, Err):
         return pdf.error
     try:
@@ -144,7 +143,7 @@ def write_pdf(
             out.write(pdf.value)
     except OSError as error:
         return _not_written(file, error, view.id, "--pdf")
-    return next((document.problem for document in documents if document.problem), None)
+    return documents.problem
 
 
 def _file_name(suite: SuiteView) -> str:

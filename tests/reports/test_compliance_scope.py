@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import re
@@ -316,3 +317,15 @@ def test_numbers_of_gates_are_written_as_they_are(history: Any, make: Any) -> No
     assert "| schemaFailuresMax | FAIL | 1 | 0 |" in results
     assert "| latencyMaxMs | PASS | 12345.5 | 20000 |" in results
     assert "| `schema` | 1 | 1 | 0 |" in results
+
+
+def test_the_hash_of_each_document_of_a_file_covers_all_above_its_line(
+    history: Any, make: Any
+) -> None:
+    text = written(record_two(history, make, "aaaa2222", second_passes=True))
+    lines = text.splitlines(keepends=True)
+    ends = [number for number, line in enumerate(lines) if line == "---\n"]
+    assert len(ends) == 2
+    for end in ends:
+        digest = hashlib.sha256("".join(lines[:end]).encode()).hexdigest()
+        assert f"`{digest}`" in lines[end + 2]

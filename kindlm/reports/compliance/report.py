@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from typing import Any, TextIO
 
 from kindlm.dataclass import dataclass
 from kindlm.errors import DOCS, ErrorCode, KindlmError
+from kindlm.history.rows import SuiteView
 from kindlm.history.run_view import RunView
 from kindlm.reports.compliance.compliance_facts import read_facts, template_of
 from kindlm.reports.compliance.rendering import render
@@ -17,8 +18,8 @@ from kindlm.reports.compliance.template_process import TemplateFailedError, rend
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import code, plain
 
-SEPARATOR = "\n---\n"
-"""Between what the hash covers and the hash."""
+SEPARATOR = "---\n"
+"""The line below all that the hash covers."""
 
 _BLANKS = re.compile(r"\n{3,}")
 
@@ -31,8 +32,12 @@ class Document:
     problem: KindlmError | None = None
 
 
-def write_document(facts: Mapping[str, Any], template: tuple[str, str] | None) -> Document:
+def write_document(
+    facts: Mapping[str, Any], template: tuple[str, str] | None, above: str = ""
+) -> Document:
     """Return the document of a suite: Markdown, a separator, and the SHA-256 of what is above it.
+
+    `above` are the documents that come before it in the same file.
 
     A template of the user, its file and its text, has little time and memory, and reaches nothing
     but the facts. One that fails says so in the document's place, so that a run is never lost for
@@ -41,10 +46,10 @@ def write_document(facts: Mapping[str, Any], template: tuple[str, str] | None) -
     """
     if template is None:
         own = files(__package__).joinpath("templates/report.md").read_text("utf-8")
-        return Document(_sealed(render(own, facts), facts))
+        return Document(_sealed(render(own, facts), facts, above))
     file, source = template
     try:
-        return Document(_sealed(render_apart(source, facts), facts))
+        return Document(_sealed(render_apart(source, facts), facts, above))
     except TemplateFailedError as error:
         told = f"Its template {code(file)} failed: {plain(str(error))}."
         problem = KindlmError(
@@ -54,10 +59,10 @@ def write_document(facts: Mapping[str, Any], template: tuple[str, str] | None) -
             f" What a template may hold: {DOCS}/how-to/compliance/",
         )
         text = f"# The report could not be written\n\n{told}\n"
-        return Document(_sealed(text, facts), problem)
+        return Document(_sealed(text, facts, above), problem)
 
 
-def _sealed(text: str, facts: Mapping[str, Any]) -> str:
+def _sealed(text: str, facts: Mapping[str, Any], above: str) -> str:
     """Return a text with the hash of it, which anybody can compute who has the file."""
     events = [
         f"run {stream['run']}: {problem}"
@@ -73,8 +78,8 @@ def _sealed(text: str, facts: Mapping[str, Any]) -> str:
             "**NOT AS RECORDED.** The history that this document was read from was changed: it is"
             f" no evidence. {way_out}. Then make the document again.\n\n{told}\n"
         )
-    content = _BLANKS.sub("\n\n", warning + text).strip() + "\n"
-    digest = hashlib.sha256(content.encode("utf-8", "backslashreplace")).hexdigest()
+    content = _BLANKS.sub("\n\n", warning + text).strip() + "\n\n"
+    digest = hashlib.sha256((above + content).encode("utf-8", "backslashreplace")).hexdigest()
     origin = (
         "Made from a history that is NOT as it was recorded."
         if wrong
@@ -83,25 +88,35 @@ def _sealed(text: str, facts: Mapping[str, Any]) -> str:
     return f"{content}{SEPARATOR}\nSHA-256 of all above the line: `{digest}`\n\n{origin}\n"
 
 
-def document_of(view: RunView, suite: str, options: ReportOptions) -> Document:
+def document_of(view: RunView, suite: str, options: ReportOptions, above: str = "") -> Document:
     """Return the document of one suite of a run, by the suite's id."""
     found = view.suite(suite)
     facts = read_facts(view, found, options.regression_threshold)
-    return write_document(facts, template_of(view, found))
+    return write_document(facts, template_of(view, found), above)
+
+
+def documents_of(view: RunView, suites: Iterable[SuiteView], options: ReportOptions) -> Document:
+    """Return the documents of suites one after the other, with what is wrong with the first such.
+
+    The hash of each covers those above it, too.
+    """
+    text, wrong = "", None
+    for suite in suites:
+        text += "\n" if text else ""
+        document = document_of(view, suite.id, options, text)
+        text += document.text
+        wrong = wrong or document.problem
+    return Document(text, wrong)
 
 
 class _ComplianceReport:
     name = "compliance"
 
     def write(self, view: RunView, out: TextIO, options: ReportOptions) -> KindlmError | None:
-        """Write the documents one after the other; return what is wrong with the first such."""
-        wrong: KindlmError | None = None
-        for number, suite in enumerate(view.suites):
-            document = document_of(view, suite.id, options)
-            out.write("\n" if number else "")
-            out.write(document.text)
-            wrong = wrong or document.problem
-        return wrong
+        """Write the documents of all suites; return what is wrong with the first such."""
+        documents = documents_of(view, view.suites, options)
+        out.write(documents.text)
+        return documents.problem
 
 
 REPORT = _ComplianceReport()
