@@ -338,6 +338,7 @@ def _executions(key: str, entry: _Entry, warnings: list[str]) -> Iterator[Foreig
     else:
         passed = round(entry.pass_rate * repeats)
         if abs(passed / repeats - entry.pass_rate) > _ROUNDING:
+            passed = int(entry.pass_rate * repeats)
             warnings.append(
                 f"{key}: a share of {entry.pass_rate:g} of {count(repeats, 'repeat')} is no whole"
                 f" number: {passed} count as passed."

@@ -96,6 +96,12 @@ def bring_in(kindlm: Any, here: Path) -> Callable[..., Any]:
     return run
 
 
+def test_a_share_that_the_repeats_cannot_have_is_not_rounded_up(bring_in: Any) -> None:
+    entry = {**ENTRY, "passRate": 0.9, "runCount": 3}
+    (test,) = bring_in({**BASELINE, "results": {"greets::gpt": entry}})["tests"]
+    assert [each["status"] for each in test["executions"]] == ["passed", "passed", "failed"]
+
+
 def test_a_baseline_is_a_run_of_its_time(bring_in: Any) -> None:
     report = bring_in(BASELINE)
     assert (report["run"]["mode"], report["run"]["status"]) == ("imported", "failed")
