@@ -33,7 +33,7 @@ _SECONDS = 5.0
 
 _TOKEN = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|hf|ghp|gho|ghs|github_pat|glpat|xox[abprs])[-_][A-Za-z0-9_-]{16,}"
-    r"|\bAKIA[0-9A-Z]{16}\b"
+    r"|\bAKIA[0-9A-Z]{16}\b|\bAIza[\w-]{35}"
     r"|(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"
     r"|(?<=[Bb]earer )[\w.~+/-]{16,}=*"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",

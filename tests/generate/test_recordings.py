@@ -260,12 +260,12 @@ def test_personal_data_and_secrets_have_the_same_stand_ins_everywhere(
     gen: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mail, card, phone = "Ann@shop.org", "4111 1111 1111 1111", "+49 170 1234567"
-    key = "sk-proj-abcdefghijklmnop1234"
+    key, other_key = "sk-proj-abcdefghijklmnop1234", f"AIza{'Sy' * 17}D"
     monkeypatch.setenv("SHOP_API_KEY", "only-known-here-42")
     spans = (
         chat_span(
             1,
-            f"Hello, this is one of your customers: {mail}, card {card}, {phone}.{key}!",
+            f"Hello, I am one of your customers: {mail}, card {card}, {phone}.{key}! {other_key}",
         ),
         tool_span(
             2, {"mail": mail, "card": card.replace(" ", ""), "apiToken": "x7!kd83jd9"}, [phone]
@@ -274,7 +274,7 @@ def test_personal_data_and_secrets_have_the_same_stand_ins_everywhere(
     )
     _, made = gen(*spans)
     text = json.dumps(made)
-    for value in (mail, card, phone, key, "x7!kd83jd9", "bob@", "4111"):
+    for value in (mail, card, phone, key, other_key, "x7!kd83jd9", "bob@", "4111"):
         assert value not in text
     first, second = made["tests"]
     (response,) = first["tools"][0]["responses"]
@@ -284,7 +284,7 @@ def test_personal_data_and_secrets_have_the_same_stand_ins_everywhere(
     assert response["when"]["card"] in first["input"].replace(" ", "")
     assert second["input"] == "Mail person2@example.com, say [redacted]"
     told = " ".join(capsys.readouterr().err.split())
-    assert "1 credit card, 2 emails, 1 phone number, 3 secrets" in told
+    assert "1 credit card, 2 emails, 1 phone number, 4 secrets" in told
     assert "ann" not in told.lower()
 
     _, made = gen(*spans, more=("--keep-personal-data",))
