@@ -61,15 +61,18 @@ _TOGETHER: Final = {"agents": 3, "checks": 1, "models": 1, "programs": 1, "unsee
 """Of areas whose ways are mostly tests of one run: how many runs there are."""
 
 
+_OWN_FILES: Final = {"checks": {"checks.py", "s.json"}, "programs": {"agent.py"}}
+"""Of these areas: the files that a test of such a run has for itself, under a name of its own."""
+
+
 def _fits_beside_others(area: str, way: Mapping[str, Any]) -> bool:
     of_one_test = {"way", "agent", "test", "expect", "files", "answers", "status", "says"}
-    own_files = {"agent.py"} if area == "programs" else set()
     # A judge is one model for all tests.
     has_judge = area == "models" and "judge" in way.get("expect", {})
     return (
         area in _TOGETHER
         and set(way) <= of_one_test
-        and set(way.get("files", {})) <= own_files
+        and set(way.get("files", {})) <= _OWN_FILES.get(area, set())
         and way["status"] in ("failed", "errored")
         and not has_judge
     )
@@ -121,12 +124,15 @@ def test_none_of_these_tests_is_green(area: str, part: int, tmp_path: Path) -> N
     ways = ways[part * _MOST_AGENTS :][:_MOST_AGENTS]
     agents, models, tests = [], [], []
     providers: dict[str, Any] = {}
-    programs: dict[str, Any] = {}
+    own_files: dict[str, Any] = {}
     with _serving(*(way.get("answers", base.get("answers", [])) for way in ways)) as addresses:
         for number, (way, address) in enumerate(zip(ways, addresses, strict=True)):
             files = copy.deepcopy(base["files"])
             _change(files, way)
-            own = json.loads(_with_places(json.dumps(files["kindlm.yaml"]), address))
+            text = _with_own_names(area, number, json.dumps(files["kindlm.yaml"]))
+            own = json.loads(_with_places(text, address))
+            for name in _OWN_FILES.get(area, set()) & set(files):
+                own_files[_with_own_names(area, number, name)] = files[name]
             test = own["tests"][0] | {"name": str(number)}
             if "agents" in own:
                 agents.append(own["agents"][0] | {"id": f"agent{number}"})
@@ -136,15 +142,12 @@ def test_none_of_these_tests_is_green(area: str, part: int, tmp_path: Path) -> N
                 named = {"id": f"gpt{number}", "provider": f"openai{number}"}
                 models.append(own["models"][0] | named)
                 test["models"] = [f"gpt{number}"]
-            elif area == "programs":
-                programs[f"agent{number}.py"] = files["agent.py"]
-                test["command"] = test["command"].replace("agent.py", f"agent{number}.py")
             tests.append(test)
         own_parts = {"agents": agents, "models": models, "providers": providers}
         suite |= {"tests": tests, **{name: part for name, part in own_parts.items() if part}}
         workspace = new_workspace(tmp_path)
         workspace.env |= base.get("env", {})
-        _write(tmp_path, {**base["files"], **programs, "kindlm.yaml": suite}, "")
+        _write(tmp_path, {**base["files"], **own_files, "kindlm.yaml": suite}, "")
         arguments = ("--reporter", "terminal", "--reporter", "json=report.json")
         done = workspace.run("test", *arguments)
     assert done.returncode == 1, done.stdout + done.stderr
@@ -156,7 +159,14 @@ def test_none_of_these_tests_is_green(area: str, part: int, tmp_path: Path) -> N
         assert test["status"] == way["status"], way["way"]
         # The report has what is wrong, the terminal also what to do about it.
         seen = f"{_texts(test)} {done.stdout}"
-        assert not [text for text in _listed(way["says"]) if not _has(seen, text)], way["way"]
+        says = [_with_own_names(area, number, text) for text in _listed(way["says"])]
+        assert not [text for text in says if not _has(seen, text)], way["way"]
+
+
+def _with_own_names(area: str, number: int, text: str) -> str:
+    for name in _OWN_FILES.get(area, ()):
+        text = text.replace(name, f"own{number}_{name}")
+    return text
 
 
 def _texts(value: Any) -> str:

@@ -53,13 +53,13 @@ def test_variables_are_put_in_and_kept_out_of_the_history(
     assert b"marked-with-care" not in (project.root / ".kindlm" / "kindlm.db").read_bytes()
 
 
-@pytest.mark.parametrize("form", ["python", "yaml"])
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("form", "more", "told"),
     [
-        ({"headers": {"X-Mark": "${env.NO_SUCH_NAME}"}}, "NO_SUCH_NAME is not set"),
-        ({"respnse_path": "x"}, 'Did you mean "response_path"?'),
-        ({"url": "nowhere"}, "agent.url must be a URL"),
+        ("python", {"headers": {"X-Mark": "${env.NO_SUCH_NAME}"}}, "NO_SUCH_NAME is not set"),
+        ("python", {"respnse_path": "x"}, 'Did you mean "response_path"?'),
+        ("yaml", {"respnse_path": "x"}, 'Did you mean "response_path"?'),
+        ("yaml", {"url": "nowhere"}, "agent.url must be a URL"),
     ],
 )
 def test_what_is_wrong_with_one_agent_leaves_the_other_scenarios_alone(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from pytest_project import run_inside
 from scenario_files import ONE, told_by_test
@@ -57,41 +59,45 @@ def test_marks_that_skip_are_heeded(project: Project, capsys: pytest.CaptureFixt
     assert set(project.statuses().values()) == {"skipped"}
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("@pytest.mark.usefixtures('ready')\n{test}", "the fixture ready"),
-        ("@pytest.mark.skipif('sys.platform')\n{test}", "'sys.platform'"),
-        ("pytestmark = pytest.mark.usefixtures('ready')\n{test}", "the fixture ready"),
-        ("@pytest.fixture(autouse=True)\ndef ready(): ...\n{test}", "ready, which is automatic"),
-        ("from ready import *\n{test}", "ready, which is automatic"),
-        ("def setup_module(): ...\n{test}", "setup_module"),
-        ("def setup_function(): ...\n{test}", "setup_function"),
-        ("class TestIt:\n def setup_method(self): ...\n {method}", "setup_method"),
-        ("def pytest_generate_tests(metafunc): ...\n{test}", "pytest_generate_tests"),
-        ("class It(unittest.TestCase):\n {method}", "It is a unittest.TestCase"),
-        ("class It(unittest.TestCase):\n @scenario('x')\n def test_it(self): ...", "TestCase"),
-        ("class TestIt:\n def __init__(self, a): ...\n {method}", "__init__"),
-        (
-            "class TestIt:\n @pytest.fixture(autouse=True)\n def ready(self): ...\n {method}",
-            "ready, which is automatic",
-        ),
-    ],
-)
+COUNTING = [
+    ("@pytest.mark.usefixtures('ready')\n{test}", "the fixture ready"),
+    ("@pytest.mark.skipif('sys.platform')\n{test}", "'sys.platform'"),
+    ("pytestmark = pytest.mark.usefixtures('ready')\n{test}", "the fixture ready"),
+    ("@pytest.fixture(autouse=True)\ndef ready(): ...\n{test}", "ready, which is automatic"),
+    ("from ready import *\n{test}", "ready, which is automatic"),
+    ("def setup_module(): ...\n{test}", "setup_module"),
+    ("def setup_function(): ...\n{test}", "setup_function"),
+    ("class TestIt:\n def setup_method(self): ...\n {method}", "setup_method"),
+    ("def pytest_generate_tests(metafunc): ...\n{test}", "pytest_generate_tests"),
+    ("class It(unittest.TestCase):\n {method}", "It is a unittest.TestCase"),
+    ("class It(unittest.TestCase):\n @scenario('x')\n def test_it(self): ...", "TestCase"),
+    ("class TestIt:\n def __init__(self, a): ...\n {method}", "__init__"),
+    (
+        "class TestIt:\n @pytest.fixture(autouse=True)\n def ready(self): ...\n {method}",
+        "ready, which is automatic",
+    ),
+]
+
+
 def test_a_test_that_counts_on_pytest_is_skipped_with_a_hint(
-    project: Project, capsys: pytest.CaptureFixture[str], text: str, told: str
+    project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     project.write(
         "tests/ready.py", "import pytest\n@pytest.fixture(autouse=True)\ndef ready(): ...\n"
     )
     test = "@scenario('x')\ndef test_it(t: Trial): ..."
     method = "@scenario('x')\n def test_it(self, t: Trial): ..."
-    text = "from kindlm import *\nimport pytest, unittest\n" + text.format(test=test, method=method)
-    project.write("tests/test_it.py", text + "\n")
+    for number, (text, _) in enumerate(COUNTING):
+        head = "from kindlm import *\nimport pytest, unittest\n"
+        body = text.format(test=test, method=method)
+        project.write(f"tests/test_{number}.py", f"{head}{body}\n")
     code, found = told_by_test(capsys)
     assert code == 1  # nothing was tested
-    assert list(project.statuses().values()) == ["skipped"]
-    assert told in found
+    assert list(project.tests().values()) == ["skipped"] * len(COUNTING)
+    hints = re.findall(r"is skipped: (.*?) /\S+/test_(\d+)\.py:\d+", found)
+    assert len(hints) == len(COUNTING)
+    for hint, number in hints:
+        assert COUNTING[int(number)][1] in hint
 
 
 @pytest.mark.parametrize(
