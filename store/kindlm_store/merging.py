@@ -485,7 +485,7 @@ class Merge:
             return events_after(self.source, stream, after, limit)
 
 
-def _checked(ref: str, salt: bytes | None, body: str | None) -> tuple[Any, ...]:
+def _checked(ref: str, salt: Any, body: Any) -> tuple[Any, ...]:
     """The row of a text: reference, salt, digest and body; withheld where there is no body.
 
     Raises:
@@ -494,9 +494,9 @@ def _checked(ref: str, salt: bytes | None, body: str | None) -> tuple[Any, ...]:
     if body is None:
         # If it was erased there, that is reported once it is known what is taken.
         return ref, WITHHELD, None, None
-    raw = body.encode()
-    if not salt or scrub(body) != body:
+    if not salt or (type(salt), type(body)) != (bytes, str) or scrub(body) != body:
         raise _TextError(ref, "is not in the stored form")
+    raw = body.encode()
     if ref_of(salt, raw) != ref:
         raise _TextError(ref, "does not match its reference")
     return ref, salt, sha256(raw).digest(), body

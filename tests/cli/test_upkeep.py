@@ -74,6 +74,14 @@ def test_a_changed_event_is_found_and_its_place_is_reported(kindlm: Any, recorde
     assert "history rebuild" not in outcome.out + of_run.out
 
 
+def test_a_record_of_a_stream_that_is_no_number_is_a_problem(kindlm: Any, recorded: Any) -> None:
+    with tampering(recorded.path) as connection:
+        connection.execute("UPDATE streams SET version = 'x'")
+    outcome = kindlm("verify", "--db", recorded.path)
+    assert outcome.code == 1
+    assert "the stream does not end where its record states" in outcome.out
+
+
 def test_one_run_is_checked_against_a_head_that_was_printed(kindlm: Any, recorded: Any) -> None:
     head = head_of(recorded, "run/k3f9x2ab")
     verify = ("verify", "k3f", "--db", recorded.path, "--head")

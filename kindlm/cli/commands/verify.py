@@ -33,7 +33,7 @@ _LARGE = 1024**3
 """Bytes from which on indexes are not held to their tables: that takes minutes."""
 
 _HEADS = """
-SELECT name, version, 'sha256:' || lower(substr(hex(head), 3)) FROM streams
+SELECT name, CAST(version AS INTEGER), 'sha256:' || lower(substr(hex(head), 3)) FROM streams
  WHERE :stream IS NULL OR name = :stream ORDER BY id
 """
 
