@@ -207,6 +207,16 @@ def test_an_accepted_run_that_was_changed_is_not_compared_with(
     assert "was changed after it was recorded" in beside
 
 
+def test_what_people_said_is_verified_too(history: Any, recorded: Any) -> None:
+    said = ReviewRecorded(run=recorded.id, execution=1, passed=False, note="No.", by="bob")
+    history.log.append("journal/j", [new_event(said)])
+    assert "NOT AS RECORDED" not in written(history.view(recorded.id))
+    tamper(history, "UPDATE events SET data = replace(data, 'bob', 'ann') WHERE data GLOB '*bob*'")
+    document = written(history.view(recorded.id))
+    assert document.startswith("**NOT AS RECORDED.**")
+    assert "journal/j: the event does not match its hash" in document
+
+
 @pytest.mark.parametrize(("threshold", "verdict"), [(0.1, "REGRESSED"), (0.5, "UNCHANGED")])
 def test_it_stands_beside_the_accepted_run_by_the_threshold_of_the_project(
     history: Any, make: Any, threshold: float, verdict: str

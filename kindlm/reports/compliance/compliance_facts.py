@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
@@ -88,8 +88,9 @@ def read_facts(
     verdict = suite_verdict_of(view, suite)
     accepted = find_baseline(db, suite.project or info.project, suite.name)
     file = Path(db.execute("PRAGMA database_list").fetchone()[2])
-    audit = _audit(view, suite, file)
-    read = [*(stream["run"] for stream in audit), *(accepted.runs if accepted else ())]
+    accepted_runs = accepted.runs if accepted else ()
+    audit = _audit(view, suite, file, accepted_runs)
+    read = [*(stream["run"] for stream in audit), *accepted_runs]
     return {
         "system": {name: _stated(metadata.get(name)) for name in _METADATA},
         "framework": compliance.get("framework", "eu-ai-act"),
@@ -431,14 +432,28 @@ SELECT DISTINCT source.run
 """
 
 
-def _audit(view: RunView, suite: SuiteView, file: Path) -> list[dict[str, Any]]:
+# Reviews, labels and baselines are in journals. One that cannot be read may be about any run.
+_JOURNALS = """
+SELECT DISTINCT s.name FROM streams s JOIN events e ON e.stream = s.id
+ WHERE s.name GLOB 'journal/*'
+   AND CASE WHEN json_valid(e.data) THEN json_extract(e.data, '$.run') IN $ids ELSE 1 END
+ ORDER BY 1
+"""
+
+
+def _audit(
+    view: RunView, suite: SuiteView, file: Path, accepted: Sequence[str]
+) -> list[dict[str, Any]]:
     """Return of each run that is read: its events, its head, and whether it is as recorded.
 
-    Last come the runs that hold the conversations, where those are others.
+    Last come the runs that hold the conversations, where those are others. What people said of all
+    of them, and of the runs that were `accepted`, counts with the first run.
     """
     db = view.db
-    sources = (row[0] for row in db.execute(*among(_SOURCES, suite.parts)))
-    audit = []
+    sources = [row[0] for row in db.execute(*among(_SOURCES, suite.parts))]
+    about = (*view.runs, *sources, *accepted)
+    said = [row[0] for row in db.execute(*among(_JOURNALS, about))]
+    audit: list[dict[str, Any]] = []
     for run in dict.fromkeys((*view.runs, *sources)):
         stream = f"run/{run}"
         row = db.execute(
@@ -447,6 +462,10 @@ def _audit(view: RunView, suite: SuiteView, file: Path) -> list[dict[str, Any]]:
             (stream,),
         ).fetchone()
         found = verify_file(file, stream, claims=SEALED_HEADS, erasures=PURGES)
+        problems = [problem.what for problem in found.problems[:5]]
+        for journal in () if audit else said:
+            wrong = verify_file(file, journal, erasures=PURGES).problems
+            problems += [f"{journal}: {problem.what}" for problem in wrong[:5]]
         audit.append(
             {
                 "run": run,
@@ -455,8 +474,8 @@ def _audit(view: RunView, suite: SuiteView, file: Path) -> list[dict[str, Any]]:
                 "sealed": bool(row["sealed"]),
                 "erased": found.erased,
                 "withheld": found.withheld,
-                "verified": found.ok,
-                "problems": [problem.what for problem in found.problems[:5]],
+                "verified": not problems,
+                "problems": problems,
                 "source": run not in view.runs,
             }
         )
