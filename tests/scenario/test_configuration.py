@@ -213,12 +213,22 @@ HTTP = '[agent]\ntype = "http"\nurl = "http://127.0.0.1:1/"\n'
     ],
 )
 def test_what_is_wrong_is_reported_at_its_place(
-    project: Project, capsys: pytest.CaptureFixture[str], text: str, line: int, told: str
+    tmp_path: Path, text: str, line: int, told: str
 ) -> None:
-    project.write("kindlm.toml", text)
+    (tmp_path / "kindlm.toml").write_text(text)
+    (found,) = (each.error for each in load_configuration(tmp_path, {}).diagnostics)
+    assert told in f"{found.message} {found.hint}"
+    assert found.where is not None
+    assert found.where.line == line
+
+
+def test_what_is_wrong_is_shown_with_its_place(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.write("kindlm.toml", f"{HTTP}urll = 'x'\n")
     found = shown(project, capsys)
-    assert told in found
-    assert f"kindlm.toml:{line}" in found
+    assert "urll" in found
+    assert "kindlm.toml:4" in found
 
 
 @pytest.mark.parametrize(
