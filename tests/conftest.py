@@ -80,7 +80,6 @@ gc.disable()
 
 def pytest_collection_finish() -> None:
     """Look for garbage from now on, but not in the tests and in what they have imported."""
-    gc.collect()
     gc.freeze()
     gc.enable()
 

@@ -21,7 +21,7 @@ import pytest
 from checked_server import LoopbackServer
 from workspace import as_yaml
 
-FEW, MANY = 15, 60
+FEW, MANY = 10, 40
 CONCURRENCY = 4
 EVENTS_EACH = 7
 """Started, requested, responded, three assertions, finished."""

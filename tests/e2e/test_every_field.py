@@ -308,7 +308,7 @@ def test_it_passes_before_there_is_a_baseline_and_then(example, models, shop):
     assert example.run("baseline", "set").returncode == 0
     write_served(example, _suite(), models.port, shop)
     models.use_script(EXAMPLE / SCRIPT)
-    second = example.report("example")
+    second = example.report("example", "--runs", "1")
     assert second["run"]["status"] == "passed", _failures(second)
     assert _outcomes(second, "drift") == {"passed"}
     gates = {gate["name"]: gate for gate in second["gates"]["results"]}
