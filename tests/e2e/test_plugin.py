@@ -15,6 +15,7 @@ from zipfile import ZipFile
 import jsonschema
 import pytest
 import yaml
+from inside import forget_packages
 from workspace import Workspace
 
 ROOT = Path(__file__).parents[2]
@@ -61,7 +62,11 @@ def run(packages: Path, workspace: Workspace) -> Iterator[Run]:
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         with pytest.MonkeyPatch.context() as patch:
             patch.syspath_prepend(site)
-            return workspace.run(*words)
+            forget_packages()
+            try:
+                return workspace.run(*words)
+            finally:
+                forget_packages()
 
     yield run
     for name in [name for name in sys.modules if name.startswith("example_plugin")]:

@@ -54,5 +54,10 @@ def _in(folder: Path, env: Mapping[str, str]) -> Iterator[None]:
 def _forget_packages_of(folder: Path) -> None:
     """Let packages be looked for anew if some stand in a folder: those installed are the same."""
     if any(folder.glob("*.dist-info")):
-        packages.installed.cache_clear()
-        packages._load.cache_clear()
+        forget_packages()
+
+
+def forget_packages() -> None:
+    """Let packages be looked for anew."""
+    packages.installed.cache_clear()
+    packages._load.cache_clear()

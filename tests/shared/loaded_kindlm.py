@@ -55,7 +55,6 @@ _LOADED: Final = tuple(
 """Packages whose modules are loaded, with all that these import."""
 
 _ALSO_LOADED: Final = (
-    "anthropic",
     "datasette.app",
     "dotenv",
     "genai_prices.data",
