@@ -301,14 +301,15 @@ os.close(connection)
 answers = os.fdopen(told)
 fork = int(answers.readline())
 
-def pass_on(number, _):
+def to_all(number, _=None):
     try:
-        os.kill(fork, number)
+        os.killpg(fork, number)
     except ProcessLookupError:
         pass
 
-signal.signal(signal.SIGTERM, pass_on)
+signal.signal(signal.SIGTERM, to_all)
 code = int(answers.readline())
+to_all(signal.SIGKILL)  # what the agent has left behind
 if code < 0:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.kill(os.getpid(), -code)
