@@ -373,16 +373,15 @@ def _start_forked() -> None:
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(_ADDRESS)
         listening.listen()
-        listening.set_inheritable(True)
-        # Nobody waits for it: it goes on while other workers use it.
-        os.posix_spawn(
-            sys.executable,
+        # With none of our other descriptors: it would keep open what others read to its end.
+        process = subprocess.Popen(
             [sys.executable, __file__, str(listening.fileno()), _ADDRESS],
-            kept,
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1)
-            ],
+            env=kept,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=[listening.fileno()],
         )
+        process.returncode = 0  # nobody waits for it: it goes on while other workers use it
 
 
 def _load() -> None:
