@@ -50,7 +50,8 @@ def schema_issues(schema: Any, value: Any) -> list[SchemaIssue]:
 
     Raises:
         UndecidableSchemaError: a reference leads nowhere, a pattern takes too long, the value is
-            nested too deeply, or the budget of `json_schema_keywords.one_budget` is spent.
+            nested too deeply, the library cannot apply a rule, or the budget of
+            `json_schema_keywords.one_budget` is spent.
     """
 
     def issue(error: ValidationError) -> SchemaIssue:

@@ -658,7 +658,7 @@ def _serve(listening: socket.socket, address: str) -> dict[str, Any] | None:
 
 
 def _is_over(listening: socket.socket, address: str) -> bool:
-    """Return whether no worker is about to ask; later ones find nobody here then."""
+    """Return whether no worker is connecting; if so, the next one has to start another process."""
     with _locked():
         if select.select([listening], [], [], 0)[0]:
             return False

@@ -243,7 +243,8 @@ def excerpt_of(value: Any) -> str:
 
     Of a mapping these are the keys: its values may be credentials.
     """
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     if isinstance(value, dict):
         text = f"{{{', '.join(map(str, value))}}}"
+    else:
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return cut(" ".join(text.split()), 40)
