@@ -152,6 +152,18 @@ class BaselineChecks:
         problems = (self._corruption(run, suite) for run in runs)
         return next(filter(None, problems), None)
 
+    def change(self, runs: Iterable[str]) -> KindlmError | None:
+        """Return which run, or shard of one, is not as it was recorded; None if all are."""
+        for run in runs:
+            if (changed := self._change_of(run)) is not None:
+                return KindlmError(
+                    ErrorCode.BASELINE_CORRUPT,
+                    f"The baseline, run {run}, was changed after it was recorded: {changed}.",
+                    f"Look: kindlm history verify {run}. Choose another run: kindlm baseline set"
+                    " RUN",
+                )
+        return None
+
     def _corruption(self, run: str, suite: str) -> KindlmError | None:
         known = self._db.execute(_SUITE, {"run": run, "suite": suite}).fetchone()
         why = None

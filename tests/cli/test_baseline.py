@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -527,3 +529,26 @@ def test_compare_programs_get_json(baseline: Any, record: Any) -> None:
     }
     assert greets["newFailureCodes"] == ["CONTAINS_FAILED"]
     assert (waves["change"], waves["after"]) == ("removed", None)
+
+
+def test_nothing_is_compared_with_a_baseline_whose_events_were_changed(
+    kindlm: Any, history: Any, baseline: Any, record: Any
+) -> None:
+    for run in ("run1", "run2", "run3"):
+        record(run).finish()
+    baseline("set", "run1")
+    diff = ("diff", "--db", history.path)
+    assert kindlm(*diff).code == 0
+    with closing(sqlite3.connect(history.path)) as connection, connection:
+        connection.execute("DROP TRIGGER events_update")
+        connection.execute(
+            "UPDATE events SET subject = 'x' WHERE version = 2 AND stream ="
+            " (SELECT id FROM streams WHERE name = 'run/run1')"
+        )
+    for sides in ((), ("run1", "run3")):
+        refused = kindlm(*diff, *sides)
+        assert (refused.code, refused.out) == (1, "")
+        assert "run run1, was changed after it was recorded" in refused.err
+        assert "kindlm history verify run1" in refused.err
+    # It is no baseline of theirs.
+    assert kindlm(*diff, "previous").code == 0

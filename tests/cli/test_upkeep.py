@@ -109,6 +109,13 @@ def test_a_run_whose_tables_were_changed_is_reported_from_its_events(
         in outcome.out
     )
     assert "table executions is not what the events of run k3f9x2ab give" in outcome.out
+    # The run is passed now, as its tables say, and the document no evidence of that.
+    report = ("report", "--db", recorded.path, "--format")
+    assert kindlm(*report, "json").code == 0
+    document = kindlm(*report, "compliance")
+    assert document.code == 1
+    assert document.out.startswith("**NOT AS RECORDED.**")
+    assert "is no evidence" in document.err
     assert kindlm("rebuild", "--db", recorded.path).code == 0
     assert kindlm(*verify).code == 0
 

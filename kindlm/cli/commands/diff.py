@@ -142,8 +142,7 @@ def diff_command(
             found = sides_with_branch(reader, history, asked, sides[1])
         else:
             found = or_fail(find_sides(reader, *sides, commit_named))
-            if sides[0] is None:
-                _tell_baseline(reader, *found)
+            _look_at_baseline(reader, *found, told=sides[0] is None)
         diff = compare_runs(reader, *found, options)
         if test is not None and not diff.tests:
             refuse(
@@ -260,12 +259,20 @@ def write_diff(diff: RunDiff, form: DiffFormat, out: TextIO, options: ReportOpti
     module.write_diff(diff, out, options)
 
 
-def _tell_baseline(db: sqlite3.Connection, before: Side, after: Side) -> None:
-    """Report on standard error that BEFORE is the baseline by default."""
+def _look_at_baseline(db: sqlite3.Connection, before: Side, after: Side, *, told: bool) -> None:
+    """End the command if BEFORE is the baseline, and no longer as it was recorded.
+
+    If `told`, report on standard error that it is the baseline.
+    """
+    from kindlm.history.baselines import BaselineChecks
     from kindlm.history.run_names import baseline_of
 
-    run = after if isinstance(after, str) else after.runs[0]
-    if before == baseline_of(db, run):
+    if before != baseline_of(db, after if isinstance(after, str) else after.runs[0]):
+        return
+    problem = BaselineChecks(db).change([before] if isinstance(before, str) else before.runs)
+    if problem is not None:
+        fail([problem])
+    if told:
         what = f"run {before}" if isinstance(before, str) else f"group {before.name}"
         note(f"Compared with the baseline, {what}. With the run before: kindlm diff previous")
 

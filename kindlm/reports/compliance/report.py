@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from typing import Any, TextIO
 
-from kindlm.dataclass import dataclass
-from kindlm.errors import DOCS, ErrorCode, KindlmError
+from kindlm.dataclass import dataclass, replace
+from kindlm.errors import DOCS, ErrorCode, KindlmError, broken
 from kindlm.history.rows import SuiteView
 from kindlm.history.run_view import RunView
 from kindlm.reports.compliance.compliance_facts import read_facts, template_of
@@ -26,7 +26,10 @@ _BLANKS = re.compile(r"\n{3,}")
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """The document of a suite; `problem` says what is wrong with its template, if it failed."""
+    """The document of a suite.
+
+    `problem` is that its template failed, or that what it was read from is not as it was recorded.
+    """
 
     text: str
     problem: KindlmError | None = None
@@ -46,10 +49,10 @@ def write_document(
     """
     if template is None:
         own = files(__package__).joinpath("templates/report.md").read_text("utf-8")
-        return Document(_sealed(render(own, facts), facts, above))
+        return _sealed(render(own, facts), facts, above)
     file, source = template
     try:
-        return Document(_sealed(render_apart(source, facts), facts, above))
+        return _sealed(render_apart(source, facts), facts, above)
     except TemplateFailedError as error:
         told = f"Its template {code(file)} failed: {plain(str(error))}."
         problem = KindlmError(
@@ -59,10 +62,10 @@ def write_document(
             f" What a template may hold: {DOCS}/how-to/compliance/",
         )
         text = f"# The report could not be written\n\n{told}\n"
-        return Document(_sealed(text, facts, above), problem)
+        return replace(_sealed(text, facts, above), problem=problem)
 
 
-def _sealed(text: str, facts: Mapping[str, Any], above: str) -> str:
+def _sealed(text: str, facts: Mapping[str, Any], above: str) -> Document:
     """Return a text with the hash of it, which anybody can compute who has the file."""
     events = [
         f"run {stream['run']}: {problem}"
@@ -70,13 +73,17 @@ def _sealed(text: str, facts: Mapping[str, Any], above: str) -> str:
         for problem in stream["problems"]
     ]
     wrong = [*events, *facts.get("changed_tables", ())]
-    warning = ""
+    warning, changed = "", None
     if wrong:
         told = "".join(f"- {plain(sentence, len(sentence))}\n" for sentence in wrong)
         way_out = "Restore it from a backup" if events else "Run `kindlm history rebuild`"
         warning = (
             "**NOT AS RECORDED.** The history that this document was read from was changed: it is"
             f" no evidence. {way_out}. Then make the document again.\n\n{told}\n"
+        )
+        changed = broken(
+            "The compliance report is no evidence: the history that it was read from was changed.",
+            f"{way_out}. See what was changed: kindlm history verify",
         )
     content = _BLANKS.sub("\n\n", warning + text).strip() + "\n\n"
     digest = hashlib.sha256((above + content).encode("utf-8", "backslashreplace")).hexdigest()
@@ -85,7 +92,8 @@ def _sealed(text: str, facts: Mapping[str, Any], above: str) -> str:
         if wrong
         else "Made from recorded events alone: the same history gives the same document."
     )
-    return f"{content}{SEPARATOR}\nSHA-256 of all above the line: `{digest}`\n\n{origin}\n"
+    end = f"{SEPARATOR}\nSHA-256 of all above the line: `{digest}`\n\n{origin}\n"
+    return Document(content + end, changed)
 
 
 def document_of(view: RunView, suite: str, options: ReportOptions, above: str = "") -> Document:
