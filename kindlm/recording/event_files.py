@@ -30,7 +30,6 @@ from kindlm_store import Append, EventLog, ForeignSchemaError, HeadOf, NewEvent,
 _LONGEST_LINE = 256 * 1024 * 1024
 """Bytes; the largest text of an event is far below, however it is escaped."""
 
-EventId = Annotated[str, Field(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
 STREAM_NAME = r"(run|journal)/[0-9A-Za-z_.-]{1,100}"
 StreamName = Annotated[str, Field(pattern=f"^{STREAM_NAME}$")]
 HashText = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
@@ -132,14 +131,19 @@ class _Header(LineModel):
     streams: dict[StreamName, StreamEnd | None]
 
 
-class _EventLine(LineModel):
+class EventLine(LineModel):
+    """An event, as both kinds of files have it."""
+
     stream: StreamName
     type: Annotated[str, Field(min_length=1, max_length=200)]
     schema_: Annotated[int, Field(alias="schema", ge=1, le=1_000_000)]
-    id: EventId
-    at: str
+    id: Annotated[str, Field(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
+    at: Annotated[str, Field(max_length=40)]
     subject: Annotated[str, Field(min_length=1, max_length=1_000)] | None
     data: dict[str, Any]
+
+
+class _UnwrittenLine(EventLine):
     seal: bool = False
 
 
@@ -249,7 +253,7 @@ def read_unwritten(file: BinaryIO) -> Unwritten:
     header = checked(_Header, first, number)
     appends = []
     for number, value in lines:
-        line = checked(_EventLine, value, number)
+        line = checked(_UnwrittenLine, value, number)
         if line.stream not in header.streams:
             raise LineError(
                 number, f"is of the stream {line.stream!r}, which the header does not say"

@@ -24,7 +24,7 @@ from kindlm import __version__
 from kindlm.events import EVENTS, EventError, RunStarted, load_event
 from kindlm.recording.event_files import (
     STREAM_NAME,
-    EventId,
+    EventLine,
     HashText,
     LineError,
     LineModel,
@@ -106,15 +106,8 @@ class _Text(LineModel):
     body: str | None = None
 
 
-class _Event(LineModel):
-    stream: StreamName
+class _Event(EventLine):
     version: Annotated[int, Field(ge=1)]
-    type: Annotated[str, Field(min_length=1, max_length=200)]
-    schema_: Annotated[int, Field(alias="schema", ge=1, le=1_000_000)]
-    id: EventId
-    at: Annotated[str, Field(max_length=40)]
-    subject: Annotated[str, Field(min_length=1, max_length=1_000)] | None
-    data: dict[str, Any]
     hash: HashText
 
 
