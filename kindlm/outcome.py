@@ -90,6 +90,22 @@ class Gate:
     written: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateResult:
+    """What a gate said; `actual` is None if nothing was measured.
+
+    `warning` marks one that passed because there was nothing to measure.
+    """
+
+    name: str
+    threshold: float
+    actual: float | None = None
+    passed: bool
+    written: bool
+    message: str
+    warning: Annotated[bool, Form.UNSTORED] = False
+
+
 @dataclass(frozen=True, slots=True)
 class ScoreLimits:
     """Limits over the weighted scores of a test's repeats.

@@ -10,8 +10,8 @@ from typing import Annotated, ClassVar, Literal
 
 from kindlm.dataclass import dataclass
 from kindlm.events.codec import Payload
-from kindlm.outcome import Gate, ScoreLimits
-from kindlm.stored_form import Authored, Meaning, Note
+from kindlm.outcome import Gate, GateResult, ScoreLimits
+from kindlm.stored_form import Authored, Form, Meaning, Note
 from kindlm.suite import ListedTools
 from kindlm_store import HeadOf, RecordedEvent
 from kindlm_store.erasing import Erasure, Erasures
@@ -134,12 +134,7 @@ class GateVerdict:
     """The result of a gate at the end of a run. `actual` is null if nothing was measured."""
 
     suite: str
-    name: str
-    threshold: float
-    actual: float | None = None
-    passed: bool
-    written: bool
-    message: str
+    result: Annotated[GateResult, Form.FLAT]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -159,15 +159,16 @@ def mask_of(attempts: Iterable[AttemptView]) -> Mask:
         for attempt in attempts
         for assertion in attempt.assertions
         for evidence in assertion.evidence
-        if evidence.get("excerpt") is not None
     )
     for attempt, evidence in found:
-        excerpt, start, end = evidence["excerpt"], evidence["start"], evidence["end"]
-        text = source_text(evidence["source"], attempt.execution, attempt.tool_calls)
+        excerpt, start, end = evidence.excerpt, evidence.start, evidence.end
+        if excerpt is None:
+            continue
+        text = source_text(evidence.source, attempt.execution, attempt.tool_calls)
         if text is None:
             lost.add((excerpt, end - start))
             # Of a text that an earlier turn ended with, only the excerpt was ever recorded.
-            is_whole = is_whole and evidence["source"].startswith("turn[")
+            is_whole = is_whole and evidence.source.startswith("turn[")
             continue
         for form in _forms(text[start:end]):
             replacements[form] = _fitted(excerpt, len(form))

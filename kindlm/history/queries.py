@@ -157,7 +157,8 @@ SELECT CASE WHEN t.execution = e.id THEN t.attempt ELSE e.attempt END AS attempt
 
 SPANS = """
 SELECT CASE WHEN s.execution = e.id THEN s.attempt ELSE e.attempt END AS attempt,
-       n.body AS name, m.body AS message, i.body AS input, o.body AS output, s.*
+       coalesce(n.body, '[erased]') AS name, m.body AS message, i.body AS input,
+       o.body AS output, s.span AS id, s.*
   FROM executions e
   JOIN agent_spans s ON s.execution = e.source
    AND (e.source = e.id OR s.attempt = e.source_attempt)

@@ -10,9 +10,9 @@ import sqlite3
 from typing import Any, NamedTuple
 
 from kindlm.dataclass import dataclass
+from kindlm.events.execution_events import TracedSpan
 from kindlm.history.queries import Paid, value_of
 from kindlm.history.verdict import (
-    GateResult,
     LimitedScores,
     StatusCounts,
     is_flaky,
@@ -20,7 +20,7 @@ from kindlm.history.verdict import (
     suite_passes,
     test_status,
 )
-from kindlm.outcome import Outcome, ScoreLimits, Status
+from kindlm.outcome import CheckResult, Evidence, GateResult, Outcome, ScoreLimits, Status
 from kindlm.strict_json import read_json
 
 
@@ -158,28 +158,13 @@ class ExecutionView:
     source_attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class AssertionView:
-    """One assertion with its evidence; `expected` and `actual` are JSON values.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssertionView(CheckResult):
+    """An assertion as it was recorded; an advisory one decides nothing about the execution."""
 
-    One that is advisory decides nothing about the execution.
-    """
-
-    kind: str
-    label: str
-    outcome: Outcome
-    score: float | None
-    threshold: float | None
-    expected: Any
-    actual: Any
-    failure_code: str | None
-    message: str | None
-    evidence: tuple[dict[str, Any], ...]
-    reasoning: str | None
-    trace: str | None
     duration_ms: float
     line: int | None
-    advisory: bool = False
+    advisory: bool
 
     @property
     def is_wrong(self) -> bool:
@@ -216,24 +201,12 @@ class ToolCallView:
     called_at: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SpanView:
-    """A span of an agent's trace, about the call of the agent `call`; times are in ms."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanView(TracedSpan):
+    """A span of an agent's trace, about the call of the agent `call`."""
 
     attempt: int
     call: int
-    span: str
-    parent: str | None
-    kind: str
-    name: str | None
-    start_ms: float
-    duration_ms: float
-    failed: bool
-    message: str | None
-    input: str | None
-    output: str | None
-    input_tokens: int | None
-    output_tokens: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,21 +346,18 @@ def execution_of(row: sqlite3.Row) -> ExecutionView:
 
 def assertion_of(row: sqlite3.Row) -> AssertionView:
     """Return the assertion of a row."""
+    found = json.loads(row["evidence"])
+    for each in found:
+        # An excerpt of an earlier version is the text itself.
+        if isinstance(each.get("excerpt"), dict):
+            each["excerpt"] = json.loads(row["excerpts"])[each["excerpt"]["$ref"]]
     return value_of(
         AssertionView,
         row,
         outcome=Outcome(row["outcome"]),
         expected=read_json(row["expected"]),
         actual=read_json(row["actual"]),
-        evidence=_evidence(row),
+        message=row["message"] or "",
+        evidence=tuple(Evidence(**each) for each in found),
         advisory=bool(row["advisory"]),
     )
-
-
-def _evidence(row: sqlite3.Row) -> tuple[dict[str, Any], ...]:
-    """Return the evidence of an assertion, with its excerpts where they are references."""
-    found: list[dict[str, Any]] = json.loads(row["evidence"])
-    for each in found:
-        if isinstance(each.get("excerpt"), dict):
-            each["excerpt"] = json.loads(row["excerpts"])[each["excerpt"]["$ref"]]
-    return tuple(found)

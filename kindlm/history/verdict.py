@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from kindlm.dataclass import dataclass
 from kindlm.history import queries
 from kindlm.money import exceeds
-from kindlm.outcome import Gate, ScoreLimits, Status
+from kindlm.outcome import Gate, GateResult, ScoreLimits, Status
 
 _TOLERANCE = 1e-9
 """Rates are quotients of small integers; they may differ from a threshold by rounding alone."""
@@ -132,19 +132,6 @@ class SuiteMetrics:
     drift_skipped: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class GateResult:
-    """What a gate said. `warning` marks one that passed because there was nothing to measure."""
-
-    name: str
-    threshold: float
-    actual: float | None
-    passed: bool
-    written: bool
-    message: str
-    warning: bool = False
-
-
 def test_status(
     counts: StatusCounts,
     pass_rate_min: float,
@@ -225,29 +212,31 @@ _MEASURES = {
 def _evaluate(gate: Gate, metrics: SuiteMetrics) -> GateResult:
     measure = _MEASURES[gate.name]
     actual: float | None = attrgetter(measure.attribute)(metrics)
-    passed = actual is not None and _keeps_to(gate, actual)
+    passed, warning = actual is not None and _keeps_to(gate, actual), False
     # An unknown cost may be any cost, unless what is known is too much already.
     unpriced = metrics.unknown_costs if gate.name == "costMaxUsd" else 0
     if actual is not None and not (unpriced and passed):
         failures = "failure" if actual == 1 else "failures"
         message = measure.words.format(actual, counts=metrics.executions, failures=failures)
-        return GateResult(gate.name, gate.threshold, actual, passed, gate.written, message)
-    # It passes with a warning when the gate is a default, or when the selection or a missing
-    # baseline left nothing to measure; otherwise a gate that measures nothing fails.
-    excused, message = not gate.written, measure.lacking
-    if unpriced:
-        calls = "1 call" if unpriced == 1 else f"{unpriced} calls"
-        message = (
-            f"the price of {calls} is not known; add it to `prices`, or to `model` of EvalView"
-        )
-    elif gate.name == "driftScoreMax" and metrics.drift_skipped:
-        excused = True
-        message += " (no baseline yet; run: kindlm baseline set)"
     else:
-        excused = excused or metrics.narrowed
+        # It passes with a warning when the gate is a default, or when the selection or a missing
+        # baseline left nothing to measure; otherwise a gate that measures nothing fails.
+        excused, message = not gate.written, measure.lacking
+        if unpriced:
+            calls = "1 call" if unpriced == 1 else f"{unpriced} calls"
+            message = (
+                f"the price of {calls} is not known; add it to `prices`, or to `model` of EvalView"
+            )
+        elif gate.name == "driftScoreMax" and metrics.drift_skipped:
+            excused = True
+            message += " (no baseline yet; run: kindlm baseline set)"
+        else:
+            excused = excused or metrics.narrowed
+        actual, passed, warning = None, excused, excused
     return GateResult(
-        gate.name, gate.threshold, None, excused, gate.written, message, warning=excused
-    )
+        name=gate.name, threshold=gate.threshold, actual=actual, passed=passed,
+        written=gate.written, message=message, warning=warning,
+    )  # fmt: skip
 
 
 def _keeps_to(gate: Gate, actual: float) -> bool:

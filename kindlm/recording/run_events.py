@@ -197,15 +197,7 @@ def _run_finished(view: RunView, duration_ms: float) -> RunFinished:
         passed=passed,
         exit_code=0 if passed else 1,
         gates=[
-            GateVerdict(
-                suite=suite.id,
-                name=gate.name,
-                threshold=gate.threshold,
-                actual=gate.actual,
-                passed=gate.passed,
-                written=gate.written,
-                message=gate.message,
-            )
+            GateVerdict(suite=suite.id, result=gate)
             for suite in view.suites
             for gate in suite.gates
         ],

@@ -308,8 +308,8 @@ def _said(
     quoted = json.dumps(text[:_TOLD], ensure_ascii=False)
     if (quoted if len(text) <= _TOLD else quoted[:-1]) in demand.sentence:
         return None
-    found = next((each for each in assertion.evidence if each["source"] == "output"), None)
-    start = max(0 if found is None else int(found["start"]) - _BEFORE, 0)
+    found = next((each for each in assertion.evidence if each.source == "output"), None)
+    start = max(0 if found is None else found.start - _BEFORE, 0)
     begin = "…" if start else ""
     end = "…" if len(text) > start + _SAID else ""
     inside = visible(" ".join(text[start : start + _SAID].split()))
@@ -334,7 +334,7 @@ def sentence_of(check: CheckResult) -> str:
     return _demand(check, ()).sentence
 
 
-def _demand(assertion: AssertionView | CheckResult, made: Sequence[ToolCallView]) -> _Demand:
+def _demand(assertion: CheckResult, made: Sequence[ToolCallView]) -> _Demand:
     """Return what an assertion demanded, from what it recorded; older records may lack parts."""
     expected, actual, label = assertion.expected, assertion.actual, assertion.label
     tool = expected.get("tool") if isinstance(expected, dict) else None
@@ -378,18 +378,17 @@ def _demand(assertion: AssertionView | CheckResult, made: Sequence[ToolCallView]
     return _Demand((label,), _message(assertion), tuple(_more(assertion)))
 
 
-def _message(assertion: AssertionView | CheckResult) -> str:
-    text = visible(bounded(assertion.message or "", 1_000, lines=10))
+def _message(assertion: CheckResult) -> str:
+    text = visible(bounded(assertion.message, 1_000, lines=10))
     return text or f"{one_line(assertion.kind)} {one_line(assertion.label)} failed"
 
 
-def _more(assertion: AssertionView | CheckResult) -> Iterator[Row]:
+def _more(assertion: CheckResult) -> Iterator[Row]:
     """Yield what was expected and found, where the message does not say it."""
     if assertion.kind not in ("assert", "custom", "score"):
         return
-    told = assertion.message or ""
     for name, value in (("expected", assertion.expected), ("actual", assertion.actual)):
-        if value is not None and not is_told(value, told):
+        if value is not None and not is_told(value, assertion.message):
             yield name, json_shown(value, _VALUE)
 
 

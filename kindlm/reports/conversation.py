@@ -54,10 +54,9 @@ def excerpts_of(
 ) -> Iterator[Excerpt]:
     """Yield what an assertion points at, masked; of many places the first `EXCERPTS`."""
     for evidence in assertion.evidence[:EXCERPTS]:
-        source, start, end = evidence["source"], evidence["start"], evidence["end"]
-        name = evidence.get("name")
-        if evidence.get("excerpt") is not None:
-            yield Excerpt(source, start, name, evidence["excerpt"], is_kept=True)
+        source, start, end, name = evidence.source, evidence.start, evidence.end, evidence.name
+        if evidence.excerpt is not None:
+            yield Excerpt(source, start, name, evidence.excerpt, is_kept=True)
             continue
         text = source_text(source, execution, tools)
         if text is None:
@@ -104,17 +103,6 @@ class Said:
 
     role: str
     text: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class ShownToolUse:
-    """A tool call beside its result: values of JSON."""
-
-    tool: str
-    arguments: Any
-    rule: str | None
-    response: Any
-    problems: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +157,7 @@ class Called:
     text: str | None
     error: str | None
     raw: str | None
-    tools: tuple[ShownToolUse, ...]
+    tools: tuple[ToolCallView, ...]
     made: tuple[Called, ...] = ()
     spans: tuple[tuple[int, SpanView], ...] = ()
 
@@ -279,7 +267,12 @@ def _called(
         error=mask.text(call.error),
         raw=mask.text(call.raw),
         tools=tuple(
-            _tool_use(used, mask)
+            replace(
+                used,
+                arguments=mask.value(used.arguments),
+                response=mask.value(used.response),
+                problems=tuple(map(mask.text, used.problems)),
+            )
             for used in tools
             if call.purpose == "test" and (used.attempt, used.call) == (call.attempt, call.call)
         ),
@@ -293,23 +286,13 @@ def _spans(
     found, depths = list[tuple[int, SpanView]](), dict[str | None, int]()
     for span in spans:
         if (span.attempt, span.call) == (call.attempt, call.call):
-            depths[span.span] = depths.get(span.parent, -1) + 1
+            depths[span.id] = depths.get(span.parent, -1) + 1
             shown = replace(
                 span,
-                name=mask.text(span.name or "[erased]"),
+                name=mask.text(span.name),
                 message=mask.text(span.message),
                 input=mask.text(span.input),
                 output=mask.text(span.output),
             )
-            found.append((depths[span.span], shown))
+            found.append((depths[span.id], shown))
     return tuple(found)
-
-
-def _tool_use(used: ToolCallView, mask: Mask) -> ShownToolUse:
-    return ShownToolUse(
-        tool=used.tool,
-        arguments=mask.value(used.arguments),
-        rule=used.rule,
-        response=mask.value(used.response),
-        problems=tuple(mask.text(problem) for problem in used.problems),
-    )

@@ -382,9 +382,9 @@ def assertion_fields(assertion: AssertionView, *, limit: int = 300) -> list[tupl
     elif assertion.score is not None and assertion.kind == "score":  # a number of a scenario
         fields.append(("score", score(assertion.score)))
     for name, value in (("expected", assertion.expected), ("actual", assertion.actual)):
-        if value is not None and not is_told(value, assertion.message or ""):
+        if value is not None and not is_told(value, assertion.message):
             fields.append((name, json_shown(value, limit)))
-    if assertion.reasoning and not is_told(assertion.reasoning, assertion.message or ""):
+    if assertion.reasoning and not is_told(assertion.reasoning, assertion.message):
         fields.append(("judge", visible(bounded(assertion.reasoning, 3 * limit, lines=12))))
     return fields
 

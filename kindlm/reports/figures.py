@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from kindlm.history.diff.power import ComparisonPower
     from kindlm.history.queries import Paid
     from kindlm.history.repeat_statistics import RepeatStatistics, ScoreStatistics
-    from kindlm.history.verdict import GateResult, StatusCounts
+    from kindlm.history.verdict import StatusCounts
+    from kindlm.outcome import GateResult
 
 _MOST_DECIMALS = 6
 

@@ -345,17 +345,8 @@ def _assertion(assertion: AssertionView) -> dict[str, Any]:
         "expected": assertion.expected,
         "actual": assertion.actual,
         "failureCode": assertion.failure_code,
-        "message": assertion.message,
-        "evidence": [
-            {
-                "source": evidence["source"],
-                "start": evidence["start"],
-                "end": evidence["end"],
-                "name": evidence.get("name"),
-                "excerpt": evidence.get("excerpt"),
-            }
-            for evidence in assertion.evidence
-        ],
+        "message": assertion.message or None,
+        "evidence": list(map(asdict, assertion.evidence)),
         "reasoning": assertion.reasoning,
         "durationMs": assertion.duration_ms,
         "advisory": assertion.advisory,

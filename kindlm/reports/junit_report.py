@@ -19,8 +19,8 @@ from xml.sax.saxutils import escape, quoteattr
 
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
-from kindlm.history.verdict import GateResult, StatusCounts
-from kindlm.outcome import Status
+from kindlm.history.verdict import StatusCounts
+from kindlm.outcome import GateResult, Status
 from kindlm.reports.causes import Cause, causes_of
 from kindlm.reports.conversation import status_word
 from kindlm.reports.facts import show_command, unsettled

@@ -15,8 +15,7 @@ from kindlm.history.diff.run_diff import DiffOptions, RunDiff
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import wilson_interval
-from kindlm.history.verdict import GateResult
-from kindlm.outcome import Status
+from kindlm.outcome import GateResult, Status
 from kindlm.reports.attacks import attacks_of
 from kindlm.reports.causes import Cause, causes_of
 from kindlm.reports.diff.markdown import SIGNS, changes_table

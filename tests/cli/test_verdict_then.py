@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kindlm.events import GateVerdict, RunFinished, new_event
+from kindlm.outcome import GateResult
 from kindlm_store import Append
 
 
@@ -21,8 +22,7 @@ def record(history: Any, make: Any) -> Any:
         writer.execution(repeat=1, assertions=(make.passed(),))
         writer.execution(repeat=2, assertions=(make.failed(),))
         writer.leave()
-        said = GateVerdict(
-            suite=f"{run}/0",
+        result = GateResult(
             name="passRateMin",
             threshold=0.8,
             actual=1.0 if gate else 0.5,
@@ -30,6 +30,7 @@ def record(history: Any, make: Any) -> Any:
             written=True,
             message="as told then",
         )
+        said = GateVerdict(suite=f"{run}/0", result=result)
         finished = RunFinished(
             passed=told,
             exit_code=0 if told else 1,

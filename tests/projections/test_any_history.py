@@ -50,7 +50,7 @@ from kindlm.events import (
     new_event,
 )
 from kindlm.events.run import PURGES
-from kindlm.outcome import CheckResult, Evidence, Gate, Outcome, Status
+from kindlm.outcome import CheckResult, Evidence, Gate, GateResult, Outcome, Status
 from kindlm.projections import PROJECTIONS
 from kindlm.transcript import (
     CostSource,
@@ -308,8 +308,7 @@ def of_run(draw: st.DrawFn) -> Iterator[NewEvent]:
             yield new_event(RunExtended(planned=draw(st.integers(0, 9))))
     if draw(st.booleans()):
         gate = st.builds(
-            GateVerdict,
-            suite=st.just("r/0"),
+            GateResult,
             name=st.just("passRateMin"),
             threshold=amounts,
             actual=maybe_amounts,
@@ -317,11 +316,12 @@ def of_run(draw: st.DrawFn) -> Iterator[NewEvent]:
             written=st.booleans(),
             message=words,
         )
+        verdict = st.builds(GateVerdict, suite=st.just("r/0"), result=gate)
         yield new_event(
             RunFinished(
                 passed=draw(st.booleans()),
                 exit_code=0,
-                gates=draw(st.lists(gate, max_size=1)),
+                gates=draw(st.lists(verdict, max_size=1)),
                 tests={},
                 executions={},
                 duration_ms=draw(amounts),

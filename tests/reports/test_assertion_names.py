@@ -21,5 +21,5 @@ from kindlm.reports.facts import assertion_name
     ],
 )
 def test_the_kind_is_not_said_twice(kind: str, label: str, name: str) -> None:
-    nothing = (None, None, None, None, None, None, (), None, None, 0.0, None)
-    assert assertion_name(AssertionView(kind, label, Outcome.FAILED, *nothing)) == name
+    failed = AssertionView(kind, label, Outcome.FAILED, duration_ms=0.0, line=None, advisory=False)
+    assert assertion_name(failed) == name

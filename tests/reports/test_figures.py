@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kindlm.history.verdict import GateResult, StatusCounts
+from kindlm.history.verdict import StatusCounts
+from kindlm.outcome import GateResult
 from kindlm.reports.figures import comparison, duration, money, percent, score_of_limit, tally
 
 
@@ -44,7 +45,9 @@ def test_only_all_is_100_percent_and_only_none_is_0(rate: float, shown: str) -> 
 
 
 def gate(name: str, actual: float | None, threshold: float, *, passed: bool) -> GateResult:
-    return GateResult(name, threshold, actual, passed, written=True, message="")
+    return GateResult(
+        name=name, threshold=threshold, actual=actual, passed=passed, written=True, message=""
+    )
 
 
 @pytest.mark.parametrize(

@@ -329,7 +329,7 @@ SELECT a.kind, a.label, sum(a.outcome = 'passed'), sum(a.outcome <> 'skipped'), 
         return {
             (assertion.kind, assertion.label): (
                 assertion.failure_code,
-                both.text(assertion.message),
+                both.text(assertion.message) or None,
             )
             for assertion in reversed(attempts.of(read).assertions)
             if assertion.is_wrong

@@ -152,11 +152,11 @@ def _facts(execution: ExecutionView, paid: Paid) -> Iterator[tuple[str, str]]:
 def _ranges(assertions: Sequence[AssertionView]) -> list[tuple[int, int]]:
     """Return where the output holds what assertions that are not met point at."""
     return [
-        (evidence["start"], evidence["end"])
+        (evidence.start, evidence.end)
         for assertion in assertions
         if assertion.is_wrong
         for evidence in assertion.evidence
-        if evidence["source"] == "output"
+        if evidence.source == "output"
     ]
 
 

@@ -9,7 +9,7 @@ import json
 import sqlite3
 from collections.abc import Mapping
 
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err
 from kindlm.history import queries
 from kindlm.history.masking import mask_of
@@ -57,9 +57,6 @@ class OutputCell:
 
     test: TestView
     execution: ExecutionView
-    status: str
-    output: str | None
-    error: str | None
     tools: tuple[str, ...]
 
 
@@ -79,6 +76,7 @@ def outputs_page(db: sqlite3.Connection, wanted: str, query: Mapping[str, str]) 
         f"Outputs of {one_line(view.id)}",
         {
             "view": view,
+            "status": status_word,
             "targets": list(dict.fromkeys(test.target for row in tests.values() for test in row)),
             "rows": [
                 (name, {test.target: cells.get(_key(test)) for test in row}) for name, row in rows
@@ -107,12 +105,8 @@ def _cells(view: RunView, tests: list[TestView]) -> dict[tuple[str, str, str], O
     cells = {}
     for execution in map(execution_of, view.db.execute(queries.EXECUTIONS + _OF_IDS, (first,))):
         mask = mask_of(view.attempts(execution) if execution.id in masked else ())
-        cells[_key(execution)] = OutputCell(
-            keys[_key(execution)],
-            execution,
-            status_word(execution),
-            mask.text(execution.output),
-            mask.text(execution.error),
-            tuple(tools.get(execution.id, ())),
-        )
+        output, error = mask.text(execution.output), mask.text(execution.error)
+        shown = replace(execution, output=output, error=error)
+        called = tuple(tools.get(execution.id, ()))
+        cells[_key(execution)] = OutputCell(keys[_key(execution)], shown, called)
     return cells

@@ -13,6 +13,7 @@ from kindlm.history.rows import (
     ReviewView,
     SpanView,
     SuiteView,
+    ToolCallView,
 )
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome, Status
@@ -20,7 +21,6 @@ from kindlm.reports.conversation import (
     EXCERPTS,
     Called,
     Excerpt,
-    ShownToolUse,
     ToolOffered,
     attempts_of,
     excerpts_of,
@@ -244,7 +244,7 @@ def _write_text(text: str, page: Page) -> None:
     page.line(visible(bounded(text, _TEXT)).rstrip("\n"), indent=4)
 
 
-def _write_tool(used: ShownToolUse, page: Page) -> None:
+def _write_tool(used: ToolCallView, page: Page) -> None:
     call = f"{one_line(used.tool)} {json_shown(used.arguments, _VALUE)}"
     page.line(("tool call  ", "cyan"), call, indent=4, hang=2)
     # An agent that lists its calls often leaves their results out.
