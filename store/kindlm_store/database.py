@@ -10,7 +10,7 @@ import os
 import random
 import sqlite3
 import time
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -67,17 +67,12 @@ FORKED = "the event log was opened before this process was forked: open it again
 
 
 def connect_writer(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
-    """The write connection of a log; creates or migrates the file first where that is due.
+    """The write connection of a log, whose file `make_ready` has seen to.
 
     Raises:
-        OpenError: The file cannot be opened as an event log.
+        OpenError: The file cannot be written.
     """
     with _opening(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if _condition(path) != "current":
-            with setup_lock(path):
-                if _condition(path) != "current":
-                    _set_up(path, synchronous)
         if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
             raise OpenError(path, "cannot be written: the file or its folder is read-only")
         connection = sqlite3.connect(
@@ -98,6 +93,22 @@ def connect_writer(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
         return connection
 
 
+def make_ready(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
+    """`connect_reader`, for a file that is created or migrated first where that is due.
+
+    Raises:
+        OpenError: The file cannot be opened as an event log.
+    """
+    with _opening(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if (connection := _connect_current(path)) is None:
+            with setup_lock(path):
+                if (connection := _connect_current(path)) is None:
+                    _set_up(path, synchronous)
+                    connection = _connect_read_only(path)
+        return connection
+
+
 def connect_reader(path: Path) -> sqlite3.Connection:
     """A connection that only reads, and sees what writers have committed so far.
 
@@ -105,17 +116,16 @@ def connect_reader(path: Path) -> sqlite3.Connection:
         EmptyFileError: Nothing was ever recorded in the file.
         OpenError: The file is not there, or cannot be opened as an event log.
     """
-    with _opening(path), ExitStack() as unfit:
+    with _opening(path):
         if not path.exists():
             raise OpenError(path, "no such file")
-        connection = unfit.enter_context(closing(_connect_read_only(path)))
-        match _condition_of(connection, path):
-            case "empty":
-                raise EmptyFileError(path, "is empty")
-            case "older":
-                raise NotAnEventLogError(path, "is in an older format: open it for writing once")
-        unfit.pop_all()
-        return connection
+        condition, connection = _inspect(path)
+        if condition == "current":
+            return connection
+        connection.close()
+        if condition == "empty":
+            raise EmptyFileError(path, "is empty")
+        raise NotAnEventLogError(path, "is in an older format: open it for writing once")
 
 
 def begin_immediate(connection: sqlite3.Connection) -> None:
@@ -222,18 +232,31 @@ def _query_only(uri: str) -> sqlite3.Connection:
     return connection
 
 
-def _condition(path: Path) -> _Condition:
-    """What a file is to us: an event log, an older one, or nothing yet; no file is empty, too.
+def _connect_current(path: Path) -> sqlite3.Connection | None:
+    """A connection that only reads; None if the file has to be created or migrated first."""
+    if not path.exists():
+        return None
+    condition, connection = _inspect(path)
+    if condition == "current":
+        return connection
+    connection.close()
+    return None
+
+
+def _inspect(path: Path) -> tuple[_Condition, sqlite3.Connection]:
+    """What a file is to us: an event log, an older one, or empty; and the connection that saw it.
 
     Raises:
         NotAnEventLogError: It is something else.
         NewerDatabaseError: A newer version wrote it.
     """
-    if not path.exists():
-        return "empty"
     # Read-only: the last writing connection to close would write a left-over WAL back.
-    with closing(_connect_read_only(path)) as connection:
-        return _condition_of(connection, path)
+    connection = _connect_read_only(path)
+    try:
+        return _condition_of(connection, path), connection
+    except BaseException:
+        connection.close()
+        raise
 
 
 def _condition_of(connection: sqlite3.Connection, path: Path) -> _Condition:

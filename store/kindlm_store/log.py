@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import atexit
 import os
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from kindlm_store.append import Appender
-from kindlm_store.database import connect_reader, connect_writer, immediate, snapshot, translated
+from kindlm_store.database import (
+    connect_reader,
+    connect_writer,
+    immediate,
+    make_ready,
+    snapshot,
+    translated,
+)
 from kindlm_store.events import Append
 from kindlm_store.new_event import redacted, require_name
 from kindlm_store.projecting import Projector, projection_errors
@@ -39,6 +46,7 @@ class EventLog:
     def __init__(
         self,
         path: Path,
+        reader: sqlite3.Connection,
         connection: sqlite3.Connection,
         projector: Projector,
         redact: Callable[[str], str] | None,
@@ -47,7 +55,7 @@ class EventLog:
         self.path = path
         self._projector = projector
         self._redact = redact
-        self._reader = Reader(path)
+        self._reader = Reader(path, reader)
         self._writer = Writer(connection, projector, guard)
         # The writer is a daemon thread: without this, what is queued would die with the process.
         atexit.register(self.close)
@@ -81,18 +89,18 @@ class EventLog:
             OpenError: The file cannot be opened as an event log.
         """
         file = Path(path)
-        connection = connect_writer(file, synchronous)
-        try:
+        with ExitStack() as unused:
+            reader = unused.enter_context(closing(make_ready(file, synchronous)))
+            connection = unused.enter_context(closing(connect_writer(file, synchronous)))
             with translated(file):
                 guard = SchemaGuard(file, projections, repair=repair)
                 guard.check(connection)
                 projector = Projector(connection, projections)
                 projector.fold_outdated(file)
                 projector.catch_up()
-            return cls(file, connection, projector, redact, guard)
-        except BaseException:
-            connection.close()
-            raise
+            log = cls(file, reader, connection, projector, redact, guard)
+            unused.pop_all()
+            return log
 
     def submit(self, *appends: Append) -> Ticket:
         """Hand over events to be written; never waits for the disk.

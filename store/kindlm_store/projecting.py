@@ -219,6 +219,9 @@ CREATE TEMP TABLE IF NOT EXISTS reals (text TEXT PRIMARY KEY, value REAL) WITHOU
 _REAL = re.compile(r"\breal\((\S+) ->> ('[^']+')\)")
 _REAL_TEXT = re.compile(r"(?<=[:\[,])-?\d+(?:\.\d+(?:[eE][+-]?\d+)?|[eE][+-]?\d+)")
 
+_BUILT: dict[tuple[Fold, tuple[str, ...]], str] = {}
+"""The SQL of folds, by the further columns of their log: for logs that are opened later."""
+
 
 class Projector:
     """Folds all projections of a log through one connection.
@@ -235,7 +238,6 @@ class Projector:
         self._connection = connection
         self.projections = tuple(projections)
         self._columns = {name: sql for p in projections for name, sql in p.columns.items()}
-        self._built: dict[Fold, str] = {}
         columns = "".join(f", {sql}" for sql in self._columns.values())
         self._fill = _FILL.format(columns=columns)
         self._create_batch()
@@ -339,7 +341,10 @@ class Projector:
             for projection in projections:
                 for fold in projection.folds:
                     if not fold.types.isdisjoint(types):
-                        db.execute(self._built.get(fold) or self._build(fold))
+                        key = fold, tuple(self._columns)
+                        if key not in _BUILT:
+                            _BUILT[key] = self._build(fold)
+                        db.execute(_BUILT[key])
         # Also a value that SQLite does not take, or a key that is there twice.
         except sqlite3.Error as error:
             # What Python's module raises by itself has no code.
@@ -369,8 +374,7 @@ class Projector:
             changes = ", ".join(f"{name} = excluded.{name}" for name in names)
             ending = ending.replace("UPDATE BY NAME", f"UPDATE SET {changes}")
             sql = f"{insert} ({', '.join(names)}) {select} {ending}"
-        self._built[fold] = sql = new_events + sql
-        return sql
+        return new_events + sql
 
     def _read_numbers(self) -> None:
         """Read the numbers of the batch by Python, which reads them right."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from kindlm_store.canonical import event_hash, hash_text
-from kindlm_store.database import FORKED, connect_reader, forks, translated
+from kindlm_store.database import FORKED, forks, translated
 from kindlm_store.events import Head, RecordedEvent
 from kindlm_store.store_errors import StoreClosedError
 
@@ -120,10 +120,10 @@ def decode(row: Iterable[Any]) -> RecordedEvent:
 class Reader:
     """Reads through one connection, from any thread."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self._path = path
         self._forks = forks.count
-        self._connection = connect_reader(path)
+        self._connection = connection
         self._lock = Lock()
         self._closed = False
 
