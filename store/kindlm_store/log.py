@@ -21,26 +21,24 @@ from kindlm_store.database import (
 from kindlm_store.events import Append
 from kindlm_store.new_event import redacted, require_name
 from kindlm_store.projecting import Projector, projection_errors
-from kindlm_store.reading import Reader
+from kindlm_store.reading import LogReader
 from kindlm_store.schema_check import SchemaGuard
 from kindlm_store.writer import Writer
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from kindlm_store.database import Synchronous
     from kindlm_store.erasing import Erasable, Erased, Erasures
-    from kindlm_store.events import Head, RecordedEvent
     from kindlm_store.merging import Accept, Begin, Taken
     from kindlm_store.new_event import NewEvent
     from kindlm_store.projecting import Progress, Projection
-    from kindlm_store.reading import Answer
     from kindlm_store.verification import Claims, Verification
     from kindlm_store.writer import Ticket
 
 
-class EventLog:
+class EventLog(LogReader):
     """An open event log; made by `EventLog.open`, closed by `close` or at the end of a `with`."""
 
     def __init__(
@@ -52,10 +50,9 @@ class EventLog:
         redact: Callable[[str], str] | None,
         guard: SchemaGuard,
     ) -> None:
-        self.path = path
+        super().__init__(path, reader)
         self._projector = projector
         self._redact = redact
-        self._reader = Reader(path, reader)
         self._writer = Writer(connection, projector, guard)
         # The writer is a daemon thread: without this, what is queued would die with the process.
         atexit.register(self.close)
@@ -153,30 +150,9 @@ class EventLog:
         """`flush`, for a coroutine."""
         await self._writer.call(_nothing)
 
-    def read(
-        self, *, stream: str | None = None, types: Iterable[str] | None = None
-    ) -> Iterator[RecordedEvent]:
-        """Durable events in order of position, of one stream or of some types if asked for."""
-        return self._reader.read(stream, types)
-
-    def head(self, stream: str) -> Head | None:
-        """Where a stream ends; None if it has no event."""
-        return self._reader.head(stream)
-
     def text(self, ref: str) -> str | None:
         """The text a reference stands for; None if it was erased or never stored."""
         return self.texts([ref]).get(ref)
-
-    def texts(self, refs: Iterable[str]) -> dict[str, str]:
-        """Reference → text; those that were erased or never stored are absent."""
-        return self._reader.texts(refs)
-
-    def ask(self, query: Callable[[sqlite3.Connection], Answer]) -> Answer:
-        """What a query finds through the connection that the log itself reads with.
-
-        No other thread uses it meanwhile; rows are `sqlite3.Row`.
-        """
-        return self._reader.run(query)
 
     def verify(
         self,
@@ -199,7 +175,7 @@ class EventLog:
         """
         from kindlm_store.verification import verify_file
 
-        self._reader.refuse_in_child()
+        self.refuse_in_child()
         return verify_file(self.path, stream, heads=heads, claims=claims, erasures=erasures)
 
     def rebuild(self, *, progress: Progress | None = None) -> None:
@@ -330,14 +306,14 @@ class EventLog:
 
     def reader(self) -> sqlite3.Connection:
         """A new connection that only reads; rows are `sqlite3.Row`. Its user closes it."""
-        self._reader.refuse_in_child()
+        self.refuse_in_child()
         return connect_reader(self.path)
 
     def close(self) -> None:
         """Write what was submitted, then close. Idempotent; see `failure` for what went wrong."""
         atexit.unregister(self.close)
         # First the reader: the last connection to close removes the WAL, if it can write.
-        self._reader.close()
+        super().close()
         self._writer.close()
 
     def __enter__(self) -> Self:

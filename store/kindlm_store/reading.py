@@ -117,18 +117,20 @@ def decode(row: Iterable[Any]) -> RecordedEvent:
     )  # fmt: skip
 
 
-class Reader:
-    """Reads through one connection, from any thread."""
+class LogReader:
+    """What `EventLog` reads: through one connection, from any thread."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
-        self._path = path
+        self.path = path
         self._forks = forks.count
         self._connection = connection
         self._lock = Lock()
         self._closed = False
 
-    def read(self, stream: str | None, types: Iterable[str] | None) -> Iterator[RecordedEvent]:
-        """Events in order of position, page by page; see `EventLog.read`."""
+    def read(
+        self, *, stream: str | None = None, types: Iterable[str] | None = None
+    ) -> Iterator[RecordedEvent]:
+        """Durable events in order of position, of one stream or of some types if asked for."""
         # Positions and versions grow together in a stream, which has an index by version.
         if stream is not None:
             wanted = None if types is None else frozenset(types)
@@ -154,17 +156,19 @@ class Reader:
             after = page[-1].position if order == "seq" else page[-1].version
 
     def head(self, stream: str) -> Head | None:
-        """Where a stream ends; None if there is no such stream."""
+        """Where a stream ends; None if it has no event."""
         rows = self._fetch("SELECT version, head, sealed FROM streams WHERE name = ?", (stream,))
         return Head(rows[0][0], hash_text(rows[0][1]), bool(rows[0][2])) if rows else None
 
     def texts(self, refs: Iterable[str]) -> dict[str, str]:
-        """The texts that are there; erased and unknown ones are absent."""
-        rows = self.run(lambda connection: stored_texts(connection, refs).fetchall())
+        """Reference → text; those that were erased or never stored are absent."""
+        rows = self.ask(lambda connection: stored_texts(connection, refs).fetchall())
         return {row["ref"]: row["body"] for row in rows if row["body"] is not None}
 
-    def run(self, query: Callable[[sqlite3.Connection], Answer]) -> Answer:
-        """Ask the connection something while no other thread does.
+    def ask(self, query: Callable[[sqlite3.Connection], Answer]) -> Answer:
+        """What a query finds through the connection that the log itself reads with.
+
+        No other thread uses it meanwhile; rows are `sqlite3.Row`.
 
         Raises:
             StoreClosedError: It is closed.
@@ -176,7 +180,7 @@ class Reader:
             if self._closed:
                 message = "the event log is closed"
                 raise StoreClosedError(message)
-            with translated(self._path):
+            with translated(self.path):
                 return query(self._connection)
 
     def refuse_in_child(self) -> None:
@@ -197,4 +201,4 @@ class Reader:
             self._connection.close()
 
     def _fetch(self, sql: str, parameters: tuple[object, ...]) -> list[Any]:
-        return self.run(lambda connection: connection.execute(sql, parameters).fetchall())
+        return self.ask(lambda connection: connection.execute(sql, parameters).fetchall())

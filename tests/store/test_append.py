@@ -248,7 +248,7 @@ def test_reading_a_type_takes_time_in_proportion_to_its_events(
     def count() -> None:
         steps[-1] += 1
 
-    log._reader.run(lambda reader: reader.set_progress_handler(count, 10))
+    log.ask(lambda reader: reader.set_progress_handler(count, 10))
     for _ in range(2):
         log.append("s/1", [NewEvent("ab"[n % 2], {}) for n in range(600)])
         steps.append(0)
