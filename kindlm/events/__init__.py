@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kindlm.events import execution_events, run
 from kindlm.events.codec import EventError, Payload, TextOf, new_event, read, stored_fields
 from kindlm.events.execution_events import (
     AgentFailed,
@@ -110,40 +111,12 @@ __all__ = [
 ]
 
 EVENTS: Mapping[str, type[Payload]] = {
-    event.type: event
-    for event in (
-        RunStarted,
-        SuiteStarted,
-        SuiteSkipped,
-        RunResumed,
-        RunExtended,
-        RunInterrupted,
-        RunAborted,
-        RunFinished,
-        ExecutionStarted,
-        ProviderRequested,
-        ProviderResponded,
-        ProviderFailed,
-        ProviderPaced,
-        ToolCalled,
-        ToolSimulated,
-        AgentSent,
-        AgentTraced,
-        AgentReplied,
-        AgentFailed,
-        AssertionEvaluated,
-        AgentProfiled,
-        ScenarioGenerated,
-        ExecutionFinished,
-        BaselineSet,
-        BaselineRemoved,
-        RunLabelled,
-        ReviewRecorded,
-        RunSealed,
-        ContentsPurged,
-    )
+    kind.type: kind
+    for module in (run, execution_events)
+    for kind in vars(module).values()
+    if isinstance(kind, type) and issubclass(kind, Payload) and "type" in vars(kind)
 }
-"""All events by their types, in the order in which they usually happen."""
+"""All events by their types, in the order in which their modules have them."""
 
 
 def load_event(type: str, data: Any, text_of: TextOf) -> Payload:  # noqa: A002
