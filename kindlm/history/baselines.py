@@ -112,12 +112,6 @@ def _runs(run: str, shards: str | None) -> tuple[str, ...]:
     return (run,) if shards is None else tuple(json.loads(shards))
 
 
-def chosen_runs(db: sqlite3.Connection, project: str, suite: str, run: str) -> tuple[str, ...]:
-    """Return the runs of the baseline that a run of a suite recorded by its first run."""
-    of_group = (each for each in list_baselines(db, suite) if each.project == project)
-    return next((each.runs for each in of_group if each.run == run), (run,))
-
-
 def find_baseline(
     db: sqlite3.Connection, project: str, suite: str, label: str | None = None
 ) -> Baseline | None:
@@ -149,8 +143,24 @@ class BaselineChecks:
 
         They must be in this history as recorded, with the final texts that are compared.
         """
-        problems = (self._corruption(run, suite) for run in runs)
-        return next(filter(None, problems), None)
+        for run in runs:
+            known = self._db.execute(_SUITE, {"run": run, "suite": suite}).fetchone()
+            if not known["run_known"]:
+                why = "the run is not in this history"
+            elif not known["suite_known"]:
+                why = "the run did not test this suite"
+            elif known["purged"]:
+                why = "its outputs were purged or withheld"
+            elif (changed := self._change_of(run)) is not None:
+                why = f"the run was changed after it was recorded: {changed}"
+            else:
+                continue
+            return KindlmError(
+                ErrorCode.BASELINE_CORRUPT,
+                f'The baseline of suite "{suite}", run {run}, cannot be used: {why}.',
+                "Choose another run: kindlm baseline set RUN",
+            )
+        return None
 
     def change(self, runs: Iterable[str]) -> KindlmError | None:
         """Return which run, or shard of one, is not as it was recorded; None if all are."""
@@ -163,25 +173,6 @@ class BaselineChecks:
                     " RUN",
                 )
         return None
-
-    def _corruption(self, run: str, suite: str) -> KindlmError | None:
-        known = self._db.execute(_SUITE, {"run": run, "suite": suite}).fetchone()
-        why = None
-        if not known["run_known"]:
-            why = "the run is not in this history"
-        elif not known["suite_known"]:
-            why = "the run did not test this suite"
-        elif known["purged"]:
-            why = "its outputs were purged or withheld"
-        elif (changed := self._change_of(run)) is not None:
-            why = f"the run was changed after it was recorded: {changed}"
-        if why is None:
-            return None
-        return KindlmError(
-            ErrorCode.BASELINE_CORRUPT,
-            f'The baseline of suite "{suite}", run {run}, cannot be used: {why}.',
-            "Choose another run: kindlm baseline set RUN",
-        )
 
     def _change_of(self, run: str) -> str | None:
         """Return what is not as it was recorded in a run; None if all is."""
@@ -240,12 +231,6 @@ class RecordedBaselines:
         found = self._found(project, suite)
         return found if isinstance(found, Err) else Ok(next(iter(found.value), None))
 
-    def _found(self, project: str, suite: str) -> Result[tuple[str, ...]]:
-        key = (project, suite)
-        if key not in self._runs:
-            self._runs[key] = self._find(project, suite)
-        return self._runs[key]
-
     def text(self, execution: Execution) -> Result[str | None]:
         """Return the text that the output of a test is compared with."""
         suite = execution.suite.suite
@@ -255,14 +240,17 @@ class RecordedBaselines:
         test = (suite.name, execution.case.name, execution.target)
         return Ok(output_of(self._db, runs.value, *test) if runs.value else None)
 
-    def _find(self, project: str, suite: str) -> Result[tuple[str, ...]]:
+    def _found(self, project: str, suite: str) -> Result[tuple[str, ...]]:
         key = (project, suite)
-        active = find_baseline(self._db, project, suite)
-        runs: tuple[str, ...] = active.runs if active else ()
+        if key in self._runs:
+            return self._runs[key]
+        set_ = [each for each in list_baselines(self._db, suite) if each.project == project]
+        runs: tuple[str, ...] = next((each.runs for each in set_ if each.active), ())
         if (chosen := self._chosen.get(key)) is not None:
-            runs = chosen_runs(self._db, project, suite, chosen)
+            # A group is known by the run of its first shard.
+            runs = next((each.runs for each in set_ if each.run == chosen), (chosen,))
         problem = self._checks.corruption(runs, suite)
-        if problem is not None:
-            return Err(problem)
         # None was chosen then if there was no baseline, or none that could be used.
-        return Ok(runs if self._chosen.get(key, runs) else ())
+        found = Ok(runs if self._chosen.get(key, runs) else ())
+        self._runs[key] = found if problem is None else Err(problem)
+        return self._runs[key]

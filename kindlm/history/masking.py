@@ -65,10 +65,15 @@ class Mask:
         self.is_whole = is_whole
         self.replacements = replacements
         self._known = [(_lower(found), shown) for found, shown in replacements.items()]
-        self._lost = [
-            (re.compile(f"(?={pattern})", re.IGNORECASE | re.DOTALL), shown)
-            for pattern, shown in _shapes(lost)
-        ]
+        self._lost: list[tuple[re.Pattern[str], str]] = []
+        for excerpt, length in sorted(lost):
+            seen = _EXCERPT.fullmatch(excerpt)
+            hidden = length - len(seen[1]) - len(seen[2]) if seen else 0
+            # An excerpt that shows nothing of its text, or all of it, has no shape to look for.
+            if seen and hidden > 0:
+                shape = f"(?={re.escape(seen[1])}.{{{hidden}}}{re.escape(seen[2])})"
+                pattern = re.compile(shape, re.IGNORECASE | re.DOTALL)
+                self._lost.append((pattern, _fitted(excerpt, length)))
 
     @overload
     def text(self, text: str) -> str: ...
@@ -189,16 +194,6 @@ def _lower(text: str) -> str:
     if len(lower) == len(text):
         return lower
     return "".join(low if len(low := char.lower()) == 1 else char for char in text)
-
-
-def _shapes(lost: Iterable[tuple[str, int]]) -> Iterator[tuple[str, str]]:
-    """Yield patterns of what excerpts stand for, where that is known, with what may be shown."""
-    for excerpt, length in sorted(lost):
-        seen = _EXCERPT.fullmatch(excerpt)
-        hidden = length - len(seen[1]) - len(seen[2]) if seen else 0
-        if seen and hidden > 0:
-            pattern = f"{re.escape(seen[1])}.{{{hidden}}}{re.escape(seen[2])}"
-            yield pattern, _fitted(excerpt, length)
 
 
 def _forms(found: str) -> set[str]:

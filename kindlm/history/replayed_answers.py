@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import takewhile, zip_longest
 from typing import Any, NamedTuple, Self
 
-from kindlm.dataclass import replace
+from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, Ok, Result
 from kindlm.events import AgentReplied, CallFailed, ProviderRequested
 from kindlm.history.recorded_answers import (
@@ -149,24 +149,17 @@ def _call(call: ToolCall) -> tuple[Any, ...]:
     return (bounded(call.id), bounded(call.name), call.arguments, call.malformed)
 
 
+@dataclass(eq=False)
 class ReplayedRun:
     """A run whose answers are given again; `db` is a read-only connection.
 
     `models` finds the recorded answers of models to an agent that runs again.
     """
 
-    def __init__(
-        self,
-        db: sqlite3.Connection,
-        run: str,
-        *,
-        asks_judges: bool,
-        models: Callable[[Execution], ReplayedModels | None] | None = None,
-    ) -> None:
-        self.db = db
-        self.id = run
-        self.asks_judges = asks_judges
-        self.models = models
+    db: sqlite3.Connection
+    id: str
+    asks_judges: bool
+    models: Callable[[Execution], ReplayedModels | None] | None = None
 
     @cached_property
     def calls(self) -> RecordedCalls:

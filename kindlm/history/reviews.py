@@ -273,7 +273,9 @@ def compare_reviews(executions: Sequence[ReviewedExecution]) -> PeopleAndJudges:
         people=tuple(sorted({review.by for each in executions for review in each.reviews})),
         verdicts=_agreement((e.recorded, e.people) for e in told) if told else None,
         judges=tuple(_agreements(clear, _by_judge)),
-        criteria=tuple(_agreements(clear, _by_criterion)),
+        criteria=tuple(
+            _agreements(clear, lambda e: [((c.judge or "", c.label), [c]) for c in e.criteria])
+        ),
         disagreements=tuple(e for e in told if e.recorded is not e.people),
         divided=tuple(execution for execution in executions if execution.people is None),
         errored=len(clear) - len(told),
@@ -294,10 +296,6 @@ def _by_judge(execution: ReviewedExecution) -> _Judged:
     for criterion in execution.criteria:
         judges.setdefault((criterion.judge or "", None), []).append(criterion)
     return list(judges.items())
-
-
-def _by_criterion(execution: ReviewedExecution) -> _Judged:
-    return [((one.judge or "", one.label), [one]) for one in execution.criteria]
 
 
 def _tells_of(execution: ReviewedExecution, criteria: Sequence[JudgedCriterion]) -> bool:

@@ -257,14 +257,6 @@ class AttemptView:
         return self.execution.attempt
 
 
-class Repeat(NamedTuple):
-    """A repeat of a test, by its id; `status` is None if it never finished."""
-
-    id: str
-    repeat: int
-    status: str | None
-
-
 class Reviewed(NamedTuple):
     """How many executions people reviewed; for how many a reviewer disagrees with the record."""
 

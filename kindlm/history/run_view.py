@@ -23,7 +23,6 @@ from kindlm.history.rows import (
     CallView,
     ExecutionView,
     GateThen,
-    Repeat,
     Reviewed,
     ReviewView,
     SpanView,
@@ -254,10 +253,13 @@ class RunView:
         row = self.db.execute(queries.EXECUTIONS + queries.OF_ID, (identity,)).fetchone()
         return None if row is None else execution_of(row)
 
-    def repeats(self, execution: ExecutionView) -> list[Repeat]:
-        """Return the repeats of the test of an execution on its target, itself too."""
+    def repeats(self, execution: ExecutionView) -> list[sqlite3.Row]:
+        """Return the repeats of the test of an execution on its target, itself too.
+
+        A row has `id`, `repeat` and `status`, which is null if it never finished.
+        """
         key = (execution.suite_id, execution.test, execution.target)
-        return [Repeat(*row) for row in self.db.execute(queries.REPEATS, key)]
+        return self.db.execute(queries.REPEATS, key).fetchall()
 
     def attempts(self, execution: ExecutionView) -> list[AttemptView]:
         """Return the attempts at an execution that ended; the last one is how it stands now.

@@ -242,7 +242,13 @@ def catch_up(db: sqlite3.Connection, history: Path, limit: int = _CHUNK) -> Prog
             after = _reached(db, history)
             if after is None:
                 after = 0
-                _make_anew(db, history)
+                _remove(history)
+                # Nobody else's business, like the history itself.
+                mode = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC
+                os.close(os.open(index_file(history), mode, 0o600))
+                with _open_index(history, to_change=True) as index:
+                    index.executescript(_TABLES)
+                    index.execute("INSERT INTO state VALUES (0, ?, ?)", _state(db, 0))
             until = db.execute(_LAST_OF_CHUNK, (after, limit)).fetchone()[0]
             if until is not None:
                 with _open_index(history, to_change=True) as index:
@@ -256,15 +262,6 @@ def catch_up(db: sqlite3.Connection, history: Path, limit: int = _CHUNK) -> Prog
             return Progress(until or after, _newest(db))
         finally:
             db.execute("ROLLBACK")
-
-
-def _make_anew(db: sqlite3.Connection, history: Path) -> None:
-    _remove(history)
-    # Nobody else's business, like the history itself.
-    os.close(os.open(index_file(history), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-    with _open_index(history, to_change=True) as index:
-        index.executescript(_TABLES)
-        index.execute("INSERT INTO state VALUES (0, ?, ?)", _state(db, 0))
 
 
 def _reached(db: sqlite3.Connection, history: Path) -> int | None:

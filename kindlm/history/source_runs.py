@@ -136,7 +136,16 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
             state=state,
             passed=info.passed,
             is_whole=is_whole,
-            suites=tuple(_suite(db, row, tests, is_whole=is_whole) for row, tests in found),
+            suites=tuple(
+                SourceSuite(
+                    row["project"],
+                    row["name"],
+                    row["path"],
+                    {(test["test"], test["target"]): _test(db, test, is_whole) for test in tests},
+                    frozenset(file for (file,) in db.execute(_FILES, (row["id"],))),
+                )
+                for row, tests in found
+            ),
             compat=options.get("compat"),
             paths=tuple(options.get("paths") or ()),
         )
@@ -148,26 +157,11 @@ def live_runs(db: sqlite3.Connection, *, since: str | None, suite: str | None) -
     return [row[0] for row in db.execute(_LIVE, {"since": since, "suite": suite})]
 
 
-def _suite(
-    db: sqlite3.Connection, row: sqlite3.Row, tests: list[sqlite3.Row], *, is_whole: bool
-) -> SourceSuite:
-    files = frozenset(found["file"] for found in db.execute(_FILES, (row["id"],)))
-    return SourceSuite(
-        row["project"],
-        row["name"],
-        row["path"],
-        {(test["test"], test["target"]): _test(db, test, is_whole=is_whole) for test in tests},
-        files,
-    )
-
-
-def _test(db: sqlite3.Connection, row: sqlite3.Row, *, is_whole: bool) -> SourceTest:
+def _test(db: sqlite3.Connection, row: sqlite3.Row, is_whole: bool) -> SourceTest:
     ended = tuple(sorted(json.loads(row["ended"])))
     planned = tuple(range(1, 2 if row["skip"] else row["planned"] + 1)) if row["selected"] else ()
     try:
-        first = {
-            message.role: message.text for message in read_messages(db, row["messages"] or "[]")
-        }
+        first = {each.role: each.text for each in read_messages(db, row["messages"] or "[]")}
     except PurgedError:
         first = {}
     return SourceTest(

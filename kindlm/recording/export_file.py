@@ -37,7 +37,7 @@ from kindlm.recording.event_files import (
 from kindlm.wording import count
 from kindlm_store import RecordedEvent
 from kindlm_store.append import WITHHELD
-from kindlm_store.canonical import SHA256_TAG, canonical_json, hash_text
+from kindlm_store.canonical import canonical_json, hash_text, stored_hash
 from kindlm_store.erasing import refs_in
 from kindlm_store.merging import Begin
 from kindlm_store.reading import StoredEvent, events_after, hash_at, stored_texts
@@ -235,7 +235,7 @@ def read_export(file: BinaryIO) -> Iterator[Export]:
     require_format(first, FORMAT, VERSION, "events of an export")
     streams = checked(_Header, first, number).streams
     begins = {
-        name: Begin(stream.after, _stored_hash(stream.base))
+        name: Begin(stream.after, stored_hash(stream.base))
         for name, stream in streams.items()
         if stream.after is not None and stream.base is not None
     }
@@ -244,7 +244,7 @@ def read_export(file: BinaryIO) -> Iterator[Export]:
         for name, stream in streams.items():
             log.execute(
                 "INSERT INTO streams (name, version, head, sealed) VALUES (?, ?, ?, ?)",
-                (name, stream.events, _stored_hash(stream.head), stream.sealed),
+                (name, stream.events, stored_hash(stream.head), stream.sealed),
             )
         left = {name: stream.events - (stream.after or 0) for name, stream in streams.items()}
         for number, value in lines:
@@ -295,7 +295,7 @@ def _add_event(log: sqlite3.Connection, event: _Event, number: int) -> None:
             " (SELECT id FROM event_types WHERE name = ?), ?, ?, ?, ?, ?)",
             (
                 number, event.stream, event.version, UUID(event.id).bytes, event.type,
-                event.schema_, event.at, event.subject, data, _stored_hash(event.hash),
+                event.schema_, event.at, event.subject, data, stored_hash(event.hash),
             ),
         )  # fmt: skip
     except sqlite3.IntegrityError:
@@ -311,10 +311,6 @@ def _add_text(log: sqlite3.Connection, text: _Text, number: int) -> None:
         "INSERT OR REPLACE INTO contents (rowid, ref, salt, body) VALUES (?, ?, ?, ?)",
         (number, text.ref, salt, text.body),
     )
-
-
-def _stored_hash(shown: str) -> bytes:
-    return SHA256_TAG + bytes.fromhex(shown.removeprefix("sha256:"))
 
 
 def require_known_form(recorded: RecordedEvent) -> None:
@@ -344,14 +340,10 @@ def require_known_form(recorded: RecordedEvent) -> None:
         message = f"{recorded.type} {'.'.join(error.path)}: {error.problem}"
         raise ValueError(message) from None
     shard = recorded.data.get("shard") if event is RunStarted else None
-    if shard is not None and not _is_shard(shard):
+    part = _SHARD.fullmatch("1/1" if shard is None else shard)
+    if part is None or int(part[1]) > int(part[2]):
         message = f"{recorded.type} shard: {shard!r} is not one of up to 9,999, like 2/4"
         raise ValueError(message)
-
-
-def _is_shard(shard: str) -> bool:
-    found = _SHARD.fullmatch(shard)
-    return found is not None and int(found[1]) <= int(found[2])
 
 
 def _is_possible(key: str, number: float) -> bool:

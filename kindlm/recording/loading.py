@@ -113,7 +113,10 @@ def load_paths(
                 os.environ.setdefault(name, "sk-kindlm-no-key")
     loaded = _distinct(_load(held, root, environ, strict=strict, compat=compat, is_run=is_run))
     if strict:
-        loaded += [_without_suite(path, _unrecognised(path)) for path in held.ignored]
+        for path in held.ignored:
+            message, where = f"{str(path)!r} looks like tests but contains none.", str(path)
+            error = misuse(message, WHAT_HOLDS_TESTS, where=SourceLocation(where))
+            loaded.append(_without_suite(path, error))
     suites = tuple(item.suite for item in loaded if item.suite is not None)
     # Messages quote what is written in the files.
     remember_secrets(suite_secrets(environ, suites))
@@ -346,14 +349,6 @@ def _skipped(loaded: LoadedSuite, root: Path) -> SkippedSuite:
         )
     path = pack_in(Path(loaded.name)) or suite_identity(loaded.path, root)
     return SkippedSuite(loaded.name, path, loaded.tests, error)
-
-
-def _unrecognised(path: Path) -> KindlmError:
-    return misuse(
-        f"{str(path)!r} looks like tests but contains none.",
-        WHAT_HOLDS_TESTS,
-        where=SourceLocation(str(path)),
-    )
 
 
 def _without_suite(path: Path, error: KindlmError) -> LoadedSuite:

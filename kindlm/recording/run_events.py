@@ -7,6 +7,7 @@ import os
 import platform
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -30,10 +31,10 @@ from kindlm.events import (
 from kindlm.history.baselines import RecordedBaselines
 from kindlm.history.run_view import RunView
 from kindlm.history.verdict import StatusCounts
-from kindlm.plan import Plan, PlannedSuite
+from kindlm.plan import PlannedSuite
 from kindlm.recording.git import ci_service, git_state
 from kindlm.recording.history_file import new_journal
-from kindlm.recording.request import RunRequest, SkippedSuite
+from kindlm.recording.request import RunRequest
 from kindlm_store import Append, EventLog, HeadOf, StreamLock
 
 if TYPE_CHECKING:
@@ -50,14 +51,57 @@ def session_started(
 
     A later session records its suites again: what could not start then may start now.
     """
-    if request.changed is None:
-        yield _run_started(served.work, request)
+    plan = served.work
+    if request.changed is not None:
+        yield run_resumed(len(plan), request)
     else:
-        yield run_resumed(len(served.work), request)
+        source = request.derived or request.settling
+        yield RunStarted(
+            project=plan.suites[0].suite.project if plan.suites else request.root.name,
+            mode=request.mode,
+            source_run=source.run if source else None,
+            # What is settled is planned round by round.
+            planned=0 if request.settling else len(plan),
+            label=request.label,
+            group=request.group,
+            shard=request.options.shard,
+            git=git_state(request.root),
+            ci=ci_service(request.environ),
+            versions=_versions(),
+            options=request.options,
+        )
     for planned in served.plan.suites:
-        yield _suite_started(planned, baselines, request.root)
+        suite = planned.suite
+        baseline = baselines.run(suite.project, suite.name)
+        yield SuiteStarted(
+            suite=suite.name,
+            ordinal=planned.ordinal,
+            project=suite.project,
+            front_end=suite.front_end,
+            path=suite.path,
+            config_hash=suite.config_hash,
+            config=suite.config_text,
+            gates=suite.gates,
+            baseline_run=baseline.value if isinstance(baseline, Ok) else None,
+            tags=suite.tags,
+            tests=list(planned_tests(planned, request.root)),
+            unread=suite.unread,
+            servers=suite.listed,
+        )
     for ordinal, skipped in sorted(served.skipped.items()):
-        yield _suite_skipped(skipped, ordinal)
+        error = skipped.error
+        yield SuiteSkipped(
+            suite=skipped.name,
+            ordinal=ordinal,
+            path=skipped.path,
+            tests=skipped.tests,
+            error_code=error.code.name,
+            error_number=error.code.value,
+            message=error.message,
+            hint=error.hint or None,
+            line=error.where.line if error.where else None,
+            column=error.where.column if error.where else None,
+        )
 
 
 def run_resumed(planned: int, request: RunRequest) -> RunResumed:
@@ -121,73 +165,17 @@ async def end_dealt(run: str, log: EventLog, duration_ms: float, lacking: str | 
 
 
 @cache
-def _version(package: str) -> str:
-    found = distribution(package)
-    # To parse the whole description of a package, as `found.version` does, takes milliseconds.
-    for line in (found.read_text("METADATA") or "").splitlines():
-        if line.startswith("Version: "):
-            return line.removeprefix("Version: ")
-    return found.version
-
-
-def _run_started(plan: Plan, request: RunRequest) -> RunStarted:
+def _versions() -> dict[str, str]:
+    """Return the versions of Python, of kindlm and of the SDKs that are installed."""
     versions = {"python": platform.python_version()}
     for package in ("kindlm", "openai", "anthropic"):
-        try:
-            versions[package] = _version(package)
-        except PackageNotFoundError:
-            continue
-    source = request.derived or request.settling
-    return RunStarted(
-        project=plan.suites[0].suite.project if plan.suites else request.root.name,
-        mode=request.mode,
-        source_run=source.run if source else None,
-        # What is settled is planned round by round.
-        planned=0 if request.settling else len(plan),
-        label=request.label,
-        group=request.group,
-        shard=request.options.shard,
-        git=git_state(request.root),
-        ci=ci_service(request.environ),
-        versions=versions,
-        options=request.options,
-    )
-
-
-def _suite_started(planned: PlannedSuite, baselines: RecordedBaselines, root: Path) -> SuiteStarted:
-    suite = planned.suite
-    baseline = baselines.run(suite.project, suite.name)
-    return SuiteStarted(
-        suite=suite.name,
-        ordinal=planned.ordinal,
-        project=suite.project,
-        front_end=suite.front_end,
-        path=suite.path,
-        config_hash=suite.config_hash,
-        config=suite.config_text,
-        gates=suite.gates,
-        baseline_run=baseline.value if isinstance(baseline, Ok) else None,
-        tags=suite.tags,
-        tests=list(planned_tests(planned, root)),
-        unread=suite.unread,
-        servers=suite.listed,
-    )
-
-
-def _suite_skipped(skipped: SkippedSuite, ordinal: int) -> SuiteSkipped:
-    error = skipped.error
-    return SuiteSkipped(
-        suite=skipped.name,
-        ordinal=ordinal,
-        path=skipped.path,
-        tests=skipped.tests,
-        error_code=error.code.name,
-        error_number=error.code.value,
-        message=error.message,
-        hint=error.hint or None,
-        line=error.where.line if error.where else None,
-        column=error.where.column if error.where else None,
-    )
+        with suppress(PackageNotFoundError):
+            found = distribution(package)
+            # To parse the whole metadata of a package, as `version` does, takes milliseconds.
+            text = found.read_text("METADATA") or ""
+            line = next((line for line in text.splitlines() if line.startswith("Version: ")), "")
+            versions[package] = line.removeprefix("Version: ") or found.version
+    return versions
 
 
 def _run_finished(view: RunView, duration_ms: float) -> RunFinished:

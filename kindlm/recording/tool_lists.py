@@ -49,7 +49,11 @@ async def with_listed_tools(
     if derived is not None and derived.mode == "rescored":
         return Ok(suite)
     for name in used:
-        result = found.get(name) or _not_recorded(name, request)
+        if derived is not None and name not in found:
+            message = f"Run {derived.run} holds no list of the tools of the MCP server {name!r}"
+            hint = "A replay calls no server. Record the run: kindlm test"
+            return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint))
+        result = found[name]
         if isinstance(result, Err):
             return result
     cases = []
@@ -73,13 +77,6 @@ async def _list_tools(
     assert isinstance(made.value, McpAgent), "it is made by its adapter"
     async with made.value as agent:
         return await agent.list_tools((server.timeout_ms or suite.timeout_ms) / 1000)
-
-
-def _not_recorded(server: str, request: RunRequest) -> Err:
-    run = request.derived.run if request.derived else ""
-    message = f"Run {run} holds no list of the tools of the MCP server {server!r}"
-    hint = "A replay calls no server. Record the run: kindlm test"
-    return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint))
 
 
 def _with_tools(case: Case, listed: Mapping[str, ListedTools]) -> Result[Case]:

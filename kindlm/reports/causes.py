@@ -212,7 +212,11 @@ def _failures(
 
 
 def _errored(view: RunView, execution: ExecutionView, message: str, mask: Mask) -> Cause:
-    tries = _tries(view, execution)
+    tries = 0
+    for call in view.calls(execution):
+        # Those in a row that failed last, of one call.
+        if call.attempt == execution.attempt:
+            tries = tries + 1 if call.status == "failed" else 0
     code = f"{execution.error_code} ({execution.error_number})"
     rows = [("error", code + (f", after {tries} tries" if tries > 1 else ""))]
     own = own_frame(execution.trace)
@@ -229,15 +233,6 @@ def _errored(view: RunView, execution: ExecutionView, message: str, mask: Mask) 
         rows=tuple(rows),
         trace=mask.text(execution.trace),
     )
-
-
-def _tries(view: RunView, execution: ExecutionView) -> int:
-    """Return how many tries in a row failed last, of one call."""
-    last = 0
-    for call in view.calls(execution):
-        if call.attempt == execution.attempt:
-            last = last + 1 if call.status == "failed" else 0
-    return last
 
 
 _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)', re.MULTILINE)

@@ -13,7 +13,7 @@ from kindlm.dataclass import dataclass
 from kindlm.history.rows import TestView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
-from kindlm.reports.causes import Cause, causes_of
+from kindlm.reports.causes import causes_of
 from kindlm.reports.facts import show_command, unsettled
 from kindlm.reports.figures import comparison
 from kindlm.reports.untrusted import bounded, one_line, visible
@@ -96,7 +96,14 @@ def _all(view: RunView) -> Iterator[Annotation]:
             title = f"{suite.name} could not be run"
             yield Annotation(suite.path, suite.line, title, bounded(suite.error or "", _TEXT))
     for cause in causes_of(view, islice(_failed(view), _LOOKED_AT)):
-        yield from _of_cause(cause)
+        rows = [f"{name}: {text}" for name, text in cause.fields()]
+        look = [show_command(cause.executions[0])] if cause.executions else []
+        title = cause.sentence.partition("\n")[0]
+        lines = [cause.whom, *([cause.where] if cause.where else []), *rows, *look]
+        if title != cause.sentence:
+            lines.insert(0, cause.sentence)
+        for file, line in cause.places:
+            yield Annotation(file, line, title, "\n".join(lines))
     for suite in view.suites:
         for gate in suite.gates:
             if not gate.passed:
@@ -112,17 +119,6 @@ def _failed(view: RunView) -> Iterator[TestView]:
             for test in view.tests(suite.id):
                 if test.status in (Status.FAILED, Status.ERRORED):
                     yield test
-
-
-def _of_cause(cause: Cause) -> Iterator[Annotation]:
-    rows = [f"{name}: {text}" for name, text in cause.fields()]
-    look = [show_command(cause.executions[0])] if cause.executions else []
-    title = cause.sentence.partition("\n")[0]
-    lines = [cause.whom, *([cause.where] if cause.where else []), *rows, *look]
-    if title != cause.sentence:
-        lines.insert(0, cause.sentence)
-    for file, line in cause.places:
-        yield Annotation(file, line, title, "\n".join(lines))
 
 
 def _escaped(text: str, escapes: Mapping[str, str]) -> str:

@@ -67,7 +67,12 @@ class _FileLinks(Links):
 
 def report_page(view: RunView) -> tuple[Document, Links]:
     """Return the page of a recorded run with its executions, and where its links lead."""
-    overview, size = _overview(view)
+    for rows, repeats in _OVERVIEWS:
+        overview = run_document(view, rows=rows, repeats=repeats)
+        # As many bytes at most, wherever its links will lead.
+        size = len(render_part(overview, _FileLinks(_Everything())).encode())
+        if size <= _OVERVIEW_BYTES:
+            break
     pieces = _Pieces(view, size)
     written = list(pieces)
     tests = [test.counts for test in view.tests()]
@@ -86,16 +91,6 @@ def report_page(view: RunView) -> tuple[Document, Links]:
         scripts=(),
     )
     return document, _FileLinks(pieces.there)
-
-
-def _overview(view: RunView) -> tuple[Document, int]:
-    """Return the page without its executions, and how many bytes of the file it takes at most."""
-    for rows, repeats in _OVERVIEWS:
-        document = run_document(view, rows=rows, repeats=repeats)
-        size = len(render_part(document, _FileLinks(_Everything())).encode())
-        if size <= _OVERVIEW_BYTES:
-            break
-    return document, size
 
 
 class _Everything:

@@ -107,11 +107,7 @@ def printed_json(value: Any, *, indent: int | None = None) -> str:
     return _IN_JSON.written(text)
 
 
-def _escaped(char: str) -> str:
-    return json.dumps(char)[1:-1]
-
-
-_IN_JSON = Escapes(_escaped)
+_IN_JSON = Escapes(lambda char: json.dumps(char)[1:-1])
 
 
 MOST_BYTES = 55_000

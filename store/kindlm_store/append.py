@@ -140,7 +140,11 @@ class Appender:
                 submissions one by one.
             sqlite3.Error: The file cannot be written.
         """
-        self._notice_others()
+        version = self._connection.execute("PRAGMA data_version").fetchone()[0]
+        if version != self._data_version:
+            # Another connection has committed since the last group.
+            self.forget()
+            self._data_version = version
         outcomes = self._check(group)
         accepted = [
             append
@@ -159,13 +163,6 @@ class Appender:
             self._chain(append, stream, position + len(rows), refs, rows)
         self._insert(rows, touched)
         return outcomes
-
-    def _notice_others(self) -> None:
-        """Forget everything if another connection has committed since the last group."""
-        version = self._connection.execute("PRAGMA data_version").fetchone()[0]
-        if version != self._data_version:
-            self.forget()
-            self._data_version = version
 
     def _stream(self, name: str) -> _Stream:
         known = self._streams.get(name)

@@ -95,3 +95,8 @@ def event_hash(
 def hash_text(stored: bytes) -> str:
     """A stored hash in its readable form, `sha256:<hex>`."""
     return f"sha256:{stored[1:].hex()}"
+
+
+def stored_hash(text: str) -> bytes:
+    """A hash as it is stored, of its readable form; ValueError if that is none."""
+    return SHA256_TAG + bytes.fromhex(text.removeprefix("sha256:"))

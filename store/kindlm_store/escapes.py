@@ -48,10 +48,10 @@ def readings(text: str) -> Iterator[tuple[str, set[str] | None]]:
         said, *other = _backslashes(text, uncovered)
         for way in other:
             yield way, uncovered
-        if said == text:
-            said = _html(text, uncovered)
-        if said == text:
-            said = _percent(text, uncovered)
+        if said == text and "&" in text and ";" in text:
+            said = _read(_REFERENCES, _of_reference, text, uncovered)
+        if said == text and "%" in text:
+            said = _read(_PERCENT_BYTES, _of_bytes, text, uncovered)
         if said == text:
             return
         text = said
@@ -62,16 +62,6 @@ def readings(text: str) -> Iterator[tuple[str, set[str] | None]]:
 def read_bytes(text: str) -> str:
     """A text with what its first 256 characters say if they are bytes of UTF-8."""
     return re.sub("[\0-\xff]+", lambda run: _decoded(run[0].encode("latin-1")), text)
-
-
-def _html(text: str, uncovered: set[str]) -> str:
-    if "&" in text and ";" in text:
-        text = _read(_REFERENCES, _of_reference, text, uncovered)
-    return text
-
-
-def _percent(text: str, uncovered: set[str]) -> str:
-    return _read(_PERCENT_BYTES, _of_bytes, text, uncovered) if "%" in text else text
 
 
 def _backslashes(text: str, uncovered: set[str]) -> Iterator[str]:

@@ -22,7 +22,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from kindlm_store.append import INSERT_EVENTS, INSERT_TEXTS, WITHHELD, insert_rows, ref_of
-from kindlm_store.canonical import GENESIS, SHA256_TAG
+from kindlm_store.canonical import GENESIS, stored_hash
 from kindlm_store.database import immediate, translated
 from kindlm_store.erasing import empty_refs, empty_rows, erased_by_log, refs_in
 from kindlm_store.events import RecordedEvent, Text, is_timestamp
@@ -452,7 +452,7 @@ class Merge:
     def _has(self, stream: str, head: str) -> bool:
         """Whether an event of a stream that is here has a hash, `sha256:<hex>`."""
         try:
-            stored = SHA256_TAG + bytes.fromhex(head.removeprefix("sha256:"))
+            stored = stored_hash(head)
         except ValueError:
             return False
         query = (

@@ -43,14 +43,6 @@ class SchemaProblem(NamedTuple):
     projection: str | None
 
 
-class _Made(NamedTuple):
-    """What is made: of which kind, by which statement, of what."""
-
-    kind: str
-    sql: str
-    projection: str | None
-
-
 class SchemaGuard:
     """Refuses to write into a file whose schema is not as this code makes it.
 
@@ -115,11 +107,11 @@ def schema_problems(
                     others.update(json.loads(names))
     made = _made([p for p in projections if versions.get(p.name) == p.version])
     problems = []
-    for name, one in made.items():
+    for name, (kind, statement, projection) in made.items():
         if name not in found:
-            problems.append(SchemaProblem(one.kind, name, "missing", one.projection))
-        elif (found[name][0], found[name][2]) != (one.kind, one.sql):
-            problems.append(SchemaProblem(found[name][0], name, "changed", one.projection))
+            problems.append(SchemaProblem(kind, name, "missing", projection))
+        elif (found[name][0], found[name][2]) != (kind, statement):
+            problems.append(SchemaProblem(found[name][0], name, "changed", projection))
     for name, (kind, table, _) in found.items():
         is_known = name in made or {
             # Of a table in another version, also one that a killed rebuild of it has left.
@@ -132,12 +124,13 @@ def schema_problems(
     return problems
 
 
-def _made(projections: Sequence[Projection]) -> dict[str, _Made]:
-    made = {}
+def _made(projections: Sequence[Projection]) -> dict[str, tuple[str, str, str | None]]:
+    """What is made, by its name: its kind, the statement, and the projection that it is of."""
+    made: dict[str, tuple[str, str, str | None]] = {}
     for statement in EVENT_LOG:
         match = _NAMED.match(statement.strip())
         assert match is not None
-        made[match[2]] = _Made(match[1].lower(), statement.strip(), None)
+        made[match[2]] = match[1].lower(), statement.strip(), None
     for projection in projections:
         for kind, statements in (
             ("table", projection.tables),
@@ -145,5 +138,5 @@ def _made(projections: Sequence[Projection]) -> dict[str, _Made]:
             ("view", projection.create_views()),
         ):
             for name, sql in statements.items():
-                made[name] = _Made(kind, sql.strip(), projection.name)
+                made[name] = kind, sql.strip(), projection.name
     return made

@@ -44,7 +44,9 @@ def require_pdf() -> Result[None]:
         import fpdf  # noqa: F401
         import markdown_it  # noqa: F401
     except ImportError:
-        return Err(_no_extra())
+        message = "A PDF needs packages that are not installed."
+        hint = "Install them: pip install 'kindlm[pdf]'"
+        return Err(KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint))
     return Ok(None)
 
 
@@ -73,7 +75,8 @@ def pdf_of(markdown: str, made: str) -> Result[bytes]:
         # written down anywhere; and a run is never lost for its report.
         except Exception as error:  # noqa: BLE001
             failed = error
-    return Err(_not_laid_out(failed))
+    message = f"The compliance report could not be made a PDF: {failed}."
+    return Err(broken(message, "Take it as Markdown: kindlm report --format compliance -o FILE"))
 
 
 def _laid_out(markdown: str, made: str, *, tables: bool) -> bytes:
@@ -139,18 +142,3 @@ def _code_in_html(state: StateInline, silent: bool) -> bool:
 def _cell(name: str, style: str, content: str) -> str:
     align = "right" if "right" in style else "left"
     return f'<{name} align="{align}">{_MARKUP.sub("", content)}</{name}>'
-
-
-def _no_extra() -> KindlmError:
-    return KindlmError(
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        "A PDF needs packages that are not installed.",
-        "Install them: pip install 'kindlm[pdf]'",
-    )
-
-
-def _not_laid_out(error: Exception | None) -> KindlmError:
-    return broken(
-        f"The compliance report could not be made a PDF: {error}.",
-        "Take it as Markdown: kindlm report --format compliance -o FILE",
-    )

@@ -108,20 +108,6 @@ ARTICLES = (
 )
 
 
-def articles_for(gates: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the articles, each with the results of the gates that are evidence for it.
-
-    Their texts are those above, and need no escaping.
-    """
-    return [
-        {
-            **{name: _written(value) for name, value in asdict(article).items()},
-            "gates": [gate for gate in gates if gate["name"] in article.gates],
-        }
-        for article in ARTICLES
-    ]
-
-
 def _written(value: Any) -> Any:
     return Markup(value) if isinstance(value, str) else value  # noqa: S704
 
@@ -148,7 +134,16 @@ def render(source: str, facts: Mapping[str, Any]) -> str:
         Exception: Whatever the expressions of the template raise.
     """
     values = {name: _fact(value) for name, value in facts.items()}
-    text = _compiled(source).render(values, articles=articles_for(facts["gates"]))
+    # The texts of articles are those above, and need no escaping. Each has the results of the
+    # gates that are evidence for it.
+    values["articles"] = [
+        {
+            **{name: _written(value) for name, value in asdict(article).items()},
+            "gates": [gate for gate in facts["gates"] if gate["name"] in article.gates],
+        }
+        for article in ARTICLES
+    ]
+    text = _compiled(source).render(values)
     # The spaces of no width are ours: they keep mentions and addresses from being taken so.
     return _NO_WIDTH.join(map(visible, text.split(_NO_WIDTH)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TextIO
 
 from kindlm.history.diff.call_changes import CallEdit
-from kindlm.history.diff.details import Edit, TestDetails, WordDiff
+from kindlm.history.diff.details import Edit, TestDetails
 from kindlm.history.diff.evidence_values import Kind, TestDiff
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.reports.diff import parts, phrases
@@ -56,7 +56,14 @@ def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
             more = len(tests) - shown
             page.line(f"… and {more:,} more: --test NAME, or --verbose for all", indent=2)
         told += 0 if look.listed else len(tests)
-    _write_configs(diff, page)
+    for config in diff.configs:
+        several = len(diff.configs) > 1
+        page.heading(f"Configuration{f' of {one_line(config.suite)}' if several else ''}")
+        changes, rest = parts.config_texts(config, _CONFIG)
+        for path, text in changes:
+            page.line((f"{path}  ", "dim"), text, indent=2, hang=2)
+        if rest:
+            page.line(rest, indent=2)
     if rows := phrases.figure_rows(diff):
         page.heading("Means over the tests that ran in both")
         page.fields(rows, indent=2)
@@ -101,7 +108,12 @@ def _write_details(test: TestDiff, details: TestDetails, page: Page, *, color: b
             page.line((f"{name}  ", "dim"), (text, "magenta"), indent=6, hang=2)
     for place, words in details.words.items():
         name = f"answer of turn {place}" if isinstance(place, int) else place
-        _write_words(name, words, page, color=color)
+        shown: list[Part] = []
+        for edit, text in parts.excerpt(words, _TEXT):
+            shown.append((visible(text) if color else parts.marked(edit, text), _STYLES[edit]))
+        page.line((f"{name}  ", "dim"), *shown, indent=6, hang=2)
+        if words.left_out:
+            page.line(f"{words.left_out:,} more characters were not compared", indent=8)
     page.fields(list(parts.measures(test)), indent=6)
 
 
@@ -147,26 +159,6 @@ def _write_checks(details: TestDetails, page: Page) -> None:
             page.line((visible(bounded(check.message, 400, lines=4)), "dim"), indent=10)
     if len(told) > _CHECKS:
         page.line(f"… and {len(told) - _CHECKS} more", indent=8)
-
-
-def _write_words(name: str, words: WordDiff, page: Page, *, color: bool) -> None:
-    shown: list[Part] = []
-    for edit, text in parts.excerpt(words, _TEXT):
-        shown.append((visible(text) if color else parts.marked(edit, text), _STYLES[edit]))
-    page.line((f"{name}  ", "dim"), *shown, indent=6, hang=2)
-    if words.left_out:
-        page.line(f"{words.left_out:,} more characters were not compared", indent=8)
-
-
-def _write_configs(diff: RunDiff, page: Page) -> None:
-    for config in diff.configs:
-        several = len(diff.configs) > 1
-        page.heading(f"Configuration{f' of {one_line(config.suite)}' if several else ''}")
-        changes, rest = parts.config_texts(config, _CONFIG)
-        for path, text in changes:
-            page.line((f"{path}  ", "dim"), text, indent=2, hang=2)
-        if rest:
-            page.line(rest, indent=2)
 
 
 def _write_end(diff: RunDiff, page: Page) -> None:

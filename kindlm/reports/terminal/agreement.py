@@ -74,16 +74,7 @@ def _execution(reviewed: ReviewedExecution) -> dict[str, Any]:
         "status": execution.status,
         "people": people,
         "otherChecksFailed": reviewed.checks_failed,
-        "criteria": [
-            {
-                "label": criterion.label,
-                "judge": criterion.judge,
-                "score": criterion.score,
-                "threshold": criterion.threshold,
-                "passed": criterion.passed,
-            }
-            for criterion in reviewed.criteria
-        ],
+        "criteria": [criterion._asdict() for criterion in reviewed.criteria],
         "reviews": [
             {
                 "verdict": Status.PASSED if review.passed else Status.FAILED,
@@ -108,7 +99,10 @@ def write_agreement(found: PeopleAndJudges, out: TextIO, options: ReportOptions)
     people = count(len(found.people), "person", "people")
     page.line((reviewed, "bold"), f" by {people}", hang=2)
     for judge in found.judges:
-        _write_judge(judge, page)
+        name = one_line(judge.judge or "of unknown model")
+        page.heading(f"Judge {name}: {count(judge.reviews, 'execution')}")
+        _write_table(judge, "judge", page)
+        page.line((_sentence(judge), _COLORS[judge.trust]), indent=2, hang=2)
     if not found.judges:
         page.heading("Judges")
         page.line("Nothing that was reviewed tells anything of a judge.", indent=2, hang=2)
@@ -122,13 +116,6 @@ def write_agreement(found: PeopleAndJudges, out: TextIO, options: ReportOptions)
     _write_list("People are divided", found.divided, page)
 
 
-def _write_judge(judge: Agreement, page: Page) -> None:
-    name = one_line(judge.judge or "of unknown model")
-    page.heading(f"Judge {name}: {count(judge.reviews, 'execution')}")
-    _write_table(judge, "judge", page)
-    page.line((_sentence(judge), _COLORS[judge.trust]), indent=2, hang=2)
-
-
 def _write_criteria(found: PeopleAndJudges, page: Page) -> None:
     if not found.criteria:
         return
@@ -140,7 +127,7 @@ def _write_criteria(found: PeopleAndJudges, page: Page) -> None:
         passes, fails = criterion.judge_passed_only, criterion.person_passed_only
         facts = [
             f"{_agreed(criterion)} agree",
-            _kappa(criterion),
+            "no kappa" if criterion.kappa is None else f"kappa {_figure(criterion)}",
             *([f"the judge passes {passes} that people fail"] if passes else []),
             *([f"it fails {fails} that people pass"] if fails else []),
         ]
@@ -178,10 +165,6 @@ def _write_table(compared: Agreement, who: str, page: Page) -> None:
 
 def _agreed(compared: Agreement) -> str:
     return f"{compared.agreed} of {compared.reviews}"
-
-
-def _kappa(compared: Agreement) -> str:
-    return "no kappa" if compared.kappa is None else f"kappa {_figure(compared)}"
 
 
 def _figure(compared: Agreement) -> str:

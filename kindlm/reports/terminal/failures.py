@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 
 from kindlm.history.repeat_statistics import repeat_statistics
@@ -27,13 +27,16 @@ def write_failures(view: RunView, page: Page, *, verbose: bool) -> None:
     """
     most = None if verbose else _BLOCKS
     tests = (test for _, test in islice(went_wrong(view), _TESTS))
-    blocks = list(_blocks(causes_of(view, tests)))
-    for causes in blocks[:most]:
+    # Causes that hit the same executions have one block.
+    blocks = dict[tuple[str, ...], list[Cause]]()
+    for cause in causes_of(view, tests):
+        blocks.setdefault(tuple(cause.executions), []).append(cause)
+    for causes in islice(blocks.values(), most):
         page.blank()
         _write_block(causes, page, verbose=verbose)
-    if len(blocks) > len(blocks[:most]):
+    if most is not None and len(blocks) > most:
         page.blank()
-        page.line(f"… and {len(blocks) - _BLOCKS:,} more causes: {show_run(view)} --verbose")
+        page.line(f"… and {len(blocks) - most:,} more causes: {show_run(view)} --verbose")
     if next(islice(went_wrong(view), _TESTS, None), None) is not None:
         page.line(f"The causes are those of the first {_TESTS:,} tests that did not pass.")
     flaky = (test for test in view.tests() if test.flaky)
@@ -43,14 +46,6 @@ def write_failures(view: RunView, page: Page, *, verbose: bool) -> None:
         _write_flaky(view, test, page)
     if next(flaky, None) is not None:
         page.line(f"… and more flaky tests: {show_run(view)} --verbose", indent=2)
-
-
-def _blocks(causes: Sequence[Cause]) -> Iterator[list[Cause]]:
-    """Yield causes in blocks: those that hit the same executions have one block."""
-    blocks = dict[tuple[str, ...], list[Cause]]()
-    for cause in causes:
-        blocks.setdefault(tuple(cause.executions), []).append(cause)
-    yield from blocks.values()
 
 
 def _write_block(causes: Sequence[Cause], page: Page, *, verbose: bool) -> None:

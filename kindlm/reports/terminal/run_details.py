@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kindlm.history.masking import Mask, mask_of
 from kindlm.history.repeat_statistics import RepeatStatistics, repeat_statistics
-from kindlm.history.rows import AssertionView, CallView, ExecutionView, TestView
+from kindlm.history.rows import CallView, ExecutionView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.reports.facts import assertion_name, show_run
@@ -68,7 +68,10 @@ def _write_execution(view: RunView, execution: ExecutionView, page: Page) -> Non
         if len(attempts) > 1:
             page.line((f"attempt {attempt.number}: {attempt.execution.status}", "dim"), indent=4)
         for assertion in attempt.assertions:
-            _write_check(assertion, page)
+            took = assertion.duration_ms
+            time = f"{took:.2f} ms" if took < _FAST_MS else duration(took)
+            name = f" {assertion_name(assertion)}"
+            page.line(mark(assertion.outcome), name, (f"  {time}", "dim"), indent=4, hang=2)
 
 
 def _write_repeats(test: TestView, repeats: RepeatStatistics, page: Page) -> None:
@@ -93,10 +96,3 @@ def _write_call(call: CallView, page: Page, mask: Mask, *, with_body: bool) -> N
     if with_body and call.raw is not None:
         body = visible(bounded(mask.text(call.raw), _BODY))
         page.line((f"body  {body}", "dim"), indent=6, hang=2)
-
-
-def _write_check(assertion: AssertionView, page: Page) -> None:
-    took = assertion.duration_ms
-    time = f"{took:.2f} ms" if took < _FAST_MS else duration(took)
-    name = f" {assertion_name(assertion)}"
-    page.line(mark(assertion.outcome), name, (f"  {time}", "dim"), indent=4, hang=2)

@@ -60,7 +60,10 @@ def write_settled(settled: Settled, out: TextIO, options: ReportOptions) -> None
         page.line(("! ", "yellow"), f"Ended early: {one_line(settled.ended)}", hang=2)
     page.blank()
     for found in settled.suspects:
-        _write_suspect(found, settled, page)
+        _write_test(found, _verdict(found), page)
+        _write_checks(found, settled, page)
+        for line in _explained(found):
+            page.line((line, "dim"), indent=4)
     page.blank()
     page.line((f"{_headline(settled)}.", "bold red" if settled.confirmed else "bold"))
     page.unbroken(("Next  ", "dim"), *_next_step(settled))
@@ -101,13 +104,6 @@ def _write_checks(found: Suspect, settled: Settled, page: Page) -> None:
     for check, fell in found.checks.items():
         if label := settled.labels.get((found.key, check)):
             page.line(f"check {label}  {counts_text(fell)}", indent=4, hang=2)
-
-
-def _write_suspect(found: Suspect, settled: Settled, page: Page) -> None:
-    _write_test(found, _verdict(found), page)
-    _write_checks(found, settled, page)
-    for line in _explained(found):
-        page.line((line, "dim"), indent=4)
 
 
 def _verdict(found: Suspect) -> str:
