@@ -13,7 +13,6 @@ from kindlm.ports import ModelRequest, ToolDefinition
 from kindlm.providers.api_format import (
     ApiFormat,
     ApiRequest,
-    Draft,
     prefill_of,
     spoken,
     tool_parameters,
@@ -33,17 +32,19 @@ if TYPE_CHECKING:
 def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> ApiRequest:
     """Return the body of a message request, without parameters that the model refuses."""
     params = request.params
-    draft = Draft(request.model, refused, {"model": request.model, "max_tokens": params.max_tokens})
+    sent = ApiRequest(
+        request.model, refused, {"model": request.model, "max_tokens": params.max_tokens}
+    )
     system = [message.text for message in request.messages if message.role is Role.SYSTEM]
-    draft.add("system", "\n\n".join(system) or None)
-    draft.add("messages", list(_messages(request)))
-    draft.add_temperature(params)
-    draft.add("top_p", params.top_p)
-    draft.add("stop_sequences", list(params.stop_sequences) or None)
+    sent.add("system", "\n\n".join(system) or None)
+    sent.add("messages", list(_messages(request)))
+    sent.add_temperature(params)
+    sent.add("top_p", params.top_p)
+    sent.add("stop_sequences", list(params.stop_sequences) or None)
     if params.seed is not None:
-        draft.warnings.append("`seed` was not sent: Anthropic's API has none")
-    _add_tools(draft, request)
-    return draft.finished()
+        sent.warnings.append("`seed` was not sent: Anthropic's API has none")
+    _add_tools(sent, request)
+    return sent
 
 
 def decode(body: Mapping[str, Any], request: ModelRequest) -> WireAnswer:
@@ -101,14 +102,14 @@ def _tool_result(message: Message) -> dict[str, Any]:
     }
 
 
-def _add_tools(draft: Draft, request: ModelRequest) -> None:
+def _add_tools(sent: ApiRequest, request: ModelRequest) -> None:
     tools = [_tool(tool) for tool in request.tools]
     wanted = request.response_schema
     if wanted is not None:
         # Structured output is a tool that the model has to call.
         tools.append({"name": wanted.name, "input_schema": dict(wanted.schema)})
-        draft.add_ours("tool_choice", {"type": "tool", "name": wanted.name})
-    draft.add("tools", tools or None)
+        sent.add_ours("tool_choice", {"type": "tool", "name": wanted.name})
+    sent.add("tools", tools or None)
 
 
 def _tool(tool: ToolDefinition) -> dict[str, Any]:

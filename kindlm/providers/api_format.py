@@ -7,7 +7,7 @@ that come in are untrusted: whatever cannot be read is an `UnreadableReply`, nev
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from typing import Any
 
@@ -24,11 +24,13 @@ TOKENS_TO_THINK = 25_000
 """As much as OpenAI advises to leave: https://platform.openai.com/docs/guides/reasoning."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ApiRequest:
-    """A request in a provider's format.
+    """A request in a provider's format, for a model that is known to refuse some parameters.
 
     Attributes:
+        model: the model's name at its provider.
+        refused: what the model is known to refuse.
         body: the JSON body.
         warnings: what the user wrote and this format cannot say, or what was left out.
         ours: names in `body` that the user did not ask for: if a model refuses one of them, the
@@ -39,21 +41,6 @@ class ApiRequest:
             with `TO_THINK` if the answer is cut off.
     """
 
-    body: dict[str, Any]
-    warnings: tuple[str, ...] = ()
-    ours: frozenset[str] = frozenset()
-    plainer: Mapping[str, str] = field(default_factory=dict)
-    is_tight: bool = False
-
-    def to_remember(self, refused: frozenset[str]) -> frozenset[str]:
-        """Return what is to be known of a model that refused some of `ours`."""
-        return frozenset(self.plainer.get(name, name) for name in refused)
-
-
-@dataclass(slots=True)
-class Draft:
-    """A request in the making, for a model that is known to refuse the parameters `refused`."""
-
     model: str
     refused: frozenset[str]
     body: dict[str, Any]
@@ -61,6 +48,10 @@ class Draft:
     ours: set[str] = field(default_factory=set)
     plainer: dict[str, str] = field(default_factory=dict)
     is_tight: bool = False
+
+    def to_remember(self, refused: Iterable[str]) -> frozenset[str]:
+        """Return what is to be known of a model that refused some of `ours`."""
+        return frozenset(self.plainer.get(name, name) for name in refused)
 
     def add(self, name: str, value: Any) -> None:
         """Send what the user asked for, whatever the model thinks of it; None is nothing."""
@@ -83,12 +74,6 @@ class Draft:
     def warn_refused(self, name: str) -> None:
         """Tell that a parameter was left out because the model does not take it."""
         self.warnings.append(f"`{name}` was not sent: {self.model} does not take it")
-
-    def finished(self) -> ApiRequest:
-        """Return the request."""
-        return ApiRequest(
-            self.body, tuple(self.warnings), frozenset(self.ours), self.plainer, self.is_tight
-        )
 
 
 @dataclass(frozen=True, slots=True)

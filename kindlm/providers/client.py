@@ -245,7 +245,7 @@ class WireClient:
                 usage=said.usage,
                 finish_reason=said.finish_reason,
                 model=said.model,
-                warnings=sent.warnings,
+                warnings=tuple(sent.warnings),
                 echo=said.echo,
                 quotas=quotas(answer.headers, datetime.now(UTC)),
             )

@@ -18,7 +18,6 @@ from kindlm.ports import ModelReply, ModelRequest
 from kindlm.providers.api_format import (
     ApiFormat,
     ApiRequest,
-    Draft,
     function_tool,
     prefill_of,
     spoken,
@@ -62,14 +61,14 @@ _FINISH_REASONS = {"stop": FinishReason.STOP, "length": FinishReason.MAX_TOKENS}
 
 def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> ApiRequest:
     """Return the body of a chat request. Ollama ignores options that a model does not take."""
-    draft = Draft(request.model, refused, {"model": request.model})
-    draft.add("messages", [_message(message) for message in spoken(request)])
-    draft.add("stream", False)
-    draft.add("options", _options(request.params))
-    draft.add("tools", [function_tool(tool) for tool in request.tools] or None)
+    sent = ApiRequest(request.model, refused, {"model": request.model})
+    sent.add("messages", [_message(message) for message in spoken(request)])
+    sent.add("stream", False)
+    sent.add("options", _options(request.params))
+    sent.add("tools", [function_tool(tool) for tool in request.tools] or None)
     if request.response_schema is not None:
-        draft.add("format", dict(request.response_schema.schema))
-    return draft.finished()
+        sent.add("format", dict(request.response_schema.schema))
+    return sent
 
 
 def decode(body: Mapping[str, Any], request: ModelRequest) -> WireAnswer:

@@ -22,7 +22,6 @@ from kindlm.providers.api_format import (
     TOKENS_TO_THINK,
     ApiFormat,
     ApiRequest,
-    Draft,
     function_tool,
     written_arguments,
 )
@@ -94,22 +93,22 @@ def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> ApiR
     if is_reasoning_model(request.model):
         refused |= {"temperature"}
     messages = [_message(message) for message in request.messages if not message.prefill]
-    draft = Draft(request.model, refused, {"model": request.model, "messages": messages})
+    sent = ApiRequest(request.model, refused, {"model": request.model, "messages": messages})
     if len(messages) < len(request.messages):
-        draft.warnings.append(
+        sent.warnings.append(
             "prefill was not sent: only Anthropic and Ollama let a request begin the answer"
         )
-    draft.add_temperature(params)
+    sent.add_temperature(params)
     thoughts = _thoughts(request, refused)
-    draft.is_tight = request.response_schema is not None and not thoughts
-    _add_token_limit(draft, params, thoughts)
-    draft.add("top_p", params.top_p)
-    draft.add("stop", list(params.stop_sequences) or None)
-    draft.add("seed", params.seed)
-    draft.add("tools", [function_tool(tool) for tool in request.tools] or None)
+    sent.is_tight = request.response_schema is not None and not thoughts
+    _add_token_limit(sent, params, thoughts)
+    sent.add("top_p", params.top_p)
+    sent.add("stop", list(params.stop_sequences) or None)
+    sent.add("seed", params.seed)
+    sent.add("tools", [function_tool(tool) for tool in request.tools] or None)
     if request.response_schema is not None:
-        _add_response_format(draft, request.response_schema)
-    return draft.finished()
+        _add_response_format(sent, request.response_schema)
+    return sent
 
 
 def decode(body: Mapping[str, Any], _request: ModelRequest) -> WireAnswer:
@@ -147,17 +146,17 @@ def _echo(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": function}
 
 
-def _add_response_format(draft: Draft, wanted: ResponseSchema) -> None:
+def _add_response_format(sent: ApiRequest, wanted: ResponseSchema) -> None:
     # Servers know both forms, JSON of any shape alone, or none: each is tried once.
-    if WITH_SCHEMA in draft.refused:
-        if "response_format" not in draft.refused:
-            draft.warnings.append(
-                f"`response_format` was sent without a schema: {draft.model} does not take one"
+    if WITH_SCHEMA in sent.refused:
+        if "response_format" not in sent.refused:
+            sent.warnings.append(
+                f"`response_format` was sent without a schema: {sent.model} does not take one"
             )
-        draft.add_ours("response_format", {"type": "json_object"})
+        sent.add_ours("response_format", {"type": "json_object"})
     else:
-        draft.add_ours("response_format", _response_format(wanted))
-        draft.plainer["response_format"] = WITH_SCHEMA
+        sent.add_ours("response_format", _response_format(wanted))
+        sent.plainer["response_format"] = WITH_SCHEMA
 
 
 def _response_format(wanted: ResponseSchema) -> dict[str, Any]:
@@ -178,17 +177,17 @@ def _thoughts(request: ModelRequest, refused: frozenset[str]) -> int:
     return TOKENS_TO_THINK if thinks and request.response_schema is not None else 0
 
 
-def _add_token_limit(draft: Draft, params: ModelParams, thoughts: int) -> None:
+def _add_token_limit(sent: ApiRequest, params: ModelParams, thoughts: int) -> None:
     # The limit has an old and a new name. Servers know one of them or both, and which one is not
     # the user's business: a refused name is replaced by the other.
     names = ["max_tokens", "max_completion_tokens"]
-    if is_reasoning_model(draft.model):
+    if is_reasoning_model(sent.model):
         names.reverse()
-    usable = [name for name in names if name not in draft.refused]
+    usable = [name for name in names if name not in sent.refused]
     if len(usable) == 1 and "max_tokens" in params.written:
-        draft.add(usable[0], params.max_tokens)
+        sent.add(usable[0], params.max_tokens)
     else:
-        draft.add_ours((usable or names)[0], params.max_tokens + thoughts)
+        sent.add_ours((usable or names)[0], params.max_tokens + thoughts)
 
 
 _BASE_URL = "https://api.openai.com/v1"

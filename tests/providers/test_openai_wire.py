@@ -31,7 +31,7 @@ def test_parameters_are_sent_under_their_names(make_request):
         "stop": ["END"],
         "seed": 42,
     }
-    assert sent.warnings == ()
+    assert sent.warnings == []
 
 
 def test_what_the_model_said_goes_back_exactly(make_request):
