@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Any, NoReturn
 
@@ -147,7 +147,16 @@ def require_shallow(value: Any) -> None:
     raise ValueError("too deep")
 
 
-def _children(value: Any) -> list[Any]:
+def parts_of(value: Any) -> Iterator[Any]:
+    """Yield a JSON value and all that is inside, in no order; no depth overflows the stack."""
+    pending = [value]
+    while pending:
+        part = pending.pop()
+        yield part
+        pending.extend(_children(part))
+
+
+def _children(value: Any) -> Iterable[Any]:
     if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else []
+        return value.values()
+    return value if isinstance(value, list | tuple) else ()

@@ -160,7 +160,7 @@ def check_env_name(value: Any) -> Any:
     return value
 
 
-def filled(value: Any, fill: Callable[[str], str]) -> Any:
+def filled(value: Any, fill: Callable[[str], Any]) -> Any:
     """Return a JSON value, or a tuple, with all texts but keys as `fill` returns them."""
     match value:
         case Enum():

@@ -23,7 +23,7 @@ from kindlm.agents.reply_parts import compact_json
 from kindlm.ports import AgentRequest
 from kindlm.suggestions import hint_for
 from kindlm.transcript import SYSTEM_NOT_SENT, Message, Role
-from kindlm.values import refuse
+from kindlm.values import filled, refuse
 
 PLACEHOLDERS = ("message", "messages", "conversation_id", "system")
 
@@ -34,13 +34,19 @@ def make_body(request: AgentRequest, form: str, template: Any = None) -> Any:
     """Return the JSON body of a request, by the template if there is one."""
     text = last_user_text(request)
     if template is not None:
-        values = {
+        values: dict[str, Any] = {
             "message": text,
             "messages": all_messages(request),
             "conversation_id": request.conversation,
             "system": _system(request),
         }
-        return _fill(template, values)
+
+        def fill(written: str) -> Any:
+            if whole := _PLACEHOLDER.fullmatch(written):
+                return values.get(whole[1], written)
+            return _PLACEHOLDER.sub(lambda it: _as_text(values.get(it[1], it[0])), written)
+
+        return filled(template, fill)
     if form == "messages":
         return {"messages": all_messages(request)}
     if form == "query":
@@ -129,19 +135,6 @@ def _said(message: Message) -> dict[str, str]:
 def _system(request: AgentRequest) -> str:
     texts = [message.text for message in request.messages if message.role is Role.SYSTEM]
     return "\n\n".join(texts)
-
-
-def _fill(template: Any, values: dict[str, Any]) -> Any:
-    if isinstance(template, str):
-        whole = _PLACEHOLDER.fullmatch(template)
-        if whole:
-            return values.get(whole[1], template)
-        return _PLACEHOLDER.sub(lambda it: _as_text(values.get(it[1], it[0])), template)
-    if isinstance(template, dict):
-        return {key: _fill(value, values) for key, value in template.items()}
-    if isinstance(template, list | tuple):
-        return [_fill(value, values) for value in template]
-    return template
 
 
 def _as_text(value: Any) -> str:

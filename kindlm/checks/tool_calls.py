@@ -40,6 +40,7 @@ from kindlm.matching import Bounds
 from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext
 from kindlm.section import EXTENSION, Count, Maybe, Text
+from kindlm.strict_json import parts_of
 from kindlm.transcript import UNNAMED, ToolProblemKind, ToolUse, Transcript
 from kindlm.values import refuse
 from kindlm.wording import bounded, count, excerpt, listed_names, named, sentence, shown
@@ -433,14 +434,4 @@ def _response_texts(response: Any) -> Iterator[str]:
     if not isinstance(response, str):
         yield json.dumps(response, ensure_ascii=False, separators=(",", ":"))
         yield json.dumps(response, ensure_ascii=False)
-    pending = [response]
-    while pending:
-        match pending.pop():
-            case str() as text:
-                yield text
-            case list() as items:
-                pending.extend(items)
-            case Mapping() as object_:
-                pending.extend(object_.values())
-            case _:
-                pass
+    yield from (part for part in parts_of(response) if isinstance(part, str))

@@ -24,8 +24,10 @@ from kindlm.json_schema import UndecidableSchemaError, schema_issues
 from kindlm.matching import ABSENT, equal, matches, value_at
 from kindlm.ports import AnsweredCall, Aside, Clock, ToolDefinition, here
 from kindlm.stored_form import bounded
+from kindlm.strict_json import parts_of
 from kindlm.suite import TOOL_PLACEHOLDER, Fault, SimulatedTool, ToolAnswer
 from kindlm.transcript import ToolCall, ToolProblem, ToolProblemKind, ToolUse, storable_json
+from kindlm.values import filled
 from kindlm.wording import listed, shown
 
 _Problems: TypeAlias = tuple[ToolProblem, ...]
@@ -216,22 +218,9 @@ def _is_slow(schema: Any, value: Any) -> bool:
     """Return whether it can take long to validate a value: patterns, or a value of many parts."""
     # Where a property is called "pattern" this says so needlessly, which only costs a moment.
     has_patterns = any(
-        isinstance(part, Mapping) and not _PATTERNS.isdisjoint(part) for part in _parts(schema)
+        isinstance(part, Mapping) and not _PATTERNS.isdisjoint(part) for part in parts_of(schema)
     )
-    return has_patterns or next(islice(_parts(value), _SMALL, None), None) is not None
-
-
-def _parts(value: Any) -> Iterator[Any]:
-    """Yield a JSON value and all that is inside; no depth overflows the stack."""
-    pending = [value]
-    while pending:
-        part = pending.pop()
-        yield part
-        match part:
-            case Mapping():
-                pending.extend(part.values())
-            case list() | tuple():
-                pending.extend(part)
+    return has_patterns or next(islice(parts_of(value), _SMALL, None), None) is not None
 
 
 def _problems(
@@ -304,18 +293,13 @@ def fill(template: Any, scope: Mapping[str, Any]) -> Any:
 
     `scope` holds `args` and `state`. Raises `MissingValueError`.
     """
-    match template:
-        case str():
-            whole = TOOL_PLACEHOLDER.fullmatch(template)
-            if whole is not None:
-                return _value(whole[1], scope)
-            return TOOL_PLACEHOLDER.sub(lambda found: as_text(_value(found[1], scope)), template)
-        case Mapping():
-            return {key: fill(item, scope) for key, item in template.items()}
-        case list() | tuple():
-            return [fill(item, scope) for item in template]
-        case _:
-            return template
+
+    def fill_text(text: str) -> Any:
+        if whole := TOOL_PLACEHOLDER.fullmatch(text):
+            return _value(whole[1], scope)
+        return TOOL_PLACEHOLDER.sub(lambda found: as_text(_value(found[1], scope)), text)
+
+    return filled(template, fill_text)
 
 
 def _value(path: str, scope: Mapping[str, Any]) -> Any:

@@ -33,6 +33,7 @@ from kindlm.scenarios.configuration import provider_by_name
 from kindlm.suite import TOOL_PLACEHOLDER
 from kindlm.telemetry.dialects import PROVIDERS
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse, Transcript
+from kindlm.values import filled
 from kindlm_store import REDACTED
 
 _CANARY = f"{{{{{CANARY}}}}}"
@@ -184,16 +185,9 @@ def _text(
             for system, name in prompts.items()
         }
     document["tests"] = [_test(name, each, target, prompts, many=many) for name, each in recordings]
-    return suite_text(_with_canaries(document), file)
-
-
-def _with_canaries(value: Any) -> Any:
-    """Return a value with the canary of the next run in place of those of earlier ones."""
-    if isinstance(value, str):
-        return _OLD_CANARY.sub(_CANARY, value)
-    if isinstance(value, Mapping):
-        return {key: _with_canaries(item) for key, item in value.items()}
-    return [*map(_with_canaries, value)] if isinstance(value, list) else value
+    # The canary of the next run stands in place of those of earlier ones.
+    with_canaries = filled(document, lambda text: _OLD_CANARY.sub(_CANARY, text))
+    return suite_text(with_canaries, file)
 
 
 _ABOUT_MODELS = (

@@ -26,7 +26,7 @@ from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelReply, ModelRequest
 from kindlm.section import EXTENSION, Maybe, Section, Text, resolved
 from kindlm.transcript import FinishReason, Role, ToolCall, Usage
-from kindlm.values import refuse
+from kindlm.values import filled, refuse
 
 _ERRORS = {
     "rate_limit": (ErrorCode.PROVIDER_RATE_LIMIT, 429, True),
@@ -184,10 +184,4 @@ class ScriptedClient:
 
 
 def _fill(value: Any, message: str) -> Any:
-    if isinstance(value, str):
-        return _PLACEHOLDER.sub(lambda _: message, value)
-    if isinstance(value, Mapping):
-        return {key: _fill(item, message) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_fill(item, message) for item in value]
-    return value
+    return filled(value, lambda text: _PLACEHOLDER.sub(lambda _: message, text))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any
 
@@ -16,6 +15,7 @@ from kindlm.generate.suite_text import Comment, unused
 from kindlm.generate.suites import Files, LeftOutError, Notes, Part, excerpt_of
 from kindlm.generate.suites.promptfoo.texts import file_value, replace_names
 from kindlm.secrecy import is_credential_name, is_secret_key
+from kindlm.values import filled
 
 _CHAT_APIS = {"openai": ("chat", "responses"), "anthropic": ("messages",), "ollama": ("chat",)}
 """The second parts of ids that mean a chat model; ids without one do, too."""
@@ -162,7 +162,10 @@ class Targets:
             what = f"the address of the provider {excerpt_of(label or name)}"
             raise LeftOutError(what, "Write it under `agents`")
         try:
-            entry: dict[str, Any] = {"adapter": "http", "endpoint": _filled(url, _environment)}
+            entry: dict[str, Any] = {
+                "adapter": "http",
+                "endpoint": replace_names(url, _environment),
+            }
             for key, part in config.items():
                 self._agent_option(key, part, entry)
         except LeftOutError as error:
@@ -185,7 +188,9 @@ class Targets:
                 body = json.loads(value) if isinstance(value, str) else value
             except ValueError:
                 raise LeftOutError("a `body` that is not JSON") from None
-            entry["body"] = self._without_credentials(_filled(body, _message), part)
+            entry["body"] = self._without_credentials(
+                filled(body, lambda text: replace_names(text, _message)), part
+            )
         elif key in ("transformResponse", "responseParser"):
             path = _RESPONSE_PATH.fullmatch(str(value).strip())
             if path is None and value not in ("json", "text"):
@@ -198,7 +203,7 @@ class Targets:
             self.notes.leave_out(part, f"`{key}` of an agent")
 
     def _header(self, name: str, part: Part) -> str:
-        text: str = _filled(str(part.value), _environment)
+        text = replace_names(str(part.value), _environment)
         if not is_credential_name(name) or "{{env." in text:
             return text
         return self._variable(name, part, "the value of the header")
@@ -257,17 +262,6 @@ def _plain(provider: str, model: str) -> dict[str, Any]:
 def _target(identifier: str, name: str, options: Part, tools: list[dict[str, Any]]) -> Target:
     names = frozenset({name, options.text("label") or name})
     return Target(identifier, names, tools)
-
-
-def _filled(value: Any, replacement: Callable[[str], str]) -> Any:
-    """Return a value with the names in its texts replaced."""
-    if isinstance(value, str):
-        return replace_names(value, replacement)
-    if isinstance(value, list):
-        return [_filled(item, replacement) for item in value]
-    if isinstance(value, Mapping):
-        return {key: _filled(item, replacement) for key, item in value.items()}
-    return value
 
 
 def _environment(name: str) -> str:

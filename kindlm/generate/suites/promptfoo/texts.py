@@ -16,6 +16,7 @@ from kindlm.errors import Ok
 from kindlm.generate.imported_tests import section_of
 from kindlm.generate.suite_text import unused
 from kindlm.generate.suites import Files, LeftOutError, Notes, Part, excerpt_of, read_part
+from kindlm.values import filled
 
 _OPENING = re.compile(r"\{[{%#]")
 _CLOSING = {"{{": "}}", "{%": "%}", "{#": "#}"}
@@ -74,13 +75,7 @@ class Variables:
 
     def fill(self, value: Any) -> Any:
         """Return a value with all names in its texts filled in; see `replace_names`."""
-        if isinstance(value, str):
-            return replace_names(value, self.text)
-        if isinstance(value, list):
-            return [self.fill(item) for item in value]
-        if isinstance(value, dict):
-            return {key: self.fill(item) for key, item in value.items()}
-        return value
+        return filled(value, lambda text: replace_names(text, self.text))
 
     def at(self, name: str) -> Any:
         """Return the value at a name, unfilled; None if there is none."""
