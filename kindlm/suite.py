@@ -64,7 +64,6 @@ class ModelTarget:
     provider: str
     model: str
     params: ModelParams = ModelParams()
-    judge_only: bool = False
 
 
 TELEMETRY_WAIT_MS = 10_000
@@ -287,7 +286,6 @@ class Case:
     contexts: tuple[Mapping[str, Any] | None, ...] = ()
     command: Command | None = None
     agent: AgentTarget | None = None
-    strict_tools: bool = False
     repeat: int = 1
     pass_rate: float = 1.0
     score_limits: ScoreLimits | None = None
@@ -328,20 +326,6 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True)
-class Compliance:
-    """Details of the system under test, for the compliance report.
-
-    `template` is the Markdown of the framework `custom`.
-    """
-
-    enabled: bool
-    framework: str
-    output_dir: str
-    metadata: Mapping[str, str | None]
-    template: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Upload:
     """How runs are sent to a history server.
 
@@ -364,6 +348,8 @@ class Suite:
     port numbers.
     `retries` is how often a call that failed is made again, `reruns` how often an execution is run
     again that did not pass.
+    With `has_document`, a compliance report is written after each run of it; `document_folder` is
+    where, relative to its file, if it says so.
     `listed` are the tools of its MCP servers, once the run has begun.
     `unread` are files of it that could not be loaded, from the project's root: what they define is
     not known.
@@ -380,7 +366,6 @@ class Suite:
     models: Mapping[str, ModelTarget]
     cases: tuple[Case, ...]
     gates: tuple[Gate, ...]
-    description: str | None = None
     tags: tuple[str, ...] = ()
     agents: Mapping[str, AgentTarget] = field(default_factory=dict)
     judge_model: str | None = None
@@ -393,15 +378,11 @@ class Suite:
     prices: Mapping[str, Price] = field(default_factory=dict)
     record_raw_bodies: bool = True
     redact_pii: bool = False
-    compliance: Compliance | None = None
+    has_document: bool = False
+    document_folder: str | None = None
     upload: Upload = Upload()
     unread: tuple[str, ...] = ()
     listed: tuple[ListedTools, ...] = ()
-
-    @property
-    def has_document(self) -> bool:
-        """Whether a compliance report is written after each run of it."""
-        return self.compliance is not None and self.compliance.enabled
 
     def all_agents(self) -> tuple[AgentTarget, ...]:
         """Return the agents of the suite and those of its cases."""

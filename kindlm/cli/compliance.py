@@ -83,11 +83,11 @@ def _write_documents(
     Yields each file that was written, or why one could not be. Where the template of a suite
     failed, there is a file that says so, and the error is what is yielded.
     """
-    compliance = {suite.path: suite.compliance for suite in request.suites}
+    folders = {suite.path: suite.document_folder for suite in request.suites}
     written: set[str] = set()
     for suite in suites:
-        settings = compliance.get(suite.path)
-        folder = _USUAL_FOLDER if settings is None else settings.output_dir
+        folder = folders.get(suite.path)
+        folder = _USUAL_FOLDER if folder is None else folder
         if (outside := _leads_out(request.root, suite.path, folder)) is not None:
             yield outside
             continue
@@ -107,8 +107,8 @@ def _write_documents(
 def check_folders(suites: Iterable[Suite], root: Path) -> Result[None]:
     """Return an error if the `outputDir` of a suite leads out of the project."""
     for suite in suites:
-        if suite.compliance is not None:
-            outside = _leads_out(root, suite.path, suite.compliance.output_dir)
+        if suite.document_folder is not None:
+            outside = _leads_out(root, suite.path, suite.document_folder)
             if outside is not None:
                 return Err(outside)
     return Ok(None)

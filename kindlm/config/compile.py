@@ -18,7 +18,6 @@ from kindlm.config.interpolation import render
 from kindlm.config.schema import (
     NO_SERVER,
     CallConfig,
-    ComplianceConfig,
     KindlmConfig,
     TestConfig,
     UploadConfig,
@@ -41,7 +40,6 @@ from kindlm.suite import (
     AgentTarget,
     Case,
     Command,
-    Compliance,
     ModelParams,
     ModelTarget,
     Price,
@@ -66,7 +64,9 @@ def compile_suite(
         files: the files it refers to.
         reporter: knows the places of everything.
     """
-    template = None if config.compliance is None else _template(config.compliance, files)
+    compliance, template = config.compliance, None
+    if compliance is not None and compliance.framework == "custom" and compliance.template:
+        template = checked(files.text(compliance.template))
     text = tested = config_text(config, files.digests, template)
     if config.upload != UploadConfig():
         # Where a run is sent to changes nothing that it tests.
@@ -89,7 +89,6 @@ def compile_suite(
             case for index, test in enumerate(config.tests) for case in cases.of_test(index, test)
         ),
         gates=_gates(config),
-        description=config.suite.description,
         tags=tuple(dict.fromkeys(config.suite.tags)),
         judge_model=defaults.judge_model,
         concurrency=defaults.concurrency,
@@ -100,7 +99,8 @@ def compile_suite(
         prices={name: Price(item.input, item.output) for name, item in config.prices.items()},
         record_raw_bodies=config.record.raw_bodies,
         redact_pii=config.record.redact_pii,
-        compliance=_compliance(config.compliance, files),
+        has_document=compliance is not None and compliance.enabled,
+        document_folder=None if compliance is None else compliance.output_dir,
         upload=Upload(
             config.upload.enabled,
             None if config.upload.api_url == NO_SERVER else config.upload.api_url,
@@ -116,26 +116,6 @@ def _gates(config: KindlmConfig) -> tuple[Gate, ...]:
         Gate(name, float(threshold), name in written)
         for name, threshold in resolved(config.gates).items()
     )
-
-
-def _compliance(config: ComplianceConfig | None, files: ReferencedFiles) -> Compliance | None:
-    if config is None:
-        return None
-    metadata = {} if config.metadata is None else resolved(config.metadata)
-    return Compliance(
-        config.enabled,
-        config.framework,
-        config.output_dir,
-        metadata,
-        _template(config, files),
-    )
-
-
-def _template(config: ComplianceConfig, files: ReferencedFiles) -> str | None:
-    """Return the text of the template, None if there is none."""
-    if config.framework != "custom" or config.template is None:
-        return None
-    return checked(files.text(config.template))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +147,6 @@ class _Cases:
             expectations=expectations,
             tools=tuple(compile_tool(tool, self.files) for tool in test.simulated.values()),
             server_tools=tuple(map(compile_server_tools, test.server_tools)),
-            strict_tools=strict,
             repeat=test.repeat or defaults.repeat,
             pass_rate=defaults.pass_rate if test.pass_rate is None else test.pass_rate,
             max_turns=test.max_turns,
@@ -253,7 +232,6 @@ def compile_model(config: ModelConfig) -> ModelTarget:
             seed=params.seed,
             written=frozenset(params.model_fields_set),
         ),
-        judge_only=config.role == "judge",
     )
 
 

@@ -105,7 +105,7 @@ def language_model(
         api_key_env=llm.api_key_env or (None if kind is None else kind.usual_key_variable),
         base_url=llm.base_url,
     )
-    model = ModelTarget(JUDGE, llm.provider, llm.model, judge_only=True)
+    model = ModelTarget(JUDGE, llm.provider, llm.model)
     return {llm.provider: provider}, {JUDGE: model}
 
 

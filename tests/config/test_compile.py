@@ -21,7 +21,7 @@ from kindlm.packages import as_written
 from kindlm.providers.ollama_provider import Ollama
 from kindlm.providers.openai_provider import OpenAi
 from kindlm.suite import (
-    Compliance,
+    Case,
     ModelParams,
     Price,
     Prompt,
@@ -47,11 +47,17 @@ def test_settings_of_the_suite_are_taken_over(suite: Suite) -> None:
         "kindlm",
         "kindlm.yaml",
     )
-    assert (suite.description, suite.tags, suite.judge_model) == ("The desk", ("desk",), "judge")
+    assert (suite.tags, suite.judge_model) == (("desk",), "judge")
     assert (suite.concurrency, suite.timeout_ms, suite.execution_timeout_ms) == (8, 5000, 9000)
     assert (suite.retries, suite.redact_pii, suite.record_raw_bodies) == (1, True, False)
     assert suite.prices == {"gpt-4o": Price(2.5, 10.0)}
-    assert suite.compliance == Compliance(True, "eu-ai-act", "out", {"systemName": "Desk"})
+    assert (suite.has_document, suite.document_folder) == (True, "out")
+
+
+def test_an_empty_name_of_a_template_is_no_template(load: Any, minimal: str) -> None:
+    loaded = load(minimal + 'compliance: {framework: custom, template: ""}\n')
+    assert loaded.diagnostics == ()
+    assert "reportTemplate" not in json.loads(loaded.suite.config_text)
 
 
 def test_providers_keep_their_placeholders(suite: Suite) -> None:
@@ -77,7 +83,6 @@ def test_models_know_which_parameters_were_written(suite: Suite) -> None:
         written=frozenset({"temperature", "top_p", "stop_sequences", "seed"}),
     )
     assert suite.models["claude"].params == ModelParams()
-    assert suite.models["judge"].judge_only
 
 
 def test_a_test_is_compiled_with_its_prompt_tools_and_limits(suite: Suite) -> None:
@@ -167,20 +172,20 @@ def test_follow_ups_of_a_test_are_filled_in(suite: Suite) -> None:
     first, second = suite.cases[2:4]
     assert first.follow_ups == ("And Hello for first?", "Thanks")
     assert second.follow_ups[0] == "And Line one\nline two for second?"
-    assert first.strict_tools
-    assert not suite.cases[0].strict_tools
+    assert _is_strict(first)
+    assert not _is_strict(suite.cases[0])
+
+
+def _is_strict(case: Case) -> bool:
+    return [item.kind for item in case.expectations].count("tool_strict") == 1
 
 
 def test_strict_tools_by_default(load: Any, complete: str) -> None:
     text = complete.replace("strictTools: false", "strictTools: true")
     text = text.replace("passRate: 0.5", "passRate: 0.5\n    strictTools: false")
     cases = load(text).suite.cases
-    strict = {case.name: case.strict_tools for case in cases}
     # A program calls no simulated tools.
-    assert [name for name, is_strict in strict.items() if not is_strict] == ["refund", "program"]
-    for case in cases:
-        kinds = [item.kind for item in case.expectations]
-        assert kinds.count("tool_strict") == case.strict_tools
+    assert [case.name for case in cases if not _is_strict(case)] == ["refund", "program"]
 
 
 def test_a_baseline_in_a_conversation_is_refused(load: Any, minimal: str) -> None:

@@ -308,7 +308,7 @@ class TestJudge:
         expectation = demand("judge", "Is kind", params)
         models = {
             "m": ModelTarget("m", "p", "model-1"),
-            "j": ModelTarget("j", "p", "judge-1", judge_only=True),
+            "j": ModelTarget("j", "p", "judge-1"),
         }
         case = make.case(expectations=(expectation,))
         return bench.execute(case, models=models, judge_model="j")

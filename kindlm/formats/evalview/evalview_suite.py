@@ -115,7 +115,6 @@ def _case(
         follow_ups=tuple(others),
         contexts=() if is_model else _contexts(case),
         agent=agent,
-        strict_tools=bool(case.mocks and case.mocks.strict),
         repeat=1 if variance is None else variance.runs,
         pass_rate=1.0 if variance is None else variance.pass_rate,
         score_limits=_score_limits(case),

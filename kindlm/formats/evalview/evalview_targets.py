@@ -177,7 +177,7 @@ class ModelTargets:
     def add_judge(self, judge: JudgeConfig) -> None:
         """Add the model that judges."""
         provider = self._provider(judge.provider.strip().lower(), judge.base_url)
-        self.models[JUDGE] = ModelTarget(JUDGE, provider, judge.model, judge_only=True)
+        self.models[JUDGE] = ModelTarget(JUDGE, provider, judge.model)
 
     def add(self, case: CaseConfig, config: ProjectConfig) -> str:
         """Add the model of a case, whose name must be known; return its id.
