@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kindlm.config.interpolation import DEFERRED_PREFIXES
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.strict_json import parse_json
 from kindlm.wording import count
 
@@ -41,13 +41,17 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class RowProblem:
-    """Something wrong with a file of rows; `source_line` is the text at `line`."""
+    """Something wrong with a file of rows; `source_line` is the text at `line`.
 
-    line: int
+    The reading goes on unless it is fatal.
+    """
+
     message: str
     hint: str
+    line: int = 1
     source_line: str | None = None
     limit: bool = False
+    fatal: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +62,7 @@ class RowFile:
     problems: tuple[RowProblem, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Fault:
-    """What is wrong with a row; the reading goes on unless it is fatal."""
-
-    message: str
-    hint: str
-    fatal: bool = False
-
-
-_Read = tuple[int, Mapping[str, str] | _Fault]
+_Read = tuple[int, Mapping[str, str] | RowProblem]
 """The line of a row, and the row or what is wrong with it."""
 
 
@@ -76,7 +71,7 @@ def read_rows(name: str, text: str) -> RowFile:
     suffix = name.rpartition(".")[2].lower()
     reader = {"csv": _csv_rows, "jsonl": _json_rows, "ndjson": _json_rows}.get(suffix)
     if reader is None:
-        problem = RowProblem(1, f'"{name}" is neither CSV nor JSON Lines', "Name it .csv or .jsonl")
+        problem = RowProblem(f'"{name}" is neither CSV nor JSON Lines', "Name it .csv or .jsonl")
         return RowFile((), (problem,))
     return _collect(text, reader)
 
@@ -88,31 +83,33 @@ def _collect(text: str, reader: Callable[[str], Iterator[_Read]]) -> RowFile:
     for line, found in reader(text):
         if len(rows) == MAX_ROWS:
             message = f"The file holds more than {MAX_ROWS:,} rows"
-            problems.append(RowProblem(line, message, "Split the suite", limit=True))
+            problems.append(RowProblem(message, "Split the suite", line, limit=True))
             break
-        row = found if isinstance(found, _Fault) else _row(line, len(rows) + 1, found)
+        row = found if isinstance(found, RowProblem) else _row(line, len(rows) + 1, found)
         if isinstance(row, Row) and row.id in first_line:
             message = f'The row "{row.id}" occurs twice: first on line {first_line[row.id]}'
-            row = _Fault(message, f"Add to each row an {ID}")
-        if isinstance(row, _Fault):
-            problems.append(RowProblem(line, row.message, row.hint, _line(text, line)))
+            row = RowProblem(message, f"Add to each row an {ID}")
+        if isinstance(row, RowProblem):
+            problems.append(replace(row, line=line, source_line=_line(text, line)))
             if row.fatal or len(problems) == _MAX_PROBLEMS:
                 break
             continue
         first_line[row.id] = line
         rows.append(row)
     if not rows and not problems:
-        problems.append(RowProblem(1, "The file holds no rows", "Add one, or remove `varsFrom`"))
+        problems.append(RowProblem("The file holds no rows", "Add one, or remove `varsFrom`"))
     return RowFile(tuple(rows), tuple(problems))
 
 
-def _row(line: int, number: int, values: Mapping[str, str]) -> Row | _Fault:
+def _row(line: int, number: int, values: Mapping[str, str]) -> Row | RowProblem:
     for name, value in values.items():
         if _NO_CHARACTER.search(value):
-            return _Fault(f'"{name}" contains an invalid character', "Remove it")
+            return RowProblem(f'"{name}" contains an invalid character', "Remove it")
     row_id = values.get(ID, str(number))
     if not row_id.strip():
-        return _Fault(f"The {ID} of the row is empty", f"Give it one, or remove the column {ID}")
+        return RowProblem(
+            f"The {ID} of the row is empty", f"Give it one, or remove the column {ID}"
+        )
     return Row(line, row_id, values)
 
 
@@ -128,7 +125,7 @@ def _csv_rows(text: str) -> Iterator[_Read]:
             cells = next(reader, None)
         except csv.Error as fault:
             hint = "Quote values that contain quotes or line breaks, and double the inner quotes"
-            yield line, _Fault(f"This is not CSV: {fault}", hint, fatal=True)
+            yield line, RowProblem(f"This is not CSV: {fault}", hint, fatal=True)
             return
         if cells is None:
             return
@@ -144,22 +141,22 @@ def _csv_rows(text: str) -> Iterator[_Read]:
         yield line, _csv_row(columns, cells)
 
 
-def _csv_row(columns: list[str], cells: list[str]) -> Mapping[str, str] | _Fault:
+def _csv_row(columns: list[str], cells: list[str]) -> Mapping[str, str] | RowProblem:
     if len(cells) != len(columns):
         values, names = count(len(cells), "value"), count(len(columns), "name")
         hint = "Quote values that contain commas"
         if len(cells) < len(columns):
             hint = "Write every comma, also between empty values"
-        return _Fault(f"The row has {values}, the header has {names}", hint)
+        return RowProblem(f"The row has {values}, the header has {names}", hint)
     return dict(zip(columns, cells, strict=True))
 
 
-def _header_error(columns: list[str]) -> _Fault | None:
+def _header_error(columns: list[str]) -> RowProblem | None:
     only = columns[0] if len(columns) == 1 else ""
     for separator, called in _OTHER_SEPARATORS.items():
         if separator in only:
             message = f"The columns are separated by {called}"
-            return _Fault(message, "Save the file with commas between them", fatal=True)
+            return RowProblem(message, "Save the file with commas between them", fatal=True)
     for name in columns:
         error = _name_error(name)
         if error is not None:
@@ -167,18 +164,18 @@ def _header_error(columns: list[str]) -> _Fault | None:
     twice = _repeated(columns)
     if twice is None:
         return None
-    return _Fault(f'The column "{twice}" occurs twice', "Rename one of them", fatal=True)
+    return RowProblem(f'The column "{twice}" occurs twice', "Rename one of them", fatal=True)
 
 
-def _name_error(name: str) -> _Fault | None:
+def _name_error(name: str) -> RowProblem | None:
     if not _NAME.fullmatch(name):
-        return _Fault(
+        return RowProblem(
             f'"{name}" cannot be the name of a variable',
             "Names have letters, digits, _ and dots; the first line names the columns",
             fatal=True,
         )
     if name.startswith(DEFERRED_PREFIXES):
-        return _Fault(
+        return RowProblem(
             f'A variable cannot be called "{name}": that prefix is reserved',
             "Give it another name",
             fatal=True,
@@ -193,14 +190,14 @@ def _json_rows(text: str) -> Iterator[_Read]:
             yield number, _json_row(line)
 
 
-def _json_row(line: str) -> Mapping[str, str] | _Fault:
+def _json_row(line: str) -> Mapping[str, str] | RowProblem:
     hint = 'Each line is one object, such as {"id": "a", "message": "Hi"}'
     try:
         value = parse_json(line, _pairs)
     except ValueError as error:
-        return _Fault(f"The row is not JSON: {error}", hint)
+        return RowProblem(f"The row is not JSON: {error}", hint)
     if not isinstance(value, dict):
-        return _Fault("The row is not an object", hint)
+        return RowProblem("The row is not an object", hint)
     for name in value:
         wrong = _name_error(name)
         if wrong is not None:

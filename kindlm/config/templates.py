@@ -302,11 +302,11 @@ def _report_gaps(
     gaps = [(row, absent) for row in rows if (absent := [n for n in asked if n not in row.values])]
     for row, absent in gaps[:MAX_SHOWN_ROWS]:
         problem = RowProblem(
-            row.line,
             f'The row "{row.id}" of the test "{test.get("name")}" has no value for '
             + _placeholders(absent)
             + (f"; {len(gaps):,} rows have gaps" if len(gaps) > MAX_SHOWN_ROWS else ""),
             "Add it to the row, or to the `vars` of the test for all rows",
+            row.line,
         )
         file = str(test.get("varsFrom"))
         reporter.error_in_rows((*path, "varsFrom"), file, problem, reason="missing_variables")
