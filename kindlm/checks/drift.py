@@ -1,4 +1,4 @@
-"""The check of drift: how far the output is from the one of the active baseline.
+"""How far the output is from another text: the active baseline's, or one that a test names.
 
 Drift is 0 for the same and 1 for as different as can be. The score is its complement, and so is
 the threshold to `maxScore`: in a report the higher score is the better one, as everywhere else.
@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from pydantic import Field
 
@@ -37,12 +37,13 @@ from kindlm.errors import Err, ErrorCode
 from kindlm.matching import ABSENT, equal, value_at, written_path
 from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext, Purpose
-from kindlm.section import Maybe, Score
+from kindlm.section import Maybe, Score, Solid
 from kindlm.transcript import Transcript
 from kindlm.wording import bounded, count, excerpt, shown
 
 CODES = {
     "DRIFT_EXCEEDED": "the output is further from the baseline than allowed",
+    "NOT_SIMILAR": "the output is less similar to a text than it must be",
 }
 
 _DECIMALS = 12
@@ -89,7 +90,7 @@ Scores in between are allowed. Which of the two is better does not matter.""",
 )
 
 
-class ByMethod(CheckSection, AskingCheck):
+class _ByMethod(CheckSection, AskingCheck):
     """A section whose `method` decides what compares: a judge, embeddings, or something else."""
 
     if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class ByMethod(CheckSection, AskingCheck):
             yield (), None
 
 
-class Drift(ByMethod):
+class Drift(_ByMethod):
     """Maximum difference between the output and the baseline's."""
 
     kind = "drift"
@@ -145,12 +146,12 @@ class Drift(ByMethod):
         """
         if context.turn is None and (context.baseline_error, context.baseline) == (None, None):
             return skipped("No baseline for this test. Run: kindlm baseline set")
-        threshold = complement(self.max_score)
+        threshold = _complement(self.max_score)
         try:
             measured = await self._measured(transcript.text, context)
         except UndecidedError as error:
             return undecided(error.told, error.code, threshold=threshold)
-        limit, score, reasoning = self.max_score, complement(measured.drift), measured.reasoning
+        limit, score, reasoning = self.max_score, _complement(measured.drift), measured.reasoning
         drift, most = _told_apart(measured.drift, limit)
         message = f"Drift {drift} ({measured.basis})"
         if measured.drift <= limit:
@@ -183,7 +184,7 @@ class Drift(ByMethod):
         baseline = context.baseline or ""
         if self.method == "field-diff":
             return _by_fields(baseline, current, self.fields)
-        return await measured_by(self.method, baseline, current, context)
+        return await _measured_by(self.method, baseline, current, context)
 
 
 class Baseline(ExpectSection):
@@ -195,7 +196,55 @@ class Baseline(ExpectSection):
     """Maximum distance from the baseline's answer."""
 
 
-async def measured_by(
+class SimilarTo(_ByMethod):
+    """A text that the output must be similar to in meaning."""
+
+    kind = "similar_to"
+    main: ClassVar[str | None] = "text"
+
+    text: Solid = Field(examples=["The refund arrives in 5 days."])
+    """The text to compare with."""
+    min_score: Score = Field(default=0.8, examples=[0.9])
+    """Minimum similarity to pass, from 0 (unrelated) to 1 (the same meaning)."""
+    method: Literal["embedding", "judge"] = Field(default="embedding", examples=["judge"])
+    """`embedding`: cosine similarity of embeddings, from a provider or a local model. `judge`: a
+    model compares."""
+
+    @property
+    def label(self) -> str:
+        return self.text
+
+    def never_fails(self, timeout_ms: float) -> Iterator[tuple[Place, str]]:
+        if self.min_score == 0:
+            yield ("minScore",), "no similarity is less than 0"
+
+    async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
+        """Return whether the output is similar enough; an empty one is similar to nothing."""
+        text, least = transcript.text, self.min_score
+        score, how, reasoning = 0.0, "the output is empty", None
+        if text.strip():
+            try:
+                found = await _measured_by(self.method, self.text, text, context)
+            except UndecidedError as error:
+                return undecided(error.told, error.code, threshold=least)
+            score, how, reasoning = _complement(found.drift), found.basis, found.reasoning
+        message = f"The similarity is {score:.3g} ({how})"
+        if score >= least:
+            return passed(score=score, threshold=least, message=message, reasoning=reasoning)
+        why = f"The judge: {shown(reasoning, 600)}" if reasoning else f"The output: {shown(text)}"
+        return failed(
+            "NOT_SIMILAR",
+            f"Expected an output similar to {shown(self.text)}. {message}, expected at least "
+            f"{least:.3g}. {why}.",
+            expected=bounded(self.text),
+            actual=bounded(text),
+            score=score,
+            threshold=least,
+            reasoning=reasoning,
+        )
+
+
+async def _measured_by(
     method: Literal["judge", "embedding"], baseline: str, current: str, context: CheckContext
 ) -> Measured:
     """Return how far a text is from another one; raise `UndecidedError` if that is not known."""
@@ -207,7 +256,7 @@ async def measured_by(
     return Measured(score, "judge", reasoning)
 
 
-def complement(drift: float) -> float:
+def _complement(drift: float) -> float:
     """Return the score of a drift."""
     return round(1 - drift, _DECIMALS)
 

@@ -25,8 +25,8 @@ from kindlm.checks.base import (
     passed,
     undecided,
 )
+from kindlm.checks.drift import SimilarTo
 from kindlm.checks.output_schema import Schema
-from kindlm.checks.similar import SimilarTo
 from kindlm.dataclass import dataclass
 from kindlm.normal_form import normal_form
 from kindlm.outcome import CheckResult, Evidence
