@@ -144,4 +144,4 @@ def _warn(error: KindlmError, run: str) -> None:
     hint = f"The run stays here. To push it later: kindlm push {run}"
     if error.code is ErrorCode.CLOUD_AUTH_ERROR:
         hint = f"{error.hint} {hint}"
-    show([Diagnostic(replace(error, hint=hint), "warning", "upload", None)])
+    show([Diagnostic(replace(error, hint=hint), "warning", "upload")])

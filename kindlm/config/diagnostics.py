@@ -33,9 +33,9 @@ class Diagnostic:
     """
 
     error: KindlmError
-    severity: Severity
-    path: str
-    source_line: str | None
+    severity: Severity = "error"
+    path: str = ""
+    source_line: str | None = None
 
 
 class Reporter:

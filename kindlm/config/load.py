@@ -83,7 +83,7 @@ def load_suite(
     """
     data = read_bytes(path) if text is None else Ok(text)
     if isinstance(data, Err):
-        diagnostic = Diagnostic(data.error, "error", "", None)
+        diagnostic = Diagnostic(data.error)
         return LoadedSuite(path, None, path.name, 0, (diagnostic,))
     document = read_document(data.value)
     reporter = Reporter(str(path), document)

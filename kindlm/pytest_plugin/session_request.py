@@ -169,12 +169,12 @@ class YamlFile(pytest.File):
         data = read_bytes(self.path)
         if isinstance(data, Err):
             raise self.CollectError(told_error(data.error))
-        read = read_scenarios(self.path, data.value)
-        errors = [told_error(each.error) for each in read.diagnostics if each.severity == "error"]
+        found, _ = read_scenarios(self.path, data.value)
+        errors = [told_error(each.error) for each in found.problems if each.severity == "error"]
         if errors:
             raise self.CollectError("\n".join(errors))
-        self.diagnostics = read.diagnostics
-        for scenario in read.scenarios:
+        self.diagnostics = found.problems
+        for scenario in found.scenarios:
             yield YamlItem.from_parent(self, name=scenario.name, scenario=scenario, run=self._run)
 
 
@@ -342,5 +342,5 @@ def _found(
             name = _name(item).removesuffix(item.name) + item.originalname
             if name in text.scenarios:
                 errors[name] = hidden(name, written_at(item.function))
-    problems = (Diagnostic(error, "error", "", None) for error in errors.values())
+    problems = (Diagnostic(error) for error in errors.values())
     return FoundScenarios(tuple(scenarios), tuple(problems))

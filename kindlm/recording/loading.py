@@ -267,13 +267,13 @@ def _warnings(
             where=SourceLocation(str(loaded.path)),
             reason="short_secret",
         )
-        yield Diagnostic(error, "warning", "", None)
+        yield Diagnostic(error, "warning")
     if any(agent.telemetry and agent.instance is None for agent in suite.all_agents()):
         from kindlm.telemetry.spans import NoProtobuf, reads_protobuf
 
         if not reads_protobuf():
             error = replace(NoProtobuf.error, where=SourceLocation(str(loaded.path)))
-            yield Diagnostic(error, "warning", "agents.telemetry", None)
+            yield Diagnostic(error, "warning", "agents.telemetry")
     # Objects have keys of their own.
     behind = [one.id for one in suite.all_agents() if one.gateway and one.instance is None]
     if behind and is_run:
@@ -289,7 +289,7 @@ def _warnings(
                 where=SourceLocation(str(loaded.path)),
                 details={"reason": "no_provider_key"},
             )
-            yield Diagnostic(error, "warning", "", None)
+            yield Diagnostic(error, "warning")
     expectations = (each for case in suite.cases for each in case.expectations)
     comparing = next((each for each in expectations if each.check.embeds), None)
     if comparing is not None:
@@ -304,7 +304,7 @@ def _warnings(
                 where=comparing.where,
                 details={"reason": "no_embedder"},
             )
-            yield Diagnostic(error, "warning", "expect", None)
+            yield Diagnostic(error, "warning", "expect")
 
 
 def _distinct(loaded: Iterable[LoadedSuite]) -> list[LoadedSuite]:
@@ -327,7 +327,7 @@ def _distinct(loaded: Iterable[LoadedSuite]) -> list[LoadedSuite]:
             "Give one of the suites another name.",
             where=SourceLocation(str(item.path)),
         )
-        diagnostics = (*item.diagnostics, Diagnostic(error, "error", "suite.name", None))
+        diagnostics = (*item.diagnostics, Diagnostic(error, "error", "suite.name"))
         distinct.append(replace(item, suite=None, diagnostics=diagnostics))
     return distinct
 
@@ -352,4 +352,4 @@ def _skipped(loaded: LoadedSuite, root: Path) -> SkippedSuite:
 
 
 def _without_suite(path: Path, error: KindlmError) -> LoadedSuite:
-    return LoadedSuite(path, None, path.name, 0, (Diagnostic(error, "error", "", None),))
+    return LoadedSuite(path, None, path.name, 0, (Diagnostic(error),))

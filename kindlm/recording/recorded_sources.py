@@ -177,7 +177,7 @@ def _warning(message: str, case: Case | None) -> Diagnostic:
         "A cassette answers in the test of the same name only: record that test",
         where=case.where if case else None,
     )
-    return Diagnostic(error, "warning", "", None)
+    return Diagnostic(error, "warning")
 
 
 def _unreadable(tool: SimulatedTool, case: Case, error: KindlmError) -> KindlmError:

@@ -213,4 +213,4 @@ def unsandboxed(suites: Iterable[Suite], environ: Mapping[str, str]) -> Iterator
             f"The agent {shown(name)} runs on this machine, in no sandbox of Daytona.",
             f"No sandbox can be made: {lacking}",
         )
-        yield Diagnostic(error, "warning", "sandbox", None)
+        yield Diagnostic(error, "warning", "sandbox")

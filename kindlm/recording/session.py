@@ -323,7 +323,7 @@ class _Session:
 
     def _warn(self, place: str, code: ErrorCode, message: str, hint: str) -> None:
         error = KindlmError(code, message, hint)
-        self.watcher.tell(Diagnostic(error, "warning", place, None))
+        self.watcher.tell(Diagnostic(error, "warning", place))
 
     def _ports(
         self,

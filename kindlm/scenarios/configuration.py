@@ -316,7 +316,7 @@ def _load(file: Path, path: tuple[str, ...], environ: Mapping[str, str]) -> Load
     """Load the tables at `path` of a file; `file` of the result is None if they are not there."""
     data = read_bytes(file)
     if isinstance(data, Err):
-        return LoadedConfiguration(None, None, file, (Diagnostic(data.error, "error", "", None),))
+        return LoadedConfiguration(None, None, file, (Diagnostic(data.error),))
     document = read_toml(data.value)
     whole = Reporter(str(file), document)
     text = data.value.decode("utf-8", errors="replace")
@@ -354,7 +354,7 @@ def _unread(file: Path) -> Diagnostic:
         SourceLocation(str(file)),
         {"reason": "syntax"},
     )
-    return Diagnostic(error, "warning", "", None)
+    return Diagnostic(error, "warning")
 
 
 def _second(file: Path) -> Diagnostic:
@@ -364,4 +364,4 @@ def _second(file: Path) -> Diagnostic:
         SourceLocation(str(file)),
         "two_configurations",
     )
-    return Diagnostic(error, "warning", "tool.kindlm", None)
+    return Diagnostic(error, "warning", "tool.kindlm")

@@ -138,24 +138,24 @@ def find_scenarios(
     """
     text = read_text(source, file)
     scenarios: list[Scenario] = []
-    problems = [Diagnostic(error, "error", "", None) for error in text.namesakes]
+    problems = [Diagnostic(error) for error in text.namesakes]
     for test in _tests(module):
         name = test.name
         if (spec := spec_of(test.function)) is None:
             parameters = inspect.signature(test.function).parameters.values()
             if name in text.scenarios:
-                problems.append(Diagnostic(hidden(name, test.where), "error", name, None))
+                problems.append(Diagnostic(hidden(name, test.where), "error", name))
             elif any(is_trial(each) for each in parameters):
-                problems.append(Diagnostic(_no_scenario(test), "warning", name, None))
+                problems.append(Diagnostic(_no_scenario(test), "warning", name))
             continue
         try:
             found = list(_cases(test, spec, conftest, agent))
         except Exception as error:  # noqa: BLE001 - whatever the user's values raise
-            problems.append(Diagnostic(_unreadable(test, error), "error", name, None))
+            problems.append(Diagnostic(_unreadable(test, error), "error", name))
             continue
         scenarios += found
         if not found:
-            problems.append(Diagnostic(without_trial(name, test.where), "error", name, None))
+            problems.append(Diagnostic(without_trial(name, test.where), "error", name))
     return FoundScenarios(tuple(scenarios), tuple(problems))
 
 

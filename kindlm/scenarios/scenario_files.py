@@ -42,16 +42,15 @@ def load_scenarios(file: Path, around: Surroundings, name: str | None = None) ->
     if isinstance(data, Err):
         return _unusable(file, path, 0, [data.error])
     if file.suffix.lower() != ".py":
-        read = read_scenarios(file, data.value)
-        if any(found.severity == "error" for found in read.diagnostics):
-            return LoadedSuite(file, None, path, read.tests, read.diagnostics)
-        found = FoundScenarios(read.scenarios, read.diagnostics)
+        found, tests = read_scenarios(file, data.value)
+        if any(each.severity == "error" for each in found.problems):
+            return LoadedSuite(file, None, path, tests, found.problems)
         return compiled_suite(file, path, found, around, data.value)
     imported = import_file(file)
     if isinstance(imported, Err):
         return _unusable(file, path, 1, [imported.error])
     if isinstance(imported.value, SkippedFile):
-        skipped = Diagnostic(_skipped_file(file, imported.value), "warning", "", None)
+        skipped = Diagnostic(_skipped_file(file, imported.value), "warning")
         found = FoundScenarios((), (skipped,))
     else:
         conftests = read_conftests(file, around.root)
@@ -96,7 +95,7 @@ def compiled_suite(
         return replace(unusable, diagnostics=(*loaded.diagnostics, *unusable.diagnostics))
     suite = compile_scenarios(path, around.project, scenarios, chosen, loaded, data)
     referenced = () if loaded.file is None else (loaded.file,)
-    faults = (Diagnostic(error, "error", "agent", None) for error in chosen.errors)
+    faults = (Diagnostic(error, "error", "agent") for error in chosen.errors)
     told = (*loaded.diagnostics, *found.problems, *faults, *_hints(scenarios))
     return LoadedSuite(file, suite, path, len(scenarios), told, referenced)
 
@@ -110,11 +109,11 @@ def _hints(scenarios: Sequence[Scenario]) -> Iterator[Diagnostic]:
         name = each.name.partition("[")[0]
         if (name, each.hint) not in told:
             told.add((name, each.hint))
-            yield Diagnostic(_only_pytest(name, each), "warning", name, None)
+            yield Diagnostic(_only_pytest(name, each), "warning", name)
 
 
 def _unusable(file: Path, path: str, tests: int, errors: Sequence[KindlmError]) -> LoadedSuite:
-    found = tuple(Diagnostic(error, "error", "", None) for error in errors)
+    found = tuple(Diagnostic(error) for error in errors)
     return LoadedSuite(file, None, path, tests, found)
 
 

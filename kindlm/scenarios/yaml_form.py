@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from kindlm.config.diagnostics import Diagnostic, Reporter
+from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Document, Path, cases_of, dotted
 from kindlm.config.json_schemas import report_inline_schema
 from kindlm.config.validation import fit, kind_of
@@ -18,7 +18,7 @@ from kindlm.errors import KindlmError, SourceLocation
 from kindlm.ports import Stage
 from kindlm.scenarios.api import ScenarioSpec
 from kindlm.scenarios.checks import Checks
-from kindlm.scenarios.finding import Scenario
+from kindlm.scenarios.finding import FoundScenarios, Scenario
 from kindlm.scenarios.function_script import record_nothing_checked
 from kindlm.scenarios.trial import Checked, Trial
 from kindlm.scenarios.under_test import AgentError, Persona
@@ -241,17 +241,12 @@ def _check_at_length(name: Any, value: Any) -> Any:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class ReadScenarios:
-    """The scenarios of a file, as far as there is no error; `tests` is how many there are."""
+def read_scenarios(file: FilePath, data: bytes) -> tuple[FoundScenarios, int]:
+    """Read a YAML file: one scenario, several documents, or a list. Never raises.
 
-    scenarios: tuple[Scenario, ...]
-    tests: int
-    diagnostics: tuple[Diagnostic, ...]
-
-
-def read_scenarios(file: FilePath, data: bytes) -> ReadScenarios:
-    """Read a YAML file: one scenario, several documents, or a list. Never raises."""
+    Returns:
+        The scenarios as far as there is no error, and how many there are.
+    """
     documents = read_documents(data)
     whole = Reporter(str(file), documents)
     whole.problems()
@@ -270,7 +265,7 @@ def read_scenarios(file: FilePath, data: bytes) -> ReadScenarios:
         diagnostics += reporter.diagnostics
         if scenario is not None:
             scenarios.append(scenario)
-    return ReadScenarios(tuple(scenarios), len(found), tuple(diagnostics))
+    return FoundScenarios(tuple(scenarios), tuple(diagnostics)), len(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,15 +351,10 @@ def _scenario(document: Document, reporter: Reporter) -> Scenario | None:
         config.agent,
     )
     where = reporter.where(())
-    script = YamlScript(_persona(config.persona), tuple(turns), conversation, where)
+    persona = Persona(**dict(config.persona or PersonaConfig(role="user")))
+    script = YamlScript(persona, tuple(turns), conversation, where)
     agent_where = reporter.where(("agent",)) if config.agent is not None else None
     return Scenario(config.name, spec, where, script, agent_where=agent_where)
-
-
-def _persona(config: PersonaConfig | None) -> Persona:
-    if config is None:
-        return Persona(role="user")
-    return Persona(config.role, config.name, config.tone, config.backstory, config.context)
 
 
 def _turns(config: ScenarioConfig, raw: dict[str, Any], reporter: Reporter) -> Iterator[_Turn]:

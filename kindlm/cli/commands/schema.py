@@ -43,5 +43,5 @@ def schema_text() -> str:
     from kindlm.config import Diagnostic, schema_with_packages
 
     schema, errors = schema_with_packages()
-    show(Diagnostic(error, "warning", "", None) for error in errors)
+    show(Diagnostic(error, "warning") for error in errors)
     return json.dumps(schema, ensure_ascii=False, indent=2) + "\n"

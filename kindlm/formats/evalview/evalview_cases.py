@@ -140,7 +140,7 @@ def _read(path: Path) -> tuple[Document, Reporter]:
     data = read_bytes(path)
     if isinstance(data, Err):
         reporter = Reporter(str(path), Document())
-        reporter.diagnostics.append(Diagnostic(data.error, "error", "", None))
+        reporter.diagnostics.append(Diagnostic(data.error))
         return Document(), reporter
     is_toml = path.suffix.lower() == ".toml"
     documents = read_toml(data.value) if is_toml else read_documents(data.value, merges=True)
@@ -295,4 +295,4 @@ def _twice(name: str, place: SourceLocation, first: SourceLocation) -> Diagnosti
         place,
         "duplicate_test",
     )
-    return Diagnostic(error, "error", "name", None)
+    return Diagnostic(error, "error", "name")

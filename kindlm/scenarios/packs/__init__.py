@@ -25,15 +25,33 @@ def discover_pack(pack: str) -> Result[Discovery]:
     name, _, wanted = pack.removeprefix(PACK_MARK).partition("/")
     installed = entry_points(group=_GROUP)
     known = [each for each in installed if each.name == name]
-    # A package may be found twice, in two folders of packages.
-    packages = sorted({_package(each) for each in known})
     if not known:
-        return Err(_unknown(name, sorted({each.name for each in installed})))
+        names = sorted({each.name for each in installed})
+        near = suggest(name, names)
+        return Err(
+            not_there(
+                f"There is no pack {shown(name)}. Installed: {', '.join(names) or 'none'}.",
+                f'Did you mean "{near}"?' if near else "Install the package that it comes with.",
+            )
+        )
+    # A package may be found twice, in two folders of packages.
+    packages = sorted({"a package" if it.dist is None else it.dist.name for it in known})
     if len(packages) > 1:
-        return Err(_ambiguous(name, packages))
+        return Err(
+            misuse(
+                f"Several packages have a pack {shown(name)}: {', '.join(packages)}.",
+                "Remove all of them but one.",
+            )
+        )
     place = _place(known[0])
     if place is None:
-        return Err(_missing(known[0]))
+        return Err(
+            not_there(
+                f"The pack {shown(name)} of {packages[0]} is not installed: no module"
+                f" {known[0].module}.",
+                "Reinstall that package.",
+            )
+        )
     found = discover(place)
     if isinstance(found, Err):
         is_module = place.is_file() and found.error.code is ErrorCode.CONFIG_VALIDATION_ERROR
@@ -41,7 +59,7 @@ def discover_pack(pack: str) -> Result[Discovery]:
     files = [
         file
         for file in _files(f"{PACK_MARK}{name}", place, found.value)
-        if not wanted or _is(file, pack)
+        if not wanted or f"{file.suite}/".startswith(f"{pack}/")
     ]
     return Ok(Discovery(tuple(files))) if files else Err(_no_scenarios(pack, place))
 
@@ -52,10 +70,6 @@ def _files(prefix: str, place: Path, found: Discovery) -> Iterator[Found]:
         if each.front_end in ("scenario", "kindlm"):
             inside = each.path.relative_to(folder).as_posix()
             yield replace(each, suite=f"{prefix}/{inside}")
-
-
-def _is(found: Found, pack: str) -> bool:
-    return found.suite is not None and (found.suite == pack or found.suite.startswith(f"{pack}/"))
 
 
 def _place(entry: EntryPoint) -> Path | None:
@@ -69,34 +83,6 @@ def _place(entry: EntryPoint) -> Path | None:
     if spec.submodule_search_locations:
         return Path(next(iter(spec.submodule_search_locations)))
     return None if spec.origin is None else Path(spec.origin)
-
-
-def _unknown(name: str, known: list[str]) -> KindlmError:
-    listed = ", ".join(known) or "none"
-    near = suggest(name, known)
-    return not_there(
-        f"There is no pack {shown(name)}. Installed: {listed}.",
-        f'Did you mean "{near}"?' if near else "Install the package that it comes with.",
-    )
-
-
-def _ambiguous(name: str, packages: list[str]) -> KindlmError:
-    return misuse(
-        f"Several packages have a pack {shown(name)}: {', '.join(packages)}.",
-        "Remove all of them but one.",
-    )
-
-
-def _package(entry: EntryPoint) -> str:
-    return "a package" if entry.dist is None else entry.dist.name
-
-
-def _missing(entry: EntryPoint) -> KindlmError:
-    where = f"{shown(entry.name)} of {_package(entry)}"
-    return not_there(
-        f"The pack {where} is not installed: no module {entry.module}.",
-        "Reinstall that package.",
-    )
 
 
 def _no_scenarios(pack: str, place: Path) -> KindlmError:

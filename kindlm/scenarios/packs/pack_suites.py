@@ -53,7 +53,7 @@ def load_pack_suite(file: Path, suite: str, around: Surroundings) -> LoadedSuite
     number = len(tests) if isinstance(tests, list) else 0
     found = _target(around)
     if isinstance(found, KindlmError):
-        return LoadedSuite(file, None, suite, number, (Diagnostic(found, "error", "", None),))
+        return LoadedSuite(file, None, suite, number, (Diagnostic(found),))
     target, raw = found
     needs_model = _MODELS in section(own, "suite").get("tags", ())
     models = [each for each in _listed(raw, "model") if section(each).get("role") != "judge"]
@@ -64,9 +64,7 @@ def load_pack_suite(file: Path, suite: str, around: Surroundings) -> LoadedSuite
     # What agents are told is a part of them.
     read = Ok(None) if "agents" in sections else _systems(raw, target)
     if isinstance(read, Err):
-        return LoadedSuite(
-            file, None, suite, number, (Diagnostic(read.error, "error", "prompts", None),)
-        )
+        return LoadedSuite(file, None, suite, number, (Diagnostic(read.error, "error", "prompts"),))
     systems = read.value
 
     def put(root: Node) -> None:
@@ -83,11 +81,11 @@ def load_pack_suite(file: Path, suite: str, around: Surroundings) -> LoadedSuite
     told = [each for each in loaded.diagnostics if each.severity == "error"]
     for name, text in (systems or {}).items():
         if unknown := _variables(text):
-            told.append(Diagnostic(_sent_as_written(name, unknown, target), "warning", "", None))
+            told.append(Diagnostic(_sent_as_written(name, unknown, target), "warning"))
     run = loaded.suite
     if run is not None and needs_model and not models:
         run = replace(run, cases=tuple(replace(case, skip=True) for case in run.cases))
-        told.append(Diagnostic(_without_model(suite, number), "warning", "", None))
+        told.append(Diagnostic(_without_model(suite, number), "warning"))
     referenced = (*loaded.referenced, target)
     return replace(loaded, suite=run, name=suite, diagnostics=tuple(told), referenced=referenced)
 
