@@ -5,42 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import sync_playwright
 from served_history import served
 from shop_history import Shop, record_shop
-from visits import Visit, find_chromium
+from visits import Driven, Visit, find_chromium
 from workspace import new_workspace
 
 
 def pytest_runtest_setup() -> None:
     """Skip all tests of this folder in one line where there is no browser."""
     find_chromium()
-
-
-@dataclass(frozen=True)
-class Driven:
-    """A browser whose driver's event loop is at rest while no test drives it.
-
-    Between calls Playwright leaves its loop registered as the running one of this thread, where no
-    other test could run a loop of its own.
-    """
-
-    browser: Browser
-    loop: asyncio.AbstractEventLoop
-
-    @contextmanager
-    def awake(self) -> Iterator[Browser]:
-        """Let the browser be driven."""
-        asyncio._set_running_loop(self.loop)
-        try:
-            yield self.browser
-        finally:
-            asyncio._set_running_loop(None)
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,7 @@ from typing import Any
 import pytest
 from axe_playwright_python.base import AxeResults
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import ConsoleMessage, Page, Request, Response
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response
 
 _SCHEMES = ("light", "dark")
 _WIDTHS = {"wide": 1280, "narrow": 360}
@@ -67,6 +70,27 @@ def find_chromium() -> str:
     pytest.skip(told)
 
 
+@dataclass(frozen=True)
+class Driven:
+    """A browser whose driver's event loop is at rest while no test drives it.
+
+    Between calls Playwright leaves its loop registered as the running one of this thread, where no
+    other test could run a loop of its own.
+    """
+
+    browser: Browser
+    loop: asyncio.AbstractEventLoop
+
+    @contextmanager
+    def awake(self) -> Iterator[Browser]:
+        """Let the browser be driven."""
+        asyncio._set_running_loop(self.loop)
+        try:
+            yield self.browser
+        finally:
+            asyncio._set_running_loop(None)
+
+
 @dataclass
 class Visit:
     """A page with what it did that no page of ours may do.
@@ -80,11 +104,15 @@ class Visit:
     problems: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.page.on("console", self._said)
-        self.page.on("pageerror", lambda error: self.problems.append(f"script: {error}"))
-        self.page.on("requestfailed", self._failed)
-        self.page.on("request", self._asked)
-        self.page.on("response", self._answered)
+        self._seen: dict[Any, Any] = {
+            "console": self._said,
+            "pageerror": lambda error: self.problems.append(f"script: {error}"),
+            "requestfailed": self._failed,
+            "request": self._asked,
+            "response": self._answered,
+        }
+        for event, see in self._seen.items():
+            self.page.on(event, see)
         self._home = ""
 
     def open(self, address: str) -> Page:
@@ -92,6 +120,12 @@ class Visit:
         self._home = address.partition("#")[0] if address.startswith("file:") else _origin(address)
         self.page.goto(address)
         return self.page
+
+    def leave(self) -> None:
+        """Let the page be used for another visit."""
+        self.page.goto("about:blank")
+        for event, see in self._seen.items():
+            self.page.remove_listener(event, see)
 
     def assert_clean(self) -> None:
         """Fail if anything went wrong so far."""
