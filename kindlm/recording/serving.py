@@ -76,9 +76,7 @@ async def serve_suites(
         stop.abort(f"{error.message} {error.hint or ''}".rstrip())
 
     places = request.places
-    # A run that is replayed has the canary of its source, over any number of replays.
-    source = run if request.derived is None else request.derived.run
-    canary = canary_of(str(reader.execute(_SOURCE, (source,)).fetchone()[0]))
+    canary = canary_of(_source(reader, run if request.derived is None else request.derived.run))
     suites = {places.ordinal(s.path, at): s for at, s in enumerate(request.suites)}
     skipped = {
         places.ordinal(each.path, at): each for at, each in enumerate(request.skipped, len(suites))
@@ -99,6 +97,11 @@ async def serve_suites(
         repeats = None if request.derived is None else request.derived.repeats
         work = whole if repeats is None else plan_repeats(whole, repeats)
         yield Served(whole, work, skipped, ended)
+
+
+def _source(db: sqlite3.Connection, run: str) -> str:
+    """Return the run that a run was replayed from, over any number of replays."""
+    return str(db.execute(_SOURCE, (run,)).fetchone()[0])
 
 
 async def _serve(
