@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from kindlm.cli.console import fail, note, or_fail, show
 from kindlm.cli.history import finished_run, open_history, open_recorded, project_here
 from kindlm.cli.options import TestOptions, parse_since
 from kindlm.cli.reporters import Reporter, parse_reporters, spare
-from kindlm.cli.run_options import as_recorded, make_request
+from kindlm.cli.run_options import as_recorded, make_request, paths_from
 from kindlm.cli.run_recording import record_and_report, record_run, tell_loaded
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, KindlmError, Ok, Result, misuse, not_there
@@ -50,7 +49,7 @@ def rescore(wanted: str | None, options: TestOptions) -> int:
     options = as_judged(options, source)
     rescoring = _rescoring(source, project, options, reporters)
     if options.warnings:
-        note(rescoring.describe())
+        note(rescoring.told)
     return record_and_report(rescoring.request, new_run_id(), reporters, options)
 
 
@@ -63,7 +62,9 @@ def as_judged(options: TestOptions, source: SourceRun) -> TestOptions:
 
 def load_again(source: SourceRun, project: Project, options: TestOptions) -> Result[Loaded]:
     """Load the suites of a run again, or those that the options name; no target is called."""
-    paths = options.paths or files_of(source, project.root)
+    paths = options.paths or tuple(
+        dict.fromkeys(project.root / suite.path for suite in source.suites)
+    )
     return load_paths(paths, project.root, compat=options.by_evalview, is_run=False)
 
 
@@ -94,38 +95,17 @@ def resume_rescoring(wanted: str, options: TestOptions) -> int:
     return record_and_report(request, unfinished.run, reporters, options)
 
 
-@dataclass(frozen=True, slots=True)
-class Rescoring:
-    """The request of a rescored run, and how its tests differ from those that were recorded."""
+class Rescoring(NamedTuple):
+    """The request of a rescored run, and in a line how its tests differ from those recorded."""
 
-    source: SourceRun
     request: RunRequest
-    again: int
-    new: int
-    gone: int
-    reworded: int
-
-    def describe(self) -> str:
-        """Return what is done, in a line."""
-        parts = [f"Run {self.source.id} is checked again: {count(self.again, 'test')} of it"]
-        if lacking := self.request.derived and self.request.derived.lacking:
-            parts.append(f"{lacking.why}")
-        if self.new:
-            parts.append(f"{count(self.new, 'new test')} without anything recorded")
-        if self.gone:
-            parts.append(f"{count(self.gone, 'test')} that is not there any more left out")
-        if self.reworded:
-            parts.append(
-                f"the prompt of {count(self.reworded, 'test')} has changed since, and what was said"
-                " is the answer to the earlier one"
-            )
-        return "; ".join(parts) + "."
+    told: str
 
 
 def rescoring_of(
     source: SourceRun, loaded: Loaded, project: Project, options: TestOptions
 ) -> Result[Rescoring]:
-    """Return the request of the new run, or why nothing of the source can be checked again."""
+    """Return what the new run is to be, or why nothing of the source can be checked again."""
     request = make_request(loaded, project, replace(options, suite=None))
     if isinstance(request, Err):
         return request
@@ -153,30 +133,39 @@ def rescoring_of(
     files = {file for suite in source.suites for file in (suite.path, *suite.files)}
     if not only & then:
         return Err(_nothing_left(source, request.value))
-    return Ok(
-        Rescoring(
-            source,
-            replace(
-                request.value,
-                suites=[with_repeats(now, repeats) for now, _ in pairs],
-                skipped=[each for each in loaded.skipped if each.path in files],
-                selection=Selection(only=frozenset(only)),
-                options=_recorded(loaded, project, options),
-                derived=Derived(
-                    "rescored", source.id, repeats=repeats, lacking=lacking_of(source, repeats)
-                ),
-            ),
-            again=len(only & then),
-            new=len(only - then),
-            gone=len(then - defined),
-            reworded=sum(
-                _is_reworded(case, before)
-                for now, before in pairs
-                if not now.redact_pii  # else what is recorded is not what was sent
-                for case in now.cases
-            ),
-        )
+    reworded = sum(
+        _is_reworded(case, before)
+        for now, before in pairs
+        if not now.redact_pii  # else what is recorded is not what was sent
+        for case in now.cases
     )
+    lacking = lacking_of(source, repeats)
+    told = [f"Run {source.id} is checked again: {count(len(only & then), 'test')} of it"]
+    if lacking is not None:
+        told.append(lacking.why)
+    if new := len(only - then):
+        told.append(f"{count(new, 'new test')} without anything recorded")
+    if gone := len(then - defined):
+        told.append(f"{count(gone, 'test')} that is not there any more left out")
+    if reworded:
+        told.append(
+            f"the prompt of {count(reworded, 'test')} has changed since, and what was said"
+            " is the answer to the earlier one"
+        )
+    again = replace(
+        request.value,
+        suites=[with_repeats(now, repeats) for now, _ in pairs],
+        skipped=[each for each in loaded.skipped if each.path in files],
+        selection=Selection(only=frozenset(only)),
+        options=RunOptions(
+            paths=paths_from(project.root, loaded.files),
+            suite=options.suite,
+            concurrency=options.concurrency,
+            max_cost_usd=options.max_cost_usd,
+        ),
+        derived=Derived("rescored", source.id, repeats=repeats, lacking=lacking),
+    )
+    return Ok(Rescoring(again, "; ".join(told) + "."))
 
 
 def _is_reworded(case: Case, then: SourceSuite) -> bool:
@@ -190,28 +179,6 @@ def _is_reworded(case: Case, then: SourceSuite) -> bool:
         for role, text in recorded.first.items()
         if role in now
     )
-
-
-def _recorded(loaded: Loaded, project: Project, options: TestOptions) -> RunOptions:
-    root = project.root
-    return RunOptions(
-        paths=[
-            str(file.relative_to(root) if file.is_relative_to(root) else file)
-            for file in (path.resolve() for path in loaded.files)
-        ],
-        suite=options.suite,
-        concurrency=options.concurrency,
-        max_cost_usd=options.max_cost_usd,
-    )
-
-
-def files_of(source: SourceRun, root: Path) -> tuple[Path, ...]:
-    """Return the files of the suites of a run."""
-    return tuple(root / path for path in _paths(source))
-
-
-def _paths(source: SourceRun) -> Mapping[str, None]:
-    return dict.fromkeys(suite.path for suite in source.suites)
 
 
 def _no_files(source: SourceRun) -> KindlmError:
@@ -339,16 +306,16 @@ def _rescore_one(
     run: str, source: Result[SourceRun], project: Project, options: TestOptions
 ) -> _Ended:
     """Check one of many runs again, and report the result in a line."""
-    rescoring: Result[Rescoring]
     if isinstance(source, Err):
-        rescoring = source
-    else:
-        options = as_judged(options, source.value)
-        loaded = load_again(source.value, project, options)
-        if isinstance(loaded, Err):
-            rescoring = loaded
-        else:
-            rescoring = rescoring_of(source.value, loaded.value, project, options)
+        show([source.error])
+        return _Ended(run)
+    options = as_judged(options, source.value)
+    loaded = load_again(source.value, project, options)
+    rescoring = (
+        loaded
+        if isinstance(loaded, Err)
+        else rescoring_of(source.value, loaded.value, project, options)
+    )
     if isinstance(rescoring, Err):
         show([rescoring.error])
         return _Ended(run)
@@ -358,7 +325,7 @@ def _rescore_one(
         if view is None:
             return _Ended(run, stopped=True)
         counts = view.summary.executions
-        before = "passed" if rescoring.value.source.passed else "failed"
+        before = "passed" if source.value.passed else "failed"
         sys.stdout.write(
             f"{run} → {new}  {before} → {view.status}  "
             f"{counts.passed:,} of {count(counts.tested, 'execution')} passed\n"
