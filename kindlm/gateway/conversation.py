@@ -17,9 +17,8 @@ from typing import Any
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import ErrorCode
 from kindlm.events import ProviderFailed, ProviderRequested, ProviderResponded
-from kindlm.gateway.replay import ReplayedAnswer
 from kindlm.gateway.upstreams import ITEMS, SILENT, WIRES
-from kindlm.ports import CallDesk, Purpose, Seen
+from kindlm.ports import CallDesk, Purpose, RecordedModelCall, Seen
 from kindlm.stored_form import bounded
 from kindlm.strict_json import read_json
 from kindlm.transcript import Cost, CostSource, Message, Role, ToolCall, ToolUse, Usage
@@ -87,7 +86,7 @@ class Answered:
     content_type: str
     body: str | None
     problem: str | None = None
-    recorded: ReplayedAnswer | None = None
+    recorded: RecordedModelCall | None = None
     is_sent: bool = True
     hint: str = ""
 
@@ -293,7 +292,7 @@ class SeenConversation:
                 latency_ms=round(latency_ms, 3),
                 cost_usd=now.usd,
                 cost_source=cost.source,
-                recorded_in=got.recorded.call if got.recorded else None,
+                recorded_in=got.recorded.id if got.recorded else None,
                 cost_then_usd=got.recorded.cost_usd if got.recorded else None,
                 raw=raw,
                 tool_calls=tuple(map(ToolCall.storable, answer.tool_calls)),

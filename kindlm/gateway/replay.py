@@ -27,31 +27,8 @@ _COUNTED = 20
 """So many differences from a recorded request are counted, to find the one that comes closest."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayedAnswer:
-    """A whole answer of a provider; `body` is not packed. `call` is where it is recorded.
-
-    That is execution, attempt and number, such as `k3f9x2ab-17.1/3`. `cost_usd` is what it cost
-    then, None if that is not known; `latency_ms` is what it took.
-    """
-
-    status: int
-    content_type: str
-    body: bytes
-    call: str
-    cost_usd: float | None = None
-    latency_ms: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Miss:
-    """Why there is no recorded answer to a request, and what differs from those that were made."""
-
-    text: str
-
-
-Replayer = Callable[[str, str, Any], ReplayedAnswer | Miss]
-"""Answers a call that an agent makes of a model with what was recorded, or says why it cannot.
+Replayer = Callable[[str, str, Any], RecordedModelCall | str]
+"""Returns the recorded call that answers one of an agent, with a whole answer; or why none does.
 
 It takes the attempt that asks now, as in `CallDesk.subject`; the provider and its path, such as
 `openai/chat/completions`, never with `v1/`; and the JSON value of the request, None if it is none.
@@ -106,8 +83,8 @@ class RecordedModels:
         """Return what the agent took for a message then; see `ports.ReplayedModels`."""
         return self.latencies_ms[message] if message < len(self.latencies_ms) else None
 
-    def answer(self, path: str, body: Any) -> ReplayedAnswer | Miss:
-        """Return what was answered to the same request then, or why nothing was; see `Replayer`."""
+    def answer(self, path: str, body: Any) -> RecordedModelCall | str:
+        """Return the same request with its answer, or why there is none; see `Replayer`."""
         questions = self._questions
         if body is None:
             return self._miss(path, "it is not JSON, so kindlm cannot compare it")
@@ -123,9 +100,7 @@ class RecordedModels:
         if number < len(same):
             call = same[number]
             if call.answer is not None:
-                body_then = call.answer.encode()
-                facts = call.id, call.cost_usd, call.latency_ms
-                return ReplayedAnswer(200, call.content_type, body_then, *facts)
+                return call
             why = f"the answer of {call.id} is no longer stored"
         elif same:
             why = f"it was made {count(len(same), 'time')} then, and comes once more now"
@@ -144,13 +119,13 @@ class RecordedModels:
         why: str,
         hint: str = "Record it: kindlm test",
         verb: str = "recorded",
-    ) -> Miss:
+    ) -> str:
         message = (
             f"Run {self.source.rpartition('-')[0]} never {verb} this request from the agent to "
             f"its model (call {self._asked.total()}, {path}): {why}."
         )
         self.missed = self.missed or KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint)
-        return Miss(message)
+        return message
 
     def _nearest(self, path: str, form: Any) -> str:
         """Return how a request differs from the recorded one that comes closest."""

@@ -29,7 +29,7 @@ from aiohttp import (
 from kindlm.gateway.bodies import MAX_RECORDED_BYTES, WithoutUsage, unpacked, with_usage_asked
 from kindlm.gateway.conversation import Answered, ModelCall, SeenConversation
 from kindlm.gateway.in_process import KEY_HEADER
-from kindlm.gateway.replay import Miss, Replayer
+from kindlm.gateway.replay import Replayer
 from kindlm.gateway.upstreams import Upstream
 from kindlm.http_client import has_proxies
 
@@ -196,21 +196,19 @@ class GatewayServer:
         self, replayer: Replayer, conversation: SeenConversation, call: ModelCall, body: Any
     ) -> web.Response:
         found = replayer(conversation.desk.subject, call.path, body)
-        if isinstance(found, Miss):
-            conversation.answered(call, Answered(422, "", None, found.text))
-            conversation.lose(found.text)
-            return _refused(422, found.text)
-        text = found.body.decode("utf-8", "replace")
-        got = Answered(found.status, found.content_type, text, recorded=found)
+        if isinstance(found, str):
+            conversation.answered(call, Answered(422, "", None, found))
+            conversation.lose(found)
+            return _refused(422, found)
+        assert found.answer is not None
+        got = Answered(200, found.content_type, found.answer, recorded=found)
         conversation.answered(call, got)
-        data = found.body
+        data = found.answer.encode()
         if call.path == "openai/chat/completions" and with_usage_asked(b"{}", body, ""):
             # The record has the tokens that the gateway asked for, and the agent did not.
             without = WithoutUsage()
             data = without.pass_on(data) + without.rest()
-        return web.Response(
-            status=found.status, body=data, headers={"content-type": found.content_type}
-        )
+        return web.Response(body=data, headers={"content-type": found.content_type})
 
 
 class _Forwarding:

@@ -9,10 +9,11 @@ import sqlite3
 from typing import Any
 from weakref import WeakValueDictionary
 
-from kindlm.gateway.replay import Miss, RecordedModels, ReplayedAnswer
+from kindlm.gateway.replay import RecordedModels
 from kindlm.history.recorded_attempts import RecordedAttempt, recorded_executions
 from kindlm.history.replayed_answers import as_repeat
 from kindlm.plan import Execution
+from kindlm.ports import RecordedModelCall
 
 
 class ReplayedGateway:
@@ -47,9 +48,9 @@ class ReplayedGateway:
                 return models
         return None
 
-    def answer(self, subject: str, path: str, body: Any) -> ReplayedAnswer | Miss:
+    def answer(self, subject: str, path: str, body: Any) -> RecordedModelCall | str:
         """Return the recorded answer to a request, or why there is none; see `replay.Replayer`."""
         models = self._open.get(subject.partition(".")[0])
         if models is None:
-            return Miss(f"Run {self._run} recorded no model call of this test.")
+            return f"Run {self._run} recorded no model call of this test."
         return models.answer(path, body)

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from kindlm.gateway.replay import Miss, RecordedModels, ReplayedAnswer
+from kindlm.gateway.replay import RecordedModels
 from kindlm.ports import RecordedModelCall
 
 CHAT = "openai/chat/completions"
@@ -46,17 +46,17 @@ def test_the_nth_equal_question_gets_the_nth_answer_and_then_none() -> None:
         _call(4, _asked("Hi"), "second"),
     )
     bodies = [models.answer(CHAT, _asked(text)) for text in ("Hi", "Hi", "Bye")]
-    assert [body.body if isinstance(body, ReplayedAnswer) else body for body in bodies] == [
-        b"first",
-        b"second",
-        b"bye",
+    assert [body.answer if isinstance(body, RecordedModelCall) else body for body in bodies] == [
+        "first",
+        "second",
+        "bye",
     ]
-    assert isinstance(bodies[1], ReplayedAnswer)
-    assert (bodies[1].call, bodies[1].cost_usd) == ("k3f9x2ab-17.1/4", 0.01)
+    assert isinstance(bodies[1], RecordedModelCall)
+    assert (bodies[1].id, bodies[1].cost_usd) == ("k3f9x2ab-17.1/4", 0.01)
     assert models.missed is None
     missed = models.answer(CHAT, _asked("Hi"))
-    assert isinstance(missed, Miss)
-    assert "it was made 2 times then, and comes once more now" in missed.text
+    assert isinstance(missed, str)
+    assert "it was made 2 times then, and comes once more now" in missed
 
 
 def test_a_miss_names_what_differs_from_the_request_at_the_same_point() -> None:
@@ -64,48 +64,48 @@ def test_a_miss_names_what_differs_from_the_request_at_the_same_point() -> None:
         _call(1, _asked("Hi"), "first"), _call(2, _asked("Hi", "Where is it?"), "second")
     )
     missed = models.answer(CHAT, _asked("Hi", "Where is it?", system="Be brief."))
-    assert isinstance(missed, Miss)
-    assert missed.text == (
+    assert isinstance(missed, str)
+    assert missed == (
         "Run k3f9x2ab never recorded this request from the agent to its model"
         ' (call 1, openai/chat/completions): messages[0].content: "Be kind." → "Be brief.".'
     )
     assert models.missed is not None
-    assert models.missed.message == missed.text
+    assert models.missed.message == missed
     # The first miss explains the ones after it.
     models.answer(RESPONSES, {"input": "Hi"})
-    assert models.missed.message == missed.text
+    assert models.missed.message == missed
 
 
 def test_a_request_elsewhere_or_one_whose_answer_is_gone_is_a_miss() -> None:
     models = _models(_call(1, _asked("Hi"), None))
     elsewhere, gone = models.answer("openai/files", {}), models.answer(CHAT, _asked("Hi"))
-    assert isinstance(elsewhere, Miss)
-    assert "(call 1, openai/files): no request was recorded there" in elsewhere.text
-    assert isinstance(gone, Miss)
-    assert "the answer of k3f9x2ab-17.1/1 is no longer stored" in gone.text
+    assert isinstance(elsewhere, str)
+    assert "(call 1, openai/files): no request was recorded there" in elsewhere
+    assert isinstance(gone, str)
+    assert "the answer of k3f9x2ab-17.1/1 is no longer stored" in gone
 
 
 def test_a_request_that_failed_then_is_a_miss_unless_it_was_answered_later() -> None:
     failed = replace(_call(1, _asked("Hi"), None), failure="The provider answered 500: Boom")
     missed = _models(failed, failed).answer(CHAT, _asked("Hi"))
-    assert isinstance(missed, Miss)
-    assert missed.text == (
+    assert isinstance(missed, str)
+    assert missed == (
         "Run k3f9x2ab never answered this request from the agent to its model"
         " (call 1, openai/chat/completions): it failed then: The provider answered 500: Boom."
     )
     answer = _models(failed, _call(2, _asked("Hi"), "Hello")).answer(CHAT, _asked("Hi"))
-    assert isinstance(answer, ReplayedAnswer)
+    assert isinstance(answer, RecordedModelCall)
 
 
 def test_a_request_that_differs_in_times_alone_names_the_option_that_gives_its_answer() -> None:
     recorded = _call(1, _asked("Hi", system="Today is 2026-11-23."), "first")
     now = _asked("Hi", system="Today is 2026-11-24.")
     models = _models(recorded)
-    assert isinstance(models.answer(CHAT, now), Miss)
+    assert isinstance(models.answer(CHAT, now), str)
     assert models.missed is not None
     assert models.missed.hint is not None
     assert "--mask-times" in models.missed.hint
-    assert isinstance(_models(recorded, masks_times=True).answer(CHAT, now), ReplayedAnswer)
+    assert isinstance(_models(recorded, masks_times=True).answer(CHAT, now), RecordedModelCall)
     other = _models(recorded)
     other.answer(CHAT, _asked("Hi", system="Today is Monday, really."))
     assert other.missed is not None
@@ -135,18 +135,18 @@ def test_answers_to_two_equal_questions_may_change_places() -> None:
     answers = [models.answer(RESPONSES, asked) for _ in range(2)]
     answers += [models.answer(RESPONSES, after("b", "b", "one"))]
     answers += [models.answer(RESPONSES, after("a", "a", "two"))]
-    bodies = [each.body for each in answers if isinstance(each, ReplayedAnswer)]
-    assert bodies[2:] == [b"after one", b"after two"]
+    bodies = [each.answer for each in answers if isinstance(each, RecordedModelCall)]
+    assert bodies[2:] == ["after one", "after two"]
 
 
 def test_a_request_that_cannot_be_compared_gets_no_answer() -> None:
     call = replace(_call(1, _asked("Hi"), "first"), body=None, items=())
     unread = _models(call).answer(CHAT, None)
-    assert isinstance(unread, Miss)
-    assert "it is not JSON" in unread.text
+    assert isinstance(unread, str)
+    assert "it is not JSON" in unread
     nested: Any = {}
     for _ in range(2000):
         nested = {"messages": [nested]}
     deep = _models(call).answer(CHAT, nested)
-    assert isinstance(deep, Miss)
-    assert "nested too deeply" in deep.text
+    assert isinstance(deep, str)
+    assert "nested too deeply" in deep
