@@ -14,7 +14,7 @@ from typing import Any, TextIO
 from rich.cells import cell_len, set_cell_size
 
 from kindlm.checks.judge import Judge
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.history.diff.power import comparison_power
 from kindlm.history.statistics.tables import Counts
 from kindlm.plan import Plan, PlannedCase, PlannedSuite
@@ -23,7 +23,7 @@ from kindlm.reports.figures import money, power_text
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import Page
 from kindlm.reports.untrusted import one_line
-from kindlm.suite import Case, Expectation, ModelTarget, SimulatedTool, Suite
+from kindlm.suite import Case, ModelTarget, SimulatedTool, Suite
 from kindlm.transcript import Usage
 from kindlm.wording import count
 
@@ -72,7 +72,12 @@ def _write_suite(planned: PlannedSuite, page: Page) -> Estimate:
     width = min(max(cell_len(one_line(case.case.name)) for case in selected), _WIDEST_NAME)
     total = Estimate()
     for number, case in enumerate(selected):
-        estimate = _estimate_case(planned, case, prices)
+        estimate = Estimate()
+        if not case.case.skip:
+            on_targets = (
+                estimate_execution(suite, case.case, target, prices) for target in case.targets
+            )
+            estimate = sum(on_targets, estimate).times(case.repeat)
         total += estimate
         if number < _LISTED_TESTS:
             _write_case(case, estimate, width, page)
@@ -81,13 +86,6 @@ def _write_suite(planned: PlannedSuite, page: Page) -> Estimate:
             f"… and {count(len(selected) - _LISTED_TESTS, 'more test', 'more tests')}", indent=2
         )
     return total
-
-
-def _estimate_case(planned: PlannedSuite, case: PlannedCase, prices: PriceTable) -> Estimate:
-    if case.case.skip:
-        return Estimate()
-    each = (estimate_execution(planned.suite, case.case, target, prices) for target in case.targets)
-    return sum(each, Estimate()).times(case.repeat)
 
 
 def _write_case(case: PlannedCase, estimate: Estimate, width: int, page: Page) -> None:
@@ -174,70 +172,47 @@ class Estimate:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _PlannedCall:
-    target: ModelTarget
-    characters: int
-    output_tokens: int
-    judging: bool = False
-
-
 def estimate_execution(suite: Suite, case: Case, target: str, prices: PriceTable) -> Estimate:
     """Return what one execution of a case on a target takes at least."""
     users = (case.prompt.user, *case.follow_ups)
+    system = len(case.prompt.system or "")
     model = None if case.command else suite.models.get(target)
+    answer = 0 if model is None else model.params.max_tokens
     if model is None:
         # What an agent or a program spends is not known beforehand, unless it is free.
         free = prices.cost("", target, Usage()).usd is not None
-        estimate = Estimate(
-            calls=len(users), unforeseen=frozenset() if free else frozenset({target})
-        )
-        answers = 0
+        total = Estimate(calls=len(users), unforeseen=frozenset() if free else frozenset({target}))
     else:
-        calls = list(_conversation(case, model, users))
-        estimate = sum((_priced(suite, call, prices) for call in calls), Estimate())
-        answers = model.params.max_tokens * _CHARACTERS_PER_TOKEN * len(users)
-    transcript = len(case.prompt.system or "") + sum(map(len, users)) + answers
-    for expectation in case.expectations:
-        for call in _judging(suite, expectation, transcript):
-            estimate += _priced(suite, call, prices)
-    return estimate
+        total = Estimate()
+        said = system + len(case.prompt.prefill or "")
+        said += sum(len(json.dumps(_definition(tool))) for tool in case.tools)
+        for user in users:  # what was said before is sent each time
+            said += len(user)
+            total += _call(suite, model, said, answer, prices)
+            said += answer * _CHARACTERS_PER_TOKEN
+    transcript = system + sum(map(len, users)) + answer * _CHARACTERS_PER_TOKEN * len(users)
+    for check in (expectation.check for expectation in case.expectations):
+        judge = suite.judge(check.model) if isinstance(check, Judge) else None
+        if judge is not None:
+            asked = len(check.asked[0]) + len(check.rubric or "")
+            characters = transcript + asked + _JUDGE_INSTRUCTIONS
+            judging = _call(suite, judge, characters, _JUDGE_ANSWER, prices)
+            total += replace(judging, calls=0, judge_calls=1).times(check.passes)
+    return total
 
 
-def _conversation(case: Case, model: ModelTarget, users: tuple[str, ...]) -> Iterator[_PlannedCall]:
-    """Yield a call for each message of the user; what was said before is sent each time."""
-    answer = model.params.max_tokens
-    said = len(case.prompt.system or "") + len(case.prompt.prefill or "")
-    said += sum(len(json.dumps(_definition(tool))) for tool in case.tools)
-    for user in users:
-        said += len(user)
-        yield _PlannedCall(model, said, answer)
-        said += answer * _CHARACTERS_PER_TOKEN
-
-
-def _judging(suite: Suite, expectation: Expectation, transcript: int) -> Iterator[_PlannedCall]:
-    check = expectation.check
-    judge = suite.judge(check.model) if isinstance(check, Judge) else None
-    if judge is None:
-        return
-    asked = len(check.asked[0]) + len(check.rubric or "")
-    characters = transcript + asked + _JUDGE_INSTRUCTIONS
-    for _ in range(check.passes):
-        yield _PlannedCall(judge, characters, _JUDGE_ANSWER, judging=True)
-
-
-def _priced(suite: Suite, call: _PlannedCall, prices: PriceTable) -> Estimate:
-    tokens = -(-call.characters // _CHARACTERS_PER_TOKEN)
-    usage = Usage(tokens, call.output_tokens)
-    free = 0.0 if suite.providers[call.target.provider].type == "scripted" else None
-    usd = prices.cost(call.target.provider, call.target.model, usage, free).usd
+def _call(
+    suite: Suite, target: ModelTarget, characters: int, output_tokens: int, prices: PriceTable
+) -> Estimate:
+    tokens = -(-characters // _CHARACTERS_PER_TOKEN)
+    free = 0.0 if suite.providers[target.provider].type == "scripted" else None
+    usd = prices.cost(target.provider, target.model, Usage(tokens, output_tokens), free).usd
     return Estimate(
-        calls=0 if call.judging else 1,
-        judge_calls=1 if call.judging else 0,
+        calls=1,
         input_tokens=tokens,
-        output_tokens=call.output_tokens,
+        output_tokens=output_tokens,
         cost_usd=usd or 0.0,
-        unpriced=frozenset() if usd is not None else frozenset({call.target.model}),
+        unpriced=frozenset() if usd is not None else frozenset({target.model}),
     )
 
 
