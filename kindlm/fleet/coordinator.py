@@ -19,6 +19,7 @@ from contextlib import closing
 from typing import Any
 
 from kindlm.dataclass import dataclass, replace
+from kindlm.engine.resources import Limits
 from kindlm.engine.stop import Stop
 from kindlm.fleet.fleet import Fleet, Pending
 from kindlm.fleet.shard_job import ShardEnd, ShardJob
@@ -64,15 +65,6 @@ SELECT total(c.cost_usd)
   JOIN counted_calls c ON c.execution = e.id
  WHERE e.run IN $ids
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What all workers together may take; None is no limit. `rpm` is calls a minute."""
-
-    cost_usd: float | None = None
-    time_s: float | None = None
-    rpm: float | None = None
 
 
 @dataclass(slots=True)
@@ -163,7 +155,7 @@ class Coordinator:
         log: The history.
         shards: What there is to do: the shards, each with the run that it goes on with, or None.
         bring: Runs that workers need of the history, such as baselines.
-        limits: What the workers may take.
+        limits: What all workers together may take.
         stop: Ends the run early.
         news: Called in the event loop with runs that something was pushed of.
         earlier: Runs of the same group that are there already: what they cost counts.
@@ -244,7 +236,7 @@ class Coordinator:
                 return {"lease": None}
             self._has_begun.discard(shard)
             self._has_pushed.discard(shard)
-            run, rest = self._runs.get(shard), self._limits.time_s
+            run, rest = self._runs.get(shard), self._limits.max_time_s
             return {
                 "lease": lease,
                 "run": run,
@@ -258,10 +250,10 @@ class Coordinator:
 
         Unless workers are added, fewer and fewer shards are left: no sum of shares is too much.
         """
-        if self._limits.rpm is None:
+        if self._limits.max_rpm is None:
             return None
         workers = max(1, min(self._capacity, len(self._leases.left)))
-        return max(LEAST_RPM, self._limits.rpm / workers)
+        return max(LEAST_RPM, self._limits.max_rpm / workers)
 
     @property
     def workers(self) -> int:
@@ -290,7 +282,7 @@ class Coordinator:
                     self._look_at_costs(db)
                 if self.failure is not None:
                     self._stop.abort(_NOT_KEPT, cut_off=True)
-                most = self._limits.time_s
+                most = self._limits.max_time_s
                 if most is not None and time.monotonic() - self._began > most:
                     reason = f"the run took longer than {most:g} s (--max-time)"
                     self._stop.abort(reason, cut_off=True)
@@ -326,7 +318,7 @@ class Coordinator:
                 self._warn(*warning)
 
     def _look_at_costs(self, db: sqlite3.Connection) -> None:
-        most = self._limits.cost_usd
+        most = self._limits.max_cost_usd
         if most is None:
             return
         runs = {*self._earlier, *self._runs.values()}

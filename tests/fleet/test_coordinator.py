@@ -10,9 +10,10 @@ import pytest
 from recorded_history import History
 
 from kindlm.dataclass import replace
+from kindlm.engine.resources import Limits
 from kindlm.engine.stop import Stop
 from kindlm.fleet import coordinator as module
-from kindlm.fleet.coordinator import Coordinator, Limits
+from kindlm.fleet.coordinator import Coordinator
 from kindlm.fleet.shard_job import ShardEnd, ShardJob
 from kindlm.guard import ENDED_BY_USER_CODE
 from kindlm.team.protocol import NOT_TAKEN
@@ -216,7 +217,7 @@ def test_costs_of_all_workers_together_end_the_run(history: History) -> None:
         workers.coordinator.pushed(lease, [f"r{shard}"])
         return ShardEnd(-9)
 
-    limits = Limits(cost_usd=1.0)
+    limits = Limits(max_cost_usd=1.0)
     coordinator, workers, stop, _ = carry_out(history, [spends] * 2, limits, shards=2)
     assert stop.aborted
     assert stop.reason == "$1.2000 spent, more than --max-cost 1 allows"
@@ -234,7 +235,7 @@ def test_a_rate_is_shared_by_the_workers_that_can_still_have_a_shard(history: Hi
         rates.append(workers.coordinator.control(f"{shard}.1").max_rpm)
         return end
 
-    coordinator, workers, _, _ = carry_out(history, [asks] * 3, Limits(rpm=60.0), shards=3)
+    coordinator, workers, _, _ = carry_out(history, [asks] * 3, Limits(max_rpm=60.0), shards=3)
     assert rates == [30.0] * 3
     assert [claim["max_rpm"] for claim in workers.claimed] == [30.0] * 3
     assert coordinator.control("3.1").max_rpm == 60.0
@@ -258,7 +259,7 @@ def test_what_a_resumed_group_has_cost_before_counts(history: History, is_finish
     (run.finish if is_finished else run.leave)()
     stop = Stop()
     coordinator = Coordinator(
-        history.log, {1: None}, [], Limits(cost_usd=1.0), stop, lambda _: None, ["r2"]
+        history.log, {1: None}, [], Limits(max_cost_usd=1.0), stop, lambda _: None, ["r2"]
     )
     workers = Workers(history, finishes)
     asyncio.run(coordinator.carry_out(workers, {1: ShardJob("http://x", "", 1, (), (), ".")}))

@@ -26,7 +26,7 @@ from kindlm.engine.attempt import Finished
 from kindlm.engine.steering import Steering
 from kindlm.engine.stop import Stop
 from kindlm.errors import KindlmError, SourceLocation, broken, misuse
-from kindlm.fleet.coordinator import Coordinator, Limits
+from kindlm.fleet.coordinator import Coordinator
 from kindlm.fleet.fleet import Fleet, LocalFleet
 from kindlm.fleet.shard_job import ShardJob
 from kindlm.fleet.shards import Took, longest_first, read_took, runs_needed, shard_count
@@ -218,7 +218,6 @@ def _carry_out(
     secret = suite_secrets(request.environ, request.suites)
     remember_secrets(secret)
     progress = make_progress(make_console(), shown=options.progress, redact=Redactor(secret))
-    limits = Limits(options.max_cost_usd, options.max_time_s, options.max_rpm)
     token = TOKEN_PREFIX + secrets.token_urlsafe(32)
     with ExitStack() as stack:
         try:
@@ -229,7 +228,7 @@ def _carry_out(
         watching = Watching(progress, stop, Steering(), options.fail_fast)
         news = WorkerNews(reader, plan, parts.earlier, watching)
         coordinator = Coordinator(
-            log, parts.left, parts.needed, limits, stop, news.tell, parts.earlier, warn
+            log, parts.left, parts.needed, request.limits, stop, news.tell, parts.earlier, warn
         )
         api = stack.enter_context(closing(HistoryApi(log, OneToken(token), fleet=coordinator)))
         try:
