@@ -9,7 +9,7 @@ from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeAlias, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args, get_type_hints
 
 import typer
 
@@ -307,9 +307,14 @@ def parse_since(text: str, now: datetime | None = None) -> Result[str]:
 
 @dataclass(frozen=True, slots=True)
 class TestOptions:
-    """The options of `kindlm test`, as typed; other commands that make runs have some of them."""
+    """The options of `kindlm test`, as typed.
+
+    Other commands that make runs have some of them: `takes` names those, and their own, in the
+    order of their help.
+    """
 
     __test__ = False  # not a pytest class
+    takes: ClassVar[tuple[str, ...]] = ()
 
     paths: PathsArgument = ()
     config: ConfigOption = None
@@ -443,12 +448,6 @@ class TestOptions:
     quiet: QuietOption = False
     no_progress: NoProgressOption = False
 
-    @classmethod
-    def of(cls, given: object) -> Self:
-        """Return the options of another command that are also options of `kindlm test`."""
-        names = (field.name for field in fields(cls))
-        return cls(**{name: getattr(given, name) for name in names if hasattr(given, name)})
-
     def __post_init__(self) -> None:
         """Let `--config` name one more path."""
         if self.config is not None:
@@ -482,19 +481,16 @@ SourceRunArgument = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class DerivedOptions:
+class DerivedOptions(TestOptions):
     """The options of all commands that make a run from a recorded one."""
 
-    compat: CompatOption = None
-    concurrency: ConcurrencyOption = None
+    takes: ClassVar[tuple[str, ...]] = (
+        "compat", "concurrency", "max_cost_usd", "reporters", "output", "label", "database",
+        "verbose", "quiet", "no_progress",
+    )  # fmt: skip
+
     max_cost_usd: JudgeCostOption = None
-    reporters: ReporterOption = ()
-    output: ReportFileOption = None
     label: NewRunLabelOption = None
-    database: DatabaseOption = None
-    verbose: RunVerboseOption = False
-    quiet: QuietOption = False
-    no_progress: NoProgressOption = False
 
 
 def with_options(work: Callable[..., int]) -> Callable[..., None]:
@@ -507,18 +503,15 @@ def with_options(work: Callable[..., int]) -> Callable[..., None]:
     hints = get_type_hints(work)
     declared = get_type_hints(hints["options"], include_extras=True)
     parameters = [Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)]
-    inherited = {field.name for base in hints["options"].__mro__[1:-1] for field in fields(base)}
-    # Help shows first what only this command has.
-    for field in sorted(fields(hints["options"]), key=lambda field: field.name in inherited):
-        hint, default = declared[field.name], field.default
+    known = {field.name: field for field in fields(hints["options"])}
+    for name in getattr(hints["options"], "takes", ()) or known:
+        hint, default = declared[name], known[name].default
         if not hasattr(hint, "__metadata__"):
             continue  # no option
         if default == ():
             (of, _), default = get_args(hint.__origin__), None
             hint = Annotated[list[of] | None, *hint.__metadata__]  # type: ignore[valid-type]
-        parameters.append(
-            Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=hint)
-        )
+        parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hint))
 
     def command(context: typer.Context, **given: Any) -> None:
         values = {

@@ -5,31 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
 from rich.cells import cell_len
 
 from kindlm.cli.console import or_fail
 from kindlm.cli.ending import ending_at_once
 from kindlm.cli.history import project_here
-from kindlm.cli.options import (
-    ConfigOption,
-    DatabaseOption,
-    FailedOption,
-    KeywordsOption,
-    ListFormatOption,
-    PathsArgument,
-    RepeatOption,
-    ShardOption,
-    StrictOption,
-    SuiteTextOption,
-    TagsOption,
-    TargetsOption,
-    TestOptions,
-    TestsOption,
-    VerboseOption,
-    with_options,
-)
+from kindlm.cli.options import ListFormatOption, TestOptions, VerboseOption, with_options
 from kindlm.dataclass import dataclass, replace
 from kindlm.garbage import put_off
 from kindlm.reports.untrusted import one_line, printed_json
@@ -40,22 +23,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ListOptions:
+class ListOptions(TestOptions):
     """The options of `kindlm list`, as typed."""
 
-    paths: PathsArgument = ()
-    config: ConfigOption = None
-    suite: SuiteTextOption = None
-    tests: TestsOption = ()
-    keywords: KeywordsOption = None
-    tags: TagsOption = ()
-    models: TargetsOption = ()
-    failed: FailedOption = False
-    repeat: RepeatOption = None
-    shard: ShardOption = None
-    strict: StrictOption = False
+    takes: ClassVar[tuple[str, ...]] = (
+        "paths", "config", "suite", "tests", "keywords", "tags", "models", "failed", "repeat",
+        "shard", "strict", "form", "database", "verbose",
+    )  # fmt: skip
+
     form: ListFormatOption = "terminal"
-    database: DatabaseOption = None
     verbose: VerboseOption = False
 
 
@@ -71,12 +47,11 @@ def list_command(options: ListOptions) -> int:
         from kindlm.plan import make_plan
         from kindlm.recording.loading import default_paths, load_paths
 
-    asked = TestOptions.of(options)
-    project = project_here(asked.database)
-    asked = replace(asked, paths=asked.paths or or_fail(default_paths(Path())))
-    loaded = or_fail(load_paths(asked.paths, project.root, strict=asked.strict))
-    tell_loaded(loaded, asked)
-    request = or_fail(make_request(loaded, project, asked))
+    project = project_here(options.database)
+    options = replace(options, paths=options.paths or or_fail(default_paths(Path())))
+    loaded = or_fail(load_paths(options.paths, project.root, strict=options.strict))
+    tell_loaded(loaded, options)
+    request = or_fail(make_request(loaded, project, options))
     plan = make_plan(request.suites, request.selection)
     if options.form == "json":
         suites = [_suite_json(suite) for suite in plan.suites if suite.executions]

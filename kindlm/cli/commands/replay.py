@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import typer
 
 from kindlm.cli.console import note, or_fail, refuse
 from kindlm.cli.ending import ending_at_once
-from kindlm.cli.options import (
-    ConfigOption,
-    DerivedOptions,
-    GateOption,
-    KeywordsOption,
-    RepeatOption,
-    SourceRunArgument,
-    SuiteTextOption,
-    TagsOption,
-    TargetsOption,
-    TestOptions,
-    TestsOption,
-    with_options,
-)
+from kindlm.cli.options import DerivedOptions, SourceRunArgument, with_options
 from kindlm.dataclass import dataclass, replace
 from kindlm.garbage import put_off
 
@@ -36,6 +23,11 @@ if TYPE_CHECKING:
 class ReplayOptions(DerivedOptions):
     """The options of `kindlm replay`, as typed."""
 
+    takes: ClassVar[tuple[str, ...]] = (
+        "run", "paths", "source", "config", "judge", "masks_times", "suite", "tests", "tags",
+        "models", "keywords", "repeat", "gate", *DerivedOptions.takes,
+    )  # fmt: skip
+
     run: SourceRunArgument = None
     paths: Annotated[
         tuple[Path, ...],
@@ -46,7 +38,6 @@ class ReplayOptions(DerivedOptions):
     source: Annotated[
         str | None, typer.Option("--from", metavar="RUN", help="Same as RUN.", hidden=True)
     ] = None
-    config: ConfigOption = None
     judge: Annotated[
         Literal["recorded", "live"],
         typer.Option("--judge", help="live: ask judges new questions. recorded: make no calls."),
@@ -58,24 +49,16 @@ class ReplayOptions(DerivedOptions):
             help="Ignore dates, times and UUIDs in requests of agents behind the gateway.",
         ),
     ] = False
-    suite: SuiteTextOption = None
-    tests: TestsOption = ()
-    tags: TagsOption = ()
-    models: TargetsOption = ()
-    keywords: KeywordsOption = None
-    repeat: RepeatOption = None
-    gate: GateOption = None
 
 
 @with_options
 def replay_command(options: ReplayOptions) -> int:
     """Run tests with recorded model answers: no key, no cost."""
     # Without a file, it is the files and tests that the run selected, and new tests in them.
-    asks_judges = options.judge == "live"
-    asked, run = TestOptions.of(options), options.run
+    run = options.run
     if run is not None and (options.source is not None or _is_path(run)):
-        asked, run = replace(asked, paths=(Path(run), *asked.paths)), None
-    return _replay(options.source or run, asked, asks_judges, options.masks_times)
+        options, run = replace(options, paths=(Path(run), *options.paths)), None
+    return _replay(options.source or run, options)
 
 
 def _is_path(text: str) -> bool:
@@ -83,7 +66,7 @@ def _is_path(text: str) -> bool:
     return text.startswith("pack:") or (Path(text).exists() and not text.endswith(".json"))
 
 
-def _replay(wanted: str | None, options: TestOptions, asks_judges: bool, masks_times: bool) -> int:
+def _replay(wanted: str | None, options: ReplayOptions) -> int:
     """Run suites with the answers of a recorded run; report the new run, return the exit code."""
     with ending_at_once(), put_off():
         from kindlm.cli.commands.rescoring import as_judged, load_again
@@ -98,6 +81,7 @@ def _replay(wanted: str | None, options: TestOptions, asks_judges: bool, masks_t
         from kindlm.recording.loading import default_paths
         from kindlm.recording.request import Derived
 
+    asks_judges = options.judge == "live"
     reporters = or_fail(parse_reporters(options.reporters, options.output))
     project = project_here(options.database)
     with open_history(options.database) as db:
@@ -142,7 +126,7 @@ def _replay(wanted: str | None, options: TestOptions, asks_judges: bool, masks_t
                 "These agents run now, with all their tools, and only their models answer as"
                 f" recorded: {', '.join(agents)}.",
             )
-    derived = Derived("replayed", run, asks_judges, masks_times=masks_times)
+    derived = Derived("replayed", run, asks_judges, masks_times=options.masks_times)
     request = replace(request, derived=derived)
     return record_and_report(request, new_run_id(), reporters, options)
 

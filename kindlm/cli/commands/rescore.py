@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
 from kindlm.cli.console import refuse
 from kindlm.cli.ending import ending_at_once
-from kindlm.cli.options import DerivedOptions, SourceRunArgument, TestOptions, with_options
-from kindlm.dataclass import dataclass, replace
+from kindlm.cli.options import DerivedOptions, SourceRunArgument, with_options
+from kindlm.dataclass import dataclass
 from kindlm.garbage import put_off
 
 
 @dataclass(frozen=True, slots=True)
 class RescoreOptions(DerivedOptions):
     """The options of `kindlm rescore`, as typed; `paths` are the suites to check by."""
+
+    takes: ClassVar[tuple[str, ...]] = (
+        "run", "paths", "everything", "since", "suite", "resume", *DerivedOptions.takes,
+    )  # fmt: skip
 
     run: SourceRunArgument = None
     paths: Annotated[
@@ -60,10 +64,11 @@ def rescore_command(options: RescoreOptions) -> int:
         from kindlm.cli.commands.rescoring import rescore, rescore_all, resume_rescoring
 
     _require_sense(options)
-    asked = replace(TestOptions.of(options), resume=None)
     if options.resume is not None:
-        return resume_rescoring(options.resume, asked)
-    return rescore_all(options.since, asked) if options.everything else rescore(options.run, asked)
+        return resume_rescoring(options.resume, options)
+    if options.everything:
+        return rescore_all(options.since, options)
+    return rescore(options.run, options)
 
 
 def _require_sense(options: RescoreOptions) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from kindlm.cli.console import fail, note, or_fail, show
 from kindlm.cli.history import finished_run, open_history, open_recorded, project_here
@@ -28,6 +28,8 @@ from kindlm.recording.resumption import find_unfinished, read_unfinished, resume
 from kindlm.suite import Case, Suite
 from kindlm.transcript import Message, Role
 from kindlm.wording import count
+
+_Options = TypeVar("_Options", bound=TestOptions)
 
 TestKey: TypeAlias = tuple[str, str, str]
 """Suite, name and target of a test."""
@@ -53,7 +55,7 @@ def rescore(wanted: str | None, options: TestOptions) -> int:
     return record_and_report(rescoring.request, new_run_id(), reporters, options)
 
 
-def as_judged(options: TestOptions, source: SourceRun) -> TestOptions:
+def as_judged(options: _Options, source: SourceRun) -> _Options:
     """Return the options with the rules that the source was judged by, unless others are given."""
     if options.compat is not None or source.compat is None:
         return options
