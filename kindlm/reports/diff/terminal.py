@@ -51,7 +51,7 @@ def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
         for number, test in enumerate(tests[:shown]):
             _write_line(diff, test, look, page)
             if number < full:
-                _write_details(test, diff.details(test), page, color=options.color)
+                _write_details(test, diff.details(test), page)
         if len(tests) > shown:
             more = len(tests) - shown
             page.line(f"… and {more:,} more: --test NAME, or --verbose for all", indent=2)
@@ -93,7 +93,7 @@ def _write_line(diff: RunDiff, test: TestDiff, look: phrases.Look, page: Page) -
     )
 
 
-def _write_details(test: TestDiff, details: TestDetails, page: Page, *, color: bool) -> None:
+def _write_details(test: TestDiff, details: TestDetails, page: Page) -> None:
     if needed := phrases.needs_text(test):
         page.line((needed, "yellow"), indent=6)
     if details.config:
@@ -110,7 +110,7 @@ def _write_details(test: TestDiff, details: TestDetails, page: Page, *, color: b
         name = f"answer of turn {place}" if isinstance(place, int) else place
         shown: list[Part] = []
         for edit, text in parts.excerpt(words, _TEXT):
-            shown.append((visible(text) if color else parts.marked(edit, text), _STYLES[edit]))
+            shown.append((visible(text) if page.color else parts.marked(edit, text), _STYLES[edit]))
         page.line((f"{name}  ", "dim"), *shown, indent=6, hang=2)
         if words.left_out:
             page.line(f"{words.left_out:,} more characters were not compared", indent=8)

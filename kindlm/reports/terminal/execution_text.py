@@ -10,7 +10,6 @@ from kindlm.history.rows import (
     AssertionView,
     AttemptView,
     ExecutionView,
-    ReviewView,
     SpanView,
     SuiteView,
     ToolCallView,
@@ -54,7 +53,7 @@ def render_execution(
     mask = mask_of(ended.values())
     page = Page(out, options)
     _write_head(suite, execution, page)
-    _write_tools(tools_offered(view.tools(execution), mask), page, verbose=options.verbose)
+    _write_tools(tools_offered(view.tools(execution), mask), page)
     talked = attempts_of(view, execution, ended.values(), mask)
     for attempt in talked:
         of = f" of attempt {attempt.number}" if len(talked) > 1 else ""
@@ -67,23 +66,31 @@ def render_execution(
         for message in attempt.first:
             _write_said(message.role, message.text, page)
         for call in attempt.calls:
-            _write_call(call, page, verbose=options.verbose)
+            _write_call(call, page)
         if attempt.number in ended:
-            _write_found(ended[attempt.number], of, page, mask, verbose=options.verbose)
+            _write_found(ended[attempt.number], of, page, mask)
         else:
             page.heading(f"Attempt {attempt.number} was cut off")
-    _write_reviews(view.reviews(execution), page)
+    if reviews := view.reviews(execution):
+        page.heading("Reviews")
+    for review in reviews:
+        status = Status.PASSED if review.passed else Status.FAILED
+        when = f"{review.at[:10]} {review.at[11:16]} UTC"
+        facts = (f"  {one_line(review.by)}, {when}", "dim")
+        page.line(mark(status), " pass" if review.passed else " fail", facts, indent=2, hang=2)
+        if review.note is not None:
+            page.line(visible(bounded(review.note, _VALUE)), indent=4)
 
 
-def _write_found(attempt: AttemptView, of: str, page: Page, mask: Mask, *, verbose: bool) -> None:
+def _write_found(attempt: AttemptView, of: str, page: Page, mask: Mask) -> None:
     """Write what came of an attempt: its error, and its assertions."""
     execution = attempt.execution
-    _write_error(execution, of, page, mask, verbose=verbose)
+    _write_error(execution, of, page, mask)
     page.heading(f"Assertions{of}")
     if not attempt.assertions:
         page.line("None was evaluated.", indent=2)
     for assertion in attempt.assertions:
-        _write_assertion(masked(assertion, mask), attempt, page, mask, verbose=verbose)
+        _write_assertion(masked(assertion, mask), attempt, page, mask)
 
 
 def _write_head(suite: SuiteView, execution: ExecutionView, page: Page) -> None:
@@ -105,17 +112,17 @@ def _write_head(suite: SuiteView, execution: ExecutionView, page: Page) -> None:
         page.line(("Warning: ", "yellow"), visible(bounded(warning, 500)), indent=2, hang=2)
 
 
-def _write_tools(tools: Sequence[ToolOffered], page: Page, *, verbose: bool) -> None:
+def _write_tools(tools: Sequence[ToolOffered], page: Page) -> None:
     """Write which tools the model could call, a line each; with `verbose` their definitions."""
     if not tools:
         return
     page.heading("Tool definitions")
-    for tool in tools if verbose else tools[:_TOOLS]:
-        description = "" if verbose else f"  {one_line(tool.description)}"
+    for tool in tools if page.verbose else tools[:_TOOLS]:
+        description = "" if page.verbose else f"  {one_line(tool.description)}"
         page.line((one_line(tool.signature), "cyan"), (description, "dim"), indent=2, hang=2)
-        if verbose:
+        if page.verbose:
             page.line((json_shown(tool.definition, _RAW), "dim"), indent=4, hang=2)
-    if len(tools) > _TOOLS and not verbose:
+    if len(tools) > _TOOLS and not page.verbose:
         page.line(f"… and {len(tools) - _TOOLS:,} more with --verbose", indent=2)
 
 
@@ -141,7 +148,7 @@ def _figures(execution: ExecutionView) -> Iterator[str]:
         yield f"finish reason {execution.finish_reason}"
 
 
-def _write_call(call: Called, page: Page, *, verbose: bool) -> None:
+def _write_call(call: Called, page: Page) -> None:
     """Write a call: what was sent anew, what came back, and which tools were called.
 
     What a judge was asked is for `verbose` alone.
@@ -155,21 +162,21 @@ def _write_call(call: Called, page: Page, *, verbose: bool) -> None:
         for used in call.tools:
             _write_tool(used, page)
         for made in call.made:
-            _write_made(made, page, verbose=verbose)
+            _write_made(made, page)
         for depth, span in call.spans:
-            _write_span(depth, span, page, verbose=verbose)
+            _write_span(depth, span, page)
     else:
         _write_outcome(call, call.view.purpose, page)
-        for message in call.sent if verbose else ():
+        for message in call.sent if page.verbose else ():
             _write_said(f"  {message.role}", message.text, page)
-        if verbose and call.text:
+        if page.verbose and call.text:
             _write_said(f"  {call.view.purpose}", call.text, page)
-    if verbose and call.raw is not None:
+    if page.verbose and call.raw is not None:
         body = visible(bounded(call.raw, _RAW))
         page.line(("body  ", "dim"), (body, "dim"), indent=4, hang=2)
 
 
-def _write_made(call: Called, page: Page, *, verbose: bool) -> None:
+def _write_made(call: Called, page: Page) -> None:
     """Write a model call that an agent made; what was said in it is for `verbose` alone."""
     view = call.view
     facts = [f"call {view.call}", f"{one_line(view.provider)} {one_line(view.model)}"]
@@ -183,7 +190,7 @@ def _write_made(call: Called, page: Page, *, verbose: bool) -> None:
     if view.status != "responded":
         error = visible(bounded(call.error or "no answer was recorded", _VALUE, lines=20))
         page.line((f"{view.error_code or ''} {error}".strip(), "magenta"), indent=6, hang=2)
-    if not verbose:
+    if not page.verbose:
         return
     for message in call.sent:
         _write_said(f"  {message.role}", message.text, page)
@@ -194,7 +201,7 @@ def _write_made(call: Called, page: Page, *, verbose: bool) -> None:
         page.line(("body  ", "dim"), (body, "dim"), indent=6, hang=2)
 
 
-def _write_span(depth: int, span: SpanView, page: Page, *, verbose: bool) -> None:
+def _write_span(depth: int, span: SpanView, page: Page) -> None:
     """Write a span of an agent's trace; what went in and came out is for `verbose` alone."""
     kind = "" if span.kind == "other" else f"{span.kind} "
     facts = [f"{duration(span.duration_ms)}, after {duration(span.start_ms)}"]
@@ -205,7 +212,7 @@ def _write_span(depth: int, span: SpanView, page: Page, *, verbose: bool) -> Non
     if span.failed:
         error = visible(bounded(span.message or "failed", _VALUE, lines=20))
         page.line((error, "magenta"), indent=6, hang=2)
-    for text in (span.input, span.output) if verbose else ():
+    for text in (span.input, span.output) if page.verbose else ():
         if text is not None:
             page.line((visible(bounded(text, _VALUE)), "dim"), indent=6, hang=2)
 
@@ -255,9 +262,7 @@ def _write_tool(used: ToolCallView, page: Page) -> None:
         page.line(("problem    ", "yellow"), visible(bounded(problem, _VALUE)), indent=4, hang=2)
 
 
-def _write_error(
-    execution: ExecutionView, of: str, page: Page, mask: Mask, *, verbose: bool
-) -> None:
+def _write_error(execution: ExecutionView, of: str, page: Page, mask: Mask) -> None:
     if execution.error_code is None:
         return
     page.heading(f"Error{of}")
@@ -266,31 +271,18 @@ def _write_error(
     page.line(code, f": {message}", indent=2, hang=2)
     if execution.hint:
         page.line(visible(bounded(execution.hint, _VALUE, lines=10)), indent=4)
-    if verbose and execution.trace:
+    if page.verbose and execution.trace:
         page.line((visible(bounded(mask.text(execution.trace), _TEXT)), "dim"), indent=4)
 
 
-def _write_reviews(reviews: Sequence[ReviewView], page: Page) -> None:
-    if not reviews:
-        return
-    page.heading("Reviews")
-    for review in reviews:
-        status = Status.PASSED if review.passed else Status.FAILED
-        when = f"{review.at[:10]} {review.at[11:16]} UTC"
-        facts = (f"  {one_line(review.by)}, {when}", "dim")
-        page.line(mark(status), " pass" if review.passed else " fail", facts, indent=2, hang=2)
-        if review.note is not None:
-            page.line(visible(bounded(review.note, _VALUE)), indent=4)
-
-
 def _write_assertion(
-    assertion: AssertionView, attempt: AttemptView, page: Page, mask: Mask, *, verbose: bool
+    assertion: AssertionView, attempt: AttemptView, page: Page, mask: Mask
 ) -> None:
     """Write an assertion with what it saw and where."""
     facts = [place(attempt.execution.file, assertion.line)]
     if assertion.outcome in (Outcome.INCONCLUSIVE, Outcome.SKIPPED):
         facts.insert(0, assertion.outcome.value)
-    if verbose:
+    if page.verbose:
         facts.append(duration(assertion.duration_ms))
     page.line(
         mark(assertion.outcome),
@@ -310,7 +302,7 @@ def _write_assertion(
     more = len(assertion.evidence) - EXCERPTS
     if more > 0:
         page.line(f"… and {more} more places", indent=4)
-    if verbose and assertion.trace:
+    if page.verbose and assertion.trace:
         page.line((visible(bounded(assertion.trace, _TEXT)), "dim"), indent=4)
 
 

@@ -20,12 +20,12 @@ _TESTS = 1_000
 """How many tests that did not pass are looked at."""
 
 
-def write_failures(view: RunView, page: Page, *, verbose: bool) -> None:
+def write_failures(view: RunView, page: Page) -> None:
     """Write why tests did not pass, and how often those pass that are flaky.
 
     With `verbose`, all causes and flaky tests are shown instead of the first 20.
     """
-    most = None if verbose else _BLOCKS
+    most = None if page.verbose else _BLOCKS
     tests = (test for _, test in islice(went_wrong(view), _TESTS))
     # Causes that hit the same executions have one block.
     blocks = dict[tuple[str, ...], list[Cause]]()
@@ -33,7 +33,7 @@ def write_failures(view: RunView, page: Page, *, verbose: bool) -> None:
         blocks.setdefault(tuple(cause.executions), []).append(cause)
     for causes in islice(blocks.values(), most):
         page.blank()
-        _write_block(causes, page, verbose=verbose)
+        _write_block(causes, page)
     if most is not None and len(blocks) > most:
         page.blank()
         page.line(f"… and {len(blocks) - most:,} more causes: {show_run(view)} --verbose")
@@ -48,7 +48,7 @@ def write_failures(view: RunView, page: Page, *, verbose: bool) -> None:
         page.line(f"… and more flaky tests: {show_run(view)} --verbose", indent=2)
 
 
-def _write_block(causes: Sequence[Cause], page: Page, *, verbose: bool) -> None:
+def _write_block(causes: Sequence[Cause], page: Page) -> None:
     """Write what several checks, or one, found in the same executions; nothing of it twice."""
     first, told = causes[0], set[Row]()
     for cause in causes:
@@ -66,7 +66,7 @@ def _write_block(causes: Sequence[Cause], page: Page, *, verbose: bool) -> None:
                 place = ""
         if place:
             page.row("at", place, 4)
-        if verbose and cause.trace:
+        if page.verbose and cause.trace:
             page.line((visible(bounded(cause.trace, 20_000)), "dim"), indent=4)
     if first.where is not None:
         page.row("tests", first.where, 4)

@@ -39,6 +39,7 @@ class Page:
     """Writes lines to a stream. `has_blocks` says whether any of them was empty."""
 
     def __init__(self, out: TextIO, options: ReportOptions) -> None:
+        self.verbose, self.color = options.verbose, options.color
         self.width = max(options.width, _NARROWEST)
         self.has_blocks = self._begun = False
         self._console = Console(

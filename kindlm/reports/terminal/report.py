@@ -59,7 +59,7 @@ class _TerminalReport:
         suites = [s for s in view.suites if s.tests.total or s.error_code is not None]
         scopes = {suite.id: _scope(view, suite) for suite in suites}
         if not options.quiet:
-            _write_head(view, page, verbose=options.verbose)
+            _write_head(view, page)
             for suite in suites:
                 _write_suite(view, suite, scopes[suite.id].shown, page, options)
             _write_skipped(view, page)
@@ -68,9 +68,9 @@ class _TerminalReport:
             # What a run that passed does not need is not imported for it.
             from kindlm.reports.terminal.failures import write_failures
 
-            write_failures(view, page, verbose=options.verbose)
+            write_failures(view, page)
         if not options.quiet:
-            _write_two_verdicts(view, page, verbose=options.verbose)
+            _write_two_verdicts(view, page)
         if options.durations:
             _write_slowest(view, page, options.durations)
         if options.verbose:
@@ -89,10 +89,10 @@ class _TerminalReport:
 REPORT = _TerminalReport()
 
 
-def _write_head(view: RunView, page: Page, *, verbose: bool) -> None:
+def _write_head(view: RunView, page: Page) -> None:
     """Write what is not of every run: its group, its shard, the run that it was made from."""
     source = view.info.source_run
-    if verbose or source or view.group is not None:
+    if page.verbose or source or view.group is not None:
         shown = run_text(view) + (f" · from {one_line(source)}" if source else "")
         what = "Run " if view.group is None else "Group "
         page.line((what, "bold"), (one_line(view.info.id), "bold cyan"), f"  {shown}", hang=4)
@@ -225,13 +225,13 @@ def _write_warnings(view: RunView, page: Page) -> None:
         page.line(f"… and {len(warnings) - _WARNINGS:,} more warnings", indent=2)
 
 
-def _write_two_verdicts(view: RunView, page: Page, *, verbose: bool) -> None:
+def _write_two_verdicts(view: RunView, page: Page) -> None:
     """Write a line for each test on which the two verdicts differ."""
-    found = list(islice(differing_verdicts(view), None if verbose else _DIFFERING_TESTS + 1))
+    found = list(islice(differing_verdicts(view), None if page.verbose else _DIFFERING_TESTS + 1))
     if not found:
         return
     page.heading("Judged by the rules of EvalView, and otherwise by those of kindlm")
-    for test in found if verbose else found[:_DIFFERING_TESTS]:
+    for test in found if page.verbose else found[:_DIFFERING_TESTS]:
         said = f"EvalView: {test.evalview} of {test.n} pass, kindlm: {test.kindlm} of {test.n}"
         if test.n == 1:
             words = ("does not pass", "passes")
@@ -242,7 +242,7 @@ def _write_two_verdicts(view: RunView, page: Page, *, verbose: bool) -> None:
             indent=2,
             hang=2,
         )
-    if not verbose and len(found) > _DIFFERING_TESTS:
+    if not page.verbose and len(found) > _DIFFERING_TESTS:
         page.line(f"… and more: {show_run(view)} --verbose", indent=2)
 
 
