@@ -22,7 +22,7 @@ from urllib.parse import quote
 import uvicorn
 
 from kindlm.browse.descriptions import DATABASE, instance_metadata
-from kindlm.errors import Err, KindlmError, Ok, Result, broken
+from kindlm.errors import Err, Ok, Result, broken
 
 if TYPE_CHECKING:
     from datasette.app import Datasette  # type: ignore[import-untyped]
@@ -130,7 +130,12 @@ def listen(host: str, port: int | None) -> Result[socket.socket]:
         except OSError as error:
             failure = error
     assert failure is not None
-    return Err(_not_listening(host if port is None else f"{host}:{port}", failure))
+    place = host if port is None else f"{host}:{port}"
+    hint = "Choose another --port, or leave it out to get a free one."
+    # No other port helps if the host does not exist, or is not this machine.
+    if isinstance(failure, socket.gaierror) or failure.errno == errno.EADDRNOTAVAIL:
+        hint = "Choose a --host that is an address of this machine, or leave it out for 127.0.0.1."
+    return Err(broken(f"kindlm cannot listen on {place}: {failure.strerror or failure}.", hint))
 
 
 def make_datasette(
@@ -244,14 +249,3 @@ def _listening(host: str, port: int) -> socket.socket:
         listening.close()
         raise
     return listening
-
-
-def _not_listening(place: str, error: OSError) -> KindlmError:
-    hint = "Choose another --port, or leave it out to get a free one."
-    # No other port helps if the host does not exist, or is not this machine.
-    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
-        hint = "Choose a --host that is an address of this machine, or leave it out for 127.0.0.1."
-    return broken(
-        f"kindlm cannot listen on {place}: {error.strerror or error}.",
-        hint,
-    )

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from kindlm.dataclass import replace
-from kindlm.errors import KindlmError, not_there
+from kindlm.errors import not_there
 from kindlm.events import (
     AgentFailed,
     AgentReplied,
@@ -319,13 +319,24 @@ class RecordedTranscripts:
         try:
             events, started = list(said.talk()), said.started
         except PurgedError:
-            return replace(nothing, error=_purged(said.id))
+            error = not_there(
+                f"Texts of the conversation {said.id} were purged or withheld, so it cannot be"
+                " rescored.",
+                "Run the test again: kindlm test. What was withheld comes with a copy that has it:"
+                " kindlm history merge",
+            )
+            return replace(nothing, error=error)
         if started is None or ended.finished is None:
-            return replace(nothing, error=_not_here(said.id))
-        transcript, error = transcript_of(events), ended.finished.failure
+            error = not_there(
+                f"The run that held the conversation {said.id} is not in this history.",
+                "Merge the history that has it: kindlm history merge. Or run the test again:"
+                " kindlm test",
+            )
+            return replace(nothing, error=error)
+        transcript, failure = transcript_of(events), ended.finished.failure
         is_scripted = execution.case.script is not None
         now, then = 1 + len(execution.case.follow_ups), len(transcript.turns)
-        if not is_scripted and error is None and now != then:
+        if not is_scripted and failure is None and now != then:
             return (
                 f"its conversation has another length now ({then} → {now} messages of the user);"
                 " run it: kindlm test"
@@ -335,26 +346,11 @@ class RecordedTranscripts:
             said.id,
             transcript,
             tuple(started.messages),
-            error,
+            failure,
             tuple(ended.finished.warnings),
             said.last_call,
             tuple(map(said.body, replies)) if is_scripted else (),
         )
-
-
-def _not_here(source: str) -> KindlmError:
-    return not_there(
-        f"The run that held the conversation {source} is not in this history.",
-        "Merge the history that has it: kindlm history merge. Or run the test again: kindlm test",
-    )
-
-
-def _purged(source: str) -> KindlmError:
-    return not_there(
-        f"Texts of the conversation {source} were purged or withheld, so it cannot be rescored.",
-        "Run the test again: kindlm test. What was withheld comes with a copy that has it:"
-        " kindlm history merge",
-    )
 
 
 def read_messages(db: sqlite3.Connection, column: str) -> Iterator[Message]:

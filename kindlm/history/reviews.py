@@ -240,28 +240,23 @@ def reviewed_executions(
         since: Only executions of runs that began then or later, UTC, ISO 8601.
     """
     wanted = {"run": run, "suite": suite, "since": since}
-    return [
-        _reviewed(RunView(db, in_run), execution)
-        for in_run, execution in db.execute(_EXECUTIONS, wanted).fetchall()
-    ]
-
-
-def _reviewed(view: RunView, wanted: str) -> ReviewedExecution:
-    execution = view.execution(wanted)
-    assert execution is not None
-    assertions = view.assertions(execution)
-    judges = view.db.execute(_JUDGES, (execution.id, execution.attempt))
-    judged = (assertion for assertion in assertions if assertion.kind == "judge")
     verdict = {Outcome.PASSED: True, Outcome.FAILED: False}
-    return ReviewedExecution(
-        execution,
-        tuple(view.reviews(execution)),
-        tuple(
+    found = []
+    for in_run, identity in db.execute(_EXECUTIONS, wanted).fetchall():
+        view = RunView(db, in_run)
+        execution = view.execution(identity)
+        assert execution is not None
+        assertions = view.assertions(execution)
+        judges = db.execute(_JUDGES, (execution.id, execution.attempt))
+        judged = (assertion for assertion in assertions if assertion.kind == "judge")
+        criteria = (
             JudgedCriterion(one.label, judge, one.score, one.threshold, verdict.get(one.outcome))
             for one, (judge,) in zip(judged, judges, strict=True)
-        ),
-        any(assertion.is_wrong for assertion in assertions if assertion.kind != "judge"),
-    )
+        )
+        others_failed = any(each.is_wrong for each in assertions if each.kind != "judge")
+        reviews = tuple(view.reviews(execution))
+        found.append(ReviewedExecution(execution, reviews, tuple(criteria), others_failed))
+    return found
 
 
 def compare_reviews(executions: Sequence[ReviewedExecution]) -> PeopleAndJudges:

@@ -479,7 +479,12 @@ def _empty_index() -> sqlite3.Connection:
 def _findings(
     db: sqlite3.Connection, rows: Sequence[sqlite3.Row], expression: str
 ) -> Iterator[Finding]:
-    masks = {row["execution"]: _mask(RunView(db, row["run"]), row["execution"]) for row in rows}
+    masks: dict[str, Mask] = {}
+    for row in rows:
+        # What must not be shown of an execution, as its page does not show it.
+        view = RunView(db, row["run"])
+        execution = view.execution(row["execution"])
+        masks[row["execution"]] = mask_of(view.attempts(execution) if execution else ())
     texts = [
         masks[row["execution"]].text(_readable(Kind(row["kind"]), row["body"])) for row in rows
     ]
@@ -496,12 +501,6 @@ def _findings(
     for number, (row, text) in enumerate(zip(rows, texts, strict=True)):
         excerpt = _pieces(marked[number]) if number in marked else [(text[:300], False)]
         yield value_of(Finding, row, kind=Kind(row["kind"]), excerpt=tuple(excerpt))
-
-
-def _mask(view: RunView, wanted: str) -> Mask:
-    """Return what must not be shown of an execution, as its page does not show it."""
-    execution = view.execution(wanted)
-    return mask_of(view.attempts(execution) if execution else ())
 
 
 def _pieces(marked: str) -> Iterator[tuple[str, bool]]:

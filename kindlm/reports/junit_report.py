@@ -20,7 +20,7 @@ from xml.sax.saxutils import escape, quoteattr
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.verdict import StatusCounts
-from kindlm.outcome import GateResult, Status
+from kindlm.outcome import Status
 from kindlm.reports.causes import Cause, causes_of
 from kindlm.reports.conversation import status_word
 from kindlm.reports.facts import show_command, unsettled
@@ -313,21 +313,18 @@ def _write_gates(view: RunView, xml: XmlWriter) -> None:
         )
         with xml.element("testsuite", _suite_attributes(view, name, counts, 0.0)):
             for gate in suite.gates:
-                _write_gate(gate, name, missing, xml)
-
-
-def _write_gate(gate: GateResult, suite: str, missing: int, xml: XmlWriter) -> None:
-    attributes = {"name": gate.name, "classname": suite, "time": _time(0)}
-    if gate.passed and not missing:
-        xml.leaf("testcase", attributes)
-        return
-    with xml.element("testcase", attributes):
-        if gate.passed:
-            message = f"so far {comparison(gate)}: {count(missing, 'execution')} did not end"
-            xml.leaf("skipped", {"message": message})
-        else:
-            failure = {"message": comparison(gate), "type": "GATE_FAILED"}
-            xml.leaf("failure", failure, gate.message)
+                attributes = {"name": gate.name, "classname": name, "time": _time(0)}
+                if gate.passed and not missing:
+                    xml.leaf("testcase", attributes)
+                    continue
+                with xml.element("testcase", attributes):
+                    if gate.passed:
+                        ended = f"{count(missing, 'execution')} did not end"
+                        message = f"so far {comparison(gate)}: {ended}"
+                        xml.leaf("skipped", {"message": message})
+                    else:
+                        failure = {"message": comparison(gate), "type": "GATE_FAILED"}
+                        xml.leaf("failure", failure, gate.message)
 
 
 def _suite_attributes(

@@ -52,7 +52,9 @@ _TITLES: dict[str | int, str] = {
 def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
     """Write the comparison; it has no options."""
     del options
-    end = "".join(_end(diff))
+    asked, step = phrases.fail_on_text(diff), phrases.next_step(diff)
+    end = f"\n{asked}\n" if asked else ""
+    end += f"\nNext: {code(step.command)} ({step.why})\n"
     room = MOST_BYTES - len(end.encode())
     for part in _parts(diff):
         size = len(part.encode())
@@ -168,10 +170,3 @@ def _calls(details: TestDetails) -> Iterator[str]:
             yield f"!     {one_line(argument.path) or 'arguments'}: {parts.change_text(argument)}"
     if len(details.calls) > _CALLS:
         yield f"  … and {len(details.calls) - _CALLS} more"
-
-
-def _end(diff: RunDiff) -> Iterator[str]:
-    if asked := phrases.fail_on_text(diff):
-        yield f"\n{asked}\n"
-    step = phrases.next_step(diff)
-    yield f"\nNext: {code(step.command)} ({step.why})\n"
