@@ -285,8 +285,8 @@ class AgentReply:
     """
 
     text: str
-    raw: str | None
-    latency_ms: float
+    raw: str | None = None
+    latency_ms: float = 0.0
     tool_uses: tuple[ToolUse, ...] = ()
     usage: Usage = Usage()
     reported_cost_usd: float | None = None

@@ -261,7 +261,6 @@ class AssistantsAgent:
         return AgentReply(
             text="".join(text for text in texts if isinstance(text, str)),
             raw=json.dumps({"run": run, "steps": steps, "messages": messages}),
-            latency_ms=0.0,
             tool_uses=uses,
             usage=usage,
             model=read_model(run),

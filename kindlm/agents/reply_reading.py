@@ -170,8 +170,6 @@ def agent_reply(
     uses = with_ids(calls)
     return AgentReply(
         text=text,
-        raw=None,
-        latency_ms=0.0,
         tool_uses=uses,
         usage=usage,
         warnings=(*warnings, *call_warnings(uses)),

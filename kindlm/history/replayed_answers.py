@@ -388,7 +388,6 @@ def agent_reply(attempt: RecordedAttempt, event: AgentReplied) -> AgentReply:
     """Return what an agent answered, and the tools it used."""
     step = event.step()
     return AgentReply(
-        raw=None,
         tool_uses=step.tool_uses,
         reported=step.reported,
         reports_tools=step.reports_tools,

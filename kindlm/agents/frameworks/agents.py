@@ -70,7 +70,6 @@ def _of_result(result: Any) -> AgentReply:
     return AgentReply(
         text=_text(output),
         raw=_raw(result.new_items),
-        latency_ms=0.0,
         tool_uses=_calls(result.new_items).uses,
         usage=Usage(usage.input_tokens, usage.output_tokens) if is_known else Usage(),
         model=model if isinstance(model, str) else getattr(model, "model", None),
@@ -99,7 +98,6 @@ def _of_events(events: Sequence[Any]) -> AgentReply:
     return AgentReply(
         text=texts[-1] if texts else "",
         raw=_raw(items),
-        latency_ms=0.0,
         tool_uses=_calls(items).uses,
         usage=usage if usages else Usage(),
         model=read_model(as_json(ended[-1])) if ended else None,

@@ -87,7 +87,6 @@ def _reply(messages: Sequence[Any]) -> AgentReply:
     return AgentReply(
         text=texts[-1] if texts else "",
         raw=compact_json(as_json(kept)),
-        latency_ms=0.0,
         tool_uses=_calls(kept).uses,
         # A streamed answer counts 0 tokens, unless the model's client asks for the count.
         usage=total([Usage(it.prompt_tokens or None, it.completion_tokens) for it in counts]),

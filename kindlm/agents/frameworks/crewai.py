@@ -113,7 +113,6 @@ def _of_run(run: _Run) -> AgentReply:
     return AgentReply(
         text=run.result.raw,
         raw=compact_json(as_json(run.result)),
-        latency_ms=0.0,
         tool_uses=_calls(run.events).uses,
         usage=total([read_counts(event.usage) for event in asked]),
         model=asked[-1].model if asked else None,

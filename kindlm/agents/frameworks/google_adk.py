@@ -79,7 +79,6 @@ class GoogleADK(Framework):
         return AgentReply(
             text=_text(whole),
             raw=compact_json([as_json(event) for event in whole]),
-            latency_ms=0.0,
             tool_uses=uses,
             usage=total([_usage(counts) for counts in usages]),
             model=models[-1] if models else None,

@@ -81,7 +81,7 @@ class LangChain(Framework):
                 return reply
             return replace(reply, reports_tools=None)
         if reply is None and isinstance(result, str):
-            reply = AgentReply(result, raw=result, latency_ms=0.0)
+            reply = AgentReply(result, raw=result)
         return None if reply is None else heard.added_to(reply)
 
     def _read(self, result: Any, text: str) -> AgentReply | None:

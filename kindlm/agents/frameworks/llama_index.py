@@ -65,7 +65,6 @@ class LlamaIndex(Framework):
         return AgentReply(
             text=answer.response.content or "" if structured is None else compact_json(structured),
             raw=compact_json([as_json(output) for output in outputs]),
-            latency_ms=0.0,
             tool_uses=calls.uses,
             usage=total([read_usage(answer) for answer in asked]) if is_whole else Usage(),
             model=read_model(asked[-1]),

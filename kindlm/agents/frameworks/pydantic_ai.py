@@ -88,7 +88,6 @@ def _reply(messages: Sequence[Any], output: Any, result: Any) -> AgentReply:
     return AgentReply(
         text=answer,
         raw=compact_json(as_json(messages)),
-        latency_ms=0.0,
         tool_uses=calls.uses,
         usage=usage if usage.total else Usage(),  # 0 of both if the model reports none
         model=model,
