@@ -107,6 +107,11 @@ def compact_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
+def as_text(value: Any) -> str:
+    """Return a text as it is, and another value as JSON without spaces; raise as `compact_json`."""
+    return value if isinstance(value, str) else compact_json(value)
+
+
 _MAX_DEPTH = 200
 
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Self
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.stored_form import Authored, AuthoredJson, Form, Meaning, Name
-from kindlm.strict_json import compact_json, parse_json, unique_keys
+from kindlm.strict_json import as_text, parse_json, unique_keys
 from kindlm_store import REDACTED
 from kindlm_store.new_event import scrub
 
@@ -137,7 +137,7 @@ class ToolCall:
             return cls(call_id, name, {})
         if isinstance(arguments, dict):
             return cls(call_id, name, arguments)
-        text = arguments if isinstance(arguments, str) else compact_json(arguments)
+        text = as_text(arguments)
         try:
             # Which of two values the tool took is unknown.
             parsed = parse_json(text, unique_keys)

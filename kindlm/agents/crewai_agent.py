@@ -23,7 +23,6 @@ from kindlm.agents.reply_parts import (
     MAX_CALLS,
     MAX_MESSAGES,
     UnreadableReply,
-    compact_json,
     error_text,
     first_text,
     refuse_more,
@@ -42,6 +41,7 @@ from kindlm.agents.tool_entries import hidden_calls, reported_calls, tool_answer
 from kindlm.errors import Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.same_calls import Told, uses_together
+from kindlm.strict_json import as_text
 from kindlm.transcript import ToolCall, ToolUse, Usage
 from kindlm.wires.answer import parse_object
 
@@ -126,15 +126,15 @@ def _unread(entry: Any, tool: str) -> Any:
 
 def _text(value: Mapping[str, Any]) -> str | None:
     """Return the first text that is not empty, None if there is none at all."""
-    texts = [_as_text(value[key]) for key in _TEXTS if value.get(key) is not None]
+    texts = [_said(value[key]) for key in _TEXTS if value.get(key) is not None]
     return next(filter(None, texts), "") if texts else None
 
 
-def _as_text(value: Any) -> str:
+def _said(value: Any) -> str:
     if isinstance(value, dict):
         inner = (value[key] for key in ("output", "raw") if value.get(key) is not None)
         value = next(inner, value)
-    return value if isinstance(value, str) else compact_json(value)
+    return as_text(value)
 
 
 def _entries(value: Mapping[str, Any], keys: tuple[str, ...]) -> list[Mapping[str, Any]]:

@@ -19,8 +19,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from kindlm.agents.reply_parts import compact_json
 from kindlm.ports import AgentRequest
+from kindlm.strict_json import as_text
 from kindlm.suggestions import hint_for
 from kindlm.transcript import SYSTEM_NOT_SENT, Message, Role
 from kindlm.values import filled, refuse
@@ -44,7 +44,7 @@ def make_body(request: AgentRequest, form: str, template: Any = None) -> Any:
         def fill(written: str) -> Any:
             if whole := _PLACEHOLDER.fullmatch(written):
                 return values.get(whole[1], written)
-            return _PLACEHOLDER.sub(lambda it: _as_text(values.get(it[1], it[0])), written)
+            return _PLACEHOLDER.sub(lambda it: as_text(values.get(it[1], it[0])), written)
 
         return filled(template, fill)
     if form == "messages":
@@ -135,10 +135,6 @@ def _said(message: Message) -> dict[str, str]:
 def _system(request: AgentRequest) -> str:
     texts = [message.text for message in request.messages if message.role is Role.SYSTEM]
     return "\n\n".join(texts)
-
-
-def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else compact_json(value)
 
 
 BodyTemplate = Annotated[

@@ -30,7 +30,6 @@ from kindlm.agents.reply_parts import (
     MAX_EVENTS,
     MAX_MESSAGES,
     UnreadableReply,
-    compact_json,
     error_text,
     first_text,
     refuse_more,
@@ -47,6 +46,7 @@ from kindlm.agents.tool_entries import (
 from kindlm.dataclass import dataclass
 from kindlm.ports import AgentReply
 from kindlm.same_calls import Told, uses_together
+from kindlm.strict_json import as_text
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse, Usage
 from kindlm.wires.answer import objects, parse_body
 from kindlm.wires.sse import DONE, Event, parse_events
@@ -224,11 +224,7 @@ class GraphReply:
 def _text(values: Mapping[str, Any], keys: Iterable[str], sent: Mapping[str, Any]) -> str | None:
     """Return the first text under some keys that is not empty, without what was sent there."""
     told = [(key, values[key]) for key in keys if values.get(key) is not None]
-    texts = [
-        value if isinstance(value, str) else compact_json(value)
-        for key, value in told
-        if value != sent.get(key)
-    ]
+    texts = [as_text(value) for key, value in told if value != sent.get(key)]
     return next(filter(None, texts), "") if texts else None
 
 

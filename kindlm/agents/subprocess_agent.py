@@ -41,7 +41,7 @@ from kindlm.agents.http_request import (
     request_warnings,
 )
 from kindlm.agents.process_group import TooMuchOutput, how_it_ended
-from kindlm.agents.reply_parts import UnreadableReply, compact_json
+from kindlm.agents.reply_parts import UnreadableReply
 from kindlm.agents.reply_reading import (
     FailedReply,
     Reading,
@@ -65,6 +65,7 @@ from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest, ConversationSpoilt
 from kindlm.section import CommandLine, Maybe, Text
 from kindlm.spelling import Spelling
+from kindlm.strict_json import as_text
 from kindlm.suggestions import hint_for
 from kindlm.suite import AgentTarget
 from kindlm.transcript import SYSTEM_NOT_SENT, Role
@@ -225,7 +226,7 @@ def _filled(words: Sequence[str], request: AgentRequest) -> tuple[list[str], byt
     if not any(placeholders(list(words))):
         return list(words), last_user_text(request).encode("utf-8", "replace")
     values = make_body(request, "message", list(words))
-    return [value if isinstance(value, str) else compact_json(value) for value in values], b""
+    return list(map(as_text, values)), b""
 
 
 def _not_sent(words: Sequence[str], request: AgentRequest) -> tuple[str, ...]:

@@ -91,14 +91,11 @@ class ApiFormat:
     decode: Callable[[Mapping[str, Any], ModelRequest], WireAnswer]
 
 
-def compact_json(value: Any) -> str:
-    """Return JSON as the model APIs themselves write it: no spaces, text as it is."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
 def written_arguments(call: ToolCall) -> str:
-    """Return the arguments of a call as a model writes them."""
-    return compact_json(call.arguments) if call.malformed is None else call.malformed
+    """Return the arguments of a call as a model writes them: no spaces, text as it is."""
+    if call.malformed is not None:
+        return call.malformed
+    return json.dumps(call.arguments, ensure_ascii=False, separators=(",", ":"))
 
 
 def function_tool(tool: ToolDefinition) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from kindlm.agents.user_code import in_thread
 from kindlm.dataclass import dataclass, replace
 from kindlm.plugins import AgentReply, AgentRequest, Framework, ToolUse, Usage
 from kindlm.same_calls import uses_together, with_ids
+from kindlm.strict_json import as_text
 
 _PACKAGE = "smolagents"
 _ANSWER = "final_answer"
@@ -183,9 +184,8 @@ def _reply(steps: Sequence[Mapping[str, Any]], output: Any) -> AgentReply:
     elif any("task" in use.call.arguments for use in uses):
         unseen = _MANAGED
     return AgentReply(
-        text=told if isinstance(told, str) else compact_json(told),
+        text=as_text(told),
         raw=compact_json([as_json(_short(step)) for step in steps]),
-        latency_ms=0.0,
         tool_uses=uses,
         usage=total([read_counts(each) for each in counts]),
         reports_tools=True,

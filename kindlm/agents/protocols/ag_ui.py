@@ -19,7 +19,6 @@ from kindlm.agents.protocols import Protocol
 from kindlm.agents.reply_parts import (
     MAX_CALLS,
     UnreadableReply,
-    compact_json,
     first_text,
     refuse_more,
 )
@@ -27,7 +26,7 @@ from kindlm.agents.reply_reading import FailedReply, agent_reply, bounded, read_
 from kindlm.agents.told_calls import PiecedCall
 from kindlm.agents.tool_entries import UNREAD, failed_tool, is_of_tool
 from kindlm.ports import AgentRequest
-from kindlm.strict_json import read_json
+from kindlm.strict_json import as_text, read_json
 from kindlm.transcript import Usage
 from kindlm.wires.answer import objects
 from kindlm.wires.request import said_text
@@ -41,7 +40,7 @@ def _body(request: AgentRequest, _stream: bool, carried: Any) -> dict[str, Any]:
         for number, said in enumerate(all_messages(request))
     ]
     context = [
-        {"description": key, "value": value if isinstance(value, str) else compact_json(value)}
+        {"description": key, "value": as_text(value)}
         for key, value in (request.context or {}).items()
     ]
     return {
