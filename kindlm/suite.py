@@ -121,7 +121,6 @@ class Command:
 
     words: tuple[str, ...]
     directory: str
-    env: Mapping[str, str] = field(default_factory=dict)
     reports_tools: bool = False
 
     @property

@@ -176,7 +176,7 @@ class CommandAgent:
 
     def __init__(self, command: Command, environ: Mapping[str, str]) -> None:
         self._words = command.words
-        self._sandbox = LocalSandbox(Path(command.directory), {**environ, **command.env})
+        self._sandbox = LocalSandbox(Path(command.directory), environ)
 
     async def __aenter__(self) -> Self:
         """Open nothing: the program runs only while it answers."""

@@ -33,12 +33,13 @@ def literal_secrets(suite: Suite) -> set[str]:
 
     These are the values of headers that authorize, whole and without their scheme, and of
     environment variables with such names, of 8 characters or more; and what is secret in the other
-    variables of their programs, of services and commands.
+    variables of their programs, and of services.
     """
-    headers = (agent.headers for agent in suite.all_agents())
+    agents = suite.all_agents()
+    environments = (*map(_variables, agents), *(service.env for service in suite.services))
     return {
-        *(secret for given in headers for secret in header_secrets(given)),
-        *(secret for env in _environments(suite) for secret in program_secrets(env)),
+        *(secret for agent in agents for secret in header_secrets(agent.headers)),
+        *(secret for env in environments for secret in program_secrets(env)),
     }
 
 
@@ -108,7 +109,6 @@ def _given(suite: Suite) -> Iterator[str]:
     for service in suite.services:
         yield from (*service.env.values(), *service.command)
     for command in (case.command for case in suite.cases if case.command is not None):
-        yield from command.env.values()
         # A word may hold a variable of the test, whose value may read like a placeholder.
         for word in command.words:
             yield from (f"{{{{{name}}}}}" for name in bound_names(word))
@@ -125,12 +125,6 @@ def _variables(agent: AgentTarget) -> Mapping[str, Any]:
     """Return the environment variables that are written for an agent that is a program."""
     env: Mapping[str, Any] = as_written(agent.options).get("env") or {}
     return env
-
-
-def _environments(suite: Suite) -> Iterator[Mapping[str, Any]]:
-    yield from (_variables(agent) for agent in suite.all_agents())
-    yield from (service.env for service in suite.services)
-    yield from (case.command.env for case in suite.cases if case.command is not None)
 
 
 def _secret_url_parts(suite: Suite) -> Iterator[str]:
