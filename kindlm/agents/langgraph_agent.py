@@ -74,7 +74,6 @@ class Graph(Served):
 
 
 _ASSISTANT = "assistant_id"
-_USUAL_ASSISTANT = "agent"
 _HISTORY = "conversation_history"
 _THREADS_HINT = "Check that LangGraph's own server is at the `endpoint`; else set `mode: standard`"
 
@@ -85,7 +84,7 @@ class Threads:
     def __init__(self, server: HttpTarget, options: Graph, exchange: HttpExchange) -> None:
         self._who = server.who
         self._options = options
-        self._assistant = options.assistant_id or _USUAL_ASSISTANT
+        self._assistant = options.assistant_id or "agent"
         self._exchange = exchange
         self._base = _base(server.endpoint)
         self._thread: str | None = None
@@ -117,9 +116,7 @@ class Threads:
         assert self._thread is not None
         context = request.context or {}
         body = {
-            "assistant_id": context.get(_ASSISTANT)
-            or self._options.assistant_id
-            or _USUAL_ASSISTANT,
+            "assistant_id": context.get(_ASSISTANT) or self._assistant,
             "input": run_input(request, self._options.input_key, is_new=is_new),
             "stream_mode": ["values", "updates"],
             "on_disconnect": "cancel",  # nothing reads the rest of it

@@ -73,7 +73,7 @@ def compile_suite(
         tested = config_text(
             config.model_copy(update={"upload": UploadConfig()}), files.digests, template
         )
-    defaults = config.defaults
+    defaults, written = config.defaults, written_gates(config)
     cases = _Cases(config, folder, files, reporter.where)
     return Suite(
         name=config.suite.name,
@@ -88,7 +88,10 @@ def compile_suite(
         cases=tuple(
             case for index, test in enumerate(config.tests) for case in cases.of_test(index, test)
         ),
-        gates=_gates(config),
+        gates=tuple(
+            Gate(name, float(threshold), name in written)
+            for name, threshold in resolved(config.gates).items()
+        ),
         tags=tuple(dict.fromkeys(config.suite.tags)),
         judge_model=defaults.judge_model,
         concurrency=defaults.concurrency,
@@ -107,14 +110,6 @@ def compile_suite(
             config.upload.include_artifacts,
             tuple(config.upload.redact_patterns),
         ),
-    )
-
-
-def _gates(config: KindlmConfig) -> tuple[Gate, ...]:
-    written = written_gates(config)
-    return tuple(
-        Gate(name, float(threshold), name in written)
-        for name, threshold in resolved(config.gates).items()
     )
 
 

@@ -29,8 +29,14 @@ def config_text(
     The template of the compliance report is in it as a whole: reports of the run are made from what
     is recorded.
     """
+    written = resolved(config)
+    # The credentials of agents that are written out are not recorded.
+    agents = [
+        {**hide_in_options(agent), "headers": hide_headers(agent["headers"])}
+        for agent in written["agents"]
+    ]
     document = {
-        "config": _recordable(resolved(config)),
+        "config": {**written, "agents": agents},
         "gatesWritten": sorted(written_gates(config)),
         "files": dict(digests),
     }
@@ -44,15 +50,6 @@ def canonical(document: Mapping[str, Any]) -> str:
     return json.dumps(
         document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
-
-
-def _recordable(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a resolved configuration without the credentials of agents that are written out."""
-    agents = [
-        {**hide_in_options(agent), "headers": hide_headers(agent["headers"])}
-        for agent in config["agents"]
-    ]
-    return {**config, "agents": agents}
 
 
 def config_hash(text: str) -> str:

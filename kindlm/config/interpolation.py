@@ -220,13 +220,9 @@ def _used_providers(
                 used |= set() if judge is None else {judge.provider}
             elif check.embeds:
                 # Which of them embeds is decided later, by their keys.
-                used |= {item.name for item in suite.providers.values() if _embeds(item)}
+                kinds = [(item, own(Provider, item.type)) for item in suite.providers.values()]
+                used |= {item.name for item, kind in kinds if kind is not None and kind.embeds}
     return used
-
-
-def _embeds(provider: ProviderSettings) -> bool:
-    kind = own(Provider, provider.type)
-    return kind is not None and kind.embeds
 
 
 def _bind_provider(provider: ProviderSettings, values: _Values) -> ProviderSettings:
@@ -246,8 +242,7 @@ def _bind_case(case: Case, values: _Values) -> Case:
     if case.tools and values.canary is not None:
         bound = replace(bound, tools=tuple(_with_canary(tool, values) for tool in case.tools))
     if case.command is not None:
-        command = _filled(case.command, values.bind, "words")
-        bound = replace(bound, command=_filled(command, values.insert, "env"))
+        bound = replace(bound, command=_filled(case.command, values.bind, "words"))
     if case.agent is not None:
         bound = replace(bound, agent=_bind_agent(case.agent, values, values.place))
     checks = [item.check.filled(values.bind, values.insert) for item in case.expectations]

@@ -72,7 +72,9 @@ def fill_in(
         for name, prompt in section(root.value, "prompts").items()
         if isinstance(prompt, dict)
     }
-    takers: list[str] | None = [name for name in named if _takes_input(named[name])]
+    takers: list[str] | None = [
+        name for name, held in named.items() if any(_INPUT in text for text in held)
+    ]
     if any(map(_NEARLY.search, chain(*named.values()))):
         takers = None
     for number, test in root.entries("tests").items():
@@ -208,10 +210,6 @@ def _fill_in_test(root: Node, test: Node, place: Path, names: list[str] | None) 
     if given is not None and "call" not in test.value:
         moved |= _as_variable(test, given, place)
     return moved
-
-
-def _takes_input(texts: Iterable[str]) -> bool:
-    return any(_INPUT in text for text in texts)
 
 
 def _as_variable(test: Node, given: Node, place: Path) -> dict[Path, Path]:

@@ -67,7 +67,9 @@ def _long_schema() -> dict[str, Any]:
     # What may be left out is filled in before it is validated.
     schema["required"] = ["tests"]
     definitions["ModelConfig"]["required"] = ["model"]
-    definitions |= {name: _sorted(definitions[name]) for name in ("ProviderConfig", "AgentConfig")}
+    for name in ("ProviderConfig", "AgentConfig"):
+        # The order in which pydantic writes keys.
+        definitions[name] = dict(sorted(definitions[name].items()))
     schema["$defs"] = dict(sorted(definitions.items()))
     return {"$schema": _DIALECT, **_without_null(schema), "title": "kindlm.yaml"}
 
@@ -101,11 +103,6 @@ def _add_other_names(agent: dict[str, Any], adapters: Mapping[str, type[Adapter]
     agent["allOf"] = [
         {"anyOf": [{"required": ["endpoint"]}, {"required": ["url"]}, *without]},
     ]
-
-
-def _sorted(definition: dict[str, Any]) -> dict[str, Any]:
-    """Return a definition with its keys in the order in which pydantic writes them."""
-    return dict(sorted(definition.items()))
 
 
 def schema_with_packages() -> tuple[dict[str, Any], list[KindlmError]]:

@@ -223,7 +223,10 @@ def check_rows(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
     """Report what is wrong with files of rows, and names that come out equal."""
     names = {str(test.get("name")) for _, test in items(raw, "tests")}
     total = 0
-    for path, test, name in _row_files(raw):
+    for path, test in items(raw, "tests"):
+        name = test.get("varsFrom")
+        if not isinstance(name, str) or not name:
+            continue
         found = files.rows(name)
         report_file((*path, "varsFrom"), name, found, reporter)
         if isinstance(found, Err):
@@ -320,10 +323,3 @@ def _first(names: Iterable[str]) -> str:
     every = list(names)
     more = len(every) - MAX_SHOWN_NAMES
     return ", ".join(every[:MAX_SHOWN_NAMES]) + (f", and {more:,} more" if more > 0 else "")
-
-
-def _row_files(raw: Raw) -> Iterator[tuple[Path, Raw, str]]:
-    for path, test in items(raw, "tests"):
-        name = test.get("varsFrom")
-        if isinstance(name, str) and name:
-            yield path, test, name

@@ -115,17 +115,14 @@ class ScriptedTrial:
         task = asyncio.create_task(script.run(self))
         try:
             await asyncio.wait({task})
-            await self._collect()
+            while self._going_on:
+                # Checks go on beside the script.
+                await asyncio.wait(self._going_on)
             # One that asks for its own cancellation, and ends before that comes, has no result.
             return _cancelled_itself() if task.cancelled() else task.result()
         finally:
             self._over = asyncio.get_running_loop().create_future()
             await cut_off([task, *self._going_on])
-
-    async def _collect(self) -> None:
-        """Wait for the checks that go on beside the script."""
-        while self._going_on:
-            await asyncio.wait(self._going_on)
 
     def _go_on(self) -> None:
         if self._over is not None:

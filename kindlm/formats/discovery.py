@@ -5,7 +5,8 @@ from __future__ import annotations
 import codecs
 import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -56,24 +57,16 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
-    """A file of a folder that may hold tests, and why it cannot be read."""
-
-    path: Path
-    error: KindlmError
-
-
-@dataclass(frozen=True, slots=True)
 class Discovery:
     """What a path holds; `ignored` are files of a folder that look like tests and are none.
 
-    `unreadable` may hold tests. Other files, of which every project has some, are
-    passed over without a word.
+    `unreadable` may hold tests, and says why they cannot be read. Other files, of which every
+    project has some, are passed over without a word.
     """
 
     found: tuple[Found, ...]
     ignored: tuple[Path, ...] = ()
-    unreadable: tuple[Unreadable, ...] = ()
+    unreadable: Mapping[Path, KindlmError] = field(default_factory=dict)
 
 
 def discover(path: Path) -> Result[Discovery]:
@@ -97,7 +90,8 @@ def discover(path: Path) -> Result[Discovery]:
     if front_end is None and _suffix(path) == ".py" and leads_to_kindlm(path, {}):
         front_end = "scenario"
     if front_end is None:
-        return Err(_no_suite(path))
+        message = f"{str(path)!r} holds no tests."
+        return Err(misuse(message, WHAT_HOLDS_TESTS, SourceLocation(str(path))))
     return Ok(Discovery((Found(path, front_end),)))
 
 
@@ -105,13 +99,13 @@ def _search(folder: Path) -> Discovery:
     found: list[Found] = []
     broken: set[Path] = set()
     ignored: list[Path] = []
-    unreadable: list[Unreadable] = []
+    unreadable: dict[Path, KindlmError] = {}
     imports: Known = {}
     for path in _files(folder):
         try:
             text = _text(path)
         except OSError as error:
-            unreadable.append(Unreadable(path, _unreadable(error, path)))
+            unreadable[path] = _unreadable(error, path)
             continue
         front_end = recognised(text, _suffix(path), named=path.stem == "kindlm")
         if front_end is None and _suffix(path) == ".py" and leads_to_kindlm(path, imports):
@@ -133,7 +127,7 @@ def _search(folder: Path) -> Discovery:
     return Discovery(
         tuple(item for item in found if item.path not in broken - among_cases),
         tuple(path for path in ignored if path not in among_cases),
-        tuple(unreadable),
+        unreadable,
     )
 
 
@@ -267,10 +261,6 @@ def _not_there(path: Path) -> KindlmError:
     if test and Path(file).is_file():
         hint = f"Name the file, and a part of the test's name: {shlex.join((file, '-t', test))}"
     return not_there(f"There is no {str(path)!r}.", hint)
-
-
-def _no_suite(path: Path) -> KindlmError:
-    return misuse(f"{str(path)!r} holds no tests.", WHAT_HOLDS_TESTS, SourceLocation(str(path)))
 
 
 def _unreadable(error: OSError, path: Path) -> KindlmError:

@@ -157,7 +157,12 @@ class GenerationScript:
         sources = await self._sources(stage)
         if isinstance(sources, Err):
             return sources.error
-        profile = await self._profile(stage, sources.value)
+        self._tell(f"Asking {self._model} what the agent is for…")
+        profile = await self._answer(
+            stage,
+            partial(profile_question, sources.value, self._order.seed),
+            partial(read_profile, sources=sources.value),
+        )
         if isinstance(profile, Err):
             return profile.error
         shown_profile = json.dumps(plain_profile(profile.value), ensure_ascii=False)
@@ -196,14 +201,6 @@ class GenerationScript:
         names = (use.call.name for use in reply.tool_uses)
         known = (name for name in names if is_name(name) and self._redact(name) == name)
         return Exchange(message, said, tuple(known))
-
-    async def _profile(self, stage: Stage, sources: Sources) -> Result[AgentProfile]:
-        self._tell(f"Asking {self._model} what the agent is for…")
-        return await self._answer(
-            stage,
-            partial(profile_question, sources, self._order.seed),
-            partial(read_profile, sources=sources),
-        )
 
     async def _plan(self, stage: Stage, profile: AgentProfile) -> Result[ReadPlan]:
         """Return the plan; without tools, nothing is planned about their use."""

@@ -77,7 +77,12 @@ def check_settings(settings: ProviderSettings, environ: Mapping[str, str]) -> Re
     An endpoint of one's own, with no variable named, does without a key.
     """
     if settings.base_url is not None and not _is_http_url(settings.base_url):
-        return Err(_bad_url(settings))
+        return Err(
+            misuse(
+                f"providers.{settings.name}.baseUrl is not an http or https URL",
+                "Write it like http://127.0.0.1:8080/v1",
+            )
+        )
     kind = _kind_of(settings)
     variable, key = settings.api_key_env, None
     if variable is None and settings.base_url is None:
@@ -113,13 +118,6 @@ def _is_http_url(url: str) -> bool:
         return bool(URL(url).host)
     except (InvalidURL, ValueError):
         return False
-
-
-def _bad_url(settings: ProviderSettings) -> KindlmError:
-    return misuse(
-        f"providers.{settings.name}.baseUrl is not an http or https URL",
-        "Write it like http://127.0.0.1:8080/v1",
-    )
 
 
 def _unknown(settings: ProviderSettings) -> KindlmError:

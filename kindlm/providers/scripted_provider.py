@@ -128,7 +128,11 @@ class ScriptedClient:
                 late = f"the reply takes longer than {request.timeout_s * 1000:.0f} ms"
                 return Err(self._error(ErrorCode.PROVIDER_TIMEOUT, late, retryable=True))
         if "error" in reply:
-            return Err(self._scripted_error(reply))
+            code, status, retryable = _ERRORS[reply["error"]]
+            said, wait = f"the script says {reply['error']}", reply.get("retryAfter")
+            return Err(
+                self._error(code, said, status=status, retry_after=wait, retryable=retryable)
+            )
         if raw is None:
             reply = _fill(reply, user)
             raw = json.dumps(reply, ensure_ascii=False)
@@ -153,12 +157,6 @@ class ScriptedClient:
 
     async def aclose(self) -> None:
         """Do nothing: there are no connections."""
-
-    def _scripted_error(self, reply: Mapping[str, Any]) -> KindlmError:
-        code, status, retryable = _ERRORS[reply["error"]]
-        message = f"the script says {reply['error']}"
-        wait = reply.get("retryAfter")
-        return self._error(code, message, status=status, retry_after=wait, retryable=retryable)
 
     def _error(
         self,

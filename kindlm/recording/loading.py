@@ -15,7 +15,6 @@ from kindlm.formats.discovery import (
     WHAT_HOLDS_TESTS,
     Discovery,
     Found,
-    Unreadable,
     cases_in,
     discover,
     pack_in,
@@ -130,10 +129,7 @@ def load_paths(
             suites=suites,
             skipped=tuple(_skipped(item, root) for item in loaded if item.suite is None),
             diagnostics=tuple(diagnostics.values()),
-            files=(
-                *(item.path for item in held.found),
-                *(item.path for item in held.unreadable),
-            ),
+            files=(*(item.path for item in held.found), *held.unreadable),
             folders=tuple(folders),
             referenced=tuple(file for item in loaded for file in item.referenced),
             ignored=() if strict else held.ignored,
@@ -151,7 +147,7 @@ def _found_in(paths: Sequence[Path]) -> Result[Discovery]:
     """Return what all the paths hold together, each file once; an error if that is nothing."""
     files: dict[Path, Found] = {}
     ignored: list[Path] = []
-    unreadable: dict[Path, Unreadable] = {}
+    unreadable: dict[Path, tuple[Path, KindlmError]] = {}
     for path in paths:
         pack = pack_in(path)
         if pack is None:
@@ -167,11 +163,11 @@ def _found_in(paths: Sequence[Path]) -> Result[Discovery]:
             # One file is one suite, by whichever names it was reached.
             files.setdefault(item.path.resolve(), item)
         ignored += found.value.ignored
-        unreadable |= {item.path.resolve(): item for item in found.value.unreadable}
+        unreadable |= {item[0].resolve(): item for item in found.value.unreadable.items()}
     if not files and not unreadable:
         message = f"No tests in {', '.join(str(path) for path in paths)}."
         return Err(not_there(message, WHAT_HOLDS_TESTS))
-    return Ok(Discovery(tuple(files.values()), tuple(ignored), tuple(unreadable.values())))
+    return Ok(Discovery(tuple(files.values()), tuple(ignored), dict(unreadable.values())))
 
 
 def _folders(found: Sequence[Found], root: Path) -> list[Path]:
@@ -203,12 +199,12 @@ def _load(
     for item in held.found:
         if item.front_end == "evalview":
             folders.setdefault(item.path.parent.resolve(), []).append(item.path)
-    for unread in held.unreadable:
+    for path, error in held.unreadable.items():
         # In a folder with cases it is taken for one, and reported with them.
-        if (named := folders.get(unread.path.parent.resolve())) is not None:
-            named.append(unread.path)
+        if (named := folders.get(path.parent.resolve())) is not None:
+            named.append(path)
         else:
-            yield _without_suite(unread.path, unread.error)
+            yield _without_suite(path, error)
 
     project = cache(lambda: project_name(root))
 

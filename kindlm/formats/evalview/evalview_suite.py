@@ -104,7 +104,8 @@ def _case(
     is_model = adapter_of(case, config) in MODEL_ADAPTERS
     agent = None if is_model else compile_agent(case, config, checked.file.parent)
     target = targets.add(case, config) if agent is None else agent.id
-    first, *others = [turn.query for turn in case.turns or ()] or [_only_query(case)]
+    # Cases are checked before they are compiled: one without turns has an input.
+    first, *others = (turn.query for turn in case.turns or (case.input,) if turn is not None)
     variance = case.thresholds.variance
     return Case(
         name=case.name,
@@ -122,11 +123,6 @@ def _case(
         tags=_tags(case),
         where=checked.where(()),
     )
-
-
-def _only_query(case: CaseConfig) -> str:
-    assert case.input is not None, "cases are checked before they are compiled"
-    return case.input.query
 
 
 def _contexts(case: CaseConfig) -> tuple[Mapping[str, Any] | None, ...]:

@@ -129,12 +129,6 @@ def named_model_of(case: CaseConfig, config: ProjectConfig) -> str | None:
     return case.model or case.settings.model or by_endpoint or by_project
 
 
-def _model_behind(case: CaseConfig, config: ProjectConfig) -> str | None:
-    """Return the model that an agent is said to run."""
-    by_project = config.model.name if config.model else None
-    return case.model or case.settings.model or by_project
-
-
 def as_written(text: str) -> str:
     """Return a text with its variables as they stand in the file."""
     return _VARIABLE.sub(r"${\1}", text)
@@ -155,7 +149,7 @@ def compile_agent(case: CaseConfig, config: ProjectConfig, folder: Path) -> Agen
         directory=str(folder),
         timeout_ms=None if settings.timeout is None else max(1, round(settings.timeout * 1000)),
         verbose=bool(settings.verbose),
-        model=_model_behind(case, config),
+        model=case.model or settings.model or (config.model.name if config.model else None),
         reports_tools=bool(
             config.reports_tools if settings.reports_tools is None else settings.reports_tools
         ),

@@ -104,7 +104,8 @@ def compile_expectations(
 
 def _declared(case: CaseConfig, config: ProjectConfig, *, compat: bool) -> Iterator[Placed]:
     checks = case.checks or ChecksConfig()
-    mode = _sequence_mode(case)
+    named = case.settings.sequence_mode
+    mode = SequenceMode(named) if named in SEQUENCE_MODES else SEQUENCE_MODES[0]
     for place, expectation in _all(case.expected, mode, config):
         yield ("expected", *place), expectation
     yield from _checked(case.expected, checks, by_default=compat and config.judge is not None)
@@ -287,11 +288,6 @@ def _verdict(
 
 def _sequence(expected: ExpectedConfig) -> list[str]:
     return list(expected.tool_sequence or expected.sequence or ())
-
-
-def _sequence_mode(case: CaseConfig) -> SequenceMode:
-    mode = case.settings.sequence_mode
-    return SequenceMode(mode) if mode in SEQUENCE_MODES else SEQUENCE_MODES[0]
 
 
 def _distinct(names: Sequence[str] | None) -> list[tuple[int, str]]:
