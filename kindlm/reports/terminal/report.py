@@ -66,7 +66,7 @@ class _TerminalReport:
             _write_warnings(view, page)
         if any(scope.has_causes for scope in scopes.values()):
             # What a run that passed does not need is not imported for it.
-            from kindlm.reports.terminal.failures import write_failures
+            from kindlm.reports.terminal.run_details import write_failures
 
             write_failures(view, page)
         if not options.quiet:

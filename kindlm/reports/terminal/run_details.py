@@ -1,17 +1,100 @@
-"""What `--verbose` adds to the terminal report: calls, tries, bodies, and time by assertion."""
+"""What the terminal report explains: why tests did not pass, and what `--verbose` adds.
+
+A run that passed needs nothing of it. Causes of failures are blocks, one for each, worst first.
+Then come calls, tries, bodies, and time by assertion.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import islice
+
 from kindlm.history.masking import Mask, mask_of
-from kindlm.history.repeat_statistics import RepeatStatistics, repeat_statistics
+from kindlm.history.repeat_statistics import repeat_statistics
 from kindlm.history.rows import CallView, ExecutionView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
-from kindlm.reports.facts import assertion_name, show_run
+from kindlm.reports.causes import Cause, Row, causes_of
+from kindlm.reports.facts import assertion_name, show_command, show_run, went_wrong
 from kindlm.reports.figures import chances_text, duration, pass_rate_text, score_text
 from kindlm.reports.terminal.page import Page, mark
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
+
+_BLOCKS = 20
+_TESTS = 1_000
+"""How many tests that did not pass are looked at."""
+
+
+def write_failures(view: RunView, page: Page) -> None:
+    """Write why tests did not pass, and how often those pass that are flaky.
+
+    With `verbose`, all causes and flaky tests are shown instead of the first 20.
+    """
+    most = None if page.verbose else _BLOCKS
+    tests = (test for _, test in islice(went_wrong(view), _TESTS))
+    # Causes that hit the same executions have one block.
+    blocks = dict[tuple[str, ...], list[Cause]]()
+    for cause in causes_of(view, tests):
+        blocks.setdefault(tuple(cause.executions), []).append(cause)
+    for causes in islice(blocks.values(), most):
+        page.blank()
+        _write_block(causes, page)
+    if most is not None and len(blocks) > most:
+        page.blank()
+        page.line(f"… and {len(blocks) - most:,} more causes: {show_run(view)} --verbose")
+    if next(islice(went_wrong(view), _TESTS, None), None) is not None:
+        page.line(f"The causes are those of the first {_TESTS:,} tests that did not pass.")
+    flaky = (test for test in view.tests() if test.flaky)
+    for index, test in enumerate(islice(flaky, most)):
+        if not index:
+            page.blank()
+        _write_flaky(view, test, page)
+    if next(flaky, None) is not None:
+        page.line(f"… and more flaky tests: {show_run(view)} --verbose", indent=2)
+
+
+def _write_block(causes: Sequence[Cause], page: Page) -> None:
+    """Write what several checks, or one, found in the same executions; nothing of it twice."""
+    first, told = causes[0], set[Row]()
+    for cause in causes:
+        title = (mark(cause.how), " ", (cause.sentence, "bold"))
+        if cause is first:
+            page.ends(title, cause.whom)
+        else:
+            page.line(*title, hang=2)
+        rows = [row for row in cause.fields() if row not in told]
+        told.update(rows)
+        place = cause.place
+        for name, text in rows:
+            # Where it is demanded stands at the end of the first row, if it fits there.
+            if page.row(name, text, 4, end=place):
+                place = ""
+        if place:
+            page.row("at", place, 4)
+        if page.verbose and cause.trace:
+            page.line((visible(bounded(cause.trace, 20_000)), "dim"), indent=4)
+    if first.where is not None:
+        page.row("tests", first.where, 4)
+    look = show_command(first.executions[0])
+    page.unbroken(("look".ljust(10), "dim"), (look, "cyan"), indent=4)
+
+
+def _write_flaky(view: RunView, test: TestView, page: Page) -> None:
+    """Write how often a test passes, and what that says of several tries."""
+    parts = list[str]()
+    if test.passed_later:
+        executions = count(test.passed_later, "execution")
+        parts.append(f"{executions} passed only after a retry")
+    repeats = repeat_statistics(view.db, test)
+    if repeats is not None:
+        parts += pass_rate_text(repeats), chances_text(repeats)
+        if repeats.score is not None:
+            parts.append(f"score {score_text(repeats.score, repeats.confidence)}")
+    short = test.name.removeprefix(f"{test.file}::")
+    name = f" {one_line(short)} · {one_line(test.target)} is flaky: "
+    page.line(("~", "yellow"), (name, "bold"), "; ".join(parts), hang=2)
+
 
 _EXECUTIONS = 500
 """How many are shown; `kindlm show` shows each of the others."""
@@ -39,8 +122,14 @@ def write_details(view: RunView, page: Page) -> None:
                 page.heading("Details")
             told += 1
             _write_execution(view, execution, page)
-        if repeats is not None:
-            _write_repeats(test, repeats, page)
+        if repeats is None:
+            continue
+        page.blank()
+        name = f"{one_line(test.name)} · {one_line(test.target)}"
+        page.line((name, "bold"), f"  {pass_rate_text(repeats)}", indent=2, hang=2)
+        page.line((chances_text(repeats), "dim"), indent=4, hang=2)
+        if repeats.score is not None:
+            page.line((f"score {score_text(repeats.score, repeats.confidence)}", "dim"), indent=4)
 
 
 def _write_execution(view: RunView, execution: ExecutionView, page: Page) -> None:
@@ -72,15 +161,6 @@ def _write_execution(view: RunView, execution: ExecutionView, page: Page) -> Non
             time = f"{took:.2f} ms" if took < _FAST_MS else duration(took)
             name = f" {assertion_name(assertion)}"
             page.line(mark(assertion.outcome), name, (f"  {time}", "dim"), indent=4, hang=2)
-
-
-def _write_repeats(test: TestView, repeats: RepeatStatistics, page: Page) -> None:
-    page.blank()
-    name = f"{one_line(test.name)} · {one_line(test.target)}"
-    page.line((name, "bold"), f"  {pass_rate_text(repeats)}", indent=2, hang=2)
-    page.line((chances_text(repeats), "dim"), indent=4, hang=2)
-    if repeats.score is not None:
-        page.line((f"score {score_text(repeats.score, repeats.confidence)}", "dim"), indent=4)
 
 
 def _write_call(call: CallView, page: Page, mask: Mask, *, with_body: bool) -> None:
