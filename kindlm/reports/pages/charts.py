@@ -38,13 +38,12 @@ _SHAPES = {
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A value of a run, None if it has none; `mood` is good, bad, unsure or soft.
+    """A run in a chart; `mood` is good, bad, unsure or soft.
 
     `at` is when the run started, UTC in ISO 8601; `name` and `status` describe the run, and `link`
     leads to it.
     """
 
-    value: float | None
     mood: str
     name: str
     status: str
@@ -64,6 +63,7 @@ class Chart:
 def trend(
     name: str,
     points: Sequence[Point],
+    values: Sequence[float | None],
     told: Callable[[float], str],
     most: float | None = None,
 ) -> Chart | None:
@@ -71,8 +71,8 @@ def trend(
 
     The axis goes from 0 to `most`, or to the largest value; `told` formats a value.
     """
-    points = [point for point in points if point.value is not None]
-    known = [point.value for point in points if point.value is not None]
+    points = [point for point, value in zip(points, values, strict=True) if value is not None]
+    known = [value for value in values if value is not None]
     high = most or max(known, default=0.0)
     if len(known) < 2 or not high:
         return None

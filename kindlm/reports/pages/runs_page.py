@@ -57,7 +57,7 @@ def runs_page(db: sqlite3.Connection, query: Mapping[str, str], links: Links) ->
                 **choices(db),
                 "status": STATUSES,
             },
-            "charts": list(_charts(listed, figures, statuses, links)),
+            "charts": _charts(listed, figures, statuses, links),
             "newer": _address(given, number - 1) if number > 1 else None,
             "older": _address(given, number + 1) if len(found) > _LISTED else None,
         },
@@ -91,26 +91,22 @@ def _charts(
     figures: Mapping[str, RunFigures],
     statuses: Mapping[str, str],
     links: Links,
-) -> Iterator[Chart]:
-    """Yield charts of the runs of this page, the oldest first; those without a value are absent."""
-    for name, most, value, told in (
-        ("Pass rate", 1.0, _rate, percent),
-        ("Cost", None, lambda found: found.paid.total_usd, money),
-    ):
-        points = [
-            Point(
-                value(figures[run.id]),
-                MOODS[statuses[run.id]],
-                one_line(f"{run.id} {run.label}" if run.label else run.id, 40),
-                statuses[run.id],
-                run.started_at,
-                links.run(run.id) or "",
-            )
-            for run in reversed(listed)
-        ]
-        if (chart := trend(name, points, told, most)) is not None:
-            yield chart
-
-
-def _rate(found: RunFigures) -> float | None:
-    return found.executions.pass_rate
+) -> list[Chart]:
+    """Return charts of the runs of this page, the oldest first; those without values are absent."""
+    oldest_first = listed[::-1]
+    points = [
+        Point(
+            MOODS[statuses[run.id]],
+            one_line(f"{run.id} {run.label}" if run.label else run.id, 40),
+            statuses[run.id],
+            run.started_at,
+            links.run(run.id) or "",
+        )
+        for run in oldest_first
+    ]
+    found = [figures[run.id] for run in oldest_first]
+    charts = (
+        trend("Pass rate", points, [each.executions.pass_rate for each in found], percent, 1.0),
+        trend("Cost", points, [each.paid.total_usd for each in found], money),
+    )
+    return [chart for chart in charts if chart is not None]

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 
 from kindlm.history.diff.evidence_values import QualifiedName
-from kindlm.history.trends import Trend, TrendPoint, read_trend
+from kindlm.history.trends import Trend, read_trend
 from kindlm.reports.figures import duration, money, percent, score
 from kindlm.reports.figures import points as points_of_100
 from kindlm.reports.pages.charts import Chart, Point, trend
@@ -30,7 +30,7 @@ def trend_page(db: sqlite3.Connection, test: QualifiedName, links: Links) -> Doc
             "test": test,
             "points": found.points,
             "counted": {point.run.id for point in found.counted},
-            "charts": list(_charts(found, links)),
+            "charts": _charts(found, links),
             "facts": list(_facts(found)),
             "more": found.more,
             "commit": _COMMIT,
@@ -62,29 +62,23 @@ def _facts(found: Trend) -> Iterator[tuple[str, str]]:
         yield "Not counted", count(left, "run")
 
 
-def _charts(found: Trend, links: Links) -> Iterator[Chart]:
-    points = list(reversed(found.counted))
-    for name, most, value, told in (
-        ("Pass rate", 1.0, _rate, percent),
-        ("Judge score", 1.0, lambda point: point.judge, score),
-        ("Weighted score", 1.0, lambda point: point.weighted, points_of_100),
-        ("Latency", None, lambda point: point.test.latency_ms, duration),
-        ("Cost", None, lambda point: point.cost_usd, money),
-    ):
-        drawn = [
-            Point(
-                value(point),
-                MOODS[point.test.status],
-                one_line(point.run.id),
-                point.test.status.value,
-                point.run.started_at,
-                links.run(point.run.id) or "",
-            )
-            for point in points
-        ]
-        if (chart := trend(name, drawn, told, most)) is not None:
-            yield chart
-
-
-def _rate(point: TrendPoint) -> float | None:
-    return point.test.counts.passed / point.test.counts.tested if point.test.counts.tested else None
+def _charts(found: Trend, links: Links) -> list[Chart]:
+    points = found.counted[::-1]
+    runs = [
+        Point(
+            MOODS[point.test.status],
+            one_line(point.run.id),
+            point.test.status.value,
+            point.run.started_at,
+            links.run(point.run.id) or "",
+        )
+        for point in points
+    ]
+    charts = (
+        trend("Pass rate", runs, [each.test.counts.pass_rate for each in points], percent, 1.0),
+        trend("Judge score", runs, [each.judge for each in points], score, 1.0),
+        trend("Weighted score", runs, [each.weighted for each in points], points_of_100, 1.0),
+        trend("Latency", runs, [each.test.latency_ms for each in points], duration),
+        trend("Cost", runs, [each.cost_usd for each in points], money),
+    )
+    return [chart for chart in charts if chart is not None]
