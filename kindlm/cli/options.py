@@ -74,73 +74,11 @@ RunOrGroupArgument = Annotated[
     str, typer.Argument(metavar="RUN", help=f"{RUN_NAMES} Or a group of shards.")
 ]
 
-PathsArgument = Annotated[
-    tuple[Path, ...],
-    typer.Argument(
-        metavar="PATH",
-        help="Files, folders or pack:NAME. Default: kindlm.yaml, or the tests folder.",
-    ),
-]
-
-ConfigOption = Annotated[
-    Path | None, typer.Option("--config", "-c", metavar="FILE", help="A suite; same as PATH.")
-]
-
-SuiteTextOption = Annotated[
-    str | None,
-    typer.Option("--suite", "-s", metavar="TEXT", help="Run only suites whose name contains TEXT."),
-]
-
-TestsOption = Annotated[
-    tuple[str, ...],
-    typer.Option(
-        "--test",
-        "-t",
-        metavar="TEXT",
-        help="Run only the test named TEXT. Without such a test: all tests whose name, suite or"
-        " file contains TEXT. Repeatable.",
-    ),
-]
-
-
-KeywordsOption = Annotated[
-    str | None,
-    typer.Option(
-        "-k",
-        metavar="EXPR",
-        help="Run only tests whose names match: 'refund and not gpt'. The names are those of the"
-        " suite, test, target and tags.",
-    ),
-]
-
 
 def _tags(given: list[str] | None) -> list[str]:
     """Return the tags of the last `--tags`."""
     return [tag.strip() for tag in given[-1].split(",")] if given else []
 
-
-TagsOption = Annotated[
-    tuple[str, ...],
-    typer.Option(
-        "--tags", metavar="A,B", callback=_tags, help="Run only tests with one of these tags."
-    ),
-]
-
-TargetsOption = Annotated[
-    tuple[str, ...],
-    typer.Option("--model", metavar="ID", help="Run only on this model or agent. Repeatable."),
-]
-
-FailedOption = Annotated[
-    bool, typer.Option("--failed", "--lf", help="Run only tests that failed when they last ran.")
-]
-
-RepeatOption = Annotated[
-    int | None,
-    typer.Option(
-        "--repeat", metavar="N", min=1, max=MAX_REPEAT, help="Number of repeats of each test."
-    ),
-]
 
 _SHARD_VARIABLES = (
     ("JOB_COMPLETION_INDEX", 0, ("JOB_COMPLETIONS", "CI_NODE_TOTAL")),
@@ -177,21 +115,6 @@ def _shard(text: str | None) -> str | None:
     raise typer.BadParameter(f"env needs one of these variables: {names}. Or write --shard 2/4.")
 
 
-ShardOption = Annotated[
-    str | None,
-    typer.Option(
-        "--shard",
-        metavar="I/N",
-        callback=_shard,
-        help="Run only every Nth test, starting at the Ith. env: that of this parallel CI job.",
-    ),
-]
-
-GateOption = Annotated[
-    str | None,
-    typer.Option("--gate", metavar="RATE", help="Required pass rate of each suite: 95 or 0.95."),
-]
-
 ConcurrencyOption = Annotated[
     int | None,
     typer.Option(
@@ -204,38 +127,8 @@ ConcurrencyOption = Annotated[
     ),
 ]
 
-ReporterOption = Annotated[
-    tuple[str, ...],
-    typer.Option(
-        "--reporter",
-        metavar="NAME[=FILE]",
-        help="terminal, json, junit, markdown, html or sarif. Repeatable. FILE - is stdout.",
-    ),
-]
-
-ReportFileOption = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Write the report to FILE."),
-]
-
-RunVerboseOption = Annotated[
-    bool,
-    typer.Option(
-        "--verbose",
-        "-v",
-        help="List all tests; show requests, retries, timing and tracebacks of failures.",
-    ),
-]
-
 DurationsOption = Annotated[
     int, typer.Option("--durations", metavar="N", min=0, help="Show the N slowest tests.")
-]
-
-QuietOption = Annotated[
-    bool,
-    typer.Option(
-        "--quiet", "-q", help="Hide progress and warnings; print one line if the run passes."
-    ),
 ]
 
 StrictOption = Annotated[
@@ -243,21 +136,7 @@ StrictOption = Annotated[
     typer.Option("--strict", help="Report unknown keys and doubtful test files as errors."),
 ]
 
-CompatOption = Annotated[
-    Literal["evalview", "none"] | None,
-    typer.Option(
-        "--compat",
-        help="evalview: judge EvalView test cases by EvalView's rules. If kindlm's verdict differs,"
-        " reports show both.",
-        show_default=False,
-    ),
-]
-
 NoProgressOption = Annotated[bool, typer.Option("--no-progress", help="Hide progress.")]
-
-NewRunLabelOption = Annotated[
-    str | None, typer.Option("--label", metavar="NAME", help="Name the new run.")
-]
 
 
 def _more_than_nothing(limit: float | None) -> float | None:
@@ -269,17 +148,6 @@ def _more_than_nothing(limit: float | None) -> float | None:
 MaxCostOption = Annotated[
     float | None,
     typer.Option("--max-cost", metavar="USD", min=0, help="Stop the run when it has cost more."),
-]
-
-JudgeCostOption = Annotated[
-    float | None,
-    typer.Option(
-        "--max-cost",
-        metavar="USD",
-        min=0,
-        callback=_more_than_nothing,
-        help="Stop the run when judges have cost more.",
-    ),
 ]
 
 
@@ -316,16 +184,67 @@ class TestOptions:
     __test__ = False  # not a pytest class
     takes: ClassVar[tuple[str, ...]] = ()
 
-    paths: PathsArgument = ()
-    config: ConfigOption = None
-    suite: SuiteTextOption = None
-    tests: TestsOption = ()
-    tags: TagsOption = ()
-    models: TargetsOption = ()
-    keywords: KeywordsOption = None
-    failed: FailedOption = False
-    repeat: RepeatOption = None
-    gate: GateOption = None
+    paths: Annotated[
+        tuple[Path, ...],
+        typer.Argument(
+            metavar="PATH",
+            help="Files, folders or pack:NAME. Default: kindlm.yaml, or the tests folder.",
+        ),
+    ] = ()
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", metavar="FILE", help="A suite; same as PATH.")
+    ] = None
+    suite: Annotated[
+        str | None,
+        typer.Option(
+            "--suite", "-s", metavar="TEXT", help="Run only suites whose name contains TEXT."
+        ),
+    ] = None
+    tests: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            "--test",
+            "-t",
+            metavar="TEXT",
+            help="Run only the test named TEXT. Without such a test: all tests whose name, suite or"
+            " file contains TEXT. Repeatable.",
+        ),
+    ] = ()
+    tags: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            "--tags", metavar="A,B", callback=_tags, help="Run only tests with one of these tags."
+        ),
+    ] = ()
+    models: Annotated[
+        tuple[str, ...],
+        typer.Option("--model", metavar="ID", help="Run only on this model or agent. Repeatable."),
+    ] = ()
+    keywords: Annotated[
+        str | None,
+        typer.Option(
+            "-k",
+            metavar="EXPR",
+            help="Run only tests whose names match: 'refund and not gpt'. The names are those of"
+            " the suite, test, target and tags.",
+        ),
+    ] = None
+    failed: Annotated[
+        bool,
+        typer.Option("--failed", "--lf", help="Run only tests that failed when they last ran."),
+    ] = False
+    repeat: Annotated[
+        int | None,
+        typer.Option(
+            "--repeat", metavar="N", min=1, max=MAX_REPEAT, help="Number of repeats of each test."
+        ),
+    ] = None
+    gate: Annotated[
+        str | None,
+        typer.Option(
+            "--gate", metavar="RATE", help="Required pass rate of each suite: 95 or 0.95."
+        ),
+    ] = None
     concurrency: ConcurrencyOption = None
     timeout_ms: Annotated[
         int | None,
@@ -334,7 +253,15 @@ class TestOptions:
         ),
     ] = None
     strict: StrictOption = False
-    compat: CompatOption = None
+    compat: Annotated[
+        Literal["evalview", "none"] | None,
+        typer.Option(
+            "--compat",
+            help="evalview: judge EvalView test cases by EvalView's rules. If kindlm's verdict"
+            " differs, reports show both.",
+            show_default=False,
+        ),
+    ] = None
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", "-x", help="Stop after the first failure.")
     ] = False
@@ -349,7 +276,15 @@ class TestOptions:
             "--max-rpm", metavar="N", min=0.1, help="Maximum calls per minute to each provider."
         ),
     ] = None
-    shard: ShardOption = None
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            "--shard",
+            metavar="I/N",
+            callback=_shard,
+            help="Run only every Nth test, starting at the Ith. env: that of this parallel CI job.",
+        ),
+    ] = None
     run_group: Annotated[
         str | None,
         typer.Option(
@@ -420,8 +355,18 @@ class TestOptions:
             help="End at once, with all started programs, when the starting process ends.",
         ),
     ] = False
-    reporters: ReporterOption = ()
-    output: ReportFileOption = None
+    reporters: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            "--reporter",
+            metavar="NAME[=FILE]",
+            help="terminal, json, junit, markdown, html or sarif. Repeatable. FILE - is stdout.",
+        ),
+    ] = ()
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write the report to FILE."),
+    ] = None
     label: Annotated[str | None, typer.Option("--label", metavar="NAME", help="Name the run.")] = (
         None
     )
@@ -443,9 +388,21 @@ class TestOptions:
         ),
     ] = None
     database: DatabaseOption = None
-    verbose: RunVerboseOption = False
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose",
+            "-v",
+            help="List all tests; show requests, retries, timing and tracebacks of failures.",
+        ),
+    ] = False
     durations: DurationsOption = 0
-    quiet: QuietOption = False
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet", "-q", help="Hide progress and warnings; print one line if the run passes."
+        ),
+    ] = False
     no_progress: NoProgressOption = False
 
     def __post_init__(self) -> None:
@@ -489,8 +446,19 @@ class DerivedOptions(TestOptions):
         "verbose", "quiet", "no_progress",
     )  # fmt: skip
 
-    max_cost_usd: JudgeCostOption = None
-    label: NewRunLabelOption = None
+    max_cost_usd: Annotated[
+        float | None,
+        typer.Option(
+            "--max-cost",
+            metavar="USD",
+            min=0,
+            callback=_more_than_nothing,
+            help="Stop the run when judges have cost more.",
+        ),
+    ] = None
+    label: Annotated[
+        str | None, typer.Option("--label", metavar="NAME", help="Name the new run.")
+    ] = None
 
 
 def with_options(work: Callable[..., int]) -> Callable[..., None]:
