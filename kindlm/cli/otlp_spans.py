@@ -14,7 +14,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from kindlm import __version__
 from kindlm.cli.otlp_content import Content, Redact, text_lookup
@@ -95,8 +95,8 @@ def trace_of_run(db: sqlite3.Connection, run: str, redact: Redact | None) -> Ite
             if isinstance(event, ExecutionStarted):
                 number = int(stored.subject.partition(".")[0])
                 content = Content() if redact is None else Content.of(view, number, redact)
-                about = _About(run, number, event, suites.get(event.suite, ""))
-                attempts[stored.subject] = _Attempt(about, content)
+                suite = suites.get(event.suite, "")
+                attempts[stored.subject] = _Attempt(run, number, event, suite, content)
             if (attempt := attempts.get(stored.subject)) is None:
                 continue
             attempt.add(event, at_ns)
@@ -144,19 +144,6 @@ def span_id(run: str, subject: str = "", part: str = "") -> str:
     return hashlib.sha256(f"span/{run}/{subject}/{part}".encode()).hexdigest()[:16]
 
 
-class _About(NamedTuple):
-    """What an attempt is of."""
-
-    run: str
-    number: int
-    started: ExecutionStarted
-    suite: str
-
-    @property
-    def subject(self) -> str:
-        return f"{self.number}.{self.started.attempt}"
-
-
 @dataclass(slots=True)
 class _Open:
     """A call that has begun, with what was asked, unless an agent reported it later."""
@@ -181,7 +168,10 @@ class _Attempt:
         now_ns: the time of the last event. No two have the same, so that sorting keeps their order.
     """
 
-    about: _About
+    run: str
+    number: int
+    started: ExecutionStarted
+    suite: str
     content: Content
     id: str = field(init=False)
     agent: str = field(init=False)
@@ -234,7 +224,7 @@ class _Attempt:
         for left in [*self.calls.values(), *self.tools.values()]:
             self._add(left, {"kindlm.status": "unfinished"})
         yield from self.spans
-        started = self.about.started
+        started = self.started
         status = "unfinished" if finished is None else finished.status.value
         code = finished.error_code if finished else None
         source, _, attempt = (started.source or "").rpartition(".")
@@ -243,20 +233,20 @@ class _Attempt:
         talk = [each for each in said if each.role in (Role.USER, Role.ASSISTANT) and each.text]
         answer = [each for each in talk[-1:] if each.role is Role.ASSISTANT]
         yield out_span(
-            (trace_id(self.about.run), self.id, span_id(self.about.run)),
+            (trace_id(self.run), self.id, span_id(self.run)),
             f"invoke_agent {started.target} ({started.test})",
             INTERNAL,
             (self.start_ns, self.now_ns),
             {
                 "gen_ai.operation.name": "invoke_agent",
                 "gen_ai.agent.name": started.target,
-                "gen_ai.conversation.id": f"{self.about.run}-{self.about.number}",
+                "gen_ai.conversation.id": f"{self.run}-{self.number}",
                 "gen_ai.provider.name": self.model and _provider(self.model),
                 "gen_ai.request.model": self.model and self.model.model,
                 "error.type": code or (self.wrong if status == Status.FAILED else None),
-                "kindlm.run.id": self.about.run,
-                "kindlm.execution": self.about.number,
-                "kindlm.suite": self.about.suite,
+                "kindlm.run.id": self.run,
+                "kindlm.execution": self.number,
+                "kindlm.suite": self.suite,
                 "kindlm.test": started.test,
                 "kindlm.target": started.target,
                 "kindlm.repeat": started.repeat,
@@ -366,7 +356,7 @@ class _Attempt:
         elif sent is not None:
             name, asked = self._asked(sent)
             kind = CLIENT
-        ids = (trace_id(self.about.run), opened.id, opened.parent)
+        ids = (trace_id(self.run), opened.id, opened.parent)
         times = (opened.start_ns, self.now_ns)
         self.spans.append(out_span(ids, name, kind, times, asked | attributes, **more))
 
@@ -387,7 +377,7 @@ class _Attempt:
                 "kindlm.adapter": sent.adapter,
                 **common,
             }
-        tools = self.about.started.tools if sent.purpose == Purpose.TEST else None
+        tools = self.started.tools if sent.purpose == Purpose.TEST else None
         embeds = sent.purpose == Purpose.DRIFT or (sent.path or "").endswith("/embeddings")
         operation = "embeddings" if embeds else "chat"
         return f"{operation} {sent.model}", {
@@ -408,11 +398,11 @@ class _Attempt:
         if sent.after is None:
             return self.said[sent.call]
         # An answer begins with the prefill.
-        first = [m for m in self.about.started.messages if not (m.prefill and sent.after)]
+        first = [m for m in self.started.messages if not (m.prefill and sent.after)]
         return [*first, *self.said[sent.call]]
 
     def _id(self, part: str) -> str:
-        return span_id(self.about.run, self.about.subject, part)
+        return span_id(self.run, f"{self.number}.{self.started.attempt}", part)
 
 
 def _system(messages: Iterable[Message]) -> str:
