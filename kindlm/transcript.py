@@ -350,21 +350,23 @@ def calls_lack_a_secret(step: Step) -> bool:
 
 def total_of(steps: Sequence[Step]) -> Total:
     """Return what some steps took together; unknown of none, and as soon as one is unknown."""
-    if not steps:
-        return Total()
-    figures = [
-        (s.usage.input_tokens, s.usage.output_tokens, s.latency_ms, s.cost.usd, s.cost.source)
-        for s in steps
-    ]
-    inputs, outputs, latencies, usd, sources = zip(*figures, strict=True)
+    usage, cost = sum_of([(step.usage, step.cost) for step in steps])
+    return Total(usage, cost, sum(step.latency_ms for step in steps))
+
+
+def sum_of(calls: Sequence[tuple[Usage, Cost]]) -> tuple[Usage, Cost]:
+    """Return tokens and costs together; unknown of none, and as soon as one is unknown."""
+    if not calls:
+        return Usage(), Cost()
+    figures = [(u.input_tokens, u.output_tokens, cost.usd, cost.source) for u, cost in calls]
+    inputs, outputs, usd, sources = zip(*figures, strict=True)
     tokens = Usage(
         None if None in inputs else sum(inputs), None if None in outputs else sum(outputs)
     )
-    cost = Cost()
-    if None not in usd:
-        is_reported = set(sources) == {CostSource.REPORTED}
-        cost = Cost(sum(usd), CostSource.REPORTED if is_reported else CostSource.COMPUTED)
-    return Total(tokens, cost, sum(latencies))
+    if None in usd:
+        return tokens, Cost()
+    is_reported = set(sources) == {CostSource.REPORTED}
+    return tokens, Cost(sum(usd), CostSource.REPORTED if is_reported else CostSource.COMPUTED)
 
 
 def storable_json(value: Any) -> Any:

@@ -21,7 +21,7 @@ from kindlm.gateway.upstreams import ITEMS, SILENT, WIRES
 from kindlm.ports import CallDesk, Purpose, RecordedModelCall, Seen
 from kindlm.stored_form import bounded
 from kindlm.strict_json import read_json
-from kindlm.transcript import Cost, CostSource, Message, Role, ToolCall, ToolUse, Usage
+from kindlm.transcript import Cost, CostSource, Message, Role, ToolCall, ToolUse, Usage, sum_of
 from kindlm.wires.answer import WireAnswer, error_message, token_count
 from kindlm.wires.reading import read_answer, read_request
 from kindlm.wires.request import WireRequest
@@ -319,13 +319,7 @@ class SeenConversation:
             )
             self._latest |= dict.fromkeys(self._early)
         missing = self._missing()
-        usage, cost = Usage(), Cost()
-        if self._usage:
-            usage, cost = self._usage[0]
-            for more, paid in self._usage[1:]:
-                usage = usage + more
-                known = cost.usd is not None and paid.usd is not None
-                cost = replace(cost, usd=cost.usd + paid.usd) if known else Cost()  # type: ignore[operator]
+        usage, cost = sum_of(self._usage)
         seen = Seen(
             tool_uses=tuple(ToolUse(use.call, use.response) for use in self._uses),
             usage=usage,

@@ -16,8 +16,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from functools import reduce
-from operator import add
 from typing import Any
 
 from kindlm.events import AgentTraced, TracedSpan
@@ -29,7 +27,7 @@ from kindlm.telemetry.receiver import receiving, take_own_spans, watch_own_spans
 from kindlm.telemetry.spans import Span
 from kindlm.telemetry.trace_reading import in_order, read_trace
 from kindlm.trace_context import trace_id
-from kindlm.transcript import Cost, CostSource, Usage
+from kindlm.transcript import sum_of
 from kindlm.wording import count
 
 MAX_SPANS = 20_000
@@ -228,13 +226,12 @@ class TracedConversation:
             self.desk.record(_event(self.call, spans))
         missing = incomplete or self._strange() or reading.missing
         calls = reading.model_calls
-        costs = [self.desk.price(each.provider, each.model, each.usage) for each in calls]
-        known = [cost.usd for cost in costs if cost.usd is not None]
-        is_priced = bool(calls) and len(known) == len(calls)
+        price = self.desk.price
+        usage, cost = sum_of([(c.usage, price(c.provider, c.model, c.usage)) for c in calls])
         return Seen(
             tool_uses=reading.tool_uses,
-            usage=reduce(add, (each.usage for each in calls)) if calls else Usage(),
-            cost=Cost(sum(known), CostSource.COMPUTED) if is_priced else Cost(),
+            usage=usage,
+            cost=cost,
             model=calls[-1].model if calls else None,
             missing=missing,
         )
