@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cheap_settings import copy_new_histories, trust_no_authority, wait_for_no_disk
 from hypothesis import settings
-from loaded_kindlm import copy_new_histories, fork_agents, trust_no_authority, wait_for_no_disk
+from loaded_kindlm import fork_agents
 from recorded_history import History, Make
 
 from examples import drawn

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cheap_settings import without_dask
 from jinja2 import BytecodeCache
 from jinja2.bccache import Bucket
-from loaded_kindlm import without_dask
 
 from kindlm.browse.history_server import make_datasette
 
