@@ -50,6 +50,16 @@ class StatusCounts:
         return self.skipped + self.pending
 
     @property
+    def by_status(self) -> dict[str, int]:
+        """How many came out in which way, for programs."""
+        return {
+            "passed": self.passed,
+            "failed": self.failed,
+            "errored": self.errored,
+            "skipped": self.untested,
+        }
+
+    @property
     def pass_rate(self) -> float | None:
         """Passed of those not skipped; None if nothing was tested."""
         return self.passed / self.tested if self.tested else None

@@ -30,7 +30,6 @@ from kindlm.events import (
 )
 from kindlm.history.baselines import RecordedBaselines
 from kindlm.history.run_view import RunView
-from kindlm.history.verdict import StatusCounts
 from kindlm.plan import PlannedSuite
 from kindlm.recording.git import ci_service, git_state
 from kindlm.recording.history_file import new_journal
@@ -189,16 +188,7 @@ def _run_finished(view: RunView, duration_ms: float) -> RunFinished:
             for suite in view.suites
             for gate in suite.gates
         ],
-        tests=_by_status(view.summary.tests),
-        executions=_by_status(view.summary.executions),
+        tests=view.summary.tests.by_status,
+        executions=view.summary.executions.by_status,
         duration_ms=round(duration_ms, 3),
     )
-
-
-def _by_status(counts: StatusCounts) -> dict[str, int]:
-    return {
-        "passed": counts.passed,
-        "failed": counts.failed,
-        "errored": counts.errored,
-        "skipped": counts.untested,
-    }

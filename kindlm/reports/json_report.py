@@ -31,7 +31,6 @@ from kindlm.history.rows import (
 )
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import wilson_interval
-from kindlm.history.verdict import StatusCounts
 from kindlm.outcome import Status
 from kindlm.reports.attacks import attacks_of
 from kindlm.reports.facts import unsettled
@@ -145,8 +144,8 @@ def _summary(view: RunView) -> dict[str, Any]:
     executions = summary.executions
     attacks = attacks_of(view)
     return {
-        "tests": _counts(summary.tests),
-        "executions": _counts(executions),
+        "tests": {"total": summary.tests.total, **summary.tests.by_status},
+        "executions": {"total": executions.total, **executions.by_status},
         "passRate": executions.pass_rate,
         "passRateInterval": wilson_interval(executions.passed, executions.tested),
         "judgeAvg": summary.judge_average,
@@ -161,16 +160,6 @@ def _summary(view: RunView) -> dict[str, Any]:
         "latencyAvgMs": summary.latency_average_ms,
         "reviews": view.reviewed()._asdict(),
         "attacks": None if attacks is None else attacks.as_json(),
-    }
-
-
-def _counts(counts: StatusCounts) -> dict[str, int]:
-    return {
-        "total": counts.total,
-        "passed": counts.passed,
-        "failed": counts.failed,
-        "errored": counts.errored,
-        "skipped": counts.untested,
     }
 
 

@@ -213,12 +213,7 @@ def _point_json(point: TrendPoint) -> dict[str, Any]:
         "startedAt": point.run.started_at,
         "ended": point.run.ended,
         "status": point.test.status,
-        "executions": {
-            "passed": point.test.counts.passed,
-            "failed": point.test.counts.failed,
-            "errored": point.test.counts.errored,
-            "skipped": point.test.counts.untested,
-        },
+        "executions": point.test.counts.by_status,
         "ownExecutions": {
             "passed": point.own.passed,
             "passedLater": point.passed_later,
