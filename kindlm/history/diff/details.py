@@ -17,17 +17,20 @@ from enum import StrEnum
 from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from kindlm.dataclass import dataclass
 from kindlm.history.diff.call_changes import Call, CallChange, CallEdit, diff_calls
-from kindlm.history.diff.config import SuiteConfig, parts_of_test
+from kindlm.history.diff.config import parts_of_test
 from kindlm.history.diff.evidence_values import CheckKey, CheckPair, TestDiff
 from kindlm.history.diff.samples import SCORED, USERS, Attempts, turns_of
 from kindlm.history.masking import Mask, mask_of
 from kindlm.history.rows import AttemptView
 from kindlm.history.run_view import RunView
 from kindlm.projections.views import GONE
+
+if TYPE_CHECKING:
+    from kindlm.history.diff.run_diff import RunDiff
 
 _WORDS = re.compile(r"\s*\w+|\s*[^\w\s]|\s+")
 _MOST_CHARACTERS = 20_000
@@ -176,24 +179,18 @@ class TestDetails:
         return any(change.edit is not CallEdit.SAME for change in self.calls)
 
 
-def read_details(
-    before: RunView,
-    after: RunView,
-    attempts: Attempts,
-    test: TestDiff,
-    config: SuiteConfig | None,
-) -> TestDetails:
+def read_details(diff: RunDiff, test: TestDiff) -> TestDetails:
     """Return what changed inside a test that a side ran."""
+    attempts = diff.counted_attempts
     stands = [
         view.attempts(execution)
         if side and side.usual and (execution := view.execution(side.usual))
         else []
-        for view, side in ((before, test.before), (after, test.after))
+        for view, side in ((diff.before, test.before), (diff.after, test.after))
     ]
-    shown = [attempt for side in stands for attempt in side]
-    mask = mask_of(shown)
-    old, old_texts = _told(before, stands[0], attempts, mask)
-    new, new_texts = _told(after, stands[1], attempts, mask)
+    mask = mask_of(attempt for side in stands for attempt in side)
+    old, old_texts = _told(diff.before, stands[0], attempts, mask)
+    new, new_texts = _told(diff.after, stands[1], attempts, mask)
     words: dict[_Place, WordDiff] = {}
     turns = sorted(place for place in old_texts if isinstance(place, int))
     places: list[_Place] = ["system", "user", *turns, "output"]
@@ -204,11 +201,11 @@ def read_details(
             words[place] = diff_words(was, now) if is_there else _NOT_COMPARED
     return TestDetails(
         calls=diff_calls(old, new) if all(stands) else (),
-        sequences=_sequences(before, attempts, test),
+        sequences=_sequences(diff, test),
         words=words,
-        checks=_checks(before, after, attempts, test, stands),
+        checks=_checks(diff, test, stands),
         errors=(old_texts.get("error"), new_texts.get("error")),
-        config=parts_of_test(config, test.key.name),
+        config=parts_of_test(diff.config_of(test.key.suite), test.key.name),
     )
 
 
@@ -265,14 +262,14 @@ def _of_repeats(view: RunView, test: TestDiff, query: str) -> Iterator[list[tupl
         yield [tuple(row) for row in view.db.execute(query, repeats)]
 
 
-def _sequences(view: RunView, attempts: Attempts, test: TestDiff) -> tuple[ToolSequence, ...]:
+def _sequences(diff: RunDiff, test: TestDiff) -> tuple[ToolSequence, ...]:
     """Return the ways to call tools, if the repeats of a side know more than one."""
     if all(side is None or side.counts.n < 2 for side in (test.before, test.after)):
         return ()
     query = f"""
 SELECT e.id, t.tool
   FROM executions e
-  LEFT JOIN tool_calls t ON t.execution = e.source AND t.attempt = {attempts.said}
+  LEFT JOIN tool_calls t ON t.execution = e.source AND t.attempt = {diff.counted_attempts.said}
 {_REPEATS} ORDER BY e.repeat, e.id, t.position
 """  # noqa: S608 (constants of this package)
     old, new = (
@@ -280,7 +277,7 @@ SELECT e.id, t.tool
             tuple(tool for _, tool in calls if tool is not None)
             for _, calls in groupby(rows, key=itemgetter(0))
         )
-        for rows in _of_repeats(view, test, query)
+        for rows in _of_repeats(diff.before, test, query)
     )
     if max(len(old), len(new)) < 2:
         return ()
@@ -289,16 +286,13 @@ SELECT e.id, t.tool
 
 
 def _checks(
-    before: RunView,
-    after: RunView,
-    attempts: Attempts,
-    test: TestDiff,
-    stands: Sequence[Sequence[AttemptView]],
+    diff: RunDiff, test: TestDiff, stands: Sequence[Sequence[AttemptView]]
 ) -> tuple[CheckChange, ...]:
     """Return all checks of a test, those of the newer run first.
 
     What must not be shown of the attempts that stand for the test is not shown of a check.
     """
+    attempts = diff.counted_attempts
     query = f"""
 SELECT a.kind, a.label, sum(a.outcome = 'passed'), sum(a.outcome <> 'skipped'), avg(a.score),
        e.run || '-' || min(CASE WHEN a.outcome IN ('failed', 'inconclusive') THEN e.number END)
@@ -309,7 +303,7 @@ SELECT a.kind, a.label, sum(a.outcome = 'passed'), sum(a.outcome <> 'skipped'), 
 """  # noqa: S608 (constants of this package)
     old, new = (
         {(kind, label): CheckSide(*counted) for kind, label, *counted in rows}
-        for rows in _of_repeats(before, test, query)
+        for rows in _of_repeats(diff.before, test, query)
     )
 
     shown = [attempt for side in stands for attempt in side]
@@ -340,7 +334,7 @@ SELECT a.kind, a.label, sum(a.outcome = 'passed'), sum(a.outcome <> 'skipped'), 
     changes = []
     for kind, label in dict.fromkeys([*new, *old]):
         was, now = (side.get((kind, label), CheckSide()) for side in (old, new))
-        sides = (wrong(view, side.failed) for view, side in ((after, now), (before, was)))
+        sides = (wrong(view, side.failed) for view, side in ((diff.after, now), (diff.before, was)))
         found = (each[kind, label] for each in sides if (kind, label) in each)
         failure_code, message = next(found, (None, None))
         key = keys.get((kind, label))

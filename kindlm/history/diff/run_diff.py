@@ -217,8 +217,7 @@ class RunDiff:
 
     def details(self, test: TestDiff) -> TestDetails:
         """Return what changed inside a test."""
-        config = self._config(test.key.suite)
-        return read_details(self.before, self.after, self.counted_attempts, test, config)
+        return read_details(self, test)
 
     @cached_property
     def _defined(self) -> tuple[list[Suite], ...]:
@@ -286,7 +285,7 @@ class RunDiff:
                     # The same conversations need no texts to be the same.
                     behaviour = replace(behaviour, erased=False)
                 is_other = partial(
-                    is_other_demand, self._config(suite.name), before, after, test.name
+                    is_other_demand, self.config_of(suite.name), before, after, test.name
                 )
                 pair = TestPair(
                     told[0] if own_old is old else side_of(own_old),
@@ -304,7 +303,8 @@ class RunDiff:
                 known = after is not None and test.identity not in unread
             yield test.ordinal, TestDiff(key, *told, behaviour, pair, known)
 
-    def _config(self, suite: str) -> SuiteConfig | None:
+    def config_of(self, suite: str) -> SuiteConfig | None:
+        """Return how the configuration of a suite changed; None if it did not."""
         return next((config for config in self.configs if config.suite == suite), None)
 
     def _is_wanted(self, key: QualifiedName) -> bool:
