@@ -1,6 +1,6 @@
 """What all mappings of a configuration have in common: unknown keys and inexact types are errors.
 
-Keys are written in camelCase in the file, and in snake_case in Python.
+Keys are written in camelCase in kindlm.yaml, and in snake_case in Python and in other files.
 """
 
 from __future__ import annotations
@@ -113,16 +113,16 @@ class Described(BaseModel):
         return schema
 
 
-class Section(Described):
+class Table(Described):
+    """A mapping of a file whose keys are those of its fields."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class Section(Table):
     """A mapping of the file."""
 
-    model_config = ConfigDict(
-        alias_generator=to_camel,
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        allow_inf_nan=False,
-    )
+    model_config = ConfigDict(alias_generator=to_camel)
 
 
 def _docstrings(section: type[Described]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel, to_snake
+from pydantic.alias_generators import to_snake
 
 from kindlm.bounds import MAX_REPEAT
 from kindlm.config.diagnostics import Diagnostic, Reporter
@@ -24,7 +24,7 @@ from kindlm.packages import own
 from kindlm.plugins import Provider
 from kindlm.scenarios.environment import deferred, names_kindlm, put_in, unset_in
 from kindlm.secrecy import header_secrets
-from kindlm.section import Maybe, Score, Seconds, Text, Url
+from kindlm.section import Maybe, Score, Seconds, Table, Text, Url
 from kindlm.spelling import TOML
 from kindlm.suggestions import suggest
 from kindlm.values import is_url
@@ -40,14 +40,6 @@ def provider_by_name(name: str) -> type[Provider] | None:
     if kind is None or kind.needs_base_url or any(it.is_required() for it in fields.values()):
         return None
     return None if kind.address_options() else kind
-
-
-class Table(BaseModel):
-    """A table of the file."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True, allow_inf_nan=False
-    )
 
 
 class LlmTable(Table):
@@ -94,7 +86,7 @@ class DiffTable(Table):
 class ReportTable(Table):
     """Which reports are written after a run."""
 
-    formats: list[Text] = []
+    formats: list[Text] = Field(default=[])
     """Their names, as those of `kindlm report`, beside what is shown on the terminal."""
     output_dir: Text = "reports"
     """The folder that they are written into."""
@@ -167,11 +159,8 @@ def agent_config(
     whole = fit(_Whole, {AGENT: rest}, reporter)
     if whole is None or options is None or reporter.has_errors:
         return None
-    named = {to_camel(key): value for key, value in rest.items()}
-    named.setdefault("id", named.pop("name", AGENT))
-    config = AgentConfig.model_validate(named)
-    config.choose(options)
-    return config
+    whole.agent.choose(options)
+    return whole.agent
 
 
 def sandboxed(raw: Mapping[str, Any], sandbox: SandboxTable) -> dict[str, Any]:
@@ -255,7 +244,7 @@ def read_configuration(
         reporter.error(("llm", "provider"), message, hint, reason="unknown_provider")
     if config is not None and config.sandbox.snapshot and config.sandbox.type == "local":
         message = "`sandbox.snapshot` has no meaning without a sandbox"
-        reporter.error(("sandbox", "snapshot"), message, 'Add type = "daytona"', reason="schema")
+        reporter.error(("sandbox", "snapshot"), message, 'Add type = "daytona"')
     reporter.sort_phase(0)
     usable = None if reporter.has_errors else config
     return LoadedConfiguration(usable, agent, file, tuple(reporter.diagnostics))
@@ -328,7 +317,7 @@ def _load(file: Path, path: tuple[str, ...], environ: Mapping[str, str]) -> Load
     whole.problems()
     if path and document.readable and not isinstance(_at(document.value[0], path), dict):
         message = f"`{'.'.join(path)}` must be a table"
-        whole.error((0, *path), message, f"Write [{'.'.join(path)}]", reason="schema")
+        whole.error((0, *path), message, f"Write [{'.'.join(path)}]")
     if whole.has_errors:
         return LoadedConfiguration(None, None, file, tuple(whole.diagnostics))
     part = document.part(0)

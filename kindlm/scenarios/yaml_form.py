@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Document, Path, cases_of, dotted
@@ -22,77 +22,69 @@ from kindlm.scenarios.finding import FoundScenarios, Scenario
 from kindlm.scenarios.function_script import record_nothing_checked
 from kindlm.scenarios.trial import Checked, Trial
 from kindlm.scenarios.under_test import AgentError, Persona
-from kindlm.section import WHOLE, Maybe, Positive, Repeat, Score, Seconds, Solid, Text
+from kindlm.section import WHOLE, Maybe, Positive, Repeat, Score, Seconds, Solid, Table, Text
 from kindlm.values import check_pattern
 
 Limit = Annotated[float, Field(ge=0)]
 Whole = Annotated[int, Field(ge=0), WHOLE]
 
 
-class _Mapping(BaseModel):
-    """A mapping of the file."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True, allow_inf_nan=False
-    )
-
-
-class TextConfig(_Mapping):
+class TextConfig(Table):
     """A check of the text."""
 
     text: Text
 
 
-class SolidConfig(_Mapping):
+class SolidConfig(Table):
     """A check of the text, for which spaces are nothing."""
 
     text: Solid
 
 
-class TextsConfig(_Mapping):
+class TextsConfig(Table):
     """A check of the text, with some texts."""
 
     texts: Annotated[list[Solid], Field(min_length=1)]
 
 
-class PatternConfig(_Mapping):
+class PatternConfig(Table):
     """A regular expression."""
 
     pattern: Annotated[Text, BeforeValidator(check_pattern)]
 
 
-class SchemaConfig(_Mapping):
+class SchemaConfig(Table):
     """A JSON Schema."""
 
     schema_: dict[str, Any] = Field(alias="schema")
 
 
-class LatencyConfig(_Mapping):
+class LatencyConfig(Table):
     """A limit of time."""
 
     max_ms: Limit
 
 
-class TokensConfig(_Mapping):
+class TokensConfig(Table):
     """A limit of tokens."""
 
     max_tokens: Whole
 
 
-class ToolConfig(_Mapping):
+class ToolConfig(Table):
     """A tool, and arguments that its call has to have among others."""
 
     tool: Text
     arguments: Maybe[dict[str, Any]] = None
 
 
-class ToneConfig(_Mapping):
+class ToneConfig(Table):
     """A tone."""
 
     tone: Text
 
 
-class JudgeConfig(_Mapping):
+class JudgeConfig(Table):
     """Criteria, and how many points of the scale are enough for each."""
 
     criteria: Annotated[list[Text], Field(min_length=1)]
@@ -100,27 +92,27 @@ class JudgeConfig(_Mapping):
     scale: Positive = 5
 
 
-class GuardrailConfig(_Mapping):
+class GuardrailConfig(Table):
     """Rules."""
 
-    must: list[Text] = []
-    must_not: list[Text] = []
+    must: list[Text] = Field(default=[])
+    must_not: list[Text] = Field(default=[])
 
 
-class FactsConfig(_Mapping):
+class FactsConfig(Table):
     """What is true."""
 
     ground_truth: Text
     context: Maybe[str] = None
 
 
-class CostConfig(_Mapping):
+class CostConfig(Table):
     """A limit of money."""
 
     max_usd: Limit
 
 
-class ConversationConfig(_Mapping):
+class ConversationConfig(Table):
     """Checks that a whole conversation can have; `weight` is what each of them counts for."""
 
     equals: Maybe[SolidConfig] = None
@@ -152,14 +144,14 @@ CHECKS = {
     name: next((key for key, each in part.model_fields.items() if each.is_required()), None)
     for name, field in ChecksConfig.model_fields.items()
     for part in get_args(field.annotation)
-    if isinstance(part, type) and issubclass(part, _Mapping)
+    if isinstance(part, type) and issubclass(part, Table)
 }
 """The checks, and the key that each has to have: any value but a mapping stands for it."""
 
 SomeChecks = Annotated[list[ChecksConfig], Field(min_length=1)]
 
 
-class PersonaConfig(_Mapping):
+class PersonaConfig(Table):
     """Who talks to the agent."""
 
     role: Text
@@ -169,14 +161,14 @@ class PersonaConfig(_Mapping):
     context: Maybe[dict[str, Any]] = None
 
 
-class TurnConfig(_Mapping):
+class TurnConfig(Table):
     """A message, and checks of the answer to it."""
 
     says: str
-    expect: SomeChecks = []
+    expect: SomeChecks = Field(default=[])
 
 
-class ScenarioConfig(_Mapping):
+class ScenarioConfig(Table):
     """A scenario."""
 
     name: Text
@@ -184,9 +176,9 @@ class ScenarioConfig(_Mapping):
     """What it is good for, for those who read it."""
     persona: Maybe[PersonaConfig] = None
     turns: list[TurnConfig] = Field(min_length=1)
-    assertions: SomeChecks = []
-    conversation: Annotated[list[ConversationConfig], Field(min_length=1)] = []
-    tags: list[Text] = []
+    assertions: SomeChecks = Field(default=[])
+    conversation: list[ConversationConfig] = Field(default=[], min_length=1)
+    tags: list[Text] = Field(default=[])
     repeats: Repeat = 1
     pass_rate: Score = 1.0
     timeout: Maybe[Seconds] = None
@@ -252,7 +244,7 @@ def read_scenarios(file: FilePath, data: bytes) -> tuple[FoundScenarios, int]:
     whole.problems()
     found = cases_of(documents)
     if not found and not whole.has_errors:
-        whole.error((), "The file holds no scenario", "Begin with `name:`", reason="schema")
+        whole.error((), "The file holds no scenario", "Begin with `name:`")
     scenarios: list[Scenario] = []
     diagnostics = list(whole.diagnostics)
     for document in found:
@@ -330,7 +322,7 @@ def _scenario(document: Document, reporter: Reporter) -> Scenario | None:
     value = document.value
     if not isinstance(value, dict):
         message = f"A scenario must be a mapping, but is {kind_of(value)}"
-        reporter.error((), message, "Begin with `name:`", reason="schema")
+        reporter.error((), message, "Begin with `name:`")
         return None
     config = fit(ScenarioConfig, spelt_out(value), reporter)
     if config is None:
@@ -339,7 +331,7 @@ def _scenario(document: Document, reporter: Reporter) -> Scenario | None:
     whole = value.get("conversation")
     conversation = tuple(_checks(config.conversation, whole, ("conversation",), reporter))
     if not config.name.strip():
-        reporter.error(("name",), "name must not be empty", reason="schema")
+        reporter.error(("name",), "name must not be empty")
     if reporter.has_errors:
         return None
     spec = ScenarioSpec(
@@ -378,7 +370,7 @@ def _checks(
         names = [name for name in written if name in CHECKS]
         if not names:
             message = f"{dotted(place)} holds no check"
-            reporter.error(place, message, "Add one, such as `contains:`", reason="schema")
+            reporter.error(place, message, "Add one, such as `contains:`")
         for name in names:
             value = getattr(config, name)
             _check_values(name, value, (*place, name), reporter)
@@ -388,8 +380,8 @@ def _checks(
 def _check_values(name: str, value: Any, path: Path, reporter: Reporter) -> None:
     if name == "judge" and value.threshold > value.scale:
         message = f"threshold is {value.threshold:g}, and the scale ends at {value.scale:g}"
-        reporter.error((*path, "threshold"), message, "Lower it, or set `scale`", reason="schema")
+        reporter.error((*path, "threshold"), message, "Lower it, or set `scale`")
     if name == "guardrail" and not (value.must or value.must_not):
-        reporter.error(path, "guardrail has no rule", "Add `must:` or `must_not:`", reason="schema")
+        reporter.error(path, "guardrail has no rule", "Add `must:` or `must_not:`")
     if name == "json_schema":
         report_inline_schema(path, value.schema_, "json_schema", reporter)
