@@ -70,14 +70,17 @@ class Reporter:
         message: str,
         hint: str | None = None,
         *,
-        reason: str,
+        reason: str = "schema",
         code: ErrorCode = ErrorCode.CONFIG_VALIDATION_ERROR,
         at_key: bool = False,
         secret: bool = False,
         trace: str | None = None,
         **details: Any,
     ) -> None:
-        """Report an error at a value, or at its key; `details` are for programs."""
+        """Report an error at a value, or at its key; `details` are for programs.
+
+        Its usual reason is that the file does not fit its schema.
+        """
         position = self._document.position(path, key=at_key)
         details = {"reason": reason, **details}
         self._add("error", path, message, hint, position, details, code, secret, trace)
@@ -108,7 +111,7 @@ class Reporter:
         if tolerant:
             self.warning(path, message, hint, reason="unknown_key")
         else:
-            self.error(path, message, hint, reason="schema", at_key=True)
+            self.error(path, message, hint, at_key=True)
 
     def missing_key(self, path: Path, instead: str = "") -> None:
         """Report a key that has to be there, unless an unknown one was probably meant to be it.
@@ -122,7 +125,6 @@ class Reporter:
             path,
             f'The key "{path[-1]}" is missing' + (f" in {place}" if place else ""),
             f"Add `{self.spelling.line(str(path[-1]))}`{instead}",
-            reason="schema",
         )
 
     def variable_not_set(self, path: Path, name: str) -> None:

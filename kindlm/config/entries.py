@@ -68,7 +68,7 @@ def read_provider(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Pr
         known = (*provider_types(), *installed(Provider.group))
         message, hint = describe_choice(type_, known)
         hint = ENDED.get(str(type_), hint)
-        reporter.error(place, f"{reporter.place(place)} {message}", hint, reason="schema")
+        reporter.error(place, f"{reporter.place(place)} {message}", hint)
     elif name in own_names(Provider) and wire != name:
         reporter.error(
             (*path, "type"),
@@ -114,7 +114,6 @@ def _foreign_to_provider(path: Path, key: str, owners: list[str], reporter: Repo
         (*path, key),
         f'{reporter.place(path)} is not {article} {kinds} provider, "{key}" has no meaning there',
         f"Add {types}, or remove the {key}",
-        reason="schema",
         at_key=True,
     )
 
@@ -181,7 +180,7 @@ def recorded_name(kind: type[Adapter] | Adapter, adapter: str) -> str:
 
 def _meaningless(path: Path, key: str, where: str, hint: str, reporter: Reporter) -> None:
     message = f"`{key}` has no meaning {where}"
-    reporter.error((*path, key), message, hint, reason="schema", at_key=True)
+    reporter.error((*path, key), message, hint, at_key=True)
 
 
 def _check_endpoint(

@@ -153,10 +153,10 @@ def report_inline_schema(path: Path, schema: Any, name: str, reporter: Reporter)
     """Report a JSON Schema in the file itself that cannot be used; `name` is what to call it."""
     if (fault := schema_fault(schema)) is not None:
         message = f"{name} is not a valid JSON Schema: {fault}"
-        reporter.error(path, message, _HINT, reason="schema")
+        reporter.error(path, message, _HINT)
     elif has_no_rule(schema):
         message = f"{name} has no keyword of JSON Schema: any JSON would match it"
-        reporter.error(path, message, "Add one, such as `type: object`", reason="schema")
+        reporter.error(path, message, "Add one, such as `type: object`")
     else:
         warn_of_misspelt(path, schema, name, reporter)
 

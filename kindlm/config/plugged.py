@@ -73,7 +73,7 @@ class Plugged:
             return
         if written == []:
             message = f"{self._reporter.place(place)} must have at least 1 entry, but is empty"
-            self._reporter.error(place, message, reason="schema")
+            self._reporter.error(place, message)
         self.keys.setdefault(path, {})[name] = (
             [
                 self._options(plugins.Check, name, (*place, index), item)

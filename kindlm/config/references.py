@@ -251,7 +251,7 @@ def _report_absent(key: str, raw: Raw, reporter: Reporter, instead: str = "") ->
     if key not in raw:
         reporter.missing_key((key,), instead)
     elif isinstance(raw[key], (dict, list)):
-        reporter.error((key,), f"{key} must have at least 1 entry, but is empty", reason="schema")
+        reporter.error((key,), f"{key} must have at least 1 entry, but is empty")
 
 
 def check_conversations(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
@@ -264,7 +264,6 @@ def check_conversations(raw: Raw, reporter: Reporter, files: ReferencedFiles) ->
                 (*path, "reportsTools"),
                 "`reportsTools` of a test applies to its `command`, and this test has none",
                 "Move it to the agent in `agents`; models do not need it",
-                reason="schema",
                 at_key=True,
             )
         for place, expect in expectations(test):
@@ -273,7 +272,6 @@ def check_conversations(raw: Raw, reporter: Reporter, files: ReferencedFiles) ->
                     (*path, *place, "baseline"),
                     "A baseline holds final answers only: it cannot be compared with earlier ones",
                     "Move it to the `expect` of the test",
-                    reason="schema",
                     at_key=True,
                 )
 
@@ -284,7 +282,6 @@ def _check_command(path: Path, test: Raw, reporter: Reporter, files: ReferencedF
             (*path, key),
             f"`{key}` and `command` cannot be combined: a command gets no prompt",
             "Remove one of them; a variable of the test can be an argument of the command",
-            reason="schema",
             at_key=True,
         )
     if test.get("conversation"):
@@ -292,7 +289,6 @@ def _check_command(path: Path, test: Raw, reporter: Reporter, files: ReferencedF
             (*path, "conversation"),
             "A command gets no messages: it runs once, and its output is the answer",
             "Remove `conversation`, or test an agent (`agents:`)",
-            reason="schema",
             at_key=True,
         )
     used = {name for _, text in texts(test.get("command"), ()) for name in names_in(text)}
@@ -360,7 +356,7 @@ def _check_kinds_of_turns(path: Path, test: Raw, reporter: Reporter) -> None:
 
 
 def _excluded(path: Path, message: str, reporter: Reporter) -> None:
-    reporter.error(path, message, "Remove one of them", reason="schema", at_key=True)
+    reporter.error(path, message, "Remove one of them", at_key=True)
 
 
 def _check_called(path: Path, test: Raw, raw: Raw, servers: list[str], reporter: Reporter) -> None:

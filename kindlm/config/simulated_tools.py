@@ -192,7 +192,6 @@ def _check_answer(path: Path, answer: Raw, reporter: Reporter) -> None:
             (*path, "sequence"),
             f"The sequence of {reporter.place(path)} has no responses",
             "Add one, or write `then:` instead",
-            reason="schema",
         )
     _check_values((*path, "when"), answer.get("when"), reporter)
     state = answer.get("whenState")
@@ -212,14 +211,12 @@ def _check_one_of(path: Path, answer: Raw, keys: tuple[str, ...], reporter: Repo
             (*path, "then"),
             f'The key "then" is missing in {reporter.place(path)}',
             "Add " + " or ".join(f"`{key}:`" for key in keys),
-            reason="schema",
         )
     elif len(found) > 1:
         reporter.error(
             (*path, found[1]),
             f"{reporter.place(path)} has both `{found[0]}` and `{found[1]}`",
             "Remove one of them",
-            reason="schema",
             at_key=True,
         )
 

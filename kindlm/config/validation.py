@@ -53,14 +53,13 @@ _MAX_VALUE = 60
 def validate(value: Any, reporter: Reporter) -> KindlmConfig | None:
     """Return the configuration, or None after reporting all that does not fit the schema."""
     if value is None:
-        reporter.error((), "The file is empty", "Run: kindlm init", reason="schema")
+        reporter.error((), "The file is empty", "Run: kindlm init")
         return None
     if not isinstance(value, dict):
         reporter.error(
             (),
             f"The file must hold a mapping, but is {kind_of(value)}",
             "Begin with `kindlm: 1`",
-            reason="schema",
         )
         return None
     return fit(KindlmConfig, value, reporter)
@@ -143,7 +142,7 @@ def _report(
             meant = suggest(named, all_own(Provider))
             if slash and (meant or named in ENDED):
                 way_out = ENDED.get(named) or f'Did you mean "{meant}/{model_name}"?'
-                reporter.error(path, f'Unknown provider "{named}"', way_out, reason="schema")
+                reporter.error(path, f'Unknown provider "{named}"', way_out)
                 return
         reporter.missing_key(path, instead)
         return
@@ -154,7 +153,6 @@ def _report(
         path,
         f"{reporter.place(path)} {message}",
         hint,
-        reason="schema",
         secret=context.get("secret", False),
     )
 
@@ -173,7 +171,6 @@ def _report_unknown_key(
             path,
             f"`{path[-1]}` in {reporter.place(path[:-1])} means the same as another key here",
             "Remove one of them",
-            reason="schema",
             at_key=True,
         )
         return

@@ -101,8 +101,7 @@ def _load_config(file: Path, around: Surroundings) -> LoadedConfig:
 
 def _fitted(value: Any, around: Surroundings, reporter: Reporter) -> ProjectConfig | None:
     if not isinstance(value, dict):
-        reporter.error((), "The file must hold a mapping", "Begin with `adapter: http`",
-                       reason="schema")  # fmt: skip
+        reporter.error((), "The file must hold a mapping", "Begin with `adapter: http`")
         return None
     reporter.hide(header_secrets(section(value, "headers")))
     if not has_all(value, around.environ, reporter, is_run=around.is_run):
@@ -228,7 +227,7 @@ def _load_file(path: Path, config: ProjectConfig, around: Surroundings) -> _File
     documents, whole = _read(path)
     found = cases_of(documents)
     if not found and not whole.has_errors:
-        whole.error((), "The file holds no case", "Begin with `name:`", reason="schema")
+        whole.error((), "The file holds no case", "Begin with `name:`")
     if len(found) > _MOST_CASES:
         message = f"The file holds {len(found):,} cases, and {_MOST_CASES:,} is the most"
         whole.error((), message, "Split it", reason="limit")
@@ -252,7 +251,7 @@ def _checked(
     value: Any = document.value
     if not isinstance(value, dict):
         message = f"A case must be a mapping, but is {kind_of(value)}"
-        reporter.error((), message, "Begin with `name:`", reason="schema")
+        reporter.error((), message, "Begin with `name:`")
         return None
     reporter.hide(header_secrets(section(value, "adapter_config", "headers")))
     if not has_all(value, around.environ, reporter, is_run=around.is_run):
