@@ -56,12 +56,7 @@ _SPEAKERS = {
 _CALLS = ("tool_calls", "additional_kwargs.tool_calls")
 _SINGLE = ("function_call", "additional_kwargs.function_call")
 _INVALID = "invalid_tool_calls"
-_USAGES = (
-    "usage_metadata",
-    "usage",
-    "response_metadata.token_usage",
-    "response_metadata.usage",
-)
+_USAGES = ("usage_metadata", "usage", "response_metadata.token_usage", "response_metadata.usage")
 
 
 @dataclass(frozen=True, slots=True)

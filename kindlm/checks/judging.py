@@ -21,9 +21,7 @@ from kindlm.ports import CheckContext, Purpose, Question, ResponseSchema
 from kindlm.transcript import ToolUse, Transcript
 from kindlm.wording import shown
 
-CODES = {
-    "JUDGE_EVAL_ERROR": "the judge gave no answer to what it was asked: inconclusive",
-}
+CODES = {"JUDGE_EVAL_ERROR": "the judge gave no answer to what it was asked: inconclusive"}
 
 T = TypeVar("T")
 

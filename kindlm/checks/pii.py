@@ -23,9 +23,7 @@ from kindlm.section import Pattern, Section, Text
 from kindlm.transcript import Transcript
 from kindlm.wording import count, printable, sentence, shown
 
-CODES = {
-    "PII_DETECTED": "personal data in the output or in tool arguments; shown redacted",
-}
+CODES = {"PII_DETECTED": "personal data in the output or in tool arguments; shown redacted"}
 
 _SHORT = 2_000
 """Characters up to which the patterns of the suite format take microseconds as a rule, and never

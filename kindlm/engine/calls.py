@@ -326,10 +326,7 @@ class Calls:
         target = self.suite.judge(question.model)
         if target is None:
             return Err(_no_judge(question.model, self.suite))
-        messages = (
-            Message(Role.SYSTEM, question.system),
-            Message(Role.USER, question.user),
-        )
+        messages = (Message(Role.SYSTEM, question.system), Message(Role.USER, question.user))
         request = ModelRequest(
             model=target.model,
             messages=messages,
@@ -429,11 +426,7 @@ _canonical = json.JSONEncoder(sort_keys=True, ensure_ascii=True, separators=(","
 
 def definition_of(tool: SimulatedTool | ToolDefinition) -> dict[str, Any]:
     """Return the definition of a tool as a model gets it."""
-    return {
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": tool.parameters,
-    }
+    return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
 
 
 async def _given(recorded: Result[ModelReply]) -> Result[ModelReply]:

@@ -269,11 +269,7 @@ def plan_question(
     categories = [
         {"name": name, "about": CATEGORIES[name], "count": count} for name, count in counts.items()
     ]
-    data = {
-        "agent": plain_profile(profile),
-        "categories": categories,
-        "planned": list(planned),
-    }
+    data = {"agent": plain_profile(profile), "categories": categories, "planned": list(planned)}
     return Question(
         Purpose.GENERATE,
         _PLAN_SYSTEM,

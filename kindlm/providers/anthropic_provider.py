@@ -95,11 +95,7 @@ def _echo(call: ToolCall) -> dict[str, Any]:
 
 
 def _tool_result(message: Message) -> dict[str, Any]:
-    return {
-        "type": "tool_result",
-        "tool_use_id": message.tool_call_id,
-        "content": message.text,
-    }
+    return {"type": "tool_result", "tool_use_id": message.tool_call_id, "content": message.text}
 
 
 def _add_tools(sent: ApiRequest, request: ModelRequest) -> None:
@@ -177,10 +173,7 @@ def _headers(access: Access) -> dict[str, str | anthropic.Omit]:
     key = access.key or NO_KEY
     # The SDK itself reads this variable, and only from the process environment.
     ambient = tuple(header_names(os.environ, "ANTHROPIC_CUSTOM_HEADERS"))
-    ours: dict[str, str | anthropic.Omit] = {
-        "anthropic-version": API_VERSION,
-        "X-Api-Key": key,
-    }
+    ours: dict[str, str | anthropic.Omit] = {"anthropic-version": API_VERSION, "X-Api-Key": key}
     if access.base_url is None:
         taken = {name.lower() for name in ambient}
         return {name: value for name, value in ours.items() if name.lower() not in taken}

@@ -15,13 +15,7 @@ from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelReply, ModelRequest
-from kindlm.providers.api_format import (
-    ApiFormat,
-    ApiRequest,
-    function_tool,
-    prefill_of,
-    spoken,
-)
+from kindlm.providers.api_format import ApiFormat, ApiRequest, function_tool, prefill_of, spoken
 from kindlm.providers.client import HttpAnswer, NoAnswer, WireClient, within_bounds
 from kindlm.providers.embedders import EmbeddingWire, WireEmbedder
 from kindlm.providers.provider_failures import Endpoint

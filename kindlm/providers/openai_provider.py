@@ -126,11 +126,7 @@ WIRE = ApiFormat("/chat/completions", encode, decode)
 def _message(message: Message) -> dict[str, Any]:
     match message.role:
         case Role.TOOL:
-            return {
-                "role": "tool",
-                "content": message.text,
-                "tool_call_id": message.tool_call_id,
-            }
+            return {"role": "tool", "content": message.text, "tool_call_id": message.tool_call_id}
         case Role.ASSISTANT if message.tool_calls:
             return {
                 "role": "assistant",

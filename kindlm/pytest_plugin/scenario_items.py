@@ -328,9 +328,7 @@ class ScenarioItems:
         return self._live.test(test.path, test.full_name, change, heard)
 
 
-def _uncalled(
-    collector: pytest.Class,
-) -> Iterable[pytest.Item | pytest.Collector]:
+def _uncalled(collector: pytest.Class) -> Iterable[pytest.Item | pytest.Collector]:
     """Return what a class holds that pytest does not create, such as one with an `__init__`.
 
     It is a part of the suite, since `kindlm test` lists it as skipped. Nothing creates the class.

@@ -16,12 +16,7 @@ from typing import Any
 from kindlm.agents.agent_events import Heard, Piece, hear_objects
 from kindlm.agents.http_request import all_messages
 from kindlm.agents.protocols import Protocol
-from kindlm.agents.reply_parts import (
-    MAX_CALLS,
-    UnreadableReply,
-    first_text,
-    refuse_more,
-)
+from kindlm.agents.reply_parts import MAX_CALLS, UnreadableReply, first_text, refuse_more
 from kindlm.agents.reply_reading import FailedReply, agent_reply, bounded, read_counts, read_model
 from kindlm.agents.told_calls import PiecedCall
 from kindlm.agents.tool_entries import UNREAD, failed_tool, is_of_tool

@@ -17,9 +17,7 @@ from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript
 from kindlm.wording import bounded, shown
 
-CODES = {
-    "UNSAFE_CONTENT": "the output is harmful, as severely as `severity_threshold` or more",
-}
+CODES = {"UNSAFE_CONTENT": "the output is harmful, as severely as `severity_threshold` or more"}
 
 _UNNAMED = "harmful"
 _MAX_EVIDENCE = 20

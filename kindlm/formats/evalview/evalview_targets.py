@@ -39,11 +39,7 @@ AGENT_ADAPTERS = {
 }
 """Adapters of agents as they are written, and as kindlm calls them."""
 
-MODEL_ADAPTERS = {
-    "anthropic": "ANTHROPIC_API_KEY",
-    "openai": "OPENAI_API_KEY",
-    "ollama": None,
-}
+MODEL_ADAPTERS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "ollama": None}
 """Adapters that call a model with simulated tools, and where their keys are."""
 
 USUAL_MODELS = {"anthropic": "claude-sonnet-4-5-20250929", "ollama": "llama3.2"}
