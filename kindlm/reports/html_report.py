@@ -55,14 +55,14 @@ _WRONG = (Status.FAILED, Status.ERRORED)
 
 
 class _FileLinks(Links):
-    """The links of the file: executions are places in it."""
+    """The links of the file: executions are places in it; those that are `there`, None: all."""
 
-    def __init__(self, there: Container[str]) -> None:
+    def __init__(self, there: Container[str] | None = None) -> None:
         self._there = there
 
     def execution(self, execution: str) -> str | None:
         """Return where an execution stands in the file, None if it does not."""
-        return f"#{execution}" if execution in self._there else None
+        return f"#{execution}" if self._there is None or execution in self._there else None
 
 
 def report_page(view: RunView) -> tuple[Document, Links]:
@@ -70,7 +70,7 @@ def report_page(view: RunView) -> tuple[Document, Links]:
     for rows, repeats in _OVERVIEWS:
         overview = run_document(view, rows=rows, repeats=repeats)
         # As many bytes at most, wherever its links will lead.
-        size = len(render_part(overview, _FileLinks(_Everything())).encode())
+        size = len(render_part(overview, _FileLinks()).encode())
         if size <= _OVERVIEW_BYTES:
             break
     pieces = _Pieces(view, size)
@@ -91,11 +91,6 @@ def report_page(view: RunView) -> tuple[Document, Links]:
         scripts=(),
     )
     return document, _FileLinks(pieces.there)
-
-
-class _Everything:
-    def __contains__(self, _: object) -> bool:
-        return True
 
 
 @dataclass(frozen=True, slots=True)

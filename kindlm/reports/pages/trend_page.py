@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from itertools import pairwise
 
 from kindlm.history.diff.evidence_values import QualifiedName
 from kindlm.history.trends import Trend, read_trend
@@ -35,14 +36,10 @@ def trend_page(db: sqlite3.Connection, test: QualifiedName, links: Links) -> Doc
             "more": found.more,
             "commit": _COMMIT,
             # Each with the run before it in this list, which is older.
-            "before": dict(zip(_runs(found), _runs(found)[1:], strict=False)),
+            "before": dict(pairwise(point.run.id for point in found.points)),
         },
         styles=("charts", "trend"),
     )
-
-
-def _runs(found: Trend) -> list[str]:
-    return [point.run.id for point in found.points]
 
 
 def _facts(found: Trend) -> Iterator[tuple[str, str]]:
