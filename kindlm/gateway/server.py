@@ -13,6 +13,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from typing import Any, Self
 from urllib.parse import unquote
 
@@ -156,7 +157,8 @@ class GatewayServer:
             return await self._call(request, conversation, f"{provider}/{path}")
         elif self._replayer is not None:
             return _refused(422, f"{request.method} is not replayed.")
-        return await _Forwarding(self, request, provider, path).forward(await request.read())
+        forwarding = _Forwarding(self.http, request, self.providers[provider], path)
+        return await forwarding.forward(await request.read())
 
     async def _call(
         self, request: web.Request, conversation: SeenConversation, path: str
@@ -179,7 +181,7 @@ class GatewayServer:
             if self._replayer is not None:
                 return self._replayed(self._replayer, conversation, call, body)
             provider, _, rest = path.partition("/")
-            forwarding = _Forwarding(self, request, provider, rest, body)
+            forwarding = _Forwarding(self.http, request, self.providers[provider], rest, body)
             try:
                 async with conversation.desk.paced(provider):
                     call.begun = time.perf_counter()
@@ -211,41 +213,34 @@ class GatewayServer:
         return web.Response(body=data, headers={"content-type": found.content_type})
 
 
+@dataclass(slots=True)
 class _Forwarding:
     """One call on its way to a provider, and the answer on its way back."""
 
-    def __init__(
-        self,
-        server: GatewayServer,
-        request: web.Request,
-        provider: str,
-        path: str,
-        body: Any = None,
-    ) -> None:
-        self._server = server
-        self._request = request
-        self._upstream = server.providers[provider]
-        self._path = path
-        self._body = body
-        self._status = 0
-        self._headers: Mapping[str, str] = {}
-        self._got = bytearray()
-        self._problem: str | None = _AGENT_LEFT
-        self._is_sent = False
+    http: ClientSession
+    request: web.Request
+    upstream: Upstream
+    path: str
+    body: Any = None
+    status: int = 0
+    headers: Mapping[str, str] = field(default_factory=dict)
+    got: bytearray = field(default_factory=bytearray)
+    problem: str | None = _AGENT_LEFT
+    is_sent: bool = False
 
     def answered(self) -> Answered:
         """Return what came back until now."""
         text = None
-        if self._status and len(self._got) <= MAX_RECORDED_BYTES:
-            text = unpacked(bytes(self._got), self._headers.get("content-encoding", ""))
-        kind = self._headers.get("content-type", "")
-        hint = "" if self._problem is _AGENT_LEFT else self._way_out()
-        return Answered(self._status, kind, text, self._problem, None, self._is_sent, hint)
+        if self.status and len(self.got) <= MAX_RECORDED_BYTES:
+            text = unpacked(bytes(self.got), self.headers.get("content-encoding", ""))
+        kind = self.headers.get("content-type", "")
+        hint = "" if self.problem is _AGENT_LEFT else self._way_out()
+        return Answered(self.status, kind, text, self.problem, None, self.is_sent, hint)
 
     def _way_out(self) -> str:
         """Return what to do about a call that failed."""
-        upstream, status = self._upstream, self._status
-        if status in (0, 401, 403) and KEY_HEADER not in self._request.headers:
+        upstream, status = self.upstream, self.status
+        if status in (0, 401, 403) and KEY_HEADER not in self.request.headers:
             if not upstream.headers:
                 return f"kindlm has no key for this provider: set {upstream.key_variable}"
             if status:
@@ -256,10 +251,10 @@ class _Forwarding:
 
     async def forward(self, data: bytes) -> web.StreamResponse:
         """Send the request on, and the answer back while it comes."""
-        request, upstream = self._request, self._upstream
+        request, upstream = self.request, self.upstream
         asked = None
-        if self._path == "chat/completions":
-            asked = with_usage_asked(data, self._body, request.headers.get("content-encoding", ""))
+        if self.path == "chat/completions":
+            asked = with_usage_asked(data, self.body, request.headers.get("content-encoding", ""))
         headers = [(k, v) for k, v in request.headers.items() if k.lower() not in _NOT_SENT]
         if KEY_HEADER in request.headers:
             names = ("authorization", "x-api-key")
@@ -268,16 +263,16 @@ class _Forwarding:
             headers += upstream.headers.items()
         packs = asked is None and "gzip" in request.headers.get("accept-encoding", "")
         headers.append(("Accept-Encoding", "gzip" if packs else "identity"))
-        url = f"{upstream.base_url}/{self._path}"
+        url = f"{upstream.base_url}/{self.path}"
         if query := request.rel_url.raw_query_string:
             url = f"{url}?{query}"
         out: web.StreamResponse | None = None
-        self._is_sent = True
+        self.is_sent = True
         try:
-            async with self._server.http.request(
+            async with self.http.request(
                 request.method, url, headers=headers, data=asked or data, allow_redirects=False
             ) as came:
-                self._status, self._headers = came.status, came.headers
+                self.status, self.headers = came.status, came.headers
                 out = web.StreamResponse(status=came.status, reason=came.reason)
                 is_stream = "event-stream" in came.headers.get("content-type", "")
                 without = WithoutUsage() if asked is not None and is_stream else None
@@ -288,21 +283,21 @@ class _Forwarding:
                         out.headers.add(name, value)
                 await out.prepare(request)
                 async for chunk in came.content.iter_any():
-                    if len(self._got) <= MAX_RECORDED_BYTES:
-                        self._got += chunk
+                    if len(self.got) <= MAX_RECORDED_BYTES:
+                        self.got += chunk
                     if passed := chunk if without is None else without.pass_on(chunk):
                         await out.write(passed)
                 if without is not None and (rest := without.rest()):
                     await out.write(rest)
-            self._problem = None
+            self.problem = None
             await out.write_eof()
         except (ClientError, OSError, ValueError) as error:
-            self._is_sent = not isinstance(error, ClientConnectorError)
-            if self._problem is not None:
-                why = "cut off the answer" if self._status else "could not be called"
-                self._problem = f"The provider {why}: {type(error).__name__}."
+            self.is_sent = not isinstance(error, ClientConnectorError)
+            if self.problem is not None:
+                why = "cut off the answer" if self.status else "could not be called"
+                self.problem = f"The provider {why}: {type(error).__name__}."
             if out is None or not out.prepared:
-                return _refused(502, self._problem or _AGENT_LEFT)
+                return _refused(502, self.problem or _AGENT_LEFT)
             # A stream that was cut must not look like one that has ended.
             if request.transport is not None:
                 request.transport.abort()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from kindlm.recording.event_files import StreamEnd
 from kindlm.recording.export_file import Part, event_line, header_line, text_lines
@@ -89,27 +90,19 @@ def _parts(
                 yield Part(name, until, until)
 
 
+@dataclass(slots=True)
 class _Body:
     """A body as it grows: the lines of whole events."""
 
-    def __init__(
-        self,
-        db: sqlite3.Connection,
-        run: str,
-        withhold: Withholding | None,
-        most: int,
-        tell: Callable[[int], None] | None,
-    ) -> None:
-        self.parts: dict[str, Part] = {}
-        self._db = db
-        self._run = run
-        self._withhold = withhold
-        self._most = most
-        self._tell = tell
-        self._aim = min(_AIM, most * 4 // 5)
-        self._lines: list[bytes] = []
-        self._size = 0
-        self._refs: set[str] = set()
+    db: sqlite3.Connection
+    run: str
+    withhold: Withholding | None
+    most: int
+    tell: Callable[[int], None] | None
+    parts: dict[str, Part] = field(default_factory=dict)
+    lines: list[bytes] = field(default_factory=list)
+    size: int = 0
+    refs: set[str] = field(default_factory=set)
 
     def begin(self, stream: str, version: int) -> None:
         """Compare a stream from a version on."""
@@ -117,28 +110,28 @@ class _Body:
 
     def add(self, event: StoredEvent) -> bool:
         """Add an event with the texts that are not in the body yet; return whether it fits."""
-        if self._withhold is not None and (reason := self._withhold.objection(event)):
+        if self.withhold is not None and (reason := self.withhold.objection(event)):
             message = f"event {event.version:,} of {event.stream}: {reason}"
             raise NotSentError(message)
-        refs = [ref for ref in refs_in([event.data]) if ref not in self._refs]
-        texts = list(text_lines(self._db, refs, self._withhold))
+        refs = [ref for ref in refs_in([event.data]) if ref not in self.refs]
+        texts = list(text_lines(self.db, refs, self.withhold))
         line = event_line(event)
-        size = len(line) + sum(map(len, texts))
-        if self._lines and self._size + size > self._aim:
+        size, aim = len(line) + sum(map(len, texts)), min(_AIM, self.most * 4 // 5)
+        if self.lines and self.size + size > aim:
             return False
-        if size > self._aim:
+        if size > aim:
             texts = self._fitting(event, texts, refs, line)
-        self._lines += [*texts, line]
-        self._size += size
-        self._refs.update(refs)
+        self.lines += [*texts, line]
+        self.size += size
+        self.refs.update(refs)
         begun = self.parts.get(event.stream, Part(event.stream, event.version - 1, 0))
         self.parts[event.stream] = begun._replace(until=event.version)
         return True
 
     def packed(self) -> bytes:
         """Return the body as it is sent."""
-        header = header_line(self._run, self.parts.values(), self._db)
-        return _packed([header, *self._lines])
+        header = header_line(self.run, self.parts.values(), self.db)
+        return _packed([header, *self.lines])
 
     def _fitting(
         self, event: StoredEvent, texts: list[bytes], refs: Sequence[str], line: bytes
@@ -149,13 +142,13 @@ class _Body:
             NotSentError: It does not fit without texts either, or they may not be left out.
         """
         part = Part(event.stream, event.version - 1, event.version)
-        header = header_line(self._run, [part], self._db)
-        withheld = list(text_lines(self._db, refs, lambda _: True))
-        for fitting in (texts, withheld) if self._tell else (texts,):
+        header = header_line(self.run, [part], self.db)
+        withheld = list(text_lines(self.db, refs, lambda _: True))
+        for fitting in (texts, withheld) if self.tell else (texts,):
             lines = [header, *fitting, line]
-            if sum(map(len, lines)) <= LONGEST_UNPACKED and len(_packed(lines)) <= self._most:
-                if self._tell and fitting is withheld:
-                    self._tell(len(texts))
+            if sum(map(len, lines)) <= LONGEST_UNPACKED and len(_packed(lines)) <= self.most:
+                if self.tell and fitting is withheld:
+                    self.tell(len(texts))
                 return fitting
         message = f"event {event.version:,} of {event.stream} is too large"
         raise NotSentError(message)

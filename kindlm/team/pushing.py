@@ -133,62 +133,51 @@ def push_runs(
     return Ok(push.pushed)
 
 
+@dataclass(slots=True)
 class _Push:
     """Sends the streams of one run after the other, each stream once."""
 
-    def __init__(
-        self,
-        client: HistoryClient,
-        db: sqlite3.Connection,
-        heads: dict[str, StreamEnd],
-        pushed: Pushed,
-        tell: Callable[[str], None],
-        *,
-        texts: bool,
-        also: Sequence[Upload] = (),
-        on_control: Callable[[Control], None] | None = None,
-    ) -> None:
-        self.pushed = pushed
-        self._also = also
-        self._on_control = on_control
-        self._client = client
-        self._db = db
-        self._heads = heads
-        self._tell = tell
-        self._texts = texts
-        self._sent: set[str] = set()
+    client: HistoryClient
+    db: sqlite3.Connection
+    heads: dict[str, StreamEnd]
+    pushed: Pushed
+    tell: Callable[[str], None]
+    texts: bool
+    also: Sequence[Upload] = ()
+    on_control: Callable[[Control], None] | None = None
+    sent: set[str] = field(default_factory=set)
 
     def run(self, run: str, streams: Sequence[str]) -> KindlmError | None:
         """Send what the server lacks of a run; return why that failed."""
         ids = [name.removeprefix("run/") for name in streams if name.startswith("run/")]
-        rule = recorded_rule(self._db, ids, self._also, texts=self._texts)
-        if self._on_control is not None:
+        rule = recorded_rule(self.db, ids, self.also, texts=self.texts)
+        if self.on_control is not None:
             rule = Ok(None)  # The history of the coordinator is the user's own.
         if isinstance(rule, Err):
             return rule.error
-        left = [name for name in streams if name not in self._sent]
-        is_worker = self._on_control is not None
+        left = [name for name in streams if name not in self.sent]
+        is_worker = self.on_control is not None
         most = LONGEST_UNPACKED if is_worker else LONGEST_BODY
         tell = None if is_worker else self._too_large
-        made = bodies(self._db, run, left, self._heads, rule.value, most, tell=tell)
+        made = bodies(self.db, run, left, self.heads, rule.value, most, tell=tell)
         try:
             for body in made:
                 if rule.value is not None:
                     self.pushed.withheld |= rule.value.every_text
                     self.pushed.redacts |= not rule.value.every_text
-                answered = self._client.send(body)
+                answered = self.client.send(body)
                 if isinstance(answered, Err):
                     return answered.error
                 self.pushed.added += answered.value.added
                 self.pushed.filled += answered.value.filled
-                if self._on_control is not None:
-                    self._on_control(answered.value.control)
-                self._tell(f"{count(self.pushed.added, 'event')} pushed …")
+                if self.on_control is not None:
+                    self.on_control(answered.value.control)
+                self.tell(f"{count(self.pushed.added, 'event')} pushed …")
         except NotSentError as error:
             why = f"Run {run} was not sent whole: {error}."
             hint = "What an event itself holds cannot be left out: the rest of the run stays here."
             return KindlmError(ErrorCode.CLOUD_UPLOAD_ERROR, why, hint, details={"status": 422})
-        self._sent.update(left)
+        self.sent.update(left)
         return None
 
     def _too_large(self, texts: int) -> None:

@@ -78,6 +78,7 @@ def _tell_end(view: RunView, page: Page) -> None:
     note(f"All of it: kindlm show {shlex.quote(view.id)}")
 
 
+@dataclass(slots=True)
 class _Group:
     """How far somebody has followed the shards of a group, also those that begin later.
 
@@ -85,38 +86,37 @@ class _Group:
     the group has ended when each part has, or if nothing at all happens any more.
     """
 
-    def __init__(self, db: sqlite3.Connection, group: Group, page: Page) -> None:
-        self._db = db
-        self._group = group
-        self._page = page
-        self._shards: dict[str, _Run] = {}
-        self._counting: list[_Run] = []
-        self._last_news = time.monotonic()
+    db: sqlite3.Connection
+    group: Group
+    page: Page
+    shards: dict[str, _Run] = field(default_factory=dict)
+    counting: list[_Run] = field(default_factory=list)
+    last_news: float = field(default_factory=time.monotonic)
 
     @property
     def view(self) -> RunView:
         """The group as it stands now."""
-        return RunView(self._db, self._group)
+        return RunView(self.db, self.group)
 
     def tell_news(self) -> bool:
         """Write what happened since the last time; return whether the group goes on."""
-        name = self._group.name
-        self._group = or_fail(find_group(self._db, name, shards_of(self._db, name)))
-        shards = self._group.shards
+        name = self.group.name
+        self.group = or_fail(find_group(self.db, name, shards_of(self.db, name)))
+        shards = self.group.shards
         is_running = any(shard.state == "running" for shard in shards)
-        known = {run: each.version for run, each in self._shards.items()}
-        self._counting.clear()
+        known = {run: each.version for run, each in self.shards.items()}
+        self.counting.clear()
         for shard in shards:
-            part = f"shard {shard.index}/{self._group.count}"
-            fresh = _Run(self._db, shard.run, self._page, part, self._counting)
-            self._counting.append(self._shards.setdefault(shard.run, fresh))
-        for each in self._counting:
+            part = f"shard {shard.index}/{self.group.count}"
+            fresh = _Run(self.db, shard.run, self.page, part, self.counting)
+            self.counting.append(self.shards.setdefault(shard.run, fresh))
+        for each in self.counting:
             each.tell_news()
-        if is_running or known != {run: each.version for run, each in self._shards.items()}:
-            self._last_news = time.monotonic()
-        if not self._group.missing and all(each.over for each in self._counting):
+        if is_running or known != {run: each.version for run, each in self.shards.items()}:
+            self.last_news = time.monotonic()
+        if not self.group.missing and all(each.over for each in self.counting):
             return False
-        return time.monotonic() < self._last_news + _SILENT_S
+        return time.monotonic() < self.last_news + _SILENT_S
 
 
 @dataclass(slots=True)
