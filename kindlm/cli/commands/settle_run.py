@@ -103,7 +103,8 @@ def settle_runs(options: SettleOptions) -> int:
         shown = report_options(options.database, verbose=options.verbose)
         write_planned(settled, most, AT_A_TIME, sys.stdout, shown)
         return 0
-    return _settle(pair, request, options, of_before)
+    rounds = Rounds(new_run_id(), request.database, pair, options, of_before)
+    return _settle(rounds, request)
 
 
 def _chances(
@@ -125,14 +126,8 @@ def _chances(
     return f"{said}, repeats of both sides at least {both} of 100: kindlm settle --both FOLDER"
 
 
-def _settle(
-    pair: SettledPair,
-    request: RunRequest,
-    options: SettleOptions,
-    of_before: RepeatsOfBefore | None,
-) -> int:
-    run = new_run_id()
-    rounds = Rounds(run, request.database, pair, options, of_before)
+def _settle(rounds: Rounds, request: RunRequest) -> int:
+    pair, options, run = rounds.pair, rounds.options, rounds.run
     settling = Settling(pair.repeated, pair.recorded.baselines, rounds.next)
     request = replace(request, settling=settling)
     # Each round prints lines; only a bar shows what goes on inside one.
@@ -144,19 +139,13 @@ def _settle(
         except LockHeldError as error:
             message = f"Run {pair.repeated} is being settled already: {error.by} does it."
             fail([misuse(message, "Wait until it has ended.")])
-        return _report(pair, request, run, rounds, options, of_before)
+        return _report(rounds)
 
 
-def _report(
-    pair: SettledPair,
-    request: RunRequest,
-    run: str,
-    rounds: Rounds,
-    options: SettleOptions,
-    of_before: RepeatsOfBefore | None,
-) -> int:
+def _report(rounds: Rounds) -> int:
     """Write the verdicts, read from the history; return the exit code."""
-    with open_recorded(request.database, run) as view:
+    pair, options, of_before = rounds.pair, rounds.options, rounds.of_before
+    with open_recorded(rounds.database, rounds.run) as view:
         if view is None:
             return 1
         for suite in view.suites:
@@ -169,7 +158,7 @@ def _report(
             pair.before,
             pair.after,
             wanted_suspects(view.db, pair, options),
-            run,
+            rounds.run,
             view.summary.executions.tested,
             None if None in costs else sum(cost for cost in costs if cost is not None),
             view.info.reason or rounds.ended,
