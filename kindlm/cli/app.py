@@ -258,7 +258,9 @@ def _ended(arguments: Sequence[str]) -> int:
     except OSError as error:
         if error.errno == errno.ENOSPC:
             discard_output()
-            show([_disk_full(error)])
+            place = f" to {error.filename}" if error.filename else ""
+            full = f"There is no space left on the disk to write{place}."
+            show([broken(full, "Make room and run it again.")])
         else:
             report_crash(error, os.environ)
         return 1
@@ -282,7 +284,9 @@ def _invoke(arguments: Sequence[str]) -> int:
     for argument in arguments:
         # Bytes that are not UTF-8 arrive as halves of surrogate pairs, which nothing can store.
         if any("\ud800" <= char <= "\udfff" for char in argument):
-            show([_not_utf8(argument)])
+            written = os.fsencode(argument).decode("utf-8", "backslashreplace")
+            what = f"The argument '{written}' is not UTF-8."
+            show([misuse(what, "Write it in UTF-8, and rename a file whose name is not.")])
             return USAGE
     named = in_our_names(arguments)
     words = [argument for argument in named if argument != "--"]
@@ -386,22 +390,6 @@ def _usage_error(error: Any) -> KindlmError:
     # The values are checked by pydantic, which speaks of input.
     said = error.format_message().replace(": Value error, ", ": ")
     return misuse(_INPUT.sub(r"\1 \2.", said), hint)
-
-
-def _not_utf8(argument: str) -> KindlmError:
-    written = os.fsencode(argument).decode("utf-8", "backslashreplace")
-    return misuse(
-        f"The argument '{written}' is not UTF-8.",
-        "Write it in UTF-8, and rename a file whose name is not.",
-    )
-
-
-def _disk_full(error: OSError) -> KindlmError:
-    place = f" to {error.filename}" if error.filename else ""
-    return broken(
-        f"There is no space left on the disk to write{place}.",
-        "Make room and run it again.",
-    )
 
 
 _OTHER_COMMANDS: Mapping[str, Sequence[str]] = {

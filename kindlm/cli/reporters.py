@@ -63,7 +63,9 @@ def parse_reporters(values: Sequence[str], output: Path | None) -> Result[list[R
         )
     homeless = [index for index, reporter in enumerate(reporters) if reporter.file is None]
     if len(homeless) > 1:
-        return Err(_two_on_stdout([reporters[index].report.name for index in homeless]))
+        names = [reporters[index].report.name for index in homeless]
+        what = f"Only one report can go to standard output, not {' and '.join(names)}."
+        return Err(misuse(what, f"Give the others a file: --reporter {names[-1]}=FILE"))
     if output is not None and str(output) != str(STDOUT):
         if not homeless:
             what = f"--output {output} has no report to take: each --reporter names a file already."
@@ -167,13 +169,6 @@ def _write_file(
             f" {error.strerror}.",
             f"The run is recorded; write it again: kindlm report --format {reporter.report.name}",
         )
-
-
-def _two_on_stdout(names: list[str]) -> KindlmError:
-    return misuse(
-        f"Only one report can go to standard output, not {' and '.join(names)}.",
-        f"Give the others a file: --reporter {names[-1]}=FILE",
-    )
 
 
 def replaces(path: Path) -> bool:

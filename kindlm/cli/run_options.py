@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 
@@ -96,6 +96,8 @@ def make_request(
     if isinstance(keywords, Err):
         return keywords
     environ = run_environment([*loaded.folders, project.root], os.environ)
+    of_ci = next((environ[name] for name in _CI_RUNS if environ.get(name)), None)
+    group = options.run_group or of_ci
     return Ok(
         RunRequest(
             suites=tuple(
@@ -124,7 +126,7 @@ def make_request(
             options=_recorded(options, project.root),
             limits=Limits(options.max_cost_usd, options.max_time_s, options.max_rpm),
             label=options.label,
-            group=(options.run_group or _ci_run(environ)) if options.shard else None,
+            group=group if options.shard else None,
         )
     )
 
@@ -311,10 +313,6 @@ def parse_shard(text: str) -> Result[tuple[int, int]]:
             f"Write which of how many this is, from 1, and at most {MAX_SHARDS:,}: --shard 2/4",
         )
     )
-
-
-def _ci_run(environ: Mapping[str, str]) -> str | None:
-    return next((environ[name] for name in _CI_RUNS if environ.get(name)), None)
 
 
 def _is_number(text: str) -> bool:

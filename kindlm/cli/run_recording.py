@@ -349,7 +349,7 @@ def stop_on_signals(stop: Stop, held: HeldSignals) -> Iterator[None]:
             loop.call_soon_threadsafe(stop_once_more, signal.Signals(number))
 
     def stop_once_more(number: signal.Signals) -> None:
-        name = _signal_name(number)
+        name = "Ctrl-C" if number is signal.SIGINT else number.name
         if not stop.requested.is_set():
             stop.request(name)
             # A terminal that was closed shows nothing any more.
@@ -370,10 +370,6 @@ def stop_on_signals(stop: Stop, held: HeldSignals) -> Iterator[None]:
             signal.signal(number, handler)
         held.hold()
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-def _signal_name(number: signal.Signals) -> str:
-    return "Ctrl-C" if number is signal.SIGINT else number.name
 
 
 def _handled() -> list[signal.Signals]:

@@ -278,7 +278,7 @@ class LivePush:
         looked_at = 0
         with closing(open_reader(self._path)) as db:
             while not self._ended.wait(min(_LOOK_S, self._every_s)):
-                version = self._version(db)
+                version = _end_of(db, self._stream).version
                 now = time.monotonic()
                 if now - pushed_at < self._every_s and version - looked_at < _MANY_EVENTS:
                     continue
@@ -292,10 +292,6 @@ class LivePush:
                     self._on_control(Control("the coordinator does not answer", at_once=True))
             self._push_rest(db)
 
-    def _version(self, db: sqlite3.Connection) -> int:
-        end = _end_of(db, self._stream)
-        return 0 if end is None else end.version
-
     def _push_new(self, db: sqlite3.Connection) -> KindlmError | None:
         """Push what has been recorded since; return why that failed."""
         if self._there is None:
@@ -305,7 +301,7 @@ class LivePush:
             self._there = answered.value.get(self._stream, StreamEnd())
         end = _end_of(db, self._stream)
         is_planned = db.execute(_PLANNED, (self._run,)).fetchone() is not None
-        if end is None or not is_planned or not _is_behind(self._there, end):
+        if not (end.version and is_planned) or not _is_behind(self._there, end):
             return self._beat()
         push = _Push(
             self._client, db, {self._stream: self._there}, self.pushed, self._heard,
@@ -367,6 +363,6 @@ def _failed(why: str) -> KindlmError:
     return KindlmError(ErrorCode.CLOUD_UPLOAD_ERROR, f"The run was not pushed: {why}.", hint)
 
 
-def _end_of(db: sqlite3.Connection, stream: str) -> StreamEnd | None:
+def _end_of(db: sqlite3.Connection, stream: str) -> StreamEnd:
     row = db.execute(_END, (stream,)).fetchone()
-    return None if row is None else StreamEnd(version=row[0], hash=hash_text(row[1]))
+    return StreamEnd() if row is None else StreamEnd(version=row[0], hash=hash_text(row[1]))

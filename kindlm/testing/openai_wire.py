@@ -235,9 +235,22 @@ def _structured(node: Node) -> str | None:
 def write(conversation: TalkRequest, reply: Reply, reported_model: str) -> tuple[bytes, ...]:
     """The completion, or the events of its stream."""
     text, reply = shape(reply, conversation)
-    message = _message(text, _tool_calls(conversation, reply))
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": text,
+        "refusal": None,
+        "annotations": [],
+    }
+    if calls := _tool_calls(conversation, reply):
+        message["tool_calls"] = calls
     usage = _usage(conversation, reply, text or "")
-    envelope = _envelope(conversation, reported_model)
+    envelope = {
+        "id": f"chatcmpl-{conversation.fingerprint[:29]}",
+        "created": CREATED,
+        "model": reported_model,
+        "service_tier": "default",
+        "system_fingerprint": f"fp_{conversation.fingerprint[:10]}",
+    }
     if conversation.stream:
         told = usage if conversation.stream_usage else None
         return tuple(_stream(envelope, _chunks(message, _finish_reason(reply), told)))
@@ -251,26 +264,6 @@ def write(conversation: TalkRequest, reply: Reply, reported_model: str) -> tuple
     if usage is not None:
         completion["usage"] = usage
     return (json.dumps(completion).encode("ascii"),)
-
-
-def _envelope(conversation: TalkRequest, reported_model: str) -> dict[str, Any]:
-    return {
-        "id": f"chatcmpl-{conversation.fingerprint[:29]}",
-        "created": CREATED,
-        "model": reported_model,
-        "service_tier": "default",
-        "system_fingerprint": f"fp_{conversation.fingerprint[:10]}",
-    }
-
-
-def _message(text: str | None, calls: list[dict[str, Any]]) -> dict[str, Any]:
-    message: dict[str, Any] = {
-        "role": "assistant",
-        "content": text,
-        "refusal": None,
-        "annotations": [],
-    }
-    return {**message, "tool_calls": calls} if calls else message
 
 
 def _stream(envelope: dict[str, Any], chunks: Iterator[dict[str, Any]]) -> Iterator[bytes]:

@@ -138,7 +138,8 @@ def answer_judge(script: Script, question: str, *, on_scale: bool = False) -> di
     if data is None or not isinstance(data.get("transcript"), dict):
         return _UNREADABLE
     criteria = str(data.get("criteria", ""))
-    rule = _rule_for(script, criteria)
+    rules = (rule for rule in script.judge_rules if rule.criteria.captures(criteria) is not None)
+    rule = next(rules, None)
     judged: dict[str, Any] = {
         "score": script.judge_default,
         "reasoning": f"No rule for the criterion {criteria!r}; the default score.",
@@ -176,11 +177,6 @@ def _read_data(question: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return data if isinstance(data, dict) else None
-
-
-def _rule_for(script: Script, criteria: str) -> JudgeRule | None:
-    rules = script.judge_rules
-    return next((rule for rule in rules if rule.criteria.captures(criteria) is not None), None)
 
 
 def _score(rule: JudgeRule, transcript: dict[str, Any]) -> dict[str, Any]:

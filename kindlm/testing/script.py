@@ -324,14 +324,13 @@ class Rule:
 
 
 def _rules(node: Node) -> tuple[Rule, ...]:
-    return tuple(_rule(item, number) for number, item in enumerate(node.items(), 1))
-
-
-def _rule(node: Node, number: int) -> Any:
-    node.mapping(*_keys(Rule))
-    node.entry("reply")
-    rule = _fields(Rule, node)
-    return rule if "name" in node.value else replace(rule, name=f"rule {number}")
+    rules = list[Rule]()
+    for number, item in enumerate(node.items(), 1):
+        item.mapping(*_keys(Rule))
+        item.entry("reply")
+        rule = _fields(Rule, item)
+        rules.append(rule if "name" in item.value else replace(rule, name=f"rule {number}"))
+    return tuple(rules)
 
 
 @dataclass(frozen=True, slots=True)

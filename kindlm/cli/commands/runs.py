@@ -106,7 +106,10 @@ def show_runs(db: sqlite3.Connection, wanted: RunFilter, form: ListFormat) -> No
     if form == "json":
         sys.stdout.write(_as_json(listed))
     elif listed:
-        sys.stdout.write(_as_table(listed, color=wants_color(sys.stdout)))
+        # One line each, columns aligned.
+        is_colored = wants_color(sys.stdout)
+        paints = [_COLORS.get(each.status, "33") for each in listed] if is_colored else []
+        sys.stdout.write(table(_HEADER, map(_cells, listed), paints))
         if len(listed) > 1:
             note("Compare two runs: kindlm diff BEFORE AFTER")
     else:
@@ -164,12 +167,6 @@ def _as_json(listed: Sequence[_ListedRun]) -> str:
         for run in (each.run,)
     ]
     return printed_json({"schemaVersion": 1, "runs": values}, indent=2) + "\n"
-
-
-def _as_table(listed: Sequence[_ListedRun], *, color: bool) -> str:
-    """Return the runs for people: one line each, columns aligned."""
-    paints = [_COLORS.get(each.status, "33") for each in listed] if color else []
-    return table(_HEADER, map(_cells, listed), paints)
 
 
 def _cells(each: _ListedRun) -> tuple[str, ...]:

@@ -101,7 +101,8 @@ def test_on_workers(
                     if parts.left:
                         _carry_out(request, plan, parts, fleet, options, stop, held)
             except LockHeldError as error:
-                fail([_elsewhere(name, error)])
+                what = f"Group {name} goes on already: {error.by} holds it."
+                fail([misuse(what, "Wait until it has ended, or end it.")])
         if wants_push(request, options):
             from kindlm.cli.live_push import push_group
 
@@ -271,17 +272,12 @@ def _carry_out(
         note(f"Stopped: {stop.reason}.")
     elif stop.reason is None:
         show(
-            _undone(
-                shard,
-                why,
+            broken(
+                f"Shard {shard} did not finish: {why}",
                 _after_correction(parts, options) if shard in coordinator.ended else None,
             )
             for shard, why in sorted(coordinator.undone.items())
         )
-
-
-def _undone(shard: int, why: str, hint: str | None) -> KindlmError:
-    return broken(f"Shard {shard} did not finish: {why}", hint)
 
 
 def _not_kept(database: Path, error: Exception) -> KindlmError:
@@ -300,13 +296,6 @@ def _after_correction(parts: _Parts, options: TestOptions) -> str:
     return (
         "Finished executions are kept. Correct that code, then: "
         f"kindlm test --resume {parts.group} --force-resume{workers}"
-    )
-
-
-def _elsewhere(group: str, error: LockHeldError) -> KindlmError:
-    return misuse(
-        f"Group {group} goes on already: {error.by} holds it.",
-        "Wait until it has ended, or end it.",
     )
 
 
