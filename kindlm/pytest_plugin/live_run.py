@@ -148,7 +148,7 @@ class LiveRun:
 
     def __init__(self, request: RunRequest, run: str, *, dealt: bool) -> None:
         self.run = run
-        self.problems: list[KindlmError | Diagnostic] = []
+        self.problems: list[KindlmError] = []
         self.failure: BaseException | None = None
         self.duration_ms = 0.0
         self.objection: str | None = None
@@ -245,7 +245,7 @@ class LiveRun:
 
     def tell(self, item: KindlmError | Diagnostic) -> None:
         """Keep a problem or warning for the end of the session."""
-        self.problems.append(item)
+        self.problems.append(item.error if isinstance(item, Diagnostic) else item)
 
     def _main(self) -> None:
         started = time.monotonic()

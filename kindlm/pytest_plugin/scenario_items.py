@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from kindlm.config import Diagnostic
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.guard import guard
@@ -216,7 +215,7 @@ class ScenarioItems:
         items = {file: list(self._items_in(file)) for file in files}
         collected = collect(items, list(chosen.values()), root, dict(os.environ))
         live = LiveRun(self._asked.request(collected), new_run_id(), dealt=self._asked.dealt)
-        live.problems += [each for each in collected.problems if each.severity == "warning"]
+        live.problems += [each.error for each in collected.problems if each.severity == "warning"]
         try:
             live.start()
         except Exception as error:
@@ -288,14 +287,13 @@ class ScenarioItems:
                 "ran": self._ran,
                 "duration_ms": live.duration_ms,
                 "failed": live.failure is not None,
-                "problems": [told_error(_error(problem)) for problem in live.problems],
+                "problems": list(map(told_error, live.problems)),
             }
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the problems, the run and the command that shows it."""
         if self._live is not None:
-            problems = [told_error(_error(problem)) for problem in self._live.problems]
-            tell_problems(terminalreporter, problems)
+            tell_problems(terminalreporter, list(map(told_error, self._live.problems)))
             tell_run(terminalreporter, self._live, self._asked)
 
     def _items_in(self, collector: pytest.Collector) -> Iterator[pytest.Item]:
@@ -371,7 +369,3 @@ def _why_ended(session: pytest.Session) -> str:
     if session.exitstatus == pytest.ExitCode.INTERRUPTED:
         return "pytest was interrupted"
     return "pytest ended before all tests had run"
-
-
-def _error(problem: KindlmError | Diagnostic) -> KindlmError:
-    return problem.error if isinstance(problem, Diagnostic) else problem
