@@ -78,16 +78,22 @@ def remote_name(folder: Path) -> str | None:
 
 def folder_in_repository(folder: Path) -> str:
     """Return a folder's path inside its repository, with slashes; empty at its top or outside."""
+    top = _top_of(folder)
+    path = "." if top is None else folder.resolve().relative_to(top).as_posix()
+    return "" if path == "." else path
+
+
+def _top_of(folder: Path) -> Path | None:
+    """Return the top of the work tree that a folder is in; None outside of git."""
     folder = folder.resolve()
-    for top in (folder, *folder.parents):
-        # In a linked work tree or a submodule it is a file.
-        if (top / ".git").exists():
-            path = folder.relative_to(top).as_posix()
-            return "" if path == "." else path
-    return ""
+    # In a linked work tree or a submodule it is a file.
+    return next((top for top in (folder, *folder.parents) if (top / ".git").exists()), None)
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
+    # To start git takes longer than to look.
+    if "GIT_DIR" not in os.environ and _top_of(folder) is None:
+        return None
     try:
         done = subprocess.run(
             ("git", "-C", str(folder), *arguments),
