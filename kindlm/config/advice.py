@@ -21,7 +21,7 @@ from kindlm.config.variable_advice import warn_of_commands, warn_of_placeholders
 from kindlm.errors import Ok
 from kindlm.matching import matches
 from kindlm.packages import CRASHES, crashed, installed, is_own
-from kindlm.plugins import Adapter, Provider
+from kindlm.plugins import Adapter
 from kindlm.suggestions import hint_for
 from kindlm.suite import FORWARDED
 from kindlm.wording import count
@@ -303,8 +303,9 @@ def _warn_of_requests(config: KindlmConfig, reporter: Reporter, environ: Mapping
             plugin = installed(Adapter.group)[str(agent.adapter)][0]
             report_faulty(path, crashed(plugin, "cannot give advice", error), reporter)
     for index, model in enumerate(config.models):
-        provider = _options_of(config, model.provider)
-        if model.params.seed is not None and provider is not None and not provider.takes_seed:
+        provider = config.providers.get(model.provider)
+        options = None if provider is None else provider.options
+        if model.params.seed is not None and options is not None and not options.takes_seed:
             reporter.warning(
                 ("models", index, "params", "seed"),
                 f'The model "{model.id}" is not sent the seed: the provider "{model.provider}"'
@@ -363,11 +364,6 @@ def _takes(config: KindlmConfig, target: str) -> bool:
     names = (model.provider for model in config.models if model.id == target)
     provider = config.providers.get(next(names, ""))
     return provider is not None and (provider.options is None or provider.options.takes_prefill)
-
-
-def _options_of(config: KindlmConfig, provider: str) -> Provider | None:
-    found = config.providers.get(provider)
-    return None if found is None else found.options
 
 
 def _warn_of_unused(config: KindlmConfig, reporter: Reporter) -> None:

@@ -369,8 +369,8 @@ def _check_called(path: Path, test: Raw, raw: Raw, servers: list[str], reporter:
             reason="no_target",
             at_key=True,
         )
-    others = [item.get("id") for key in ("models", "agents") for _, item in items(raw, key)]
-    unfit = [each for each in others if each not in servers] if is_call else servers
+    others = [each for each in _ids(raw, "models", "agents") if each not in servers]
+    unfit = others if is_call else servers
     for index, target in enumerate(chosen if isinstance(chosen, list) else ()):
         if target in unfit:
             reporter.error(

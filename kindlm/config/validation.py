@@ -56,11 +56,8 @@ def validate(value: Any, reporter: Reporter) -> KindlmConfig | None:
         reporter.error((), "The file is empty", "Run: kindlm init")
         return None
     if not isinstance(value, dict):
-        reporter.error(
-            (),
-            f"The file must hold a mapping, but is {kind_of(value)}",
-            "Begin with `kindlm: 1`",
-        )
+        message = f"The file must hold a mapping, but is {kind_of(value)}"
+        reporter.error((), message, "Begin with `kindlm: 1`")
         return None
     return fit(KindlmConfig, value, reporter)
 
@@ -149,12 +146,8 @@ def _report(
     message, hint = _describe(kind, given, context, details["msg"])
     if kind in _SHAPES and given is not None:
         hint = _instead(model, place, given)
-    reporter.error(
-        path,
-        f"{reporter.place(path)} {message}",
-        hint,
-        secret=context.get("secret", False),
-    )
+    message = f"{reporter.place(path)} {message}"
+    reporter.error(path, message, hint, secret=context.get("secret", False))
 
 
 def _report_unknown_key(
