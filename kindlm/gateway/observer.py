@@ -144,7 +144,7 @@ class Gateway:
             self._redirection = self._redirection or Redirection(self.key, self._route)
         elif target.starts_program:
             reached = "alone"
-        observed = Observed(self, SeenConversation(target.id, desk, _HINTS[reached]), reached)
+        observed = Observed(self, target.id, desk, reached)
         self._desk, self._open[desk.subject] = desk, observed
         if trace := trace_of(observed.headers["traceparent"]):
             self._traces[trace] = observed
@@ -156,11 +156,11 @@ class Gateway:
 
     async def take_turn(self, observed: Observed) -> None:
         """Wait until no other agent that shares the address is answering."""
-        if observed.conversation.agent in self._passes_on or self._answering is observed:
+        if observed.agent in self._passes_on or self._answering is observed:
             return
-        with observed.conversation.desk.waiting():
+        with observed.desk.waiting():
             await self._one_at_a_time.acquire()
-        if observed.conversation.agent in self._passes_on:
+        if observed.agent in self._passes_on:
             self._one_at_a_time.release()
         else:
             self._answering = observed
@@ -169,14 +169,14 @@ class Gateway:
         """Let the next agent answer."""
         if self._answering is observed:
             if observed.passes_on:
-                self._passes_on.add(observed.conversation.agent)
+                self._passes_on.add(observed.agent)
             self._answering = None
             self._one_at_a_time.release()
 
     def forget(self, observed: Observed) -> None:
         """End an observation."""
         self.end_turn(observed)
-        self._open.pop(observed.conversation.desk.subject, None)
+        self._open.pop(observed.desk.subject, None)
         self._traces = {trace: each for trace, each in self._traces.items() if each is not observed}
 
     def _addressed(
@@ -184,18 +184,16 @@ class Gateway:
     ) -> SeenConversation | None:
         """Return the conversation that a call belongs to; see `server.Addressed`."""
         if subject is not None:
-            own = self._open.get(subject)
-            return None if own is None else own.conversation
+            return self._open.get(subject)
         named, trace = headers.get(EXECUTION_HEADER), trace_of(headers.get("traceparent", ""))
         found = self._open.get(named) if named else self._traces.get(trace or "")
         asked = [each for each in self._open.values() if each.is_asked and each.reached != "alone"]
         if not is_call:
             # What is not a model call, or was refused, belongs to the one that can have made it.
-            found = found or (asked[0] if len(asked) == 1 else None)
-            return None if found is None else found.conversation
+            return found or (asked[0] if len(asked) == 1 else None)
         if found is not None:
             found.passes_on = found.passes_on is not False
-            return found.conversation
+            return found
         # One that passed its header on before need not do so each time.
         if self._answering is not None and not named and asked == [self._answering]:
             self._answering.passes_on = False
@@ -203,16 +201,16 @@ class Gateway:
             if len(sharing) > 1 and not self._has_warned:
                 self._has_warned = True
                 self._warn(
-                    f"The agent {self._answering.conversation.agent} answers one message at a"
+                    f"The agent {self._answering.agent} answers one message at a"
                     " time, so that its model calls can be assigned.",
                     f"To run its tests at once, let it pass the header `{EXECUTION_HEADER}` of"
                     " its request on to its models.",
                 )
-            return self._answering.conversation
+            return self._answering
         self._unassigned += 1
         for each in self._open.values():
             if each.has_begun:
-                each.conversation.lose(_NOT_ASSIGNED)
+                each.lose(_NOT_ASSIGNED)
         # The limits of the run hold for it, too.
         known = None if self._replays else self._desk
         return None if known is None else SeenConversation("", known.unassigned())
@@ -234,30 +232,29 @@ class Gateway:
             if self._replays:
                 raise RuntimeError(_BLOCKS)  # no provider is called
             if observed is not None:
-                observed.conversation.lose(_BLOCKS)
+                observed.lose(_BLOCKS)
             return None
         return found
 
 
-class Observed:
-    """One conversation; implements `ports.Observation`.
+class Observed(SeenConversation):
+    """One conversation with an agent of the gateway; implements `ports.Observation`.
 
     `passes_on` is whether its calls bear the header, None as long as there was none. `has_begun` is
     whether the agent has got a message, `is_asked` whether it has not answered the last one.
     """
 
-    def __init__(self, gateway: Gateway, conversation: SeenConversation, reached: _Reached) -> None:
-        self.conversation = conversation
+    def __init__(self, gateway: Gateway, agent: str, desk: CallDesk, reached: _Reached) -> None:
+        super().__init__(agent, desk, _HINTS[reached])
         self.reached = reached
         self.passes_on: bool | None = None
         self.has_begun = False
         self.is_asked = False
         self._gateway = gateway
-        subject = conversation.desk.subject
         self.environ: Mapping[str, str] = {}
         if reached == "alone":
-            self.environ = gateway.variables(subject)
-        self.headers: Mapping[str, str] = gateway.headers(subject)
+            self.environ = gateway.variables(desk.subject)
+        self.headers: Mapping[str, str] = gateway.headers(desk.subject)
 
     async def begin(self, call: int) -> None:  # noqa: ARG002 - calls are counted as they come
         """Begin to observe: a message is about to be sent."""
@@ -266,13 +263,9 @@ class Observed:
         self.has_begun = True
         self.is_asked = True
 
-    async def trouble(self) -> str | None:
-        """Return the model call that failed last; see `ports.Observation`."""
-        return await self.conversation.trouble()
-
     async def seen(self) -> Seen:
         """Return what was seen since the last time; see `ports.Observation`."""
-        seen = await self.conversation.seen()
+        seen = await super().seen()
         self.is_asked = False
         self._gateway.end_turn(self)
         return seen
@@ -280,4 +273,4 @@ class Observed:
     def close(self) -> None:
         """End the observation: no call belongs to it any more."""
         self._gateway.forget(self)
-        self.conversation.close()
+        super().close()

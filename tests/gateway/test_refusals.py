@@ -196,7 +196,7 @@ def test_a_long_answer_is_recorded_though_the_agent_is_gone(behind, monkeypatch)
             await asyncio.to_thread(reading.wait, 20)
             asking.cancel()
             await asyncio.wait({asking})
-            (handling,) = bench.observed.conversation.open
+            (handling,) = bench.observed.open
             async with asyncio.timeout(20):
                 while not handling.cancelling():
                     await asyncio.sleep(0)
