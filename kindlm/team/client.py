@@ -76,13 +76,25 @@ class _End(_Answer):
     head: HashText
 
 
+class ListedRun(_Answer):
+    """What a server says of a run."""
+
+    run: str
+    mode: str = "live"
+    ended: str | None = None
+    group: str | None = None
+    shard: Annotated[str, Field(pattern=r"^[1-9]\d{0,5}/[1-9]\d{0,5}$")] | None = None
+    dirty: bool | None = None
+    suites: Sequence[str] | None = None
+
+
 class _Problem(_Answer):
     message: str
 
 
 _HEADS = TypeAdapter(dict[str, _End])
 _PUSHED = TypeAdapter(PushAnswer)
-_ROWS = TypeAdapter(list[dict[str, Any]])
+_RUNS = TypeAdapter(list[ListedRun])
 _OBJECT = TypeAdapter(dict[str, Any])
 
 
@@ -170,11 +182,11 @@ class HistoryClient:
 
     def runs(
         self, project: str | None = None, branch: str | None = None, limit: int = 1
-    ) -> Result[list[dict[str, Any]]]:
+    ) -> Result[list[ListedRun]]:
         """Return the newest runs. What is in them is as the server says."""
         query = {"project": project, "branch": branch, "limit": limit}
         given = {name: value for name, value in query.items() if value is not None}
-        return self._ask(_ROWS, "runs", params=given)
+        return self._ask(_RUNS, "runs", params=given)
 
     def claim(self, shard: int) -> Result[dict[str, Any]]:
         """Become the worker of a shard, as which all that follows is asked.

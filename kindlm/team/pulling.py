@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
-from typing import Annotated, BinaryIO
-
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from typing import BinaryIO
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.runs import Run, RunFilter, runs
 from kindlm.recording.history_file import open_log
-from kindlm.team.client import HistoryClient
+from kindlm.team.client import HistoryClient, ListedRun
 from kindlm.team.protocol import ApiError, PushAnswer
 from kindlm.team.taking import take_body
 from kindlm_store import OpenError
@@ -62,23 +60,6 @@ def _take(run: str, file: BinaryIO, database: Path) -> PushAnswer:
         return take_body(log, file, allowed=allowed)
 
 
-class _Row(BaseModel):
-    """What a server says of a run."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    run: str
-    mode: str = "live"
-    ended: str | None = None
-    group: str | None = None
-    shard: Annotated[str, Field(pattern=r"^[1-9]\d{0,5}/[1-9]\d{0,5}$")] | None = None
-    dirty: bool | None = None
-    suites: Sequence[str] | None = None
-
-
-_ROWS = TypeAdapter(list[_Row])
-
-
 def pull_newest(
     client: HistoryClient, db: sqlite3.Connection, path: Path, branch: str, after: Run
 ) -> Result[list[str]]:
@@ -98,11 +79,7 @@ def pull_newest(
     listed = client.runs(after.project, branch, _MOST)
     if isinstance(listed, Err):
         return listed
-    try:
-        rows = _ROWS.validate_python(listed.value)
-    except ValidationError:
-        return _error("it answered in another form", client)
-    chosen = _newest(rows, after)
+    chosen = _newest(listed.value, after)
     here = {run.id for run in runs(db, RunFilter(ids=chosen, completed=True))}
     pulled = [run for run in chosen if run not in here]
     for run in pulled:
@@ -115,12 +92,12 @@ def pull_newest(
     return Ok(pulled)
 
 
-def _newest(rows: Iterable[_Row], after: Run) -> list[str]:
+def _newest(rows: Iterable[ListedRun], after: Run) -> list[str]:
     """Return the newest run of a list, or all shards of the newest group; [] if none fits.
 
     Uncommitted changes are not what the branch holds: they count if there is nothing else.
     """
-    units: dict[tuple[str, str], dict[str, _Row]] = {}
+    units: dict[tuple[str, str], dict[str, ListedRun]] = {}
     for row in rows:
         shares_suite = row.suites is None or not set(row.suites).isdisjoint(after.suites)
         is_other = row.run != after.id and (row.group is None or row.group != after.group_id)

@@ -57,9 +57,9 @@ def pull_command(
     pulled: list[str] = []
     with history_server(url, now.url if now else None, project.root, insecure=insecure) as client:
         wanted = runs or [
-            run
+            row.run
             for row in or_fail(client.runs(of_project, branch, limit if branch else _MOST))
-            if group in (None, row.get("group")) and isinstance(run := row.get("run"), str)
+            if group in (None, row.group)
         ]
         if not wanted:
             what = f"The server has no run of {branch or group!r} that this token may read."
