@@ -427,6 +427,12 @@ class TestOptions:
         return self.compat == "evalview"
 
 
+def typed(option: str) -> str:
+    """Return how an option of `kindlm test` is typed: `--suite` of `suite`."""
+    name: str = get_type_hints(TestOptions, include_extras=True)[option].__metadata__[0].default
+    return name
+
+
 SourceRunArgument = Annotated[
     str | None,
     typer.Argument(

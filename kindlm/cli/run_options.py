@@ -15,7 +15,7 @@ from pathlib import Path
 from kindlm.bounds import MAX_SHARDS, MAX_WORKERS, SCHEDULERS
 from kindlm.cli.console import note
 from kindlm.cli.history import open_history
-from kindlm.cli.options import TestOptions
+from kindlm.cli.options import TestOptions, typed
 from kindlm.dataclass import replace
 from kindlm.engine.runner import Limits
 from kindlm.errors import Err, KindlmError, Ok, Result, misuse, not_there
@@ -35,6 +35,12 @@ RECORDED_OPTIONS = [field.name for field in fields(RunOptions) if field.name != 
 """The options that are recorded with a run, by names that they have in both."""
 
 _NOT_AGAIN = ("fail_fast", "force_resume")
+
+_NOT_RESUMED = (
+    "suite", "tests", "tags", "models", "keywords", "failed", "repeat", "gate", "label", "cache",
+    "compat", "shard", "run_group", "dry_run",
+)  # fmt: skip
+"""Options that would change what a resumed run consists of."""
 
 _GIVEN_ANEW = ("concurrency", "timeout_ms", "max_cost_usd", "max_rpm")
 
@@ -250,23 +256,7 @@ def _unknown_model(suites: Iterable[Suite], models: Iterable[str]) -> KindlmErro
 
 def no_selection(options: TestOptions) -> KindlmError | None:
     """Return what is wrong with options that would change what the resumed run consists of."""
-    given = {
-        "--suite": options.suite,
-        "--test": options.tests,
-        "--tags": options.tags,
-        "--model": options.models,
-        "-k": options.keywords,
-        "--failed": options.failed,
-        "--repeat": options.repeat,
-        "--gate": options.gate,
-        "--label": options.label,
-        "--cache": options.cache,
-        "--compat": options.compat,
-        "--shard": options.shard,
-        "--run-group": options.run_group,
-        "--dry-run": options.dry_run,
-    }
-    wrong = [name for name, value in given.items() if value]
+    wrong = [typed(name) for name in _NOT_RESUMED if getattr(options, name)]
     if not wrong:
         return None
     return misuse(

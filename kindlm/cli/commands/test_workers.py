@@ -15,7 +15,7 @@ from kindlm.bounds import SCHEDULERS
 from kindlm.cli.commands.tail import why_not_passed
 from kindlm.cli.console import fail, make_console, note, or_fail, refuse, show, warn
 from kindlm.cli.history import disk_full, fail_to_open, open_tables
-from kindlm.cli.options import TestOptions
+from kindlm.cli.options import TestOptions, typed
 from kindlm.cli.progress import make_progress
 from kindlm.cli.reporters import Reporter
 from kindlm.cli.run_options import paths_from, wants_push
@@ -304,15 +304,11 @@ def _arguments(
 ) -> Iterator[str]:
     """Yield what `kindlm test` is given for a shard that starts anew."""
     yield from _always(options)
-    for name, value in {
-        "--suite": options.suite,
-        "--tags": ",".join(options.tags) or None,
-        "--repeat": options.repeat,
-        "--gate": options.gate,
-        "--label": options.label,
-    }.items():
-        if value is not None:
-            yield f"{name}={value}"
+    for name in ("suite", "repeat", "gate", "label"):
+        if (value := getattr(options, name)) is not None:
+            yield f"{typed(name)}={value}"
+    if options.tags:
+        yield f"--tags={','.join(options.tags)}"
     if options.keywords is not None:
         yield from ("-k", options.keywords)
     yield from (f"--test={name}" for name in options.tests)
@@ -325,19 +321,11 @@ def _arguments(
 
 def _always(options: TestOptions) -> Iterator[str]:
     """Yield what each session of a shard is given, also one that goes on with its run."""
-    for name, value in {
-        "--concurrency": options.concurrency,
-        "--timeout": options.timeout_ms,
-        "--max-cost": options.max_cost_usd,
-    }.items():
-        if value is not None:
-            yield f"{name}={value}"
-    flags = {
-        "--strict": options.strict,
-        "--fail-fast": options.fail_fast,
-        "--force-resume": options.force_resume,
-    }
-    yield from (name for name, given in flags.items() if given)
+    for name in ("concurrency", "timeout_ms", "max_cost_usd"):
+        if (value := getattr(options, name)) is not None:
+            yield f"{typed(name)}={value}"
+    flags = ("strict", "fail_fast", "force_resume")
+    yield from (typed(name) for name in flags if getattr(options, name))
     yield "--no-progress"
 
 
