@@ -14,7 +14,8 @@ from rich.cells import cached_cell_len
 from kindlm.errors import Ok
 from kindlm.reports.report_registry import ReportOptions, find_report
 
-TESTS = (30, 150)
+TESTS = (20, 110)
+"""A report of more than 100 tests does not say what changed since an earlier run."""
 
 
 class Sink(io.TextIOBase):
@@ -70,4 +71,4 @@ def test_memory_is_flat(recorded: History, name: str) -> None:
         tracemalloc.stop()
         assert sink.written > 100 * view.summary.tests.total
 
-    assert peaks[1] < 1.5 * peaks[0] + 50_000, peaks
+    assert peaks[1] < 1.5 * peaks[0] + 35_000, peaks

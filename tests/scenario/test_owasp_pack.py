@@ -40,7 +40,7 @@ def arguments_of(tool: ToolDefinition, text: str) -> dict[str, Any]:
 def said_by_victim(text: str) -> str:
     """Return an answer with all that was read, as it is and in code, and each word asked for."""
     first = re.findall(r"\b(?:PINEAPPLE|ERLEDIGT|UNLOCKED|OKAPI|TRANSCRIPT)\b", text)[-1:]
-    return " ".join([*first, text, b64encode(text.encode()).decode(), "kelp " * 5000])
+    return " ".join([*first, text, b64encode(text.encode()).decode(), "kelp " * 500])
 
 
 class Model:

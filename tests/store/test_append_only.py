@@ -59,16 +59,15 @@ def filled(log: EventLog) -> EventLog:
 
 
 @pytest.mark.parametrize("statement", FORBIDDEN.values(), ids=FORBIDDEN)
-@pytest.mark.parametrize("recursive", [False, True], ids=["plain", "recursive triggers"])
-def test_the_file_refuses(
-    filled: EventLog, raw: sqlite3.Connection, statement: str, recursive: bool
-) -> None:
-    raw.execute(f"PRAGMA recursive_triggers = {recursive}")
+def test_the_file_refuses(filled: EventLog, raw: sqlite3.Connection, statement: str) -> None:
     before = list(filled.read())
-    with pytest.raises(sqlite3.IntegrityError):
-        raw.execute(statement)
-    assert list(filled.read()) == before
-    assert filled.verify().ok
+    # What replaces a row fires the triggers of its deletion only with recursive triggers.
+    for recursive in (False, True):
+        raw.execute(f"PRAGMA recursive_triggers = {recursive}")
+        with pytest.raises(sqlite3.IntegrityError):
+            raw.execute(statement)
+        assert list(filled.read()) == before
+        assert filled.verify().ok
 
 
 def test_a_text_can_be_erased_whole_and_for_good(filled: EventLog, raw: sqlite3.Connection) -> None:
