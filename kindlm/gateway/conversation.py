@@ -23,8 +23,7 @@ from kindlm.stored_form import bounded
 from kindlm.strict_json import read_json
 from kindlm.transcript import Cost, CostSource, Message, Role, ToolCall, ToolUse, Usage, sum_of
 from kindlm.wires.answer import WireAnswer, error_message, token_count
-from kindlm.wires.reading import read_answer, read_request
-from kindlm.wires.request import WireRequest
+from kindlm.wires.reading import WireRequest, read_answer, read_request
 from kindlm_store.new_event import scrub
 
 _REMEMBERED = 32

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from kindlm.bounds import MAX_COUNTED
 from kindlm.dataclass import dataclass
 from kindlm.strict_json import parse_json, unique_keys
-from kindlm.transcript import FinishReason, ToolCall, Usage
+from kindlm.transcript import FinishReason, Role, ToolCall, Usage
 
 Wire = Literal["chat", "responses", "anthropic"]
 """OpenAI's Chat Completions, OpenAI's Responses, Anthropic's Messages."""
@@ -132,3 +132,22 @@ def content_text(content: Any, *, shows_others: bool = False) -> str:
         elif is_part and shows_others:
             texts.append(f"[{part.get('type')}]")
     return "".join(texts)
+
+
+def said_text(content: Any) -> str:
+    """Return the text of what was said, in which parts without a text show their types."""
+    return content_text(content, shows_others=True)
+
+
+_ROLES = {
+    "system": Role.SYSTEM,
+    "developer": Role.SYSTEM,
+    "assistant": Role.ASSISTANT,
+    "tool": Role.TOOL,
+    "function": Role.TOOL,
+}
+
+
+def role_of(value: Any) -> Role:
+    """Return whose message it is; what is not known is the user's."""
+    return _ROLES.get(value, Role.USER) if isinstance(value, str) else Role.USER

@@ -12,10 +12,11 @@ from kindlm.wires.answer import (
     WireAnswer,
     error_message,
     objects,
+    role_of,
+    said_text,
     text_or_none,
     token_count,
 )
-from kindlm.wires.request import role_of, said_text
 
 _FINISH_REASONS = {
     "end_turn": FinishReason.STOP,

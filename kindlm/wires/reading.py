@@ -8,14 +8,14 @@ the same answer says without streaming.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import field
 from typing import Any
 
-from kindlm.dataclass import replace
+from kindlm.dataclass import dataclass, replace
 from kindlm.strict_json import read_json
-from kindlm.transcript import FinishReason
+from kindlm.transcript import FinishReason, Message
 from kindlm.wires import anthropic, chat, responses
 from kindlm.wires.answer import UnreadableReply, Wire, WireAnswer, objects, parse_object
-from kindlm.wires.request import WireRequest
 from kindlm.wires.sse import DONE, is_sse, parse_events
 
 _FORMATS = {"chat": chat, "responses": responses, "anthropic": anthropic}
@@ -42,6 +42,25 @@ def read_answer(wire: Wire, content_type: str, body: str) -> WireAnswer:
     if says_calls and not answer.tool_calls:
         return replace(answer, error="it ends with tool calls, and none is in it", complete=False)
     return answer if is_whole else replace(answer, complete=False)
+
+
+@dataclass(frozen=True, slots=True)
+class WireRequest:
+    """What a request says.
+
+    Attributes:
+        messages: what was said before, the system text first. In the text of a message, parts that
+            are not text stand as `[image]` and the like.
+        tool_results: the results of tool calls, by the ids of the calls: JSON values, or texts that
+            are not JSON. Of a tool that failed, an object with `error`.
+        tools: the names of the tools on offer.
+        continues: the id of the answer that this continues, where the provider remembers it.
+    """
+
+    messages: tuple[Message, ...] = ()
+    tool_results: Mapping[str, Any] = field(default_factory=dict)
+    tools: tuple[str, ...] = ()
+    continues: str | None = None
 
 
 def read_request(wire: Wire, body: Mapping[str, Any]) -> WireRequest:

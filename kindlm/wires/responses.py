@@ -17,10 +17,11 @@ from kindlm.wires.answer import (
     content_text,
     error_message,
     objects,
+    role_of,
+    said_text,
     text_or_none,
     token_usage,
 )
-from kindlm.wires.request import role_of, said_text
 from kindlm.wires.sse import DONE
 
 _INCOMPLETE = {

@@ -23,8 +23,7 @@ from kindlm.agents.tool_entries import UNREAD, failed_tool, is_of_tool
 from kindlm.ports import AgentRequest
 from kindlm.strict_json import as_text, read_json
 from kindlm.transcript import Usage
-from kindlm.wires.answer import objects
-from kindlm.wires.request import said_text
+from kindlm.wires.answer import objects, said_text
 
 _WAITS = "the run waits for a person: the answer is incomplete"
 
