@@ -298,7 +298,10 @@ class Coordinator:
                         continue
                     del submitted[shard]
                     pending.cancel()
-                    self._pass_on_warnings(end)
+                    for warning in end.warnings:
+                        if warning not in self._warned:
+                            self._warned.add(warning)
+                            self._warn(*warning)
                     if self._goes_on(shard, end, db):
                         submitted[shard] = fleet.submit(jobs[shard].dump())
                 left_to_end_s -= _TICK_S if self._is_hurried else 0.0
@@ -310,12 +313,6 @@ class Coordinator:
         if new:
             self._news(new)
         return bool(new)
-
-    def _pass_on_warnings(self, end: ShardEnd) -> None:
-        for warning in end.warnings:
-            if warning not in self._warned:
-                self._warned.add(warning)
-                self._warn(*warning)
 
     def _look_at_costs(self, db: sqlite3.Connection) -> None:
         most = self._limits.max_cost_usd

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, TextIO
+from typing import TextIO
 
 from rich.cells import cell_len, set_cell_size
 
@@ -23,7 +23,7 @@ from kindlm.reports.figures import money, power_text
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import Page
 from kindlm.reports.untrusted import one_line
-from kindlm.suite import Case, ModelTarget, SimulatedTool, Suite
+from kindlm.suite import Case, ModelTarget, Suite
 from kindlm.transcript import Usage
 from kindlm.wording import count
 
@@ -185,7 +185,9 @@ def estimate_execution(suite: Suite, case: Case, target: str, prices: PriceTable
     else:
         total = Estimate()
         said = system + len(case.prompt.prefill or "")
-        said += sum(len(json.dumps(_definition(tool))) for tool in case.tools)
+        for tool in case.tools:
+            offered = {"description": tool.description, "parameters": tool.parameters}
+            said += len(json.dumps({"name": tool.name, **offered}))
         for user in users:  # what was said before is sent each time
             said += len(user)
             total += _call(suite, model, said, answer, prices)
@@ -214,7 +216,3 @@ def _call(
         cost_usd=usd or 0.0,
         unpriced=frozenset() if usd is not None else frozenset({target.model}),
     )
-
-
-def _definition(tool: SimulatedTool) -> dict[str, Any]:
-    return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}

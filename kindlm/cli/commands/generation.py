@@ -24,7 +24,7 @@ from kindlm.generate.generation_script import (
     with_script,
 )
 from kindlm.generate.suite_text import check_folder
-from kindlm.generate.test_plan import Generated, Order, parse_categories, spoken
+from kindlm.generate.test_plan import Order, parse_categories, spoken
 from kindlm.history.run_view import RunView
 from kindlm.plan import Selection
 from kindlm.providers.provider_registry import check_settings
@@ -193,7 +193,11 @@ def _told(
             command = options.command(f"kindlm show {run} 1 --verbose")
             note(f"What was asked and answered: {command}")
             return 1
-        _tell_files(generated, options.seen_from or Path())
+        folder = options.seen_from or Path()
+        for path, scenario in generated.files.items():
+            title = one_line(scenario.title)
+            sys.stdout.write(f"{_shown(folder / path)}  {scenario.category}: {title}\n")
+        sys.stdout.write(f"{_shown(folder / generated.profile)}  what the agent was taken for\n")
         for line in generated.left_out:
             note(f"Left out: {line}")
         missing = options.count - len(generated.files)
@@ -201,14 +205,6 @@ def _told(
             note(f"The plan held {count(missing, 'test')} fewer than were asked for.")
         note(f"Recorded as run {run}{_cost(view)}.")
     return 0
-
-
-def _tell_files(generated: Generated, folder: Path) -> None:
-    """Write a line for each file, by category."""
-    for path, scenario in generated.files.items():
-        title = one_line(scenario.title)
-        sys.stdout.write(f"{_shown(folder / path)}  {scenario.category}: {title}\n")
-    sys.stdout.write(f"{_shown(folder / generated.profile)}  what the agent was taken for\n")
 
 
 def _tell_next(

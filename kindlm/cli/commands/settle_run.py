@@ -39,7 +39,6 @@ from kindlm.recording.resumption import Unfinished, read_unfinished
 from kindlm.reports.diff.parts import check_name
 from kindlm.reports.diff.phrases import not_comparable_text
 from kindlm.reports.terminal.settled_tests import Settled, write_planned, write_settled
-from kindlm.suite import Suite
 from kindlm_store import LockHeldError, StreamLock
 
 _WORTH_IT = 10
@@ -261,7 +260,12 @@ def _loaded(pair: SettledPair, wanted: set[tuple[str, str]], root: Path) -> Resu
     loaded = load_paths(paths, root, compat=compat)
     if isinstance(loaded, Err):
         return loaded
-    named = (_as_recorded(suite, recorded) for suite in loaded.value.suites)
+    # Another checkout may be named otherwise: projects are those of the record.
+    projects = {(then.suite, then.config_hash): then.project for then in reversed(recorded)}
+    named = (
+        replace(suite, project=projects.get((suite.name, suite.config_hash), suite.project))
+        for suite in loaded.value.suites
+    )
     suites = {(suite.project, suite.name): suite for suite in named}
     for suite in recorded:
         now = suites.get((suite.project, suite.suite))
@@ -271,14 +275,6 @@ def _loaded(pair: SettledPair, wanted: set[tuple[str, str]], root: Path) -> Resu
             return Err(_changed(pair, suite, f"{suite.path} {wrong}"))
     kept = tuple(suite for key, suite in suites.items() if key in wanted)
     return Ok(replace(loaded.value, suites=kept, skipped=()))
-
-
-def _as_recorded(suite: Suite, recorded: Sequence[SuiteStarted]) -> Suite:
-    """Return the suite with its recorded project: another checkout may be named otherwise."""
-    for then in recorded:
-        if (then.suite, then.config_hash) == (suite.name, suite.config_hash):
-            return replace(suite, project=then.project)
-    return suite
 
 
 def _unusable(request: RunRequest, tests: Sequence[QualifiedName]) -> KindlmError | None:

@@ -64,18 +64,13 @@ def tail_command(run: RunOrGroupArgument = "latest", db: DatabaseOption = None) 
                 break
             waiting.wait(_LOOK_EVERY_S)
         view = followed.view
-        _tell_end(view, page)
+        verdict = verdict_of(view)  # or how the run stands
+        color = "bold green" if verdict.passed else "bold red"
+        reasons = ", ".join(one_line(reason) for reason in verdict.reasons)
+        page.line((verdict.word, color), f": {reasons}", hang=2)
+        note(f"All of it: kindlm show {shlex.quote(view.id)}")
         if not view.passed:
             raise typer.Exit(1)
-
-
-def _tell_end(view: RunView, page: Page) -> None:
-    """Write the verdict, or how the run stands."""
-    verdict = verdict_of(view)
-    color = "bold green" if verdict.passed else "bold red"
-    reasons = ", ".join(one_line(reason) for reason in verdict.reasons)
-    page.line((verdict.word, color), f": {reasons}", hang=2)
-    note(f"All of it: kindlm show {shlex.quote(view.id)}")
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ from kindlm.cli.run_recording import (
 )
 from kindlm.cli.server_environ import SUITES, server_environ, suites_hash
 from kindlm.dataclass import replace
-from kindlm.errors import Err, Ok, Result, misuse
+from kindlm.errors import Err, Result, misuse
 from kindlm.guard import guard
 from kindlm.history.groups import Group, find_group, shards_of
 from kindlm.history.read_models import lost_writes
@@ -56,7 +56,11 @@ def run_tests(options: TestOptions) -> int:
     group = None if options.resume is None else _group_to_resume(options)
     unfinished = None
     if group is not None:
-        options = or_fail(_as_group(options, group, project.root))
+        # The options that its shards began with, and what is given anew.
+        with open_history(options.database) as reader:
+            began = read_unfinished(reader, group.runs[0])
+        recorded = or_fail(as_recorded(options, began, project.root))
+        options = replace(recorded, shard=None, workers=options.workers or "1")
     elif options.resume is not None:
         unfinished = _unfinished(options, project)
         options = or_fail(as_recorded(options, unfinished, project.root))
@@ -183,15 +187,6 @@ def _group_to_resume(options: TestOptions) -> Group | None:
             name = run.group_id
         shards = shards_of(reader, name)
         return or_fail(find_group(reader, name, shards)) if shards else None
-
-
-def _as_group(options: TestOptions, group: Group, root: Path) -> Result[TestOptions]:
-    """Return the options that the shards of a group began with, and what is given anew."""
-    with open_history(options.database) as reader:
-        recorded = as_recorded(options, read_unfinished(reader, group.runs[0]), root)
-    if isinstance(recorded, Err):
-        return recorded
-    return Ok(replace(recorded.value, shard=None, workers=options.workers or "1"))
 
 
 def _unfinished(options: TestOptions, project: Project) -> Unfinished:
