@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TypeAlias
 
 import typer
 
-from kindlm.cli.console import fail, note, or_fail, warn
+from kindlm.cli.console import fail, note, or_fail, refuse, warn
 from kindlm.cli.history import existing_history, fail_to_open, named_run, open_tables
 from kindlm.cli.options import DatabaseOption, RunArgument
 from kindlm.cli.reporters import STDOUT, is_history, open_output, replaces
@@ -128,12 +128,12 @@ def _require_possible(
 ) -> None:
     """End the command if its options do not go together."""
     if form != "kindlm" and after:
-        fail([misuse("--after is for the default format.", "Leave out --format or --after.")])
+        refuse("--after is for the default format.", "Leave out --format or --after.")
     if form == "kindlm" and (to is not None or contents):
         option = "--contents" if to is None else "--to"
-        fail([misuse(f"{option} needs --format otlp.", "Add --format otlp.")])
+        refuse(f"{option} needs --format otlp.", "Add --format otlp.")
     if to is not None and output is not None:
-        fail([misuse("Only one of --to and -o is possible.", "Leave one of them out.")])
+        refuse("Only one of --to and -o is possible.", "Leave one of them out.")
 
 
 def _require_events(db: sqlite3.Connection, run: str, after: int) -> None:
@@ -142,7 +142,7 @@ def _require_events(db: sqlite3.Connection, run: str, after: int) -> None:
     (version,) = db.execute(query, (f"run/{run}",)).fetchone()
     if after > version:
         there = f"Run {run} has {count(version, 'event')}, so that there is no version {after:,}."
-        fail([misuse(there, f"Name a version up to {version:,}, or leave out --after.")])
+        refuse(there, f"Name a version up to {version:,}, or leave out --after.")
 
 
 _BARE = "It holds no prompts, answers or tool arguments; --contents adds them."

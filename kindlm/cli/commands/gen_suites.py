@@ -12,10 +12,10 @@ from typing import Any
 
 from kindlm.cli.commands.gen import GenOptions, argument_of
 from kindlm.cli.commands.init import agent_at
-from kindlm.cli.console import fail, note, or_fail
+from kindlm.cli.console import fail, note, or_fail, refuse
 from kindlm.cli.history import no_execution, open_view, project_here
 from kindlm.dataclass import replace
-from kindlm.errors import misuse, not_there
+from kindlm.errors import not_there
 from kindlm.generate.corpora import attack_suites, read_attacks
 from kindlm.generate.forms import slug
 from kindlm.generate.recorded_suite import Target, recorded_suites
@@ -53,7 +53,7 @@ def write_recorded(options: GenOptions) -> int:
             for each in recordings
         ]
     except PatternError as error:
-        fail([misuse(f"Personal data cannot be found: {error}.", "Use --keep-personal-data.")])
+        refuse(f"Personal data cannot be found: {error}.", "Use --keep-personal-data.")
     stem = recordings[0].name if options.from_trace is None else options.from_trace.stem
     file = Path(options.output, f"{slug(stem)}.yaml")
     made = recorded_suites(recordings, target, redact(origin), file)
@@ -83,13 +83,13 @@ def write_attacks(options: GenOptions, source: str) -> int:
     has_more = len(attacks) > options.count
     attacks = attacks[: options.count]
     if not attacks:
-        fail([misuse(f"{source} has no attack that a test can make.", "Choose another name.")])
+        refuse(f"{source} has no attack that a test can make.", "Choose another name.")
     if target.is_agent and any(attack.tools for attack in attacks):
         hint = "Pass --provider and --model in place of --agent."
-        fail([misuse(f"The attacks of {source} need simulated tools, as models have.", hint)])
+        refuse(f"The attacks of {source} need simulated tools, as models have.", hint)
     if target.model is None:
         hint = "Pass --provider and --model. With --agent, the model only judges."
-        fail([misuse("There is no model for the tests.", hint)])
+        refuse("There is no model for the tests.", hint)
     file = Path(options.output, f"{slug(source)}.yaml")
     files = _write_suites(options, or_fail(attack_suites(source, attacks, target, file)), file)
     if has_more:
@@ -108,7 +108,7 @@ def _refuse_beside(what: str, options: GenOptions, others: Mapping[str, object])
     }
     given = [name for name, value in {**others, **of_a_plan}.items() if value is not None]
     if given:
-        fail([misuse(f"{what} and {given[0]} cannot be combined.", "Remove one of them.")])
+        refuse(f"{what} and {given[0]} cannot be combined.", "Remove one of them.")
 
 
 def _write_suites(options: GenOptions, texts: Iterable[str], file: Path) -> list[Path]:
@@ -119,7 +119,7 @@ def _write_suites(options: GenOptions, texts: Iterable[str], file: Path) -> list
             name = file if number == 1 else file.with_stem(f"{file.stem}_{number}")
             files.append(write_file(name, text, force=options.force))
     except OSError as error:
-        fail([misuse(f"{file} cannot be written: {error.strerror}.", "Use --output DIR.")])
+        refuse(f"{file} cannot be written: {error.strerror}.", "Use --output DIR.")
     for written in files:
         sys.stdout.write(f"{one_line(str(written))}\n")
     return files
@@ -155,14 +155,14 @@ def _of_file(file: Path) -> list[Recording]:
         fail([not_there(why, "Check the path")])
     found = or_fail(read_recordings(data, file))
     if not found:
-        fail([misuse(f"{file} holds no trace.", "Export one that has ended.")])
+        refuse(f"{file} holds no trace.", "Export one that has ended.")
     return found
 
 
 def _target_of(options: GenOptions) -> Target:
     """Return what the options say of the target; end the command if that is nothing of use."""
     if (options.provider is None) != (options.model is None):
-        fail([misuse("--provider and --model go together.", "Pass both, or neither.")])
+        refuse("--provider and --model go together.", "Pass both, or neither.")
     model = None if options.model is None else f"{options.provider}/{options.model}"
     if options.agent is None:
         return Target(None if model is None else {"model": model}, model=model)
@@ -181,5 +181,5 @@ def _agent(given: str, folder: Path) -> str | dict[str, Any]:
         or_fail(agent_at(given))
     elif not _PLACE.fullmatch(given):
         hint = "Write a URL, module:name, or python:FILE:NAME."
-        fail([misuse(f"--agent {one_line(given)} names no agent.", hint)])
+        refuse(f"--agent {one_line(given)} names no agent.", hint)
     return given

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from kindlm.cli.console import fail, note, or_fail, show
+from kindlm.cli.console import fail, note, or_fail, refuse, show
 from kindlm.cli.history import db_option, fail_to_open, project_here, taken_besides
 from kindlm.cli.options import DatabaseOption, InsecureOption, ServerOption
-from kindlm.errors import Err, KindlmError, misuse, not_there
+from kindlm.errors import Err, KindlmError, not_there
 from kindlm.wording import count, printable
 
 _SHOWN = 3
@@ -50,7 +50,7 @@ def pull_command(
 
     if [bool(runs), branch is not None, group is not None].count(True) != 1:
         hint = "kindlm pull RUN, kindlm pull --branch main, or kindlm pull --group nightly-42"
-        fail([misuse("Name runs, a branch or a group.", hint)])
+        refuse("Name runs, a branch or a group.", hint)
     project = project_here(db)
     now = configured_upload(project.root)
     failed: list[KindlmError] = []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kindlm.cli.commands.settle import SettleOptions
 from kindlm.cli.commands.settle_rounds import AT_A_TIME, RepeatsOfBefore, Rounds, wanted_suspects
-from kindlm.cli.console import fail, is_interactive, note, or_fail, refuse, show
+from kindlm.cli.console import is_interactive, note, or_fail, refuse, show
 from kindlm.cli.history import (
     commit_named,
     open_history,
@@ -137,7 +137,7 @@ def _settle(rounds: Rounds, request: RunRequest) -> int:
                 record_run(request, run, progress=progress, held=held)
         except LockHeldError as error:
             message = f"Run {pair.repeated} is being settled already: {error.by} does it."
-            fail([misuse(message, "Wait until it has ended.")])
+            refuse(message, "Wait until it has ended.")
         return _report(rounds)
 
 

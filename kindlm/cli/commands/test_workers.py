@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kindlm.bounds import SCHEDULERS
 from kindlm.cli.commands.tail import why_not_passed
-from kindlm.cli.console import fail, make_console, note, or_fail, refuse, show, warn
+from kindlm.cli.console import make_console, note, or_fail, refuse, show, warn
 from kindlm.cli.history import disk_full, fail_to_open, open_tables
 from kindlm.cli.options import TestOptions, typed
 from kindlm.cli.progress import make_progress
@@ -25,7 +25,7 @@ from kindlm.dataclass import dataclass, replace
 from kindlm.engine.attempt import Finished
 from kindlm.engine.steering import Steering
 from kindlm.engine.stop import Stop
-from kindlm.errors import KindlmError, SourceLocation, broken, misuse
+from kindlm.errors import KindlmError, SourceLocation, broken
 from kindlm.fleet.coordinator import Coordinator
 from kindlm.fleet.fleet import Fleet, LocalFleet
 from kindlm.fleet.shard_job import ShardJob
@@ -102,7 +102,7 @@ def test_on_workers(
                         _carry_out(request, plan, parts, fleet, options, stop, held)
             except LockHeldError as error:
                 what = f"Group {name} goes on already: {error.by} holds it."
-                fail([misuse(what, "Wait until it has ended, or end it.")])
+                refuse(what, "Wait until it has ended, or end it.")
         if wants_push(request, options):
             from kindlm.cli.live_push import push_group
 
