@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -42,6 +42,14 @@ from kindlm.strict_json import KeyTwiceError, parse_json, unique_keys
 from kindlm.values import refuse
 
 
+def check_body(options: Any) -> Any:
+    """Refuse a body that cannot be added to that of a protocol."""
+    if options.protocol is not None and not isinstance(options.body, dict | None):
+        hint = "Its keys are added to the body of the protocol: write `body: {model: shop}`"
+        raise refuse("is not an object beside `protocol`", hint, key="body")
+    return options
+
+
 class Http(Served):
     """Agents that take JSON by POST and answer with JSON, text or a stream."""
 
@@ -55,10 +63,7 @@ class Http(Served):
     response_path: ResponsePath = None
     tool_calls_path: ToolCallsPath = None
 
-    @model_validator(mode="after")
-    def _body_of_protocol(self) -> Self:
-        check_body(self.body, self.protocol)
-        return self
+    _body_of_protocol = model_validator(mode="after")(check_body)
 
     def agent(self, server: HttpTarget) -> HttpAgent:
         """Return what talks to a server."""
@@ -171,13 +176,6 @@ def speaking(name: str, server: HttpTarget, template: Any, *, stream: bool) -> H
             protocol=protocol.title,
         ),
     )
-
-
-def check_body(template: Any, protocol: str | None) -> None:
-    """Refuse a template that cannot be added to the body of a protocol."""
-    if protocol is not None and template is not None and not isinstance(template, dict):
-        hint = "Its keys are added to the body of the protocol: write `body: {model: shop}`"
-        raise refuse("is not an object beside `protocol`", hint, key="body")
 
 
 def _read(answer: HttpReply, reading: Reading, protocol: Protocol | None = None) -> Heard:

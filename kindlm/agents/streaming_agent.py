@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from pydantic import model_validator
 
@@ -45,10 +45,7 @@ class Streaming(Served):
     protocol: ProtocolName = None
     body: BodyTemplate = None
 
-    @model_validator(mode="after")
-    def _body_of_protocol(self) -> Self:
-        check_body(self.body, self.protocol)
-        return self
+    _body_of_protocol = model_validator(mode="after")(check_body)
 
     def agent(self, server: HttpTarget) -> HttpAgent:
         """Return what talks to a server."""

@@ -313,6 +313,13 @@ def test_what_to_do_about_a_system_text(load: Any, minimal: str, more: str, hint
     assert hint in told.hint
 
 
+@pytest.mark.parametrize("adapter", ["http", "streaming"])
+def test_the_body_beside_a_protocol_is_an_object(load: Any, minimal: str, adapter: str) -> None:
+    agent = f"{{id: shop, adapter: {adapter}, endpoint: 'http://h', protocol: chat, body: 'Hi'}}"
+    loaded = load(minimal + f"agents: [{agent}]\n")
+    assert ("agents[0].body", "CONFIG_VALIDATION_ERROR") in errors(loaded)
+
+
 @pytest.mark.parametrize(
     ("agent", "takes_tools"),
     [
