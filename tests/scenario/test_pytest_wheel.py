@@ -64,12 +64,13 @@ def test_an_installed_wheel_has_the_plugin(tmp_path: Path) -> None:
         f"def test_where(): assert kindlm.__file__.startswith({str(packages)!r})\n"
     )
     # Other plugins of this environment take longer to load than all the rest.
-    others = ("anyio", "hypothesispytest", "inline_snapshot", "langsmith_plugin", "xdist")
+    others = ("anyio", "hypothesispytest", "inline_snapshot", "langsmith_plugin")
     without = [option for name in others for option in ("-p", f"no:{name}")]
     environ = pytest_environment()
     del environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"]
     done = subprocess.run(
-        [str(python), "-m", "pytest", "-rs", "-p", "no:cacheprovider", *without],
+        # The one session of a test whose worker is started, not forked.
+        [str(python), "-m", "pytest", "-rs", "-n", "1", "-p", "no:cacheprovider", *without],
         cwd=project,
         env=environ,
         capture_output=True,

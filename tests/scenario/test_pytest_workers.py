@@ -7,7 +7,7 @@ import re
 from contextlib import closing
 
 import pytest
-from pytest_project import run_new_pytest, run_pytest
+from pytest_project import run_pytest
 from scenario_project import Project
 
 from kindlm.cli.app import run
@@ -123,8 +123,7 @@ def test_stopped_at_the_first_failure_the_group_says_that_tests_are_missing(
     write(project, "assert word != 'a'")
     monkeypatch.setenv("SHOP_TOKEN", "tok-4711-of-the-shop")
     project.write("conftest.py", REFUSED)
-    # The one session here whose workers are started, not forked.
-    done = run_new_pytest(project.root, "--kindlm", "-n", "1", "-x")
+    done = run_pytest(project.root, "--kindlm", "-n", "1", "-x")
     assert done.returncode != 0
     group, tests, status = group_in(project, done.stdout)
     assert (group.complete, status) == (False, "incomplete")
