@@ -9,6 +9,12 @@ from checked_server import LoopbackServer
 from workspace import Workspace
 
 
+@pytest.fixture(autouse=True)
+def _latin_letters_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read no font with all letters: that takes longer than all else that makes a PDF."""
+    monkeypatch.setattr("kindlm.reports.compliance.pdf._FONTS", ())
+
+
 def files(workspace: Workspace) -> list[str]:
     root = workspace.root
     return sorted(str(f.relative_to(root)) for f in root.rglob("*") if f.suffix in (".md", ".pdf"))
