@@ -139,7 +139,8 @@ def _run_once() -> None:
                 run(arguments)
     os.environ.clear()
     os.environ.update(kept)
-    packages.installed.cache_clear()
+    for group in packages._KINDS:
+        packages.installed(group)
     tempfile.tempdir = None  # each fork has its own TMPDIR
 
 
@@ -326,6 +327,8 @@ def _become(
     os.environ.update(env)
     time.tzset()
     sys.path[0] = cwd
+    if any(Path(cwd).glob("*.dist-info")):
+        importlib.import_module("kindlm.packages").installed.cache_clear()
     if module == "kindlm.agents.python_worker":
         sys.path[:] = arguments
         sys.stdout, sys.stderr = _unbuffered(sys.stdout, 1), _unbuffered(sys.stderr, 2)
