@@ -54,7 +54,8 @@ MINUTE_S = 60.0
 """After so many short cooldowns of kindlm's own, the next one ends with the minute."""
 
 MAX_RETRY_AFTER_S = 300.0
-"""A provider that asks for a longer cooldown is not called any more."""
+"""A provider that asks for a longer cooldown is not called any more, and no limit is measured that
+is lower than one call in this time."""
 
 SLACK_S = 0.02
 """How much of a late start the next one may make up for: timers are late, bursts are not."""
@@ -182,6 +183,7 @@ class _Congestion:
                 limit = min(rate, max(rate * (1 - drop), limit))
         if not limit:
             return None
+        limit = max(limit, 1 / MAX_RETRY_AFTER_S)
         least_s = min(LONGEST_CLIMB_S, CLIMB_GROWTH * (known.least_s if known else FIRST_CLIMB_S))
         span = limit * min(LONGEST_CLIMB_S, max(least_s, lasted))
         if rate is not None:

@@ -16,7 +16,7 @@ from rate_limits import Allowance, Limit, SlidingWindow, TokenBucket
 from virtual_time import LoopClock, run_at_once
 
 from examples import examples
-from kindlm.engine.pace import Pace, Turn
+from kindlm.engine.pace import MAX_RETRY_AFTER_S, Pace, Turn
 from kindlm.engine.stop import SystemClock
 from kindlm.events import ProviderPaced
 from kindlm.ports import Quota
@@ -681,6 +681,32 @@ def test_whatever_calls_end_with_all_get_their_turn_and_none_before_retry_after(
 
     starts, closed = run_at_once(main())
     assert not any(begin < at < end - 1e-6 for at in starts for begin, end in closed)
+
+
+def test_a_provider_that_refuses_each_call_is_called_every_few_minutes():
+    async def main() -> list[float]:
+        pace = Pace("p", LoopClock(), lambda _: None, most=4)
+        starts = []
+        outcomes = [96.0, None, *["answered"] * 2, *["ended"] * 4, *[None] * 10]
+
+        async def call(outcome: str | float | None) -> None:
+            turn = await pace.turn()
+            starts.append(turn.started_at)
+            await asyncio.sleep(10 if len(starts) in (1, 4) else 0)
+            if outcome == "answered":
+                pace.answered(turn)
+            elif outcome == "ended":
+                pace.ended(turn)
+            else:
+                pace.refused(turn, outcome)
+
+        await asyncio.gather(*map(call, outcomes))
+        return starts
+
+    starts = run_at_once(main())
+    waits = [later - earlier for earlier, later in itertools.pairwise(starts)]
+    assert len(waits) == 17
+    assert max(waits) < 2 * MAX_RETRY_AFTER_S
 
 
 def test_turns_follow_on_each_other_on_the_clock_of_the_machine():
