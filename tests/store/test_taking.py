@@ -8,6 +8,7 @@ import sqlite3
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -99,16 +100,27 @@ def facts(log: EventLog) -> Any:
         ]
 
 
+@cache
+def empty() -> bytes:
+    """The file of a log without events: to make its tables takes longer than most tests."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "empty.db"
+        EventLog.open(path, projections=[SAID], synchronous="OFF").close()
+        return path.read_bytes()
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[EventLog]:
+    if not path.exists():
+        path.write_bytes(empty())
     with EventLog.open(path, projections=[SAID], synchronous="OFF") as log:
         yield log
 
 
-@pytest.fixture
-def other(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A log with a sealed stream, a stream that is open, and a journal that notes a head."""
-    path = tmp_path / "other.db"
+    path = tmp_path_factory.mktemp("recorded") / "recorded.db"
     with opened(path) as log:
         log.append("journal/a", [said("first of all")])
         log.append("run/sealed", [said("one"), said("two")], seal=True)
@@ -116,6 +128,12 @@ def other(tmp_path: Path) -> Path:
         noted = NewEvent("noted", {"stream": "run/sealed", "head": HeadOf("run/sealed")})
         log.append("journal/a", [noted])
     return path
+
+
+@pytest.fixture
+def other(recorded: Path, tmp_path: Path) -> Path:
+    """A copy of it, which a test may change."""
+    return shutil.copy(recorded, tmp_path / "other.db")
 
 
 def test_everything_is_there_as_it_was(other: Path, path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
-from recorded_history import History
+from recorded_history import History, Make
 
 from examples import examples
 from kindlm.events import ContentsPurged, RunLabelled, RunResumed, new_event
@@ -33,22 +33,26 @@ from kindlm_store import Append, EventLog, StreamLock
 TABLES = [table for projection in PROJECTIONS for table in projection.tables]
 
 
-@pytest.fixture
-def here(tmp_path: Path, make: Any) -> Iterator[History]:
-    """The history of a client: a finished run, one that was derived from it, and notes."""
-    opened = History(tmp_path / "here.db")
-    finished = opened.run("aaaa2222")
-    finished.suite(tests=[make.planned(repeat=3)])
+def record_runs(history: History) -> None:
+    """Record a finished run, one that was derived from it, and notes."""
+    finished = history.run("aaaa2222")
+    finished.suite(tests=[Make.planned(repeat=3)])
     for number in range(3):
         finished.execution(
-            user=f"naïve 🦜 {number}", repeat=number + 1, assertions=(make.failed(),)
+            user=f"naïve 🦜 {number}", repeat=number + 1, assertions=(Make.failed(),)
         )
     finished.finish()
-    stopped = opened.run("bbbb3333", source_run="aaaa2222", mode="rescored")
-    stopped.suite(tests=[make.planned(repeat=2)])
+    stopped = history.run("bbbb3333", source_run="aaaa2222", mode="rescored")
+    stopped.suite(tests=[Make.planned(repeat=2)])
     stopped.execution(tools=(("look", {"n": 1.5}, None),))
     stopped.interrupt()
-    opened.log.append("journal/l", [new_event(RunLabelled(run="aaaa2222", label="old", by="me"))])
+    history.log.append("journal/l", [new_event(RunLabelled(run="aaaa2222", label="old", by="me"))])
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[History]:
+    """The history of a client."""
+    opened = History(tmp_path / "here.db", write=record_runs)
     yield opened
     opened.close()
 
