@@ -382,8 +382,8 @@ def test_clients_that_push_at_once_disturb_no_other(
         here.close()
         return events - sum(each.added for each in answers if isinstance(each, PushAnswer))
 
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(client, range(8))) == [0] * 8
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(client, range(4))) == [0] * 4
     assert server.verify(claims=SEALED_HEADS, erasures=PURGES).ok
     assert server.projection_errors() == {}
 
