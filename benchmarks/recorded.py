@@ -29,7 +29,7 @@ from kindlm.events import (
     SuiteStarted,
     new_event,
 )
-from kindlm.outcome import CheckResult, Gate, Outcome, Status
+from kindlm.outcome import CheckResult, Gate, GateResult, Outcome, Status
 from kindlm.projections import PROJECTIONS
 from kindlm.transcript import CostSource, FinishReason, Message, Role
 from kindlm_store import Append, EventLog, HeadOf, NewEvent
@@ -230,15 +230,8 @@ def _response(run: int, number: int, answer: str) -> ProviderResponded:
 
 
 def _end(run: str, tests: int) -> RunFinished:
-    gate = GateVerdict(
-        suite=f"{run}/0",
-        name="passRateMin",
-        threshold=0.95,
-        actual=0.98,
-        passed=True,
-        written=True,
-        message="98 % passed",
-    )
+    result = GateResult("passRateMin", 0.95, 0.98, passed=True, written=True, message="98 % passed")
+    gate = GateVerdict(suite=f"{run}/0", result=result)
     return RunFinished(
         passed=True,
         exit_code=0,

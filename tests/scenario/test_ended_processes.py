@@ -60,7 +60,7 @@ def run(project: Project, *options: str) -> subprocess.CompletedProcess[str]:
         env=os.environ,
         timeout_s=300,
         own_session=True,  # some signal all of their group
-        grace_polls=5,
+        grace_polls=15,  # a busy machine may hold the event loop up, too
     )
 
 
