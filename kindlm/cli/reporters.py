@@ -27,7 +27,7 @@ from kindlm.reports.report_registry import Report, ReportOptions, find_report
 STDOUT = Path("-")
 """The name that means standard output."""
 
-_NOT_REPLACED = (Path("/dev"), Path("/proc"))
+_NOT_REPLACED = tuple(map(Path, ("/dev/fd", "/dev/stdout", "/dev/stderr", "/proc")))
 """What is found there stands for something that is open already, even where that is a file."""
 
 

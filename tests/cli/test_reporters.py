@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import pytest
@@ -147,3 +148,14 @@ def test_others_may_read_a_report_as_the_umask_says(here):
         os.umask(before)
     assert Path("a/b").stat().st_mode & 0o777 == 0o640
     assert Path("a/b").read_bytes() == "é\n".encode()
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="no memory that is a folder")
+def test_a_folder_in_memory_is_one_like_any_other(here):
+    def write(_view, out, _options):
+        out.write("é\n")
+
+    with TemporaryDirectory(dir="/dev/shm") as folder:
+        reporter = Reporter(SimpleNamespace(name="json", write=write), Path(folder, "a/b"))
+        assert write_reports([reporter], None, ReportOptions()) == []
+        assert Path(folder, "a/b").read_bytes() == "é\n".encode()
