@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from enum import StrEnum
 from functools import cached_property
+from operator import attrgetter
 from typing import Annotated, Any, Self
 
 from kindlm.dataclass import dataclass, replace
@@ -350,8 +351,8 @@ def calls_lack_a_secret(step: Step) -> bool:
 
 def total_of(steps: Sequence[Step]) -> Total:
     """Return what some steps took together; unknown of none, and as soon as one is unknown."""
-    usage, cost = sum_of([(step.usage, step.cost) for step in steps])
-    return Total(usage, cost, sum(step.latency_ms for step in steps))
+    usage, cost = sum_of(list(map(attrgetter("usage", "cost"), steps)))
+    return Total(usage, cost, sum(map(attrgetter("latency_ms"), steps)))
 
 
 def sum_of(calls: Sequence[tuple[Usage, Cost]]) -> tuple[Usage, Cost]:
