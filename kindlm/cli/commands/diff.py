@@ -142,7 +142,7 @@ def diff_command(
             found = sides_with_branch(reader, history, asked, sides[1])
         else:
             found = or_fail(find_sides(reader, *sides, commit_named))
-            _look_at_baseline(reader, *found, told=sides[0] is None)
+            _check_baseline(reader, *found, by_default=sides[0] is None)
         diff = compare_runs(reader, *found, options)
         if test is not None and not diff.tests:
             refuse(
@@ -259,10 +259,10 @@ def write_diff(diff: RunDiff, form: DiffFormat, out: TextIO, options: ReportOpti
     module.write_diff(diff, out, options)
 
 
-def _look_at_baseline(db: sqlite3.Connection, before: Side, after: Side, *, told: bool) -> None:
+def _check_baseline(db: sqlite3.Connection, before: Side, after: Side, *, by_default: bool) -> None:
     """End the command if BEFORE is the baseline, and no longer as it was recorded.
 
-    If `told`, report on standard error that it is the baseline.
+    Where it was chosen `by_default`, report on standard error that it is the baseline.
     """
     from kindlm.history.baselines import BaselineChecks
     from kindlm.history.run_names import baseline_of
@@ -272,7 +272,7 @@ def _look_at_baseline(db: sqlite3.Connection, before: Side, after: Side, *, told
     problem = BaselineChecks(db).change([before] if isinstance(before, str) else before.runs)
     if problem is not None:
         fail([problem])
-    if told:
+    if by_default:
         what = f"run {before}" if isinstance(before, str) else f"group {before.name}"
         note(f"Compared with the baseline, {what}. With the run before: kindlm diff previous")
 
