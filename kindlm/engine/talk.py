@@ -399,6 +399,7 @@ class AgentTalk(_LiveTalk):
             return result
         self._log_body("The agent sent", number, result.error.details.get("body") or "")
         error = await with_trouble(result.error, self.observations)
+        self.desk.spent_usd = 0.0  # no answer will contain it
         if not self.tools.has_answered:
             return Err(error)
         # Simulated tools count calls and keep state: asked again, they would answer otherwise.

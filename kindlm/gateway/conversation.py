@@ -94,20 +94,24 @@ class SeenConversation:
     """One conversation with an agent, as the gateway sees it.
 
     `desk` takes the events, and what calls cost. `hint` is what to do where no call comes.
+    `is_asked` is whether the agent has not answered the last message. Calls of the agent in tries
+    that failed have the numbers `_failed`: they count for themselves, and not with the answer.
     """
 
     def __init__(self, agent: str, desk: CallDesk, hint: str = "") -> None:
         self.agent = agent
         self.desk = desk
         self._hint = hint
+        self.is_asked = False
         self.open: dict[asyncio.Task[Any], ModelCall | None] = {}
+        self._failed = range(0)
         self._calls: list[ModelCall] = []
         self._offers_tools = False
         self._latest: dict[str, _Use | None] = {}  # None: of a call that was not seen
         self._early: dict[str, Any] = {}
         self._has_answer = False
         self._uses: list[_Use] = []
-        self._usage: list[tuple[Usage, Cost]] = []
+        self._usage: list[tuple[int, Usage, Cost]] = []
         self._model: str | None = None
         self._lost: list[str] = []
         self._trouble: str | None = None
@@ -121,6 +125,11 @@ class SeenConversation:
             self._lost.append(why)
         if hint:
             self._trouble = f"{why} {hint}."
+
+    async def begin(self, call: int) -> None:
+        """Begin to observe: a message is about to be sent, for the first time or again."""
+        self._failed = range(self._failed.start if self.is_asked else call, call)
+        self.is_asked = True
 
     async def trouble(self) -> str | None:
         """Return which call failed last, once, and what to do; None if a later one did not."""
@@ -245,7 +254,7 @@ class SeenConversation:
             if got.status < 400 and got.status:
                 self.lose(f"A model answer is incomplete: {problem}")
             if got.status < 400 and got.is_sent and call.path not in _FREE:
-                self._usage.append((Usage(), Cost()))
+                self._usage.append((call.number, Usage(), Cost()))
             if got.hint:
                 said = bounded(scrub(problem)).rstrip(".")
                 self._trouble = f"Its call of {call.path} failed: {said}. {got.hint}."
@@ -272,7 +281,7 @@ class SeenConversation:
             cost, now = replace(cost, usd=got.recorded.cost_usd), Cost(0.0, CostSource.COMPUTED)
             latency_ms = got.recorded.latency_ms
         self.desk.spend(model or call.model, now)
-        self._usage.append((answer.usage, cost))
+        self._usage.append((call.number, answer.usage, cost))
         self._model = model or self._model
         self._has_answer = self._has_answer or call.path in WIRES
         for each in answer.tool_calls:
@@ -318,15 +327,16 @@ class SeenConversation:
             )
             self._latest |= dict.fromkeys(self._early)
         missing = self._missing()
-        usage, cost = sum_of(self._usage)
+        spent = [(usage, cost) for call, usage, cost in self._usage if call not in self._failed]
+        usage, cost = sum_of(spent)
         seen = Seen(
             tool_uses=tuple(ToolUse(use.call, use.response) for use in self._uses),
             usage=usage,
             cost=cost,
-            model=self._model if self._usage else None,
+            model=self._model if spent else None,
             missing=missing,
         )
-        self._early, self._has_answer = {}, False
+        self._early, self._has_answer, self.is_asked = {}, False, False
         self._uses, self._usage, self._lost, self._trouble = [], [], [], None
         return seen
 

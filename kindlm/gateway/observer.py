@@ -241,7 +241,7 @@ class Observed(SeenConversation):
     """One conversation with an agent of the gateway; implements `ports.Observation`.
 
     `passes_on` is whether its calls bear the header, None as long as there was none. `has_begun` is
-    whether the agent has got a message, `is_asked` whether it has not answered the last one.
+    whether the agent has got a message.
     """
 
     def __init__(self, gateway: Gateway, agent: str, desk: CallDesk, reached: _Reached) -> None:
@@ -249,24 +249,22 @@ class Observed(SeenConversation):
         self.reached = reached
         self.passes_on: bool | None = None
         self.has_begun = False
-        self.is_asked = False
         self._gateway = gateway
         self.environ: Mapping[str, str] = {}
         if reached == "alone":
             self.environ = gateway.variables(desk.subject)
         self.headers: Mapping[str, str] = gateway.headers(desk.subject)
 
-    async def begin(self, call: int) -> None:  # noqa: ARG002 - calls are counted as they come
+    async def begin(self, call: int) -> None:
         """Begin to observe: a message is about to be sent."""
         if self.reached == "shared":
             await self._gateway.take_turn(self)
         self.has_begun = True
-        self.is_asked = True
+        await super().begin(call)
 
     async def seen(self) -> Seen:
         """Return what was seen since the last time; see `ports.Observation`."""
         seen = await super().seen()
-        self.is_asked = False
         self._gateway.end_turn(self)
         return seen
 

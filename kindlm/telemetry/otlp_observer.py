@@ -141,7 +141,8 @@ class TracedConversation:
     own to export to: what comes there is of this conversation, whatever its trace.
 
     Of all spans that came, `_parents` has the parents. `_lacking` are parents that did not come.
-    `_unread` are spans that are of no message yet, `_past` kindlm's spans of earlier messages.
+    `_unread` are spans that are of no message yet. `_earlier` are kindlm's spans before `sent`, and
+    `_past` those of messages that were answered: what the agent did in a try that failed is done.
     `_tops` are spans right below kindlm's that may enclose the answer, `_loose` those of models,
     tools and agents that are below no such span.
     """
@@ -157,6 +158,7 @@ class TracedConversation:
     _parents: dict[str, str] = field(default_factory=dict)
     _lacking: set[str] = field(default_factory=set)
     _unread: dict[str, Span] = field(default_factory=dict)
+    _earlier: set[str] = field(default_factory=set)
     _past: set[str] = field(default_factory=set)
     _tops: list[Span] = field(default_factory=list)
     _loose: list[Span] = field(default_factory=list)
@@ -168,6 +170,7 @@ class TracedConversation:
     def __post_init__(self) -> None:
         self.trace = trace_id(self.observer.run, self.desk.subject)
         self.observer.by_trace[self.trace] = self.observer.by_place[self.place] = self
+        self._past.add(self.sent)
 
     @property
     def environ(self) -> Mapping[str, str]:
@@ -184,9 +187,10 @@ class TracedConversation:
         """Begin to observe: a message is about to be sent, as this call of the attempt."""
         if self.target.instance is not None:
             watch_own_spans()
-        self._past.add(self.sent)
+        if self.sent in self._past:
+            self._strangers = self.observer.strange_calls
+        self._earlier.add(self.sent)
         self.call, self.sent, self._tops, self._loose = call, secrets.token_hex(8), [], []
-        self._strangers = self.observer.strange_calls
 
     def take(self, span: Span) -> None:
         """Take a span, once."""
@@ -205,7 +209,7 @@ class TracedConversation:
                 self._loose.append(span)
             elif parent and not span.is_outgoing and not dialects.is_of_framework(span):
                 self._tops.append(span)
-        elif parent not in self._parents and parent not in self._past:
+        elif parent not in self._parents and parent not in self._earlier:
             self._lacking.add(parent)
 
     async def seen(self) -> Seen:
@@ -293,6 +297,7 @@ class TracedConversation:
             else:
                 spans.append(span)
         self._unread.clear()
+        self._past = self._earlier | {self.sent}
         return spans
 
     def _top(self, span: str, tops: dict[str, str]) -> str:

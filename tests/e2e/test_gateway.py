@@ -258,6 +258,26 @@ def test_calls_of_an_agent_that_fails_are_paid_for_all_the_same(run):
     assert report["summary"]["tokens"]["input"] > 0
 
 
+FAILS_FIRST = SERVES.replace(
+    "self.send_response(200)",
+    """tries.append(1)
+        self.send_response(500 if len(tries) == 1 else 200)
+        self.send_header("retry-after", "0")""",
+).replace("class Handler", "tries = []\n\nclass Handler")
+
+
+def test_each_call_of_a_try_that_failed_counts_once(run, provider, workspace):
+    done, report = run(FAILS_FIRST, AT_PORT, "--max-cost", "1", **served())
+    assert done.returncode == 0, done.stdout
+    (execution,) = report["tests"][0]["executions"]
+    assert [call["name"] for call in execution["toolCalls"]] == ["lookup_order"] * 2
+    assert len(provider.requests) == 4
+    assert report["summary"]["costUsd"] == pytest.approx(2 * execution["costUsd"])
+    with closing(sqlite3.connect(workspace.database)) as db:
+        paid = "SELECT sum(input_tokens) FROM provider_calls WHERE purpose = 'agent'"
+        assert report["summary"]["tokens"]["input"] == db.execute(paid).fetchone()[0]
+
+
 OWN_KEY = ASKS.replace('os.environ["OPENAI_API_KEY"]', '"sk-own-key-of-the-agent"')
 
 

@@ -133,6 +133,25 @@ def test_each_message_has_its_own_spans_and_late_ones_are_no_other_messages(benc
     assert notes == ["3 spans arrived after the end of their execution."]
 
 
+def test_what_an_agent_did_in_a_try_that_failed_is_done(bench):
+    conversation = bench.open()
+    failed = bench.begin(conversation)
+    bench.arrive(conversation.trace, around(1, failed), otlp_span(2, TOOL, parent=1))
+    bench.arrive("e" * 32, otlp_span(9, TOOL))
+    sent = bench.begin(conversation, 2)
+    late = otlp_span(3, {**TOOL, "gen_ai.tool.name": "refund"}, parent=failed)
+    bench.arrive(conversation.trace, late, around(4, sent), otlp_span(5, CHAT, parent=4))
+    found = bench.seen(conversation)
+    assert [use.call.name for use in found.tool_uses] == ["lookup", "refund"]
+    assert "1 span of models or tools arrived in traces" in (found.missing or "")
+    begun = bench.begin(conversation, 3)
+    bench.arrive(conversation.trace, around(6, begun), otlp_span(7, TOOL, parent=failed))
+    assert bench.seen(conversation).tool_uses == ()
+    assert [told for told, _ in bench.observer.notes()][1:] == [
+        "1 span arrived after the end of their execution."
+    ]
+
+
 def test_a_span_comes_once_and_its_ids_are_no_way_into_another_conversation(bench):
     one, other = bench.open("1.1"), bench.open("2.1")
     bench.begin(one)
