@@ -28,6 +28,9 @@ INVISIBLE = (
 )
 """Characters that no reader sees, as a class of a pattern has them between its brackets."""
 
+TAGS = {0xE0000 + code: code for code in range(0x20, 0x7F)}
+"""For `str.translate`: copies of ASCII that no font shows, and that some models read."""
+
 _INVISIBLE = re.compile(f"[{INVISIBLE}]")
 _NOT_IN_NAMES = re.compile("[\t-\r\x85\ufffd]")
 """Part of a text, but not of a name: line breaks, tabs, and what NUL is recorded as."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from kindlm.normal_form import INVISIBLE, readings_of, with_pairs_joined
+from kindlm.normal_form import INVISIBLE, TAGS, readings_of, with_pairs_joined
 from kindlm.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ _NUMBER = r"\"?(-?[0-9.]{1,40}(?:e[+-]?[0-9]{1,3})?)"
 _QUOTES = re.compile("['`\u2018-\u201f\u2032\u2033\u2039\u203a\u00ab\u00bb]")
 # What a reader does not see, and the backslashes of escapes.
 _UNSEEN = re.compile(rf"[\s\\{INVISIBLE}]+")
-# Copies of ASCII that no font shows.
-_TAGS = {0xE0000 + code: code for code in range(0x20, 0x7F)}
 _MOST_MARKS = 30
 """No language has more marks on one character (Unicode's UAX #15, 13.1)."""
 
@@ -77,7 +75,7 @@ def texts_of(transcript: Transcript) -> Iterator[str]:
 def _plain(text: str) -> str:
     """Return a text without all that does not change what a reader takes it for."""
     if not text.isascii():
-        text = with_pairs_joined(text).translate(_TAGS)
+        text = with_pairs_joined(text).translate(TAGS)
         # Sorting a run of marks takes time with the square of its length.
         text = _many_marks().sub(lambda run: run[0][:_MOST_MARKS], text)
         text = unicodedata.normalize("NFKC", text)

@@ -26,6 +26,11 @@ TOKEN = canary_of("k3f9x2ab").removeprefix("kc-")
         ("**-\u200b".join(TOKEN), "with other characters between its own"),
         (f"kc-{TOKEN}"[::-1], "backwards"),
         ("\u0301".join(TOKEN), "with other characters between its own"),
+        ("\u3164".join(TOKEN), "with other characters between its own"),
+        (
+            "".join(chr(0xE0000 + ord(each)) for each in TOKEN),
+            "with other characters between its own",
+        ),
         (f"kc-{TOKEN}".encode().hex(" "), "in hexadecimal"),
         (" ".join(f"0x{each:02x}" for each in TOKEN.encode()), "in hexadecimal"),
         ("".join(f"\\x{each:02x}" for each in TOKEN.encode()), "in hexadecimal"),
