@@ -326,8 +326,11 @@ class Transcript:
         return replace(self, turns=tuple(turns))
 
     def with_step(self, step: Step) -> Transcript:
-        """Return the transcript with one more step in its last turn."""
-        *earlier, last = self.turns
+        """Return the transcript with one more step in its last turn.
+
+        Runs of other programs may lack the message that a step answers.
+        """
+        *earlier, last = self.turns or (Turn(""),)
         return replace(self, turns=(*earlier, Turn(last.user, (*last.steps, step))))
 
     def with_turn(self, user: str) -> Transcript:

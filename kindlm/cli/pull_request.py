@@ -23,6 +23,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +82,9 @@ class PullRequest:
             else:
                 comment = f"{self._repository}/issues/comments/{int(mine['id'])}"
                 self._call("PATCH", comment, {"body": body})
-        except (OSError, ValueError, TypeError, LookupError) as error:
-            # URLError and TimeoutError are OSErrors; the others are answers of another form.
+        except (OSError, HTTPException, ValueError, TypeError, LookupError) as error:
+            # URLError and TimeoutError are OSErrors. An HTTPException is an answer that breaks off,
+            # the others are answers of another form.
             raise CommentError(f"{type(error).__name__}: {error}".replace("\n", " ")) from error
         return True
 

@@ -202,7 +202,7 @@ class Pages:
         minute = int(time.monotonic() // 60)
         if minute != self._minute:
             self._minute, self._failures = minute, Counter()
-        client = _client(request)
+        client = self._client(request)
         after = form.get("next", "")
         if self._failures[client] >= _FAILURES:
             return _refused(429, "Too many wrong tokens. Wait a minute.", {"retry-after": "60"})
@@ -221,13 +221,17 @@ class Pages:
         _set_cookie(answer, request, value, _SESSION_S)
         return answer
 
+    def _client(self, request: Request) -> str:
+        """Return from where a request came; a proxy that is trusted, or is here, may say it."""
+        peer: str = (request.scope.get("client") or ("",))[0]
+        if self._header is None and not peer.startswith(_LOOPBACK):
+            return peer
+        forwarded = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
+        return forwarded[:_LONGEST_ADDRESS] or peer
 
-def _client(request: Request) -> str:
-    """Return from where a request came: what the last proxy says, if there is one."""
-    forwarded = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
-    return forwarded or (request.scope.get("client") or ("",))[0]
 
-
+_LOOPBACK = ("127.", "::1")
+_LONGEST_ADDRESS = 45
 _CREDENTIALS = (b"cookie", b"authorization")
 _CACHING = b"cache-control"
 _UNKEPT = {"cache-control": "no-store"}

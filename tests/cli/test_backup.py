@@ -40,6 +40,8 @@ def test_it_holds_everything_also_what_is_in_the_wal(
     assert (missing.code, f"mkdir -p {copy.parent}" in missing.err.replace("\n  ", "")) == (1, True)
     assert not copy.parent.exists()
     copy.parent.mkdir()
+    for folder in (copy.parent, ".", "/"):
+        assert "is a folder" in kindlm("backup", folder, "--db", recorded.path).err
     outcome = kindlm("backup", copy, "--db", recorded.path)
     assert outcome.code == 0, outcome.err
     assert "9 events backed up" in outcome.err

@@ -227,6 +227,30 @@ def test_a_run_that_was_imported_is_rescored_by_a_file_that_is_named(
     assert "kindlm init" not in outcome.err
 
 
+@pytest.mark.parametrize("value", [BASELINE, GOLDEN], ids=["KindLM", "EvalView"])
+def test_an_answer_without_the_message_before_it_is_scored_and_is_no_test(
+    kindlm: Any, here: Path, value: Any
+) -> None:
+    kindlm("import", written(here, value), "--db", here / "h.db")
+    db = ("--db", here / "h.db")
+    (run,) = json.loads(kindlm("runs", "--format", "json", *db).out)["runs"]
+    test = json.loads(kindlm("report", run["id"], "--format", "json", *db).out)["tests"][0]
+    suite = {
+        "kindlm": 1,
+        "suite": {"name": test["suite"]},
+        "agent": "http://127.0.0.1:9",
+        "tests": [
+            {"name": test["name"], "input": "Hi", "expect": {"output": {"contains": "no such"}}}
+        ],
+    }
+    (here / "now.yaml").write_text(json.dumps(suite), encoding="utf-8")
+    scored = kindlm("rescore", run["id"], "-c", here / "now.yaml", *db)
+    assert (scored.code, "itself failed" in scored.err) == (1, False), scored.err
+    written_test = kindlm("gen", "--from-run", run["id"], "1", *db)
+    assert written_test.code == 1
+    assert "It has no message of a user" in written_test.err
+
+
 def test_a_baseline_can_be_what_a_history_begins_with(kindlm: Any, here: Path) -> None:
     (here / "notes.txt").write_text("nothing", encoding="utf-8")
     refused = kindlm("baseline", "set", here / "notes.txt", "--db", here / "new.db")

@@ -8,6 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import loaded_kindlm
@@ -210,6 +212,26 @@ def test_an_answer_of_another_form_is_a_refusal(tmp_path, github, answer):
     environ = {"GITHUB_TOKEN": "a-token", "GITHUB_REPOSITORY": "acme/shop", "PULL_REQUEST": "7"}
     with pytest.raises(CommentError):
         PullRequest(environ | {"GITHUB_API_URL": api}, tmp_path).keep("PASSED")
+
+
+def test_an_answer_that_breaks_off_is_a_refusal(tmp_path):
+    class Cut(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("content-length", "100")
+            self.end_headers()
+            self.wfile.write(b'{"login"')
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Cut) as server:
+        threading.Thread(target=server.serve_forever).start()
+        api = f"http://127.0.0.1:{server.server_port}"
+        environ = {"GITHUB_TOKEN": "a", "GITHUB_REPOSITORY": "acme/shop", "PULL_REQUEST": "7"}
+        with pytest.raises(CommentError, match="IncompleteRead"):
+            PullRequest(environ | {"GITHUB_API_URL": api}, tmp_path).keep("PASSED")
+        server.shutdown()
 
 
 def test_paths_and_options_are_words_and_never_shell(tmp_path, github, forks):

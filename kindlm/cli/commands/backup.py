@@ -40,6 +40,8 @@ def backup_command(
     """Copy the history to a new file, and check the copy. Works while tests run."""
     # The file takes its name only once it is complete and checked.
     source = existing_history(db).database
+    if file.is_dir():
+        refuse(f"{file} is a folder.", "Name a new file in it.")
     if any(each.exists() for each in files_of(file)):
         fail([_is_there(file)])
     if not file.parent.is_dir():

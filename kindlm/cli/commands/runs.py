@@ -35,7 +35,8 @@ def runs_command(
         typer.Option("--test", "-t", metavar="NAME", help="Show this test over time."),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of runs.")
+        int,
+        typer.Option("--limit", metavar="N", min=1, max=1_000_000, help="Maximum number of runs."),
     ] = 20,
     suite: Annotated[
         str | None,

@@ -22,6 +22,7 @@ from kindlm.wording import shown_path
 token_app = typer.Typer(rich_markup_mode=None)
 
 _MB = 1_000_000
+_MOST = 1_000_000_000
 
 _HEADER = ("NAME", "STATE", "SCOPES", "PROJECT", "EXPIRES", "LAST USED", "MB TODAY", "MB")
 
@@ -45,15 +46,21 @@ def create_command(
     ] = None,
     pushes_per_minute: Annotated[
         int | None,
-        typer.Option("--pushes-per-minute", metavar="N", min=1, help="Allow N pushes a minute."),
+        typer.Option(
+            "--pushes-per-minute", metavar="N", min=1, max=_MOST, help="Allow N pushes a minute."
+        ),
     ] = None,
     mb_per_day: Annotated[
         int | None,
-        typer.Option("--mb-per-day", metavar="N", min=1, help="Allow N MB a day, unpacked."),
+        typer.Option(
+            "--mb-per-day", metavar="N", min=1, max=_MOST, help="Allow N MB a day, unpacked."
+        ),
     ] = None,
     mb_total: Annotated[
         int | None,
-        typer.Option("--mb-total", metavar="N", min=1, help="Allow N MB in all, unpacked."),
+        typer.Option(
+            "--mb-total", metavar="N", min=1, max=_MOST, help="Allow N MB in all, unpacked."
+        ),
     ] = None,
     db: DatabaseOption = None,
 ) -> None:
@@ -107,6 +114,8 @@ def revoke_command(
 
 def open_tokens(database: Path, *, create: bool = False) -> TokenStore:
     """Open the tokens of a history; end the command if that fails, or there are none to open."""
+    if database.is_dir():
+        refuse(f"{shown_path(database)} is a folder.", "Name the file of a history with --db.")
     if not create and not token_file(database).exists():
         refuse(
             f"There are no tokens for {shown_path(database)}.",

@@ -48,7 +48,7 @@ def read_execution(db: sqlite3.Connection, execution: ExecutionView) -> Recordin
         )
     else:
         recording = _of_agent(recording, attempt)
-    if not said.turns:
+    if not any(turn.user for turn in said.turns):
         return replace(recording, missing="It has no message of a user.")
     if not said.shows_tools or said.unseen is not None:
         why = said.unseen or "Nothing shows that the agent reports its tool calls."
@@ -103,7 +103,7 @@ def recorded_target(
     row = db.execute(_CONFIG, (execution.suite_id,)).fetchone()
     if row is None or row[0] is None:
         return nothing
-    config = json.loads(row[0])["config"]
+    config = json.loads(row[0]).get("config", {})  # an imported run has none
     home = Path(os.path.relpath((root / row[1]).parent, folder)).as_posix()
     for agent in config.get("agents", ()):
         if agent["id"] != execution.target:
