@@ -49,7 +49,7 @@ class SuiteView:
     @property
     def passed(self) -> bool:
         """Whether the suite passes as a whole."""
-        return self.error_code is None and suite_passes(self.tests, self.gates)
+        return self.error_code is None and suite_passes(self.tests, self.executions, self.gates)
 
     @property
     def tolerates(self) -> bool:

@@ -176,9 +176,14 @@ def is_flaky(counts: StatusCounts, passed_later: int = 0) -> bool:
     return counts.passed > 0 and (counts.failed > 0 or passed_later > 0)
 
 
-def suite_passes(tests: StatusCounts, gates: Sequence[GateResult]) -> bool:
-    """Return whether a suite passes: gates, errors, and failures unless a written rate decides."""
-    if tests.errored or not all(gate.passed for gate in gates):
+def suite_passes(
+    tests: StatusCounts, executions: StatusCounts, gates: Sequence[GateResult]
+) -> bool:
+    """Return whether a suite passes: gates, errors, and failures unless a written rate decides.
+
+    That rate tolerates no error, also in a test that fails: what errored was not checked.
+    """
+    if executions.errored or not all(gate.passed for gate in gates):
         return False
     return tests.failed == 0 or rate_decides(gates)
 

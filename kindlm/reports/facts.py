@@ -218,6 +218,8 @@ def _why_failed(suites: Sequence[SuiteView]) -> tuple[str, ...]:
         reasons.append(f"{count(failed, 'test')} failed")
     if errored := sum(suite.tests.errored for suite in suites):
         reasons.append(f"{count(errored, 'test')} errored")
+    elif not failed and (errored := sum(suite.executions.errored for suite in suites)):
+        reasons.append(f"{count(errored, 'execution')} errored, which no gate tolerates")
     if broken := [suite for suite in suites if suite.error_code is not None]:
         reasons.append(f"{count(len(broken), 'suite')} could not be run")
     several = sum(bool(suite.gates) for suite in suites) > 1

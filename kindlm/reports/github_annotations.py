@@ -115,10 +115,10 @@ def _all(view: RunView) -> Iterator[Annotation]:
 def _failed(view: RunView) -> Iterator[TestView]:
     """Yield the tests that made the run fail; failures that a suite tolerates did not."""
     for suite in view.suites:
-        if not suite.tolerates:
-            for test in view.tests(suite.id):
-                if test.status in (Status.FAILED, Status.ERRORED):
-                    yield test
+        for test in view.tests(suite.id):
+            is_failed = test.status is Status.FAILED and not suite.tolerates
+            if is_failed or test.counts.errored:
+                yield test
 
 
 def _escaped(text: str, escapes: Mapping[str, str]) -> str:

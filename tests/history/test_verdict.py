@@ -117,13 +117,14 @@ def test_an_unknown_cost_does_not_pass_as_nothing() -> None:
 
 
 def test_a_suite_fails_by_a_failed_test_unless_a_written_rate_decides() -> None:
-    def passes(tests: StatusCounts, *gates: Gate) -> bool:
-        return suite_passes(tests, evaluate_gates(gates, SuiteMetrics(RAN)))
+    def passes(tests: StatusCounts, *gates: Gate, executions: StatusCounts = RAN) -> bool:
+        return suite_passes(tests, executions, evaluate_gates(gates, SuiteMetrics(RAN)))
 
     written, default = Gate("passRateMin", 0.9, written=True), Gate("passRateMin", 0.9, False)
-    failed, errored = StatusCounts(passed=9, failed=1), StatusCounts(passed=9, errored=1)
+    failed, errored = StatusCounts(passed=9, failed=1), StatusCounts(passed=90, errored=1)
     assert passes(StatusCounts(passed=10), default)
     assert not passes(failed, default)
     assert passes(failed, written)
-    assert not passes(errored, written)
+    assert not passes(errored, written, executions=errored)
+    assert not passes(failed, written, executions=errored)
     assert not passes(failed, written, Gate("judgeAvgMin", 0.5, written=True))
