@@ -190,46 +190,63 @@ def in_any_order(fits: Fits, bounds: Sequence[Bounds], calls: int) -> Assignment
 
     This is a maximum matching of calls with places of entries, found by augmenting paths: first
     with `low` places each, then with `high`. A path never takes a call away from an entry without
-    giving it another one, so that what the first round found stays found.
+    giving it another one, so that what the first round found stays found. Calls that fit the same
+    entries are alike: a path looks at one of them.
     """
-    owners: Assignment = [None] * calls
+    matching = _Matching(fits, calls)
     for room in ([item.low for item in bounds], [item.high for item in bounds]):
+        full = set[int]()
         for call in range(calls):
-            if owners[call] is None:
-                _augment(call, owners, fits, room)
-    return owners
+            if matching.owners[call] is None:
+                matching.augment(call, room, full)
+    return matching.owners
 
 
-def _augment(call: int, owners: Assignment, fits: Fits, room: Sequence[int | None]) -> None:
-    """Find an entry for a call, if need be by moving other calls to other entries."""
-    taken = [0] * len(fits)
-    for owner in owners:
-        if owner is not None:
-            taken[owner] += 1
-    reached_by: dict[int, int] = {}
-    queue = [call]
-    for moving in queue:
-        for entry, row in enumerate(fits):
-            if not row[moving] or entry in reached_by:
-                continue
-            reached_by[entry] = moving
-            limit = room[entry]
-            if limit is None or taken[entry] < limit:
-                _flip(entry, owners, reached_by, call)
+class _Matching:
+    """Which calls the entries have, each by what they fit."""
+
+    def __init__(self, fits: Fits, calls: int) -> None:
+        self.owners: Assignment = [None] * calls
+        self._fitting = [
+            tuple(entry for entry, row in enumerate(fits) if row[call]) for call in range(calls)
+        ]
+        self._taken = [0] * len(fits)
+        self._calls_of = [dict[tuple[int, ...], list[int]]() for _ in fits]
+
+    def augment(self, call: int, room: Sequence[int | None], full: set[int]) -> None:
+        """Find an entry for a call, if need be by moving other calls to other entries.
+
+        `full` are entries that no path leads on from; those that are found join them.
+        """
+        reached_by: dict[int, int] = {}
+        queue = [call]
+        for moving in queue:
+            for entry in self._fitting[moving]:
+                if entry in reached_by or entry in full:
+                    continue
+                reached_by[entry] = moving
+                limit = room[entry]
+                if limit is None or self._taken[entry] < limit:
+                    self._taken[entry] += 1
+                    self._flip(entry, reached_by, call)
+                    return
+                queue.extend(alike[-1] for alike in self._calls_of[entry].values() if alike)
+        full.update(reached_by)
+
+    def _flip(self, entry: int, reached_by: Mapping[int, int], start: int) -> None:
+        """Give each entry on the path the call it was reached by, from its end to its start."""
+        while True:
+            moved = reached_by[entry]
+            before = self.owners[moved]
+            self.owners[moved] = entry
+            alike = self._fitting[moved]
+            if before is not None:
+                self._calls_of[before][alike].pop()
+            self._calls_of[entry].setdefault(alike, []).append(moved)
+            if moved == start:
                 return
-            queue.extend(other for other, owner in enumerate(owners) if owner == entry)
-
-
-def _flip(entry: int, owners: Assignment, reached_by: dict[int, int], start: int) -> None:
-    """Give each entry on the path the call it was reached by, from its end to its start."""
-    while True:
-        moved = reached_by[entry]
-        before = owners[moved]
-        owners[moved] = entry
-        if moved == start:
-            return
-        assert before is not None
-        entry = before
+            assert before is not None
+            entry = before
 
 
 def in_sequence(

@@ -27,6 +27,8 @@ CODES = {
     "TRAJECTORY_MISMATCH": "the calls as a whole are not as expected; the nearest miss is named",
 }
 
+_FEW_CALLS = 100
+"""So many are compared with the list in no time."""
 _MAX_LISTED = 6
 _MAX_ACTUAL = 30
 _UNCOMPARABLE = 1_000
@@ -99,6 +101,9 @@ class Trajectory(CheckSection):
         """Whether other calls are allowed, and none is needed."""
         needed = [call for call in self.calls if not (call.count and call.count.is_any_number)]
         return not needed and self.mode in ("in-order", "superset")
+
+    def is_slow(self, transcript: Transcript) -> bool:
+        return len(transcript.tool_uses) > _FEW_CALLS
 
     def never_fails(self, timeout_ms: float) -> Iterator[tuple[Place, str]]:
         if self.expects_nothing:

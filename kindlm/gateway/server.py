@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 import secrets
 import time
@@ -102,6 +103,7 @@ class GatewayServer:
         runner = web.AppRunner(
             application,
             access_log=None,
+            logger=logging.getLogger(__name__),
             handler_cancellation=True,  # an agent that leaves ends the call to the provider
             auto_decompress=False,
             shutdown_timeout=0,

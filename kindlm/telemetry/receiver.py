@@ -6,6 +6,7 @@ The SDK hands over the spans of agents in this process: no exporter is needed.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import re
 import sys
@@ -53,8 +54,9 @@ async def receiving(sink: Sink) -> AsyncIterator[str]:
             body = await request.read()
         except web.HTTPRequestEntityTooLarge:
             return refuse(413, f"more than {MAX_BODY_BYTES // 1_000_000} MB")
-        except (web.RequestPayloadError, ValueError) as error:
-            return refuse(400, f"the body cannot be unpacked: {error}")
+        except (web.RequestPayloadError, ValueError):
+            encoding = request.headers.get("content-encoding", "")
+            return refuse(400, f"the body cannot be unpacked as {encoding}")
         try:
             # Others go on meanwhile.
             spans = await asyncio.to_thread(read, body)
@@ -79,7 +81,8 @@ async def receiving(sink: Sink) -> AsyncIterator[str]:
     app.router.add_post("/{place}/v1/traces", traces)
     # Programs export these to the same address; without an answer they log errors.
     app.router.add_post("/{path:.*v1/(?:metrics|logs)}", discard)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.0)
+    logger = logging.getLogger(__name__)
+    runner = web.AppRunner(app, access_log=None, logger=logger, shutdown_timeout=0.0)
     await runner.setup()
     try:
         site = web.TCPSite(runner, "127.0.0.1", 0)

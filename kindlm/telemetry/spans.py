@@ -12,6 +12,7 @@ from kindlm.errors import ErrorCode, KindlmError
 from kindlm.strict_json import parse_json
 
 _MAX_DEPTH = 40
+_NO_REQUEST = "it is no ExportTraceServiceRequest of OTLP"
 _HEX = frozenset(string.hexdigits)
 
 
@@ -78,8 +79,8 @@ def read_protobuf(body: bytes) -> list[Span]:
         raise NoProtobuf from None
     try:
         request = ExportTraceServiceRequest.FromString(body)
-    except DecodeError as error:
-        raise ValueError(f"no ExportTraceServiceRequest: {error}") from None
+    except DecodeError:
+        raise ValueError(_NO_REQUEST) from None
     return [
         span_of(
             (span.trace_id.hex(), span.span_id.hex(), span.parent_span_id.hex()),
@@ -115,14 +116,18 @@ def spans_in(request: Any, broken: dict[str, str] | None = None) -> list[Span]:
             for scope in resource.get("scopeSpans") or ()
             for span in scope.get("spans") or ()
         ]
-    except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"no ExportTraceServiceRequest: {error!r}") from None
+    except (AttributeError, KeyError, TypeError):
+        raise ValueError(_NO_REQUEST) from None
     spans = list[Span]()
     for span, scope in told:
         try:
             spans.append(_span_of_json(span, scope))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            why = f"a span has no {error}" if isinstance(error, KeyError) else str(error)
+            why = str(error)
+            if isinstance(error, KeyError):
+                why = f"a span has no {error}"
+            elif not isinstance(error, ValueError):
+                why = "a span, or a part of one, has another type than in OTLP"
             trace = span.get("traceId") if isinstance(span, dict) else None
             if broken is None or not isinstance(trace, str) or len(trace) != 32:
                 raise ValueError(why) from None

@@ -365,3 +365,18 @@ def test_a_thousand_calls_are_assigned_without_deep_recursion() -> None:
 
     assert sorted(owner for owner in owners if owner is not None) == list(range(size))
     assert [owner for owner in ordered if owner is not None] == list(range(50))
+
+
+def test_calls_that_are_alike_are_looked_at_once() -> None:
+    looks = []
+
+    class Row(list[bool]):
+        def __getitem__(self, at: Any) -> Any:
+            looks.append(at)
+            return super().__getitem__(at)
+
+    fits = [Row([True] * 2_000) for _ in range(3)]
+    owners = in_any_order(fits, [Bounds(1, 3)] * 3, 2_000)
+
+    assert sum(owner is not None for owner in owners) == 9
+    assert len(looks) == 3 * 2_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -74,11 +75,12 @@ REFUSED = {
     "too large": (b" " * (MAX_BODY_BYTES + 1), JSON, {}, 413),
     "bomb": (gzip.compress(b" " * 2 * MAX_BODY_BYTES, 1), JSON, {"content-encoding": "gzip"}, 413),
     "not gzip": (GOOD, JSON, {"content-encoding": "gzip"}, 400),
+    "no header of gzip": (b"xx", JSON, {"content-encoding": "gzip"}, 400),
     "from a page": (GOOD, "text/plain", {}, 415),
 }  # fmt: skip
 
 
-def test_what_cannot_be_read_is_refused_and_the_next_request_is_taken():
+def test_what_cannot_be_read_is_refused_and_the_next_request_is_taken(caplog):
     kept = Kept()
 
     async def run() -> None:
@@ -88,6 +90,8 @@ def test_what_cannot_be_read_is_refused_and_the_next_request_is_taken():
                 assert answer.status_code == status, name
                 assert kept.spans == [], name
             assert len(kept.refusals) == len(REFUSED)
+            assert not re.search(r"Error|object", "".join(kept.refusals))
+            assert all(record.name.startswith("kindlm.") for record in caplog.records)
             assert (await post(url, GOOD, JSON)).text == "{}"
             packed = gzip.compress(protobuf())
             answer = await post(
