@@ -9,10 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from itertools import count
+from typing import NamedTuple
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.keywords import Keywords
 from kindlm.suite import Case, Suite
+
+
+class QualifiedName(NamedTuple):
+    """What identifies a test in all runs. Suites of several projects may have one name."""
+
+    project: str
+    suite: str
+    name: str
+    target: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +32,7 @@ class Selection:
     Of `tests` and of `tags`, one has to fit. One of `tests` fits the tests that have it as the name
     of their suite or file, or as their own name or title. If no test has, it fits those where it is
     a part of one. Case makes no difference. `keywords` has to match the names and tags of a test.
-    `only` holds the tests to choose from: suite, test, target. `unnamed` are tests of files that
+    `only` holds the tests to choose from. `unnamed` are tests of files that
     were not named, while others of their suite were: path of the suite, test. `shard` is (i, n): of
     all tests that are selected otherwise, every n-th, beginning with the i-th.
     """
@@ -33,7 +43,7 @@ class Selection:
     models: tuple[str, ...] = ()
     keywords: Keywords | None = None
     repeat: int | None = None
-    only: frozenset[tuple[str, str, str]] | None = None
+    only: frozenset[QualifiedName] | None = None
     unnamed: frozenset[tuple[str, str]] = frozenset()
     shard: tuple[int, int] | None = None
 
@@ -182,26 +192,28 @@ def make_plan(
     return numbered(planned[ordinal] for ordinal in order)
 
 
-def plan_repeats(
-    plan: Plan, repeats: Mapping[tuple[str, str, str], Sequence[int]], done: int = 0
-) -> Plan:
+def plan_repeats(plan: Plan, repeats: Mapping[QualifiedName, Sequence[int]], done: int = 0) -> Plan:
     """Return a plan of some repeats of the tests of a plan.
 
-    `repeats` are their numbers, by suite, test and target. `done` is how many executions the run
-    has had until then: the next ones are numbered from there.
+    `repeats` are their numbers. `done` is how many executions the run has had until then: the next
+    ones are numbered from there.
     """
     suites = [replace(planned, cases=tuple(_repeated(planned, repeats))) for planned in plan.suites]
     return numbered((suite for suite in suites if suite.cases), done)
 
 
 def _repeated(
-    planned: PlannedSuite, repeats: Mapping[tuple[str, str, str], Sequence[int]]
+    planned: PlannedSuite, repeats: Mapping[QualifiedName, Sequence[int]]
 ) -> Iterator[PlannedCase]:
     for entry in planned.cases:
         for target in entry.targets:
-            wanted = repeats.get((planned.suite.name, entry.case.name, target))
-            if wanted:
+            if wanted := repeats.get(name_of(planned.suite, entry.case, target)):
                 yield replace(entry, targets=(target,), repeat=len(wanted), numbers=wanted)
+
+
+def name_of(suite: Suite, case: Case, target: str) -> QualifiedName:
+    """Return what identifies the test that a case is on a target."""
+    return QualifiedName(suite.project, suite.name, case.name, target)
 
 
 def undealt(plan: Plan) -> Plan:
@@ -239,7 +251,7 @@ def _plan_case(
             target
             for target in case.targets
             if (not selection.models or target in selection.models)
-            and (selection.only is None or (suite.name, case.name, target) in selection.only)
+            and (selection.only is None or name_of(suite, case, target) in selection.only)
             and matches([*names, target.lower()])
             and in_shard()
         )

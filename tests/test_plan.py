@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from suites import make_suite
 
-from kindlm.plan import Places, Plan, Selection, make_plan, plan_repeats
+from kindlm.plan import Places, Plan, QualifiedName, Selection, make_plan, plan_repeats
 from kindlm.suite import Case, Prompt, Suite
 
 NAMES = "abcd"
@@ -117,9 +117,9 @@ def test_more_repeats_are_numbered_on_from_those_there_were() -> None:
     other = make_suite(Case("a", prompt=Prompt("hi"), targets=("m",)), name="t", path="t.yaml")
     plan = make_plan([both, other])
     wanted = {
-        ("s", "a", "n"): range(4, 6),
-        ("s", "b", "m"): range(11, 12),
-        ("s", "b", "n"): range(3, 3),
+        QualifiedName("shop", "s", "a", "n"): range(4, 6),
+        QualifiedName("shop", "s", "b", "m"): range(11, 12),
+        QualifiedName("shop", "s", "b", "n"): range(3, 3),
     }
     more = plan_repeats(plan, wanted, done=7)
     assert ids_of(more) == {"8": ("a", "n", 4), "9": ("a", "n", 5), "10": ("b", "m", 11)}

@@ -243,11 +243,10 @@ def _diff(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document | Answ
 
 
 def _trend(db: sqlite3.Connection, asked: Asked, links: Addresses) -> Document | None:
-    from kindlm.history.diff.evidence_values import QualifiedName
     from kindlm.reports.pages.trend_page import trend_page
 
     named = [asked.query.get(name, "") for name in ("project", "suite", "name", "target")]
-    return trend_page(db, QualifiedName(*named), links)
+    return trend_page(db, named, links)
 
 
 def _search(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document:

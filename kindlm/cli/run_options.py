@@ -24,7 +24,7 @@ from kindlm.formats.discovery import pack_in
 from kindlm.history.run_names import label_problem
 from kindlm.keywords import parse_keywords
 from kindlm.outcome import Gate
-from kindlm.plan import Selection, fits_nothing
+from kindlm.plan import QualifiedName, Selection, fits_nothing
 from kindlm.recording.loading import Loaded
 from kindlm.recording.project import Project, run_environment
 from kindlm.recording.request import RunRequest
@@ -179,19 +179,19 @@ def paths_from(root: Path, paths: Iterable[Path]) -> list[str]:
 
 def _failing(
     suites: Iterable[Suite], database: Path | None, unfinished: Unfinished | None
-) -> frozenset[tuple[str, str, str]]:
+) -> frozenset[QualifiedName]:
     """Return the tests that did not pass when they last ran."""
     # Only `--failed` needs it.
     from kindlm.history.trends import failing_tests
 
-    chosen: set[tuple[str, str, str]] = set()
+    chosen: set[QualifiedName] = set()
     if unfinished is not None:
         # Of suites that have started, those that had failed then: by now they may have passed.
         chosen |= unfinished.selected
         suites = [suite for suite in suites if suite.path not in unfinished.started_paths]
     with open_history(database) as connection:
         chosen |= {
-            (suite.name, test, target)
+            QualifiedName(suite.project, suite.name, test, target)
             for suite in suites
             for test, target in failing_tests(
                 connection,

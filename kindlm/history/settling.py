@@ -23,7 +23,6 @@ from kindlm.history.diff.evidence_values import (
     Change,
     CheckKey,
     CheckPair,
-    QualifiedName,
     Strength,
     TestPair,
 )
@@ -32,6 +31,7 @@ from kindlm.history.queries import among
 from kindlm.history.statistics.pass_rates import BLOCK
 from kindlm.history.statistics.sequential import Settlement
 from kindlm.history.statistics.tables import Counts
+from kindlm.plan import QualifiedName
 
 
 @dataclass(frozen=True, slots=True)

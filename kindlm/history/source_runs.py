@@ -10,6 +10,7 @@ from kindlm.dataclass import dataclass
 from kindlm.errors import Err, Ok, Result, not_there
 from kindlm.history.recorded_attempts import PurgedError, read_messages
 from kindlm.history.runs import RunFilter, options_of, runs, state_of
+from kindlm.plan import QualifiedName
 from kindlm.transcript import Role
 
 _SUITES = """
@@ -102,6 +103,15 @@ class SourceRun:
     suites: tuple[SourceSuite, ...]
     compat: str | None
     paths: tuple[str, ...] = ()
+
+    @property
+    def tests(self) -> dict[QualifiedName, SourceTest]:
+        """The tests of all suites; several files may hold tests of one suite."""
+        return {
+            QualifiedName(suite.project, suite.name, *test): found
+            for suite in self.suites
+            for test, found in suite.tests.items()
+        }
 
 
 def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> Result[SourceRun]:

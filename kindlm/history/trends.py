@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator
 from itertools import pairwise
 
 from kindlm.dataclass import dataclass, replace
-from kindlm.history.diff.evidence_values import QualifiedName
 from kindlm.history.queries import ONE_TEST, paid_for_test
 from kindlm.history.repeat_statistics import Flakiness, flakiness
 from kindlm.history.rows import TestView, test_of
@@ -16,6 +15,7 @@ from kindlm.history.runs import Run, RunFilter, runs
 from kindlm.history.statistics.tables import Counts
 from kindlm.history.verdict import is_flaky
 from kindlm.outcome import Status
+from kindlm.plan import QualifiedName
 
 _SHORT = 8
 

@@ -22,7 +22,7 @@ from kindlm.errors import Err, KindlmError
 from kindlm.events import RunOptions
 from kindlm.formats.discovery import discover
 from kindlm.history.run_names import label_problem
-from kindlm.plan import Selection
+from kindlm.plan import QualifiedName, Selection, name_of
 from kindlm.recording.project import find_project, project_name, run_environment
 from kindlm.recording.request import RunRequest, SkippedSuite
 from kindlm.reports.untrusted import visible
@@ -270,7 +270,7 @@ class Collected:
 
     suites: tuple[Suite, ...]
     skipped: tuple[SkippedSuite, ...]
-    chosen: frozenset[tuple[str, str, str]]
+    chosen: frozenset[QualifiedName]
     environ: Mapping[str, str]
     problems: tuple[Diagnostic, ...]
 
@@ -310,7 +310,7 @@ def collect(
         tuple(suites),
         tuple(skipped),
         frozenset(
-            (suite.name, case.name, target)
+            name_of(suite, case, target)
             for suite in suites
             for case in suite.cases
             for target in case.targets

@@ -14,7 +14,7 @@ from kindlm.engine.resources import LiveRun
 from kindlm.engine.runner import Limits
 from kindlm.errors import KindlmError
 from kindlm.events import RunOptions
-from kindlm.plan import Places, Plan, Selection
+from kindlm.plan import Places, Plan, QualifiedName, Selection
 from kindlm.suite import Suite
 
 
@@ -30,9 +30,9 @@ class SkippedSuite:
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """What a run did not come to, by suite, test, target and repeat; `why` is the reason."""
+    """What a run did not come to, by test and repeat; `why` is the reason."""
 
-    executions: frozenset[tuple[str, str, str, int]]
+    executions: frozenset[tuple[QualifiedName, int]]
     why: str
 
 
@@ -42,7 +42,7 @@ class Derived:
 
     Rescored, what was said then is checked again; replayed, what targets answered then is answered
     again. `asks_judges` says whether judges are asked what they were not asked then. `repeats` are
-    the numbers of the repeats that are planned, by suite, test and target; None: all of every test.
+    the numbers of the repeats that are planned of each test; None: all of every test.
     A run that is made of one with `lacking` executions stays as incomplete as that one is. With
     `masks_times`, requests of agents that differ in times and UUIDs alone count as equal.
     """
@@ -50,7 +50,7 @@ class Derived:
     mode: Literal["rescored", "replayed"]
     run: str
     asks_judges: bool = True
-    repeats: Mapping[tuple[str, str, str], Sequence[int]] | None = None
+    repeats: Mapping[QualifiedName, Sequence[int]] | None = None
     lacking: Lacking | None = None
     masks_times: bool = False
 

@@ -25,7 +25,7 @@ from kindlm.events import (
 )
 from kindlm.history.run_names import find_run
 from kindlm.history.runs import options_of, runner_of, state_of
-from kindlm.plan import Earlier, Places, Selection, make_plan
+from kindlm.plan import Earlier, Places, QualifiedName, Selection, make_plan
 from kindlm.providers.provider_registry import check_settings
 from kindlm.recording.git import commit_of
 from kindlm.recording.request import RunRequest, SkippedSuite
@@ -106,10 +106,10 @@ class Unfinished:
         return frozenset(suite.path for suite in self.started.values())
 
     @property
-    def selected(self) -> frozenset[tuple[str, str, str]]:
-        """The tests that were selected, by suite, test and target."""
+    def selected(self) -> frozenset[QualifiedName]:
+        """The tests that were selected."""
         return frozenset(
-            (suite.suite, test.name, test.target)
+            QualifiedName(suite.project, suite.suite, test.name, test.target)
             for suite in self.started.values()
             for test in suite.tests
             if test.selected

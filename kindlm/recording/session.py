@@ -22,7 +22,7 @@ from kindlm.engine.stop import Stop, SystemClock
 from kindlm.errors import ErrorCode, KindlmError, Result
 from kindlm.events import DealtTest, RunAborted, RunExtended, RunInterrupted
 from kindlm.history.baselines import RecordedBaselines
-from kindlm.plan import Earlier, Plan, numbered, undealt
+from kindlm.plan import Earlier, Plan, name_of, numbered, undealt
 from kindlm.ports import Agent, AgentFactory, Embedder
 from kindlm.providers.pricing import prices_of
 from kindlm.providers.provider_registry import make_client
@@ -160,7 +160,7 @@ class _Session:
             never = {
                 each.id
                 for each in plan
-                if (each.suite.suite.name, each.case.name, each.target, each.repeat)
+                if (name_of(each.suite.suite, each.case, each.target), each.repeat)
                 in lacking.executions
             }
             earlier = replace(earlier, finished=earlier.finished | never)

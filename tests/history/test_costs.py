@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from kindlm.history.diff.evidence_values import QualifiedName
 from kindlm.history.queries import Paid, paid_for_execution, paid_for_runs
 from kindlm.history.runs import RunFilter, read_figures, runs
 from kindlm.history.trends import read_trend
+from kindlm.plan import QualifiedName
 from kindlm.reports.figures import cost
 
 TEST = QualifiedName("shop", "support", "greets", "gpt")

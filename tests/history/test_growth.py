@@ -14,11 +14,11 @@ from recorded_history import History, Make
 
 from kindlm.browse.descriptions import QUERIES
 from kindlm.history.baselines import output_of
-from kindlm.history.diff.evidence_values import QualifiedName
 from kindlm.history.run_names import find_run, latest_finished
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import RunFilter, read_figures, runs
 from kindlm.history.trends import find_tests, read_trend
+from kindlm.plan import QualifiedName
 from kindlm.reports.compliance.compliance_facts import read_history
 
 SHORT, LONG = 10, 40

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kindlm.errors import Ok
-from kindlm.history.diff.evidence_values import QualifiedName
 from kindlm.history.trends import read_trend
 from kindlm.history.verdict import StatusCounts
+from kindlm.plan import QualifiedName
 from kindlm.reports.facts import totals_of
 from kindlm.reports.report_registry import ReportOptions, find_report
 from kindlm_store import StreamLock

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kindlm.cli.commands.run_trends import trends_json, trends_text
-from kindlm.history.diff.evidence_values import QualifiedName as Identity
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.trends import read_trend
 from kindlm.history.verdict import LimitedScores
 from kindlm.outcome import ScoreLimits, Status
+from kindlm.plan import QualifiedName as Identity
 from kindlm.reports.pages.run_page import read_grid
 
 MEAN = ScoreLimits(min_mean=0.8)

@@ -89,7 +89,7 @@ def test_suites_keep_the_order_in_which_they_first_started(tmp_path: Path) -> No
     assert found.started_paths == {"a.yaml", "b.yaml", "c.yaml"}
     assert found.planned == 9
     assert found.baselines["shop", "b"] == "earlier"
-    assert found.selected == {(name, "chosen", "gpt") for name in "abc"}
+    assert found.selected == {("shop", name, "chosen", "gpt") for name in "abc"}
     assert not found.is_finished
 
 

@@ -74,6 +74,7 @@ class RunWriter:
         tags: list[str] | None = None,
         config_hash: str = "0123456789ab",
         config: str = "{}",
+        project: str = "shop",
     ) -> int:
         """Start a suite; `gates` are those that the user wrote, on top of the defaults."""
         ordinal, self._suites = self._suites, self._suites + 1
@@ -82,7 +83,7 @@ class RunWriter:
             SuiteStarted(
                 suite=name,
                 ordinal=ordinal,
-                project="shop",
+                project=project,
                 front_end="kindlm",
                 path=path,
                 config_hash=config_hash,

@@ -133,17 +133,14 @@ def _replay(wanted: str | None, options: ReplayOptions) -> int:
 
 def _as_selected(request: RunRequest, source: SourceRun) -> Selection:
     """Return the selection without the tests that the run left out; those that are new stay."""
-    left_out = {
-        (suite.project, suite.name, *test)
-        for suite in source.suites
-        for test, found in suite.tests.items()
-        if not found.selected
-    }
+    from kindlm.plan import name_of
+
+    left_out = {test for test, found in source.tests.items() if not found.selected}
     only = frozenset(
-        (suite.name, case.name, target)
+        name
         for suite in request.suites
         for case in suite.cases
         for target in case.targets
-        if (suite.project, suite.name, case.name, target) not in left_out
+        if (name := name_of(suite, case, target)) not in left_out
     )
     return replace(request.selection, only=only)

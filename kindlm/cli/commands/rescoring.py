@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeVar
 
 from kindlm.cli.console import fail, note, or_fail, show
 from kindlm.cli.history import finished_run, open_history, open_recorded, project_here
@@ -18,8 +18,8 @@ from kindlm.events import RunOptions
 from kindlm.history.replayed_answers import is_as_recorded
 from kindlm.history.run_names import find_run
 from kindlm.history.run_view import RunView
-from kindlm.history.source_runs import SourceRun, SourceSuite, live_runs, read_source
-from kindlm.plan import Selection
+from kindlm.history.source_runs import SourceRun, SourceSuite, SourceTest, live_runs, read_source
+from kindlm.plan import QualifiedName, Selection, name_of
 from kindlm.recording.history_file import new_run_id
 from kindlm.recording.loading import Loaded, load_paths
 from kindlm.recording.project import Project
@@ -30,9 +30,6 @@ from kindlm.transcript import Message, Role
 from kindlm.wording import count
 
 _Options = TypeVar("_Options", bound=TestOptions)
-
-TestKey: TypeAlias = tuple[str, str, str]
-"""Suite, name and target of a test."""
 
 
 def rescore(wanted: str | None, options: TestOptions) -> int:
@@ -111,33 +108,25 @@ def rescoring_of(
     request = make_request(loaded, project, replace(options, suite=None))
     if isinstance(request, Err):
         return request
-    recorded = {(suite.project, suite.name): suite for suite in source.suites}
-    pairs = [
-        (suite, recorded[suite.project, suite.name])
-        for suite in request.value.suites
-        if (suite.project, suite.name) in recorded
-    ]
+    ran = {(suite.project, suite.name) for suite in source.suites}
+    suites = [suite for suite in request.value.suites if (suite.project, suite.name) in ran]
+    recorded = source.tests
     repeats = {
-        key: numbers
-        for now, then in pairs
-        for key, numbers in repeats_of(now, then, source)
-        if (now.path, key[1]) not in loaded.unnamed
+        test: numbers
+        for now in suites
+        for test, numbers in repeats_of(now, recorded, is_whole=source.is_whole)
+        if (now.path, test.name) not in loaded.unnamed
     }
     only = repeats.keys()
-    defined = {(now.name, case.name, target) for now, _ in pairs for case, target in tests_of(now)}
-    then = {
-        (suite.name, *test)
-        for suite in source.suites
-        for test, found in suite.tests.items()
-        if found.selected
-    }
+    defined = {name_of(now, case, target) for now in suites for case, target in tests_of(now)}
+    then = {test for test, found in recorded.items() if found.selected}
     # Suites of the run, and files that tests of it were taken from.
     files = {file for suite in source.suites for file in (suite.path, *suite.files)}
     if not only & then:
         return Err(_nothing_left(source, request.value))
     reworded = sum(
-        _is_reworded(case, before)
-        for now, before in pairs
+        _is_reworded(now, case, recorded)
+        for now in suites
         if not now.redact_pii  # else what is recorded is not what was sent
         for case in now.cases
     )
@@ -156,7 +145,7 @@ def rescoring_of(
         )
     again = replace(
         request.value,
-        suites=[with_repeats(now, repeats) for now, _ in pairs],
+        suites=[with_repeats(now, repeats) for now in suites],
         skipped=[each for each in loaded.skipped if each.path in files],
         selection=Selection(only=frozenset(only)),
         options=RunOptions(
@@ -170,14 +159,14 @@ def rescoring_of(
     return Ok(Rescoring(again, "; ".join(told) + "."))
 
 
-def _is_reworded(case: Case, then: SourceSuite) -> bool:
+def _is_reworded(suite: Suite, case: Case, then: Mapping[QualifiedName, SourceTest]) -> bool:
     """Return whether a test asks something else now than was asked in the run."""
     prompt = case.prompt
     now = {Role.USER: prompt.user, Role.SYSTEM: prompt.system or ""}
     return any(
         not is_as_recorded(Message(role, now[role], written=now[role]), text)
         for target in case.targets
-        if (recorded := then.tests.get((case.name, target))) is not None
+        if (recorded := then.get(name_of(suite, case, target))) is not None
         for role, text in recorded.first.items()
         if role in now
     )
@@ -215,47 +204,49 @@ def tests_of(suite: Suite) -> Iterator[tuple[Case, str]]:
 
 
 def repeats_of(
-    now: Suite, then: SourceSuite, source: SourceRun
-) -> Iterator[tuple[TestKey, Sequence[int]]]:
+    now: Suite, recorded: Mapping[QualifiedName, SourceTest], *, is_whole: bool
+) -> Iterator[tuple[QualifiedName, Sequence[int]]]:
     """Yield the repeats of the tests that the run selected, or did not know.
 
     Those are the repeats that it planned, whether it came to them or not. Of a test that it did not
     know there is one, to say so; but not where the run only added repeats to some tests.
     """
     for case, target in tests_of(now):
-        recorded = then.tests.get((case.name, target))
-        if recorded is None:
-            planned: Sequence[int] = (1,) if source.is_whole else ()
+        name = name_of(now, case, target)
+        then = recorded.get(name)
+        if then is None:
+            planned: Sequence[int] = (1,) if is_whole else ()
         else:
-            planned = recorded.planned[:1] if case.skip else recorded.planned
+            planned = then.planned[:1] if case.skip else then.planned
         if planned:
-            yield (now.name, case.name, target), planned
+            yield name, planned
 
 
-def lacking_of(source: SourceRun, repeats: Mapping[TestKey, Sequence[int]]) -> Lacking | None:
+def lacking_of(source: SourceRun, repeats: Mapping[QualifiedName, Sequence[int]]) -> Lacking | None:
     """Return which of the repeats a run that was stopped never came to; None if it finished."""
     if source.state == "finished":
         return None
-    ended = {
-        (suite.name, *test): found.ended
-        for suite in source.suites
-        for test, found in suite.tests.items()
-    }
+    recorded = source.tests
     planned = {
-        (*key, number) for key, numbers in repeats.items() if key in ended for number in numbers
+        (test, number)
+        for test, numbers in repeats.items()
+        if test in recorded
+        for number in numbers
     }
-    never = frozenset(each for each in planned if each[3] not in ended[each[:3]])
+    never = frozenset(
+        (test, number) for test, number in planned if number not in recorded[test].ended
+    )
     if not never:
         return None
     lacks = f"{len(never):,} of its {len(planned):,} executions did not run to their end"
     return Lacking(never, f"run {source.id} was {source.state}: {lacks}; finish it first")
 
 
-def with_repeats(suite: Suite, repeats: Mapping[TestKey, Sequence[int]]) -> Suite:
+def with_repeats(suite: Suite, repeats: Mapping[QualifiedName, Sequence[int]]) -> Suite:
     """Return the suite with as many repeats of each test as there are of it."""
     cases = []
     for case in suite.cases:
-        planned = (repeats.get((suite.name, case.name, target), ()) for target in case.targets)
+        planned = (repeats.get(name_of(suite, case, target), ()) for target in case.targets)
         cases.append(replace(case, repeat=max(map(len, planned), default=1) or 1))
     return replace(suite, cases=tuple(cases))
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kindlm.cli.console import note
-from kindlm.history.diff.evidence_values import QualifiedName
 from kindlm.history.run_view import RunView
 from kindlm.history.settling import (
     AddedRepeats,
@@ -27,7 +26,7 @@ from kindlm.history.settling import (
     share_out_both,
     suspects,
 )
-from kindlm.plan import Plan, plan_repeats
+from kindlm.plan import Plan, QualifiedName, plan_repeats
 from kindlm.reports.terminal.settled_tests import counts_text
 from kindlm.wording import count
 
@@ -139,7 +138,7 @@ class Rounds:
 
     def _numbers(
         self, db: sqlite3.Connection, shares: Mapping[QualifiedName, int]
-    ) -> dict[tuple[str, str, str], range]:
+    ) -> dict[QualifiedName, range]:
         """Return the numbers of the next repeats: on from those of the run and from what was added.
 
         Each is a sample of its own.
@@ -148,7 +147,7 @@ class Rounds:
         numbers = {}
         for key, share in shares.items():
             last = max(added.get(key, AddedRepeats()).last, self._repeats(key))
-            numbers[key.suite, key.name, key.target] = range(last + 1, last + 1 + share)
+            numbers[key] = range(last + 1, last + 1 + share)
         return numbers
 
     def _repeats(self, key: QualifiedName) -> int:

@@ -20,16 +20,17 @@ from kindlm.cli.history import (
 from kindlm.cli.options import TestOptions
 from kindlm.cli.run_options import make_request
 from kindlm.cli.run_recording import HeldSignals, record_run
+from kindlm.config import suite_identity
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.events import SuiteStarted
-from kindlm.history.diff.evidence_values import CheckKey, QualifiedName, TestPair
+from kindlm.history.diff.evidence_values import CheckKey, TestPair
 from kindlm.history.diff.power import chance_to_settle
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.diff.samples import Attempts
 from kindlm.history.run_names import find_pair
 from kindlm.history.run_view import RunView
-from kindlm.plan import Selection
+from kindlm.plan import QualifiedName, Selection
 from kindlm.providers.provider_registry import check_settings
 from kindlm.recording.history_file import new_run_id
 from kindlm.recording.loading import Loaded, load_paths
@@ -243,8 +244,7 @@ def request_repeats(
     )
     if isinstance(request, Err):
         return request
-    only = frozenset((key.suite, key.name, key.target) for key in tests)
-    chosen = replace(request.value, selection=Selection(only=only))
+    chosen = replace(request.value, selection=Selection(only=frozenset(tests)))
     unusable = _unusable(chosen, tests)
     return Ok(chosen) if unusable is None else Err(unusable)
 
@@ -260,27 +260,25 @@ def _loaded(pair: SettledPair, wanted: set[tuple[str, str]], root: Path) -> Resu
     loaded = load_paths(paths, root, compat=compat)
     if isinstance(loaded, Err):
         return loaded
-    # Another checkout may be named otherwise: projects are those of the record.
-    projects = {(then.suite, then.config_hash): then.project for then in reversed(recorded)}
-    named = (
-        replace(suite, project=projects.get((suite.name, suite.config_hash), suite.project))
-        for suite in loaded.value.suites
-    )
-    suites = {(suite.project, suite.name): suite for suite in named}
+    suites = {(suite.path, suite.name): suite for suite in loaded.value.suites}
+    kept = []
     for suite in recorded:
-        now = suites.get((suite.project, suite.suite))
+        now = suites.get((suite_identity(root / suite.path, root), suite.suite))
         if now is None or now.config_hash != suite.config_hash:
             wrong = "has changed" if now else "does not hold it any more, or has an error"
             show([item for item in loaded.value.diagnostics if item.severity == "error"])
             return Err(_changed(pair, suite, f"{suite.path} {wrong}"))
-    kept = tuple(suite for key, suite in suites.items() if key in wanted)
-    return Ok(replace(loaded.value, suites=kept, skipped=()))
+        # Another checkout may be named otherwise: projects are those of the record.
+        kept.append(replace(now, project=suite.project))
+    return Ok(replace(loaded.value, suites=tuple(kept), skipped=()))
 
 
 def _unusable(request: RunRequest, tests: Sequence[QualifiedName]) -> KindlmError | None:
     """Return why a target cannot be called: repeats that only err would count as failed."""
     for suite in request.suites:
-        for target in sorted({key.target for key in tests if key.suite == suite.name}):
+        for target in sorted(
+            {key.target for key in tests if key[:2] == (suite.project, suite.name)}
+        ):
             model = suite.models.get(target)
             if model is None:
                 continue

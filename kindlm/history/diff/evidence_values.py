@@ -15,6 +15,7 @@ from kindlm.history.statistics.pass_rates import Looks, pass_rate_drop
 from kindlm.history.statistics.sequential import Settlement
 from kindlm.history.statistics.tables import Counts, pooled
 from kindlm.outcome import Status
+from kindlm.plan import QualifiedName
 
 MOST_ADDED = 50
 """Repeats that may be added to a test of AFTER; not decided by then, it stays undecided."""
@@ -278,15 +279,6 @@ class BehaviourChange:
     def any(self) -> bool:
         """Whether the test does something else, other words and other checks aside."""
         return self.tools or self.arguments or self.failures
-
-
-class QualifiedName(NamedTuple):
-    """What identifies a test in all runs."""
-
-    project: str
-    suite: str
-    name: str
-    target: str
 
 
 class Kind(StrEnum):

@@ -38,7 +38,6 @@ from kindlm.history.diff.evidence_values import (
     Change,
     FailOn,
     Kind,
-    QualifiedName,
     RunEvidence,
     TestDiff,
     TestPair,
@@ -55,6 +54,7 @@ from kindlm.history.groups import Group
 from kindlm.history.recorded_attempts import read_servers
 from kindlm.history.run_view import RunView
 from kindlm.history.settling import AddedRepeats, read_added
+from kindlm.plan import QualifiedName
 from kindlm.strict_json import read_json
 from kindlm.transcript import CANARY_TOKEN
 

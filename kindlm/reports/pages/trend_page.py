@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from kindlm.history.diff.evidence_values import QualifiedName
 from kindlm.history.trends import Trend, read_trend
+from kindlm.plan import QualifiedName
 from kindlm.reports.figures import duration, money, percent, score
 from kindlm.reports.figures import points as points_of_100
 from kindlm.reports.pages.charts import Chart, Point, trend
@@ -19,8 +19,12 @@ _RUNS = 50
 _COMMIT = 8
 
 
-def trend_page(db: sqlite3.Connection, test: QualifiedName, links: Links) -> Document | None:
-    """Return the page of a test on a target, None if no run selected it."""
+def trend_page(db: sqlite3.Connection, named: Iterable[str], links: Links) -> Document | None:
+    """Return the page of a test on a target, None if no run selected it.
+
+    `named` are its project, suite, name and target.
+    """
+    test = QualifiedName(*named)
     found = read_trend(db, test, limit=_RUNS)
     if not found.points:
         return None

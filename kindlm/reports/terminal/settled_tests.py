@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, TextIO
 
-from kindlm.history.diff.evidence_values import MOST_ADDED, CheckKey, CheckPair, QualifiedName
+from kindlm.history.diff.evidence_values import MOST_ADDED, CheckKey, CheckPair
 from kindlm.history.settling import Suspect
 from kindlm.history.statistics.sequential import Settlement
 from kindlm.history.statistics.tables import Counts, pooled
+from kindlm.plan import QualifiedName
 from kindlm.reports.figures import money
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import Page
