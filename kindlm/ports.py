@@ -369,6 +369,9 @@ class CallDesk(Protocol):
     def is_over(self) -> bool:
         """Return whether the limits of the run, or its end, forbid more calls."""
 
+    def leave_unfinished(self) -> None:
+        """Note that a call was refused, as `is_over` said: the attempt counts as cut off."""
+
     def waiting(self) -> AbstractContextManager[None]:
         """Let the time of the execution stand still while it waits for others."""
 

@@ -256,6 +256,9 @@ class _Attempt:
             if self.calls.permit.takes_back():
                 return None
             raise
+        if self.calls.permit.has_refused:
+            # What the agent answered, or why it failed, tells of kindlm's own limit.
+            return None
         undone = [each.outcome for each in self._undone]
         status = Status.ERRORED if error else execution_status(undone)
         retried = status in (Status.FAILED, Status.ERRORED) and may_rerun()

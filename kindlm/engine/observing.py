@@ -51,6 +51,10 @@ class ObservedCalls:
         """Return whether the limits of the run, or its end, forbid more calls."""
         return self.calls.permit.is_over
 
+    def leave_unfinished(self) -> None:
+        """Note that a call was refused, as `is_over` said: the attempt counts as cut off."""
+        self.calls.permit.has_refused = True
+
     def waiting(self) -> AbstractContextManager[None]:
         """Let the time of the execution stand still while it waits for others."""
         return self.calls.waiting()
@@ -73,6 +77,9 @@ class UnassignedCalls(ObservedCalls):
     def next_call(self) -> int:
         """Return a number that no call of the attempt has."""
         return 0
+
+    def leave_unfinished(self) -> None:
+        """Do nothing: it is not known which attempt made the call."""
 
     def paced(self, provider: str) -> AbstractAsyncContextManager[None]:
         """Wait until a call to a provider may start; no attempt waits for that."""

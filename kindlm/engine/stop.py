@@ -4,7 +4,8 @@
 - `Budget` counts what is spent against the limits of the suites and of the run.
 - `Permit` ends one execution where going on is of no use: at its next call once a limit of costs is
   passed or its provider is closed, and while it waits for a turn or a retry once the run stops.
-  It has not finished then: what it paid for is recorded, and a resumed run runs it again.
+  It has not finished then: what it paid for is recorded, and a resumed run runs it again. That
+  also holds if a model call of its agent was refused, whatever the agent made of that.
 - `Deadline` is the time of one execution, which stands still while it waits because of others.
 - `cut_off` ends code of the user that resists its cancellation.
 """
@@ -153,11 +154,15 @@ class Permits:
 
 
 class Permit:
-    """Lets the task that it was made in go on with an execution of a suite, or cancels it."""
+    """Lets the task that it was made in go on with an execution of a suite, or cancels it.
+
+    `has_refused` is whether a call that its agent made was refused: it does not finish then.
+    """
 
     def __init__(self, permits: Permits, ordinal: int) -> None:
         self._permits = permits
         self._ordinal = ordinal
+        self.has_refused = False
         self._task = asyncio.current_task()
         self._waits = 0
         self._is_cut_off = False

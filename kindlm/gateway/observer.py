@@ -213,7 +213,14 @@ class Gateway:
                 each.lose(_NOT_ASSIGNED)
         # The limits of the run hold for it, too.
         known = None if self._replays else self._desk
-        return None if known is None else SeenConversation("", known.unassigned())
+        if known is None:
+            return None
+        if known.is_over():
+            # The call will be refused, and any agent that is answering may have made it.
+            for each in self._open.values():
+                if each.is_asked:
+                    each.desk.leave_unfinished()
+        return SeenConversation("", known.unassigned())
 
     def _route(self, subject: str | None, url: str, blocks: bool) -> str | None:
         """Return where a request of an agent in this process goes; see `in_process.Route`."""

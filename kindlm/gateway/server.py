@@ -173,6 +173,7 @@ class GatewayServer:
             text = unpacked(data, request.headers.get("content-encoding", ""))
             body = _json(text)
             if conversation.desk.is_over():
+                conversation.desk.leave_unfinished()
                 conversation.lose(
                     "A limit of the run stopped the agent's model calls.",
                     "Raise the limit, or let the agent ask less",

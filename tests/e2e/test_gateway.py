@@ -318,3 +318,76 @@ def test_a_limit_of_costs_stops_the_calls_of_an_agent(run, provider, source):
     assert done.returncode != 0
     assert len(provider.requests) == 1
     assert ((report["summary"]["costUsd"] or 0) > 0.00001) == (source == LINES)
+
+
+FORGIVES = LINES.replace(
+    "for line in sys.stdin:",
+    """
+ask = answer
+
+def answer(text):
+    try:
+        return ask(text)
+    except OSError:
+        return "Sorry, I cannot look that up."
+
+for line in sys.stdin:""",
+)
+HERE = """
+import httpx
+
+async def answer(message):
+    history = [{"role": "user", "content": message}]
+    headers = {"authorization": "Bearer " + os.environ["OPENAI_API_KEY"]}
+    async with httpx.AsyncClient(headers=headers) as client:
+        while True:
+            body = {"model": "gpt-4o", "messages": history,
+                    "tools": [{"type": "function", "function": TOOL}]}
+            url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+            got = (await client.post(url, json=body)).raise_for_status()
+            said = got.json()["choices"][0]["message"]
+            history.append(said)
+            if not said.get("tool_calls"):
+                return said["content"]
+            for call in said["tool_calls"]:
+                history.append({"role": "tool", "tool_call_id": call["id"], "content": "{}"})
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "agent", "more"),
+    [
+        (LINES, PROGRAM, {}),
+        (FORGIVES, PROGRAM, {}),
+        (OF_THE_RUN + LINES, PROGRAM, {}),
+        (SERVES, AT_PORT, served()),
+        (ASKS + HERE, {"adapter": "python", "endpoint": "agent:answer"}, {}),
+    ],
+    ids=["fails", "answers all the same", "at the address of the run", "served", "in this process"],
+)
+def test_an_agent_whose_calls_a_limit_refused_is_asked_again_on_resume(
+    run, workspace, source, agent, more
+):
+    agent = agent if agent is not PROGRAM else {**agent, "env": OWN_NAME}
+    options = ("--max-cost", "0.00001", "-j", "1")
+    done, stopped = run(source, agent, *options, orders=2, **more)
+    assert done.returncode != 0
+    assert stopped["run"]["status"] == "aborted"
+    ends = {each["status"] for test in stopped["tests"] for each in test["executions"]}
+    assert ends == {"skipped"}  # which counts those that a stopped run never finished
+    report = json.loads(
+        workspace.run("test", "--resume", "--max-cost", "1", "--reporter", "json").stdout
+    )
+    assert report["run"]["id"] == stopped["run"]["id"]
+    # Tool calls that cannot be assigned are unknown, but each execution has run.
+    assert report["run"]["status"] == ("failed" if OF_THE_RUN in source else "passed")
+    ends = {each["status"] for test in report["tests"] for each in test["executions"]}
+    assert "skipped" not in ends
+
+
+def test_an_agent_whose_calls_the_limit_of_its_suite_refused_is_skipped(run):
+    done, report = run(LINES, PROGRAM, gates={"costMaxUsd": 0.00001})
+    assert done.returncode != 0
+    (execution,) = report["tests"][0]["executions"]
+    assert execution["status"] == "skipped"
+    assert "costMaxUsd" in execution["warnings"][0]

@@ -17,6 +17,7 @@ class Desk:
     recorded: list[Payload] = field(default_factory=list)
     spent: list[tuple[str, Cost]] = field(default_factory=list)
     over: bool = False
+    is_unfinished: bool = False
     calls: int = 1
 
     def record(self, event: Payload) -> None:
@@ -35,6 +36,9 @@ class Desk:
 
     def is_over(self) -> bool:
         return self.over
+
+    def leave_unfinished(self) -> None:
+        self.is_unfinished = True
 
     def waiting(self) -> AbstractContextManager[None]:
         return nullcontext()
