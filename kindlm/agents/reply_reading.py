@@ -33,6 +33,7 @@ from kindlm.agents.tool_entries import (
     call_warnings,
     has_place_for_calls,
     hidden_calls,
+    misplaced_calls,
     parts_text,
     reported_calls,
     unread_note,
@@ -199,6 +200,12 @@ def read_reply(value: Any, reading: Reading) -> AgentReply:
         raise UnreadableReply(f"it has nothing at `{reading.response_path}`")
     if text is None and not (calls and (reading.may_lack_text or _has_calls_alone(value, reading))):
         raise _no_text(value)
+    path, hint = reading.tool_calls_path, "set `toolCallsPath`"
+    if path is None:
+        hidden = hidden_calls(value, has_calls=bool(calls))
+    else:
+        hidden = misplaced_calls(value, path)
+        hint = f"correct `toolCallsPath: {path}`, or let the agent send an empty list there"
     reasons = end_reasons(value)
     if calls_tools(reasons) and not calls:
         if not text:
@@ -212,8 +219,9 @@ def read_reply(value: Any, reading: Reading) -> AgentReply:
         model=read_model(value),
         reported=read_numbers(value),
         warnings=(*end_notes(reasons), *(() if reading.response_path else doubts(value))),
-        hidden=None if reading.tool_calls_path else hidden_calls(value, has_calls=bool(calls)),
-        reports_tools=has_place_for_calls(value, reading.tool_calls_path) or None,
+        hidden=hidden,
+        hint=hint,
+        reports_tools=has_place_for_calls(value, path) or None,
     )
 
 

@@ -18,6 +18,7 @@ from kindlm.agents.reply_parts import (
     ABSENT,
     AGENT_RULE,
     MAX_CALLS,
+    WHOLE,
     UnreadableReply,
     first_text,
     first_warnings,
@@ -139,6 +140,17 @@ def reported_calls(value: Any, path: str | None) -> list[ToolUse]:
 def unread_note(place: str, hint: str) -> str:
     """Return the warning of an answer that may hold tool calls where kindlm reads none."""
     return f"`{place}` of the answer may contain tool calls that kindlm did not read: {hint}"
+
+
+def misplaced_calls(value: Any, path: str) -> str | None:
+    """Return where tool calls may be in an answer that has nothing at the configured path."""
+    if lookup(value, path) is not ABSENT:
+        return None
+    try:
+        usual = reported_calls(value, None)
+    except UnreadableReply:
+        return WHOLE
+    return WHOLE if usual else hidden_calls(value)
 
 
 def hidden_calls(value: Any, *, has_calls: bool = False, known: Told | None = None) -> str | None:

@@ -333,3 +333,29 @@ def test_a_state_tells_again_what_was_seen_elsewhere() -> None:
     look = read_reply({"text": "x", "tool_calls": [called]}, Reading()).tool_uses
     assert not read_value(state, Sent("Hello", seen=(*pay, *look))).warnings
     assert_hidden(read_value(state, Sent("Hello", seen=pay)), "log[1]")
+
+
+REFUNDED = {"tool": "refund", "input": {"id": 7}}
+
+
+@pytest.mark.parametrize(
+    ("data", "is_unread"),
+    [
+        ({"steps": [REFUNDED]}, True),
+        ({"trace": [REFUNDED]}, True),
+        ({"tool_calls": "refund"}, True),
+        ({"calls": [], "steps": [REFUNDED]}, False),
+        ({"calls": None, "steps": [REFUNDED]}, False),
+        ({"steps": []}, False),
+        ({}, False),
+    ],
+)
+def test_a_path_at_which_there_is_nothing_hides_no_calls(
+    data: dict[str, Any], is_unread: bool
+) -> None:
+    reading = Reading(response_path="text", tool_calls_path="data.calls")
+    reply = read_reply({"text": "Done.", "data": data}, reading)
+    assert [use.call.name for use in reply.tool_uses] == [UNNAMED] * is_unread
+    assert (
+        any("correct `toolCallsPath: data.calls`" in each for each in reply.warnings) is is_unread
+    )

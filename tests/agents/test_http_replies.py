@@ -216,7 +216,7 @@ def test_tool_calls_that_cannot_be_read_are_an_error(talk, http, failure, body, 
         ({"tool_calls": None}, {}, []),
         ({"steps": 3, "tool_calls": [{"name": "t"}]}, {}, ["t"]),
         ({"steps": ["looked", "found"], "tool_calls": [{"name": "t"}]}, {}, ["t"]),
-        ({"tool_calls": [{"name": "t"}]}, {"toolCallsPath": "used"}, []),
+        ({"tool_calls": [{"name": "t"}], "used": []}, {"toolCallsPath": "used"}, []),
         ({"trace": {}}, {"toolCallsPath": "trace.used"}, []),
     ],
 )
