@@ -37,7 +37,12 @@ def test_the_cost_of_repeats_is_known_or_not(history: History, cost_usd: float |
 
 
 @pytest.mark.parametrize(
-    ("cost_usd", "says"), [(None, "cost of BEFORE's repeats is unknown"), (0.5, "used up")]
+    ("cost_usd", "says"),
+    [
+        (None, "cost of BEFORE's repeats is unknown"),
+        (0.5, "used up"),
+        (0.5 - 1e-13, "used up"),  # sums are off by rounding
+    ],
 )
 def test_nothing_is_repeated_past_a_limit_that_cannot_be_kept(
     history: History, cost_usd: float | None, says: str

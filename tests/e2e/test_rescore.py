@@ -411,6 +411,26 @@ def test_a_limit_of_costs_is_one_for_all_runs(workspace: Workspace, server: Loop
     assert asked(server, since) == {("k0", "judge"): 2}
 
 
+@pytest.mark.parametrize("part", [0.5, 1.0], ids=["passed", "met"])
+def test_no_run_begins_once_the_limit_of_costs_is_spent(
+    workspace: Workspace, server: LoopbackServer, part: float
+) -> None:
+    write_orders(workspace, server, [order("k0", judged=False)])
+    first = workspace.report()["run"]["id"]
+    for _ in range(3):
+        workspace.report()
+    write_orders(workspace, server, [order("k0")])
+    # What its judge says is not asked again: the next run is the first that costs anything.
+    cost = rescored(workspace, first)["summary"]["judgeCostUsd"]
+    since = len(server.requests)
+    done = workspace.run("rescore", "--all", "--max-cost", f"{cost * part:.12f}")
+    assert done.returncode == 1
+    assert asked(server, since) == {("k0", "judge"): 1}
+    assert "2 runs rescored, 2 left: 2 pass now." in done.stdout
+    told = " ".join(done.stderr.split())
+    assert f"is spent, after ${cost:.4f}: 2 runs not rescored." in told
+
+
 def test_a_rescored_run_that_was_killed_is_finished_without_asking_twice(
     workspace: Workspace, server: LoopbackServer
 ) -> None:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from kindlm.cli.console import fail, note, or_fail, show
+from kindlm.cli.console import fail, note, or_fail, show, warn
 from kindlm.cli.history import finished_run, open_history, open_recorded, project_here
 from kindlm.cli.options import TestOptions, parse_since
 from kindlm.cli.reporters import Reporter, parse_reporters, spare
@@ -19,6 +19,7 @@ from kindlm.history.replayed_answers import is_as_recorded
 from kindlm.history.run_names import find_run
 from kindlm.history.run_view import RunView
 from kindlm.history.source_runs import SourceRun, SourceSuite, SourceTest, live_runs, read_source
+from kindlm.money import exceeds
 from kindlm.plan import QualifiedName, Selection, name_of
 from kindlm.recording.history_file import new_run_id
 from kindlm.recording.loading import Loaded, load_paths
@@ -268,7 +269,7 @@ class _Ended:
 def rescore_all(since: str | None, options: TestOptions) -> int:
     """Check all live runs again that finished since then; return 1 if one does not pass now.
 
-    A limit of costs is one for all of them together.
+    A limit of costs is one for all of them together: once it is spent, no further run begins.
     """
     project = project_here(options.database)
     start = None if since is None else or_fail(parse_since(since))
@@ -278,12 +279,21 @@ def rescore_all(since: str | None, options: TestOptions) -> int:
     if not sources:
         fail([not_there("No finished run is like that.", "All runs: kindlm runs")])
     ended: list[_Ended] = []
+    limit, spent = options.max_cost_usd, 0.0
     for number, (run, source) in enumerate(sources, start=1):
+        if limit is not None:
+            if spent and not exceeds(limit, spent):
+                warn(
+                    f"--max-cost {limit:g} is spent, after ${spent:.4f}:"
+                    f" {count(len(sources) - len(ended), 'run')} not rescored.",
+                    "Rescore all with a higher limit; judges are not asked again what they have"
+                    " answered.",
+                )
+                break
+            options = replace(options, max_cost_usd=limit - spent)
         note(f"{number} of {len(sources)}: run {run}")
-        if options.max_cost_usd is not None:
-            spent = ended[-1].spent_usd if ended else 0.0
-            options = replace(options, max_cost_usd=max(0.0, options.max_cost_usd - spent))
         ended.append(_rescore_one(run, source, project, options))
+        spent += ended[-1].spent_usd
         if ended[-1].stopped:
             break
     left = f", {len(sources) - len(ended):,} left" if len(ended) < len(sources) else ""

@@ -26,6 +26,7 @@ from kindlm.history.settling import (
     share_out_both,
     suspects,
 )
+from kindlm.money import exceeds
 from kindlm.plan import Plan, QualifiedName, plan_repeats
 from kindlm.reports.terminal.settled_tests import counts_text
 from kindlm.wording import count
@@ -202,7 +203,7 @@ class RepeatsOfBefore:
                     "The cost of BEFORE's repeats is unknown, so --max-cost cannot be kept:"
                     " add the price of the model under `prices`."
                 )
-            if spent >= self._options.max_cost_usd / 2:
+            if not exceeds(self._options.max_cost_usd / 2, spent):
                 return "BEFORE's half of --max-cost is used up."
             command += ["--max-cost", f"{self._options.max_cost_usd / 2 - spent:.12f}"]
         process = await asyncio.create_subprocess_exec(
