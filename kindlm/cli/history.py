@@ -31,7 +31,7 @@ from kindlm.errors import (
     misuse,
     not_there,
 )
-from kindlm.recording.project import Project, find_project
+from kindlm.recording.project import Project, default_paths, find_project, paths_from
 from kindlm.wording import count, shown_path
 
 # Runs are imported where they are read: `kindlm history backup`, `verify` and `rebuild` read none.
@@ -310,14 +310,25 @@ def report_options(database: Path | None, *, verbose: bool) -> ReportOptions:
     """Return how reports on standard output are to look."""
     from kindlm.reports.report_registry import ReportOptions
 
-    path = existing_history(database).database
-    here = Path.cwd()
-    return ReportOptions(
-        color=wants_color(sys.stdout),
-        width=shutil.get_terminal_size().columns,
-        verbose=verbose,
-        database=os.path.relpath(path) if path.is_relative_to(here) else str(path),
+    project = existing_history(database)
+    path, here = project.database, Path.cwd()
+    return in_folder(
+        ReportOptions(
+            color=wants_color(sys.stdout),
+            width=shutil.get_terminal_size().columns,
+            verbose=verbose,
+            database=os.path.relpath(path) if path.is_relative_to(here) else str(path),
+            named=database is not None,
+        ),
+        project.root,
     )
+
+
+def in_folder(options: ReportOptions, root: Path) -> ReportOptions:
+    """Return options for reports of a project that a person reads in the current folder."""
+    found = default_paths(Path())
+    paths = paths_from(root, found.value) if isinstance(found, Ok) else []
+    return replace(options, root=root, default_paths=tuple(paths))
 
 
 def require_names(*wanted: str | None) -> None:

@@ -26,7 +26,7 @@ from kindlm.keywords import parse_keywords
 from kindlm.outcome import Gate
 from kindlm.plan import QualifiedName, Selection, fits_nothing
 from kindlm.recording.loading import Loaded
-from kindlm.recording.project import Project, run_environment
+from kindlm.recording.project import Project, paths_from, run_environment
 from kindlm.recording.request import RunRequest
 from kindlm.recording.resumption import Unfinished
 from kindlm.suite import Suite
@@ -167,14 +167,6 @@ def _recorded(options: TestOptions, root: Path) -> RunOptions:
     asked["compat"] = "evalview" if options.by_evalview else None
     asked["paths"] = paths_from(root, options.paths)
     return RunOptions(**asked)
-
-
-def paths_from(root: Path, paths: Iterable[Path]) -> list[str]:
-    """Return paths as they are written from the project's root, so that they hold anywhere."""
-    return [
-        path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
-        for path in (path.resolve() for path in paths)
-    ]
 
 
 def _failing(

@@ -25,7 +25,7 @@ from kindlm import garbage
 from kindlm.cli.console import fail, make_console, note, show, wants_color, warn
 from kindlm.cli.ending import INTERRUPTED
 from kindlm.cli.github import tell_github
-from kindlm.cli.history import fail_to_open, open_recorded
+from kindlm.cli.history import fail_to_open, in_folder, open_recorded
 from kindlm.cli.logs import name_run
 from kindlm.cli.options import TestOptions
 from kindlm.cli.progress import ProgressView, make_progress
@@ -270,7 +270,7 @@ def report_options_of(request: RunRequest, options: TestOptions) -> ReportOption
         named=options.database is not None,
         not_loaded=frozenset(skipped.path for skipped in request.skipped),
     )
-    return of_project(look, request.root)
+    return of_project(in_folder(look, request.root), request.root)
 
 
 def tell_loaded(loaded: Loaded, options: TestOptions) -> None:

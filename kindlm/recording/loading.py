@@ -21,7 +21,7 @@ from kindlm.formats.discovery import (
 )
 from kindlm.garbage import put_off
 from kindlm.guard import guard
-from kindlm.recording.project import configured_tests, project_name, run_environment, tests_folder
+from kindlm.recording.project import project_name, run_environment
 from kindlm.recording.request import SkippedSuite
 from kindlm.recording.secrets import remember_secrets, short_secrets, suite_secrets
 from kindlm.suite import Suite
@@ -29,9 +29,6 @@ from kindlm.suite import Suite
 if TYPE_CHECKING:
     from kindlm.formats.evalview import Surroundings as CaseSurroundings
     from kindlm.scenarios.scenario_files import Surroundings as ScenarioSurroundings
-
-
-_DEFAULT_FILE = "kindlm.yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,31 +49,6 @@ class Loaded:
     referenced: tuple[Path, ...]
     ignored: tuple[Path, ...]
     unnamed: frozenset[tuple[str, str]] = frozenset()
-
-
-def default_paths(folder: Path) -> Result[tuple[Path, ...]]:
-    """Return what is run when nothing is named: `kindlm.yaml`, and the folder with the tests.
-
-    That is `tests`, unless the project's configuration names another one. Beside a kindlm.yaml it
-    is run where there is such a configuration, which is for what is in it: a project without one
-    may keep other things in a folder of that name.
-    """
-    suite, tests = folder / _DEFAULT_FILE, tests_folder(folder)
-    if suite.exists():
-        beside = configured_tests(folder)
-        return Ok((suite,) if beside is None else (suite, beside))
-    if (folder / tests).exists():
-        return Ok((folder / tests,))
-    above = (parent / _DEFAULT_FILE for parent in folder.resolve().parents)
-    found = next((file for file in above if file.is_file()), None)
-    return Err(
-        not_there(
-            f"There is no {_DEFAULT_FILE} and no folder {tests}/ here.",
-            "Create a first suite: kindlm init"
-            if found is None
-            else f"Found one in a parent folder; name it: {os.path.relpath(found, folder)}",
-        )
-    )
 
 
 @put_off()

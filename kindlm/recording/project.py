@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from kindlm.dataclass import dataclass
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse, not_there
 from kindlm.recording.git import remote_name
 from kindlm.scenarios.environment import names_kindlm, put_in, unset_in
 
 _ENDINGS = {"junit": "xml", "markdown": "md", "terminal": "txt"}
 """The ending of a report's file, where it is not the name of its format."""
+
+_DEFAULT_FILE = "kindlm.yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,39 @@ def configured_tests(root: Path) -> Path | None:
         return None
     folder = root / tests_folder(root)
     return folder if folder.exists() or _text(root, "tests") is not None else None
+
+
+def default_paths(folder: Path) -> Result[tuple[Path, ...]]:
+    """Return what is run when nothing is named: `kindlm.yaml`, and the folder with the tests.
+
+    That is `tests`, unless the project's configuration names another one. Beside a kindlm.yaml it
+    is run where there is such a configuration, which is for what is in it: a project without one
+    may keep other things in a folder of that name.
+    """
+    suite, tests = folder / _DEFAULT_FILE, tests_folder(folder)
+    if suite.exists():
+        beside = configured_tests(folder)
+        return Ok((suite,) if beside is None else (suite, beside))
+    if (folder / tests).exists():
+        return Ok((folder / tests,))
+    above = (parent / _DEFAULT_FILE for parent in folder.resolve().parents)
+    found = next((file for file in above if file.is_file()), None)
+    return Err(
+        not_there(
+            f"There is no {_DEFAULT_FILE} and no folder {tests}/ here.",
+            "Create a first suite: kindlm init"
+            if found is None
+            else f"Found one in a parent folder; name it: {os.path.relpath(found, folder)}",
+        )
+    )
+
+
+def paths_from(root: Path, paths: Iterable[Path]) -> list[str]:
+    """Return paths as they are written from the project's root, so that they hold anywhere."""
+    return [
+        path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
+        for path in (path.resolve() for path in paths)
+    ]
 
 
 def configuration_file(root: Path) -> Path:

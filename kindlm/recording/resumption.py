@@ -133,7 +133,7 @@ def find_unfinished(
     if ended == "finished":
         return _invalid(
             f"Run {run.value} has finished; nothing is left to run.",
-            f"See it: kindlm show {run.value}. Rerun only the failed tests: kindlm test --failed",
+            f"See it, and what to run next: kindlm show {run.value}",
         )
     if is_a != mode:
         return _invalid(

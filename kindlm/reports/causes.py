@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from kindlm.history.masking import Mask, mask_of, masked
@@ -102,9 +103,13 @@ class Cause:
     @property
     def place(self) -> str:
         """Where suites demand it, such as `kindlm.yaml:41`: the first place, if there are more."""
+        return self.place_here(None)
+
+    def place_here(self, root: Path | None) -> str:
+        """Return `place` as it is from the current folder, in the project at `root`."""
         file, line = next(iter(self.places))
         more = len(self.places) - 1
-        first = place(file, line)
+        first = place(file, line, root)
         return f"{first} and {count(more, 'more place')}" if more else first
 
     @property

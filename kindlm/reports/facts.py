@@ -8,9 +8,12 @@ format, except where a docstring says that a text is safe to print.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from kindlm.dataclass import dataclass, replace
@@ -18,10 +21,12 @@ from kindlm.history.groups import Group, Shard
 from kindlm.history.queries import Paid
 from kindlm.history.rows import AssertionView, SuiteView, Summary, TestView
 from kindlm.history.run_view import RunView
+from kindlm.history.runs import options_of
 from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.history.verdict import StatusCounts
 from kindlm.reports.attacks import attacks_of
 from kindlm.reports.figures import comparison, cost, duration, percent, score, score_of_limit, tally
+from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
 
@@ -32,6 +37,8 @@ _FINISHED_BY = {
 }
 """What finishes a run that was stopped, by its mode."""
 
+_IN_THE_FILE = ("CONFIG_PARSE_ERROR", "CONFIG_VALIDATION_ERROR")
+"""Why a suite could not be run, if `kindlm validate` finds that, too. It starts no service."""
 
 _LONG_NUMBER = 30
 
@@ -137,7 +144,7 @@ def show_command(execution: str) -> str:
     return f"kindlm show {run} {number}"
 
 
-def next_command(view: RunView) -> str:
+def next_command(view: RunView, options: ReportOptions) -> str:
     """Return what to type next.
 
     That is what finishes a run that was stopped, or brings in its other shards, else what shows the
@@ -158,7 +165,7 @@ def next_command(view: RunView) -> str:
         return failing
     for suite in view.suites:
         if suite.error_code is not None:
-            return f"kindlm validate {suite.path}"
+            return _load_again(view, suite, options)
     return "kindlm browse"
 
 
@@ -170,13 +177,39 @@ def higher_limit(reason: str | None) -> str:
     return " --max-cost MORE" if "--max-cost" in (reason or "") else ""
 
 
-def rerun_failed(view: RunView) -> str:
-    """Return the command that runs again what failed; packs have to be named each time."""
-    paths = [suite.path for suite in view.suites]
-    if not any(path.startswith("pack:") for path in paths):
-        return "kindlm test --failed"
-    named = (path.partition("/")[0] if path.startswith("pack:") else path for path in paths)
-    return shlex.join(["kindlm", "test", *dict.fromkeys(named), "--failed"])
+def rerun_failed(view: RunView, options: ReportOptions) -> str:
+    """Return the command that runs again what failed, on the paths that the run was started with.
+
+    Those of a run without paths are left out where `kindlm test` finds them by itself.
+    """
+    return shlex.join(["kindlm", "test", *_asked_paths(view, options), "--failed"])
+
+
+def _asked_paths(view: RunView, options: ReportOptions) -> list[str]:
+    """Return the paths that a run was started with, as they are typed now."""
+    recorded = options_of(view.db, *view.runs).get(view.runs[0], {}).get("paths") or []
+    if tuple(recorded) == options.default_paths:
+        return []
+    return [typed_path(path, options.root) for path in recorded]
+
+
+def _load_again(view: RunView, suite: SuiteView, options: ReportOptions) -> str:
+    """Return the command that says whether a suite that could not be run is right by now."""
+    if suite.line is not None or suite.error_code in _IN_THE_FILE:
+        return shlex.join(["kindlm", "validate", typed_path(suite.path, options.root)])
+    return shlex.join(["kindlm", "test", *_asked_paths(view, options)])
+
+
+def typed_path(path: str, root: Path | None) -> str:
+    """Return a path that is recorded from the root of a project as it is typed in this folder."""
+    if root is None:
+        return path
+    file = root / path
+    with suppress(OSError):  # a run of another system may name what this one cannot look for
+        if file.exists():
+            return os.path.relpath(file)
+    _, is_pack, pack = path.partition("pack:")
+    return is_pack + pack if is_pack else path
 
 
 def _show_failing(view: RunView) -> str | None:
@@ -420,6 +453,10 @@ def json_shown(value: Any, limit: int) -> str:
     return visible(bounded(text, limit)).replace("\n", " ")
 
 
-def place(path: str, line: int | None) -> str:
-    """Return a line of a file, in the form that editors turn into a link; safe to print."""
-    return one_line(path if line is None else f"{path}:{line}")
+def place(path: str, line: int | None, root: Path | None = None) -> str:
+    """Return a line of a file, in the form that editors turn into a link; safe to print.
+
+    With the root of its project, the path is that from the current folder.
+    """
+    shown = typed_path(path, root)
+    return one_line(shown if line is None else f"{shown}:{line}")

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TextIO
 
+from kindlm.dataclass import replace
 from kindlm.history.diff.run_diff import DiffOptions, RunDiff
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
@@ -60,7 +61,9 @@ class _MarkdownReport:
 
     def write(self, view: RunView, out: TextIO, options: ReportOptions) -> None:
         """Write the report: pieces in order of their weight, as many as a comment holds."""
-        end = f"\nNext: {code(options.first or next_command(view))}\n"
+        # Whoever reads it is in the repository, not in the folder where it was written.
+        following = options.first or next_command(view, replace(options, root=None))
+        end = f"\nNext: {code(following)}\n"
         left_out = f"\n… left out, as a comment holds no more: {code(show_run(view))} tells it.\n"
         room = MOST_BYTES - len(end.encode()) - len(left_out.encode())
         for piece in _pieces(view, options):

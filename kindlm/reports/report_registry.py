@@ -40,6 +40,10 @@ class ReportOptions:
     repository, as a path with slashes, empty at its top. `regression_threshold` is how far a mean
     score may fall before that is a regression, None for the default. `not_loaded` are the paths of
     the suites of which the user has just seen why they could not be loaded.
+
+    `root` is where the project is: paths are relative to it, and a person reads and types them from
+    the current folder. `default_paths` are those, from the root, that `kindlm test` runs in the
+    current folder if no path is named.
     """
 
     color: bool = False
@@ -53,6 +57,8 @@ class ReportOptions:
     folder: str = ""
     regression_threshold: float | None = None
     not_loaded: frozenset[str] = frozenset()
+    root: Path | None = None
+    default_paths: tuple[str, ...] = ()
 
 
 class Report(Protocol):

@@ -45,7 +45,8 @@ def list_command(options: ListOptions) -> int:
         from kindlm.cli.run_options import make_request
         from kindlm.cli.run_recording import tell_loaded
         from kindlm.plan import make_plan
-        from kindlm.recording.loading import default_paths, load_paths
+        from kindlm.recording.loading import load_paths
+        from kindlm.recording.project import default_paths
 
     project = project_here(options.database)
     options = replace(options, paths=options.paths or or_fail(default_paths(Path())))

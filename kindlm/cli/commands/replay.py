@@ -78,7 +78,7 @@ def _replay(wanted: str | None, options: ReplayOptions) -> int:
         from kindlm.history.source_runs import read_source
         from kindlm.plan import make_plan
         from kindlm.recording.history_file import new_run_id
-        from kindlm.recording.loading import default_paths
+        from kindlm.recording.project import default_paths
         from kindlm.recording.request import Derived
 
     asks_judges = options.judge == "live"

@@ -10,7 +10,7 @@ from kindlm.cli.console import fail, note, or_fail, show, warn
 from kindlm.cli.history import finished_run, open_history, open_recorded, project_here
 from kindlm.cli.options import TestOptions, parse_since
 from kindlm.cli.reporters import Reporter, parse_reporters, spare
-from kindlm.cli.run_options import as_recorded, make_request, paths_from
+from kindlm.cli.run_options import as_recorded, make_request
 from kindlm.cli.run_recording import record_and_report, record_run, tell_loaded
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, KindlmError, Ok, Result, misuse, not_there
@@ -23,7 +23,7 @@ from kindlm.money import exceeds
 from kindlm.plan import QualifiedName, Selection, name_of
 from kindlm.recording.history_file import new_run_id
 from kindlm.recording.loading import Loaded, load_paths
-from kindlm.recording.project import Project
+from kindlm.recording.project import Project, paths_from
 from kindlm.recording.request import Derived, Lacking, RunRequest
 from kindlm.recording.resumption import find_unfinished, read_unfinished, resumed
 from kindlm.suite import Case, Suite

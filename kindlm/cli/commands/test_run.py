@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from kindlm.cli.ending import NOTHING_RUN
 from kindlm.cli.history import existing_history, open_history, project_here, writes_lost
 from kindlm.cli.options import TestOptions
 from kindlm.cli.reporters import Reporter, configured_reporters, parse_reporters, spare
-from kindlm.cli.run_options import as_recorded, make_request, no_selection, paths_from, wants_push
+from kindlm.cli.run_options import as_recorded, make_request, no_selection, wants_push
 from kindlm.cli.run_recording import (
     Beside,
     has_documents,
@@ -34,8 +35,8 @@ from kindlm.history.runs import RunFilter, held_lock, runs
 from kindlm.plan import make_plan
 from kindlm.recording.event_files import find_unwritten, import_command
 from kindlm.recording.history_file import new_run_id
-from kindlm.recording.loading import Loaded, default_paths, load_paths
-from kindlm.recording.project import Project
+from kindlm.recording.loading import Loaded, load_paths
+from kindlm.recording.project import Project, default_paths, paths_from
 from kindlm.recording.request import RunRequest
 from kindlm.recording.resumption import Unfinished, find_unfinished, read_unfinished, resumed
 from kindlm.wording import count, shown_path
@@ -64,7 +65,8 @@ def run_tests(options: TestOptions) -> int:
     elif options.resume is not None:
         unfinished = _unfinished(options, project)
         options = or_fail(as_recorded(options, unfinished, project.root))
-    if not options.paths:
+    asked_paths = options.paths
+    if not asked_paths:
         options = replace(options, paths=or_fail(default_paths(Path())))
     loaded = or_fail(
         load_paths(options.paths, project.root, strict=options.strict, compat=options.by_evalview)
@@ -90,7 +92,7 @@ def run_tests(options: TestOptions) -> int:
         beside = _pushing(request, unfinished.run, options)
         return record_and_report(request, unfinished.run, reporters, options, beside)
     if request.suites and len(make_plan(request.suites, request.selection)) == 0:
-        _refuse_nothing(request, options.shard)
+        _refuse_nothing(request, options.shard, asked_paths)
     if options.dry_run:
         return _show_plan(request, options)
     if group is not None or options.workers is not None:
@@ -136,7 +138,7 @@ def _require_sense(options: TestOptions) -> None:
         )
 
 
-def _refuse_nothing(request: RunRequest, shard: str | None) -> NoReturn:
+def _refuse_nothing(request: RunRequest, shard: str | None, paths: Sequence[Path]) -> NoReturn:
     """End the command because no test is in the suites, the selection or the shard."""
     why = "no test fits the selection" if shard is None else f"there is none for shard {shard}"
     fewer = "" if shard is None else "take fewer shards than there are tests; "
@@ -147,7 +149,7 @@ def _refuse_nothing(request: RunRequest, shard: str | None) -> NoReturn:
         hint = "Write one: a function test_… under @scenario. What skips itself has none."
     elif request.selection.only == frozenset():
         why = "no test is known to have failed when it last ran"
-        hint = "Run all of them: kindlm test"
+        hint = f"Run all of them: {shlex.join(['kindlm', 'test', *map(str, paths)])}"
     show([misuse(f"Nothing was tested: {why}.", hint)])
     raise typer.Exit(NOTHING_RUN)
 

@@ -18,7 +18,7 @@ from kindlm.cli.history import disk_full, fail_to_open, open_tables
 from kindlm.cli.options import TestOptions, typed
 from kindlm.cli.progress import make_progress
 from kindlm.cli.reporters import Reporter
-from kindlm.cli.run_options import paths_from, wants_push
+from kindlm.cli.run_options import wants_push
 from kindlm.cli.run_recording import HeldSignals, Watching, report_group, stop_on_signals
 from kindlm.cli.server_environ import SUITES, suites_hash
 from kindlm.dataclass import dataclass, replace
@@ -37,6 +37,7 @@ from kindlm.outcome import Status
 from kindlm.plan import Plan, make_plan
 from kindlm.recording.history_file import new_run_id, open_log
 from kindlm.recording.loading import Loaded
+from kindlm.recording.project import paths_from
 from kindlm.recording.request import RunRequest, Watcher
 from kindlm.recording.resumption import read_unfinished, resumed
 from kindlm.recording.secrets import remember_secrets, suite_secrets

@@ -13,7 +13,7 @@ from kindlm.cli.console import note, or_fail, show
 from kindlm.cli.ending import ending_at_once
 from kindlm.cli.options import ListFormat, StrictOption, VerboseOption
 from kindlm.garbage import put_off
-from kindlm.recording.project import find_project
+from kindlm.recording.project import default_paths, find_project
 from kindlm.recording.secrets import redactor
 from kindlm.reports.untrusted import printed_json
 from kindlm.wording import count
@@ -36,7 +36,7 @@ def validate_command(
 ) -> None:
     """Check test files without running them."""
     with ending_at_once(), put_off():
-        from kindlm.recording.loading import default_paths, load_paths
+        from kindlm.recording.loading import load_paths
 
     del verbose
     root = or_fail(find_project(Path.cwd(), database=None, environ=os.environ)).root

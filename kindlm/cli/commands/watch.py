@@ -22,8 +22,8 @@ from kindlm.cli.reporters import parse_reporters, spare
 from kindlm.config import Diagnostic
 from kindlm.errors import Err, KindlmError, Ok, misuse
 from kindlm.guard import guard
-from kindlm.recording.loading import default_paths, load_paths
-from kindlm.recording.project import find_project
+from kindlm.recording.loading import load_paths
+from kindlm.recording.project import default_paths, find_project
 from kindlm.recording.watched_files import Stamps, WatchedFiles, changed, watched_files
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count

@@ -30,6 +30,7 @@ from kindlm.reports.diff.parts import p_value, points
 from kindlm.reports.facts import next_command, show_command, show_run
 from kindlm.reports.figures import duration, money, percent, score
 from kindlm.reports.figures import points as points_of_100
+from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 
@@ -99,7 +100,7 @@ def next_step(diff: RunDiff) -> NextStep:
     """Return the command that helps most now."""
     before, after = diff.before.id, diff.after.id
     if diff.unloaded:
-        return NextStep("kindlm validate", "a suite could not be loaded")
+        return NextStep(show_run(diff.after), "a suite could not be loaded")
     if diff.verdict is Verdict.INCOMPLETE:
         return NextStep(completing_command(diff.after), "then compare again")
     if not diff.compared:
@@ -379,7 +380,9 @@ def not_comparable_text(diff: RunDiff) -> str | None:
 
 def completing_command(view: RunView) -> str:
     """Return what completes a run or a group, or shows it where nothing can yet."""
-    return show_run(view) if view.status in ("running", "failed") else next_command(view)
+    if view.status in ("running", "failed"):
+        return show_run(view)
+    return next_command(view, ReportOptions())
 
 
 def _show(diff: RunDiff, test: TestDiff) -> str:

@@ -279,7 +279,7 @@ def _write_assertion(
     assertion: AssertionView, attempt: AttemptView, page: Page, mask: Mask
 ) -> None:
     """Write an assertion with what it saw and where."""
-    facts = [place(attempt.execution.file, assertion.line)]
+    facts = [place(attempt.execution.file, assertion.line, page.root)]
     if assertion.outcome in (Outcome.INCONCLUSIVE, Outcome.SKIPPED):
         facts.insert(0, assertion.outcome.value)
     if page.verbose:

@@ -36,10 +36,13 @@ def mark(outcome: str) -> tuple[str, str]:
 
 
 class Page:
-    """Writes lines to a stream. `has_blocks` says whether any of them was empty."""
+    """Writes lines to a stream. `has_blocks` says whether any of them was empty.
+
+    `root` is that of the project, if paths are to be shown as they are from the current folder.
+    """
 
     def __init__(self, out: TextIO, options: ReportOptions) -> None:
-        self.verbose, self.color = options.verbose, options.color
+        self.verbose, self.color, self.root = options.verbose, options.color, options.root
         self.width = max(options.width, _NARROWEST)
         self.has_blocks = self._begun = False
         self._console = Console(

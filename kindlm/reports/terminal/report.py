@@ -108,7 +108,8 @@ def _write_suite(
 ) -> None:
     """Write a suite in one line, its tests with `verbose`, and the gates that it wrote."""
     if suite.error_code is not None:
-        where, code = place(suite.path, suite.line), f"{suite.error_code} ({suite.error_number})"
+        where = place(suite.path, suite.line, page.root)
+        code = f"{suite.error_code} ({suite.error_number})"
         page.line(mark(Status.ERRORED), " ", (where, "bold"), f"  {code}", hang=2)
         if suite.path not in options.not_loaded:
             page.line(visible(bounded(suite.error or "", 2_000, lines=20)), indent=4)
@@ -310,11 +311,11 @@ def _write_next(view: RunView, page: Page, options: ReportOptions) -> None:
             page.line(changed, hang=2)
         compare = _typed(f"kindlm diff {shlex.quote(earlier.id)} {view.id}", options)
         page.unbroken(("Compare: ", "dim"), visible(compare))
-    following = next_command(view)
+    following = next_command(view, options)
     counts = view.summary.executions
     if view.status == "failed" and view.info.mode == "live" and view.runner is None:
         # Each cause has said where to look.
-        following = rerun_failed(view) if counts.failed or counts.errored else following
+        following = rerun_failed(view, options) if counts.failed or counts.errored else following
     page.unbroken(("Next: ", "dim"), visible(options.first or _typed(following, options)))
 
 

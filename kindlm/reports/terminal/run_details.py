@@ -65,7 +65,7 @@ def _write_block(causes: Sequence[Cause], page: Page) -> None:
             page.line(*title, hang=2)
         rows = [row for row in cause.fields() if row not in told]
         told.update(rows)
-        place = cause.place
+        place = cause.place_here(page.root)
         for name, text in rows:
             # Where it is demanded stands at the end of the first row, if it fits there.
             if page.row(name, text, 4, end=place):
