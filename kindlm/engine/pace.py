@@ -35,10 +35,9 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 from kindlm.dataclass import dataclass
-from kindlm.events import ProviderPaced
+from kindlm.events import PaceReason, ProviderPaced
 from kindlm.ports import Clock, Quota
 from kindlm.suite import AgentTarget, ProviderSettings
 
@@ -577,9 +576,7 @@ class Pace:
         if self._waiters:
             self._wake()
 
-    def _notify(
-        self, reason: Literal["refused", "quota", "recovered"], pause_s: float = 0.0
-    ) -> None:
+    def _notify(self, reason: PaceReason, pause_s: float = 0.0) -> None:
         rate = self._notified_rate = self._rate
         self._changed(
             ProviderPaced(

@@ -289,6 +289,10 @@ class ProviderFailed(CallFailed):
     type: ClassVar[str] = "provider.failed"
 
 
+PaceReason = Literal["refused", "quota", "recovered"]
+"""Why a pace changed."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderPaced(Payload):
     """The pace towards a provider or an agent changed.
@@ -298,7 +302,7 @@ class ProviderPaced(Payload):
 
     type: ClassVar[str] = "provider.paced"
     callee: Annotated[Name, Meaning("the name of the provider, or the id of the agent")]
-    reason: Literal["refused", "quota", "recovered"]
+    reason: PaceReason
     calls_per_minute: float | None = None
     in_flight: Annotated[int, Meaning("limit of calls in flight")]
     pause_s: Annotated[float, Meaning("seconds in which no call starts")] = 0.0

@@ -13,11 +13,11 @@ import json
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from kindlm.config.schema import NO_SERVER
 from kindlm.errors import Err, Ok, Result, misuse
-from kindlm.events import EVENTS
+from kindlm.events import EVENTS, PaceReason, ProviderPaced, SuiteSkipped, SuiteStarted
 from kindlm.events.codec import strings_in
 from kindlm.patterns import PatternError, matcher
 from kindlm.suite import Upload
@@ -26,13 +26,18 @@ from kindlm_store.reading import StoredEvent
 QUOTES = frozenset({"warnings[]", "reason", "evidence[].excerpt"})
 """Keys under which events of earlier versions hold what may quote a model or an agent."""
 
+_REASONS_OF_PACE = frozenset(get_args(PaceReason))
+"""What `reason` of `provider.paced` may be: words of kindlm alone."""
+
 MADE_UP = re.compile(
     r"gen_ai\.(tool\.(name|call\.id)|(request|response)\.model|provider\.name)"
-    r"|path|content_type|callee|tool_calls\[\]\.(id|name)|messages\[\]\.(tool_call_id|tool_calls\[\]\.(id|name))"
+    r"|path|content_type|tool_calls\[\]\.(id|name)|messages\[\]\.(tool_call_id|tool_calls\[\]\.(id|name))"
 )
-"""Keys of names that a model or an agent may have made up."""
+"""Keys of names that a model or an agent may have made up; but the `path` of a suite is none."""
 
-_NAME = re.compile(r"[\w.:=/@+<>-]{1,100}(; [\w=-]{1,30})*", re.ASCII)
+_OF_SUITES = frozenset({SuiteStarted.type, SuiteSkipped.type})
+
+_NAME = re.compile(r'[\w.:=/@+<>-]{1,100}(; ?[\w=."-]{1,30})*', re.ASCII)
 """What is a name, and no sentence."""
 
 
@@ -75,9 +80,9 @@ class Withholding:
             if self.every_text:
                 if event.type not in EVENTS:
                     return f"this kindlm does not know what `{key}` of {event.type} holds"
-                if key in QUOTES:
+                if key in QUOTES and not _is_of_pace(event.type, string):
                     return f"`{key}` may quote an answer, as recorded by an earlier kindlm"
-                if MADE_UP.fullmatch(key) and not _NAME.fullmatch(string):
+                if _is_made_up(event.type, key) and not _NAME.fullmatch(string):
                     return (
                         f"`{key}` was made up by a model or an agent, and may be more than a name"
                     )
@@ -94,6 +99,18 @@ class Withholding:
             except PatternError:
                 return number
         return None
+
+
+def _is_of_pace(event_type: str, string: str) -> bool:
+    """Return whether a string is kindlm's own word for why a pace changed."""
+    return event_type == ProviderPaced.type and string in _REASONS_OF_PACE
+
+
+def _is_made_up(event_type: str, key: str) -> bool:
+    """Return whether a model or an agent may have made up what an event holds under a key."""
+    if key == "path" and event_type in _OF_SUITES:
+        return False
+    return MADE_UP.fullmatch(key) is not None
 
 
 _CONFIGS = """

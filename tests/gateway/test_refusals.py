@@ -105,6 +105,7 @@ def test_a_passed_limit_stops_calls_in_a_way_that_clients_do_not_try_again(behin
             assert raised.value.status_code == 402
             assert not peer.received
             assert "limit" in (await bench.observed.seen()).missing
+            assert bench.desk.is_unfinished
 
     asyncio.run(run())
 

@@ -9,14 +9,22 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import is_dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 from recorded_history import History
 
 from kindlm.cli.app import run
-from kindlm.events import EVENTS
+from kindlm.events import (
+    EVENTS,
+    PaceReason,
+    Payload,
+    ProviderPaced,
+    ProviderRequested,
+    new_event,
+)
 from kindlm.events.codec import stored_fields
 from kindlm.patterns import PatternError
 from kindlm.recording.run_streams import streams_of
@@ -24,6 +32,7 @@ from kindlm.stored_form import Form
 from kindlm.team.bodies import NotSentError, bodies
 from kindlm.team.withholding import MADE_UP, QUOTES, withholder
 from kindlm_store import NewEvent, open_reader
+from kindlm_store.reading import StoredEvent
 
 AGENT = """
 import json, sys
@@ -225,8 +234,8 @@ CHOSEN = {
     "gates[].suite", "gates[].message", "tests.*", "executions.*", "test", "target", "source",
     "purpose", "fingerprint", "parameters.*", "response_schema", "recorded_in", "rule", "agent",
     "adapter", "spans[].id", "spans[].parent", "spans[].kind", "tool_calls[].rule", "models_of",
-    "gen_ai.evaluation.name", "failure_code", "evidence[].source", "evidence[].name", "file",
-    "category", "sha256", "hint", "run", "head", "refs[]", "runs[]",
+    "callee", "gen_ai.evaluation.name", "failure_code", "evidence[].source", "evidence[].name",
+    "file", "category", "sha256", "hint", "run", "head", "refs[]", "runs[]",
 }  # fmt: skip
 """Keys of strings in events that a person chose or kindlm made: names, hashes, words of its own."""
 
@@ -252,6 +261,75 @@ def keys_of(kind: type, path: str = "") -> Iterator[str]:
 def test_of_each_string_in_an_event_it_is_known_who_chose_it(kind: type) -> None:
     unknown = [key for key in keys_of(kind) if key not in CHOSEN]
     assert [key for key in unknown if not (key in QUOTES or MADE_UP.fullmatch(key))] == []
+
+
+def words_of(kind: type, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the words that kindlm itself writes into a part of an event, with their keys."""
+    for field in stored_fields(kind):
+        key = f"{path}{field.key or ''}"
+        if "Sequence" in str(field.annotation) or "tuple" in str(field.annotation):
+            key += "[]"
+        if get_origin(field.annotation) is Literal:
+            yield from ((key, word) for word in get_args(field.annotation))
+        for part in field.parts:
+            if issubclass(part, StrEnum):
+                yield from ((key, word.value) for word in part)
+            else:
+                yield from words_of(part, f"{key}." if field.key else path)
+
+
+def stored(event_type: str, data: dict[str, str]) -> StoredEvent:
+    """Return an event as its row holds it."""
+    return StoredEvent(
+        position=1, id=b"", stream="run/k3f9x2ab", version=1, type=event_type, schema=1, at="",
+        subject=None, data=json.dumps(data), hash=b"",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", EVENTS.values(), ids=EVENTS)
+def test_what_kindlm_says_and_a_person_chose_stops_no_push(kind: type[Payload]) -> None:
+    notes = {field.key for field in stored_fields(kind) if Form.NOTE in field.marks}
+    chosen = {key for key in keys_of(kind) if key in CHOSEN and key not in notes}
+    if kind is ProviderRequested:
+        chosen -= {"path"}
+    said = [*words_of(kind), *((key, "What a person chose ☂") for key in chosen)]
+    withhold = withholder(include_artifacts=False, patterns=())
+    assert withhold is not None
+    for key, string in said:
+        assert withhold.objection(stored(kind.type, {key: string})) is None, (key, string)
+
+
+def test_a_run_whose_agent_asked_to_wait_is_sent_without_content(here: History, make: Any) -> None:
+    recorded = here.run()
+    recorded.suite(tests=[make.planned()], path="my tests/größe.yaml")
+    for reason in get_args(PaceReason):
+        paced = ProviderPaced(callee="the agent", reason=reason, in_flight=1, pause_s=4000)
+        here.log.append("run/k3f9x2ab", [new_event(paced)])
+    recorded.interrupt()
+    withhold = withholder(include_artifacts=False, patterns=())
+    assert '"the agent"' in bodies_of(here, withhold)
+    other = NewEvent("provider.paced", {"callee": "a", "in_flight": 1, "reason": "Wait, Jane"})
+    here.log.append("run/k3f9x2ab", [other])
+    with pytest.raises(NotSentError, match="may quote"):
+        bodies_of(here, withhold)
+
+
+@pytest.mark.parametrize(
+    ("content_type", "is_sent"),
+    [
+        ("text/event-stream", True),
+        ("application/json; charset=utf-8", True),
+        ("application/json;charset=UTF-8", True),
+        ('application/json; charset="utf-8"', True),
+        ("application/json; as Jane said", False),
+        ("naïve", False),
+    ],
+)
+def test_a_content_type_is_sent_however_servers_write_it(content_type: str, is_sent: bool) -> None:
+    withhold = withholder(include_artifacts=False, patterns=())
+    assert withhold is not None
+    event = stored("provider.responded", {"content_type": content_type})
+    assert (withhold.objection(event) is None) is is_sent
 
 
 @pytest.fixture
