@@ -87,6 +87,15 @@ def test_the_place_of_an_object_is_asked_for(here: Path, terminal: Terminal) -> 
     assert 'tool_called("issue_refund")' in written
 
 
+def test_a_url_without_its_scheme_is_shown_whole(kindlm: Any, here: Path) -> None:
+    outcome = kindlm("init", "--agent", "127.0.0.1:8000/chat")
+    assert outcome.code == 1
+    assert "http://127.0.0.1:8000/chat" in outcome.err
+    assert ", ".join(KINDS) not in outcome.err
+    assert "http://127.0.0.1:8000/chat" in kindlm("init", "--agent", "a/b").err
+    assert list(here.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["--agent"], ["--agent", "cobol"], ["--agent", "node", "--template", "basic"]],

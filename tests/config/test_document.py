@@ -111,6 +111,8 @@ def test_an_alias_stands_for_its_value() -> None:
         ("a: &x {b: 1}\nc:\n  <<: *x", "Merge keys (<<) are not part of YAML 1.2", 3, 3),
         ("a: 1\n---\nb: 1", "The file holds more than one document", 2, 1),
         ("? [a]\n: b", "A key must be a plain text", 1, 3),
+        ("a: {{x}}", "A value that begins with {{ must be in quotes", 1, 4),
+        ("- {{env.X}}/chat", "A value that begins with {{ must be in quotes", 1, 3),
         ("a: 1\n  b: 2", "A ':' is not allowed here", 2, 4),
         ("- a\nb: 1", "A list ends here, but this line is not indented like the rest", 2, 1),
         ("a: \x00", "The character U+0000 is not allowed in YAML", 1, 4),

@@ -9,6 +9,18 @@ import pytest
 from kindlm.config import LoadedSuite
 
 ATTEMPTS = """
+agent: 127.0.0.1:8000/chat
+tests: {name: a, input: Hi, expect: {output: {contains: Hi}}}
+#> Write http://127.0.0.1:8000/chat
+==
+agent: shop.example.com/chat
+tests: {name: a, input: Hi, expect: {output: {contains: Hi}}}
+#> Write https://shop.example.com/chat
+==
+agent: htp://127.0.0.1:8000/chat
+tests: {name: a, input: Hi, expect: {output: {contains: Hi}}}
+#> Write a full URL, such as
+==
 description: My eval
 prompts:
   - "Answer the customer: {{question}}"

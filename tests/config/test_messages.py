@@ -33,6 +33,23 @@ def lines_of(item: Diagnostic) -> list[str]:
     return [first, f"    {hint}"] if hint else [first]
 
 
+@pytest.mark.parametrize(
+    ("agent", "said"),
+    [
+        ("5", ["agent must be a text, but is the number 5"]),
+        ("{endpoint: 5}", ["agent.endpoint must be a text, but is the number 5"]),
+        ("127.0.0.1:8000", ["agent must be a URL"]),
+        ("nowhere", ["agent must be a URL"]),
+        ("'127.0.0.1:8000/?api_key=sk-abcdefghijkl'", ["agent must be a URL"]),
+    ],
+)
+def test_an_agent_that_is_nowhere_is_one_error(load: Any, agent: str, said: list[str]) -> None:
+    loaded = load(f"agent: {agent}\ntests: {{name: a, input: Hi, expect: {{output: {{}}}}}}\n")
+    errors = [found.error for found in loaded.diagnostics if found.severity == "error"]
+    assert [error.message for error in errors] == said
+    assert all("sk-abc" not in (error.hint or "") for error in errors)
+
+
 def test_all_errors_of_a_file_are_reported_at_once(load: Any) -> None:
     loaded = load("""\
 kindlm: 1

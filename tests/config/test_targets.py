@@ -208,7 +208,7 @@ def test_an_agent_that_is_not_used_needs_no_value(load: Any, minimal: str) -> No
         ("adapter: http, endpoint: 'http://{{name}}'", "agents[0].endpoint", "CONFIG_VALIDATION_ERROR"),
         ("adapter: http, endpoint: 'http://h', headers: {A: '{{name}}'}", "agents[0].headers.A", "CONFIG_VALIDATION_ERROR"),
         ("adapter: http, endpoint: 'http://h', body: {a: '{{serve.x.port}}'}", "agents[0].body.a", "CONFIG_VALIDATION_ERROR"),
-        ("endpoint: shop", "agents[0].adapter", "CONFIG_VALIDATION_ERROR"),
+        ("endpoint: shop", "agents[0].endpoint", "CONFIG_VALIDATION_ERROR"),
         ("adapter: subprocess", "agents[0].command", "CONFIG_VALIDATION_ERROR"),
         ("adapter: subprocess, command: 'a \"b'", "agents[0].command", "CONFIG_VALIDATION_ERROR"),
         ("adapter: subprocess, command: a, endpoint: 'http://h'", "agents[0].endpoint", "CONFIG_VALIDATION_ERROR"),

@@ -98,6 +98,22 @@ def test_other_yaml_is_an_error_when_it_was_named(tmp_path: Path) -> None:
     assert result.error.code is ErrorCode.CONFIG_VALIDATION_ERROR
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is empty."),
+        ("# nothing\n", 'The key "tests" is missing'),
+        ("agent: http://127.0.0.1:1/chat\n", 'The key "tests" is missing'),
+        ("name: ci\n", 'The key "tests" is missing'),
+    ],
+)
+def test_a_suite_without_tests_is_told_what_it_lacks(tmp_path: Path, text: str, said: str) -> None:
+    result = discover(write(tmp_path / "kindlm.yaml", text))
+    assert isinstance(result, Err)
+    assert said in result.error.message
+    assert "kindlm.yaml or with" not in (result.error.hint or "")
+
+
 def test_a_path_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     result = discover(tmp_path / "nowhere")
     assert isinstance(result, Err)
