@@ -23,6 +23,11 @@ TAGS = frozenset({TEXT, LIST, MAPPING, OTHER})
 
 _DEFERRED = re.compile(r"\{\{(?:env|serve)\.[\w.]+\}\}")
 _FROM_VARIABLE = re.compile(r"\{\{env\.\w+\}\}\S*")
+_ADDRESS = re.compile(
+    r"(?P<host>localhost|[\w-]+(?:\.[\w-]+)*(?=:\d)|[\w-]+(?:\.[\w-]+)+(?=/))"
+    r"(?::\d{1,5})?(?:/[\w./-]*)?",
+    re.ASCII,
+)
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -117,6 +122,15 @@ def is_url(value: str) -> bool:
     return valid and not any(character.isspace() for character in value)
 
 
+def url_meant(value: str) -> str | None:
+    """Return the URL that a text without a scheme stands for, such as `127.0.0.1:8000/chat`."""
+    found = _ADDRESS.fullmatch(value)
+    if found is None or any(secret_parts(f"http://{value}")):
+        return None
+    is_local = found["host"] == "localhost" or found["host"].startswith("127.")
+    return f"{'http' if is_local else 'https'}://{value}"
+
+
 def check_url(value: Any) -> Any:
     """Refuse what is not an http(s) URL; placeholders may stand anywhere in it.
 
@@ -126,7 +140,9 @@ def check_url(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     if not (is_url(value) or _FROM_VARIABLE.fullmatch(value)):
-        raise refuse("must be a URL", "Write a full URL, such as https://api.example.com/v1")
+        meant = url_meant(value)
+        hint = "Write a full URL, such as https://api.example.com/v1"
+        raise refuse("must be a URL", hint if meant is None else f"Write {meant}")
     if any(not _DEFERRED.search(part) for part in secret_parts(value)):
         raise refuse(
             "contains a password or a key, and kindlm records the configuration",

@@ -23,7 +23,6 @@ from kindlm.config.files import ReferencedFiles
 from kindlm.config.templates import prompt_templates
 from kindlm.packages import own, own_names
 from kindlm.plugins import Provider
-from kindlm.values import is_url
 
 _OBJECT = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 _MODEL = re.compile(r"([\w-]+)[/:](.+)")
@@ -96,15 +95,17 @@ def protocol_of(url: str) -> str | None:
 def _fill_in_agent(agent: Node, number: int) -> None:
     _default(agent, "id", "agent" if number == 0 else f"agent-{number + 1}")
     place = agent.value.get("endpoint", agent.value.get("url"))
-    if not isinstance(place, str) or agent.value.keys() & {"adapter", "type"}:
+    if place is None or agent.value.keys() & {"adapter", "type"}:
         return
-    if is_url(place) or place.startswith("{{"):
+    if not isinstance(place, str):
+        _default(agent, "adapter", "http")
+    elif _OBJECT.fullmatch(place):
+        _default(agent, "adapter", "python")
+    else:  # a URL, or what the adapter refuses because it is none
         spoken = protocol_of(place)
         if spoken is not None and not agent.value.keys() & {"request", "body"}:
             _default(agent, "protocol", spoken)
         _default(agent, "adapter", "http")
-    elif _OBJECT.fullmatch(place):
-        _default(agent, "adapter", "python")
 
 
 def _fill_in_model(model: Node, providers: Any) -> None:

@@ -29,6 +29,7 @@ _LOADER: type[Any] = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoa
 _FORBIDDEN = re.compile(
     "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufdcf\ufdd1-\ufffd\U00010000-\U0010ffff]"
 )
+_PLACEHOLDER = re.compile(r"\{\{[^{}\n]*\}\}")
 _NO_CHARACTER = re.compile("[\ud800-\udfff\ufdd0]")
 
 
@@ -308,6 +309,13 @@ class _Builder:
             _check_characters(event.value, index)
             # The text as written: JSON has no other keys.
             return str(event.value)
+        placeholder = _PLACEHOLDER.match(self._text.text, index - 1)
+        if placeholder is not None:
+            raise _RefusedError(
+                "A value that begins with {{ must be in quotes",
+                f'Put the whole value in quotes, as in "{placeholder[0]}"',
+                index - 1,
+            )
         raise _RefusedError("A key must be a plain text", "Put the key in quotes", index)
 
     def _duplicate(self, key: str, index: int, first: int, path: Path) -> None:

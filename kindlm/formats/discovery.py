@@ -90,8 +90,13 @@ def discover(path: Path) -> Result[Discovery]:
     if front_end is None and _suffix(path) == ".py" and leads_to_kindlm(path, {}):
         front_end = "scenario"
     if front_end is None:
-        message = f"{str(path)!r} holds no tests."
-        return Err(misuse(message, WHAT_HOLDS_TESTS, SourceLocation(str(path))))
+        message, hint = f"{str(path)!r} holds no tests.", WHAT_HOLDS_TESTS
+        if path.stem == "kindlm" and _suffix(path) in (".yaml", ".yml"):
+            message = f"{str(path)!r} is empty."
+            if text.strip():
+                message = f'The key "tests" is missing in {str(path)!r}.'
+            hint = "Add `tests:` with a first test. In another folder, kindlm init writes a suite."
+        return Err(misuse(message, hint, SourceLocation(str(path))))
     return Ok(Discovery((Found(path, front_end),)))
 
 

@@ -13,6 +13,7 @@ from kindlm.cli.console import ask, is_asked, note, or_fail
 from kindlm.cli.scaffold import create_project, quoted
 from kindlm.dataclass import dataclass
 from kindlm.errors import DOCS
+from kindlm.values import url_meant
 
 _OBJECTS = {
     "langgraph": "agent:graph",
@@ -80,9 +81,12 @@ def write_first_test(folder: Path, kind: str, *, force: bool) -> str:
         test = _at_url(kind)
     elif re.fullmatch(_PLACE, kind):
         test = _of_object(kind)
+    elif (url := url_meant(kind)) is not None:
+        raise typer.BadParameter(f"write the whole URL: {url}", param_hint="--agent")
     else:
         raise typer.BadParameter(
-            f"one of {', '.join(KINDS)}; a place such as shop.agent:graph; or a URL."
+            f"one of {', '.join(KINDS)}; a place such as shop.agent:graph; or a URL such as"
+            " http://127.0.0.1:8000/chat."
             f" For an MCP server, begin with the suite in {DOCS}/how-to/agents/#mcp",
             param_hint="--agent",
         )
