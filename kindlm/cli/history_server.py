@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 from kindlm.cli.console import fail, note, or_fail
@@ -12,8 +13,8 @@ from kindlm.cli.server_environ import server_environ
 from kindlm.config.interpolation import insert
 from kindlm.config.load import load_suite
 from kindlm.errors import Result
-from kindlm.recording.project import run_environment
-from kindlm.suite import Upload
+from kindlm.recording.project import project_name, run_environment
+from kindlm.suite import Suite, Upload
 from kindlm.team.client import HistoryClient
 from kindlm.team.credentials import NO_SERVER, Login, server_login
 
@@ -51,10 +52,22 @@ def find_server(
 
 def configured_upload(root: Path) -> Upload | None:
     """Return `upload` of the project's kindlm.yaml; None without such a file."""
-    file = root / "kindlm.yaml"
+    suite = _suite_now(root / "kindlm.yaml", root)
+    return None if suite is None else suite.upload
+
+
+def upload_now(root: Path, path: str, project: str, name: str) -> Upload | None:
+    """Return `upload` that a recorded suite has now; None if its file is gone or has another."""
+    suite = _suite_now(root / path, root)
+    if suite is None or (suite.project, suite.name) != (project, name):
+        return None
+    return suite.upload
+
+
+def _suite_now(file: Path, root: Path) -> Suite | None:
     if not file.is_file():
         return None
-    loaded = load_suite(file, root=root)
+    loaded = load_suite(file, root=root, project=partial(project_name, root))
     if loaded.suite is None:
         fail([each for each in loaded.diagnostics if each.severity == "error"])
-    return loaded.suite.upload
+    return loaded.suite

@@ -21,7 +21,7 @@ from kindlm.suite import Upload
 from kindlm.team.bodies import NotSentError, bodies
 from kindlm.team.client import HistoryClient
 from kindlm.team.protocol import LONGEST_BODY, LONGEST_UNPACKED, Control
-from kindlm.team.withholding import recorded_rule
+from kindlm.team.withholding import UploadNow, gone, recorded_rule
 from kindlm.wording import count
 from kindlm_store import StoreError, open_reader
 from kindlm_store.canonical import hash_text
@@ -79,6 +79,7 @@ def push_runs(
     *,
     texts: bool,
     also: Sequence[Upload] = (),
+    now: UploadNow = gone,
     again: bool = False,
     tell: Callable[[str], None] = lambda _: None,
     on_control: Callable[[Control], None] | None = None,
@@ -91,6 +92,7 @@ def push_runs(
         runs: Ids of the runs; None for all that the server does not have whole.
         texts: Whether content is sent, even if the settings of a run do not include it.
         also: Settings that hold beside those of the runs.
+        now: Has the settings of suites whose recorded ones are lost, if `texts` are asked for.
         again: Whether all of the runs is sent, so that the server fills what was withheld.
         tell: Hears of each body that has arrived.
         on_control: Hears what a coordinator says. A worker has it, and withholds nothing.
@@ -122,7 +124,7 @@ def push_runs(
     there = (min(heads[name].version, ends[name].version) for name in names if name in heads)
     push = _Push(
         client, db, {} if again else heads, Pushed(known=sum(there)), tell,
-        texts=texts, also=also, on_control=on_control,
+        texts=texts, also=also, now=now, on_control=on_control,
     )  # fmt: skip
     for run, streams in units.items():
         failed = push.run(run, streams)
@@ -144,13 +146,14 @@ class _Push:
     tell: Callable[[str], None]
     texts: bool
     also: Sequence[Upload] = ()
+    now: UploadNow = gone
     on_control: Callable[[Control], None] | None = None
     sent: set[str] = field(default_factory=set)
 
     def run(self, run: str, streams: Sequence[str]) -> KindlmError | None:
         """Send what the server lacks of a run; return why that failed."""
         ids = [name.removeprefix("run/") for name in streams if name.startswith("run/")]
-        rule = recorded_rule(self.db, ids, self.also, texts=self.texts)
+        rule = recorded_rule(self.db, ids, self.also, self.now, texts=self.texts)
         if self.on_control is not None:
             rule = Ok(None)  # The history of the coordinator is the user's own.
         if isinstance(rule, Err):
@@ -163,7 +166,7 @@ class _Push:
         try:
             for body in made:
                 if rule.value is not None:
-                    self.pushed.withheld |= rule.value.every_text
+                    self.pushed.withheld |= rule.value.every_text and rule.value.has_withheld
                     self.pushed.redacts |= not rule.value.every_text
                 answered = self.client.send(body)
                 if isinstance(answered, Err):

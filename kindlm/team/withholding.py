@@ -58,10 +58,14 @@ class Withholding:
     Args:
         every_text: Whether all texts are withheld.
         patterns: Regular expressions: a text that one of them matches is withheld.
+
+    Attributes:
+        has_withheld: Whether there was a text that is withheld.
     """
 
     def __init__(self, *, every_text: bool, patterns: Sequence[str]) -> None:
         self.every_text = every_text
+        self.has_withheld = False
         self._matchers: list[Callable[[str], bool]] = []
         for pattern in patterns:
             matches = matcher(pattern)
@@ -72,7 +76,9 @@ class Withholding:
 
     def __call__(self, text: str) -> bool:
         """Return whether a text is withheld."""
-        return self.every_text or self._pattern_of(text) is not None
+        is_withheld = self.every_text or self._pattern_of(text) is not None
+        self.has_withheld = self.has_withheld or is_withheld
+        return is_withheld
 
     def objection(self, event: StoredEvent) -> str | None:
         """Return why an event cannot be sent, None if it can."""
@@ -114,7 +120,8 @@ def _is_made_up(event_type: str, key: str) -> bool:
 
 
 _CONFIGS = """
-SELECT c.body FROM suites s LEFT JOIN contents c ON c.ref = s.config_ref
+SELECT c.body, s.front_end, s.path, s.project, s.name
+  FROM suites s LEFT JOIN contents c ON c.ref = s.config_ref
  WHERE s.run IN (SELECT value FROM json_each(?)) AND s.config_ref IS NOT NULL
  ORDER BY s.run, s.ordinal
 """
@@ -138,20 +145,48 @@ def combined(uploads: Iterable[Upload]) -> Result[Upload]:
     )
 
 
-def recorded_uploads(db: sqlite3.Connection, runs: Sequence[str]) -> list[Upload | None]:
-    """Return the settings of the suites of runs; None where content is lost that may hold them."""
+UploadNow = Callable[[str, str, str], Upload | None]
+"""Returns the settings that a suite has now, by its path, project and name; None if it is gone."""
+
+
+def gone(_path: str, _project: str, _name: str) -> Upload | None:
+    """Return None: no file of a suite is known."""
+    return None
+
+
+def recorded_uploads(
+    db: sqlite3.Connection, runs: Sequence[str], now: UploadNow = gone
+) -> list[Upload | None]:
+    """Return the settings of the suites of runs.
+
+    Of a suite whose content that held them is lost, they are those of `now`.
+    """
+    uploads: list[Upload | None] = []
     rows = db.execute(_CONFIGS, (json.dumps([*runs]),)).fetchall()
-    return [None if body is None else _upload_of(body) for (body,) in rows]
+    for body, front_end, path, project, name in rows:
+        if body is not None:
+            uploads.append(_upload_of(body))
+        elif front_end != "kindlm":
+            uploads.append(Upload())  # other formats have no such settings
+        else:
+            uploads.append(now(path, project, name))
+    return uploads
 
 
 def recorded_rule(
-    db: sqlite3.Connection, runs: Sequence[str], also: Sequence[Upload] = (), *, texts: bool
+    db: sqlite3.Connection,
+    runs: Sequence[str],
+    also: Sequence[Upload] = (),
+    now: UploadNow = gone,
+    *,
+    texts: bool,
 ) -> Result[Withholding | None]:
     """Return what of runs is withheld: by their settings, or with `texts` by their patterns alone.
 
-    Where the settings are lost, all content is withheld. `also` are settings that hold besides.
+    `also` are settings that hold besides. Where the settings of a suite are lost, such as in a
+    purge, its patterns are those of `now`, with `texts`. Otherwise all content is withheld.
     """
-    uploads = [*recorded_uploads(db, runs), *also]
+    uploads = [*recorded_uploads(db, runs, now if texts else gone), *also]
     known = [upload for upload in uploads if upload is not None]
     includes = texts or (bool(known) and all(upload.include_texts for upload in known))
     patterns = dict.fromkeys(each for upload in known for each in upload.patterns)

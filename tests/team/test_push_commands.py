@@ -166,6 +166,40 @@ def test_content_stays_here_until_it_is_sent(
     assert "pelican" in texts(served)
 
 
+def test_what_a_purge_left_is_sent_by_the_settings_of_now(
+    served: Served, token: str, kindlm: Command, here: Path
+) -> None:
+    patterns = "upload: {redactPatterns: [her.n]}"
+    suite(here, f"{patterns}\nprompts: {{ask: {{user: pelican}}}}", says="hello heron")
+    kindlm("test")
+    kindlm("review", "latest", "1", "fail", "--note", "no stork was seen")
+    assert "1 text erased" in kindlm("history", "purge", "--matching", "pelican", "-y").err
+    kindlm("push", "latest")
+    (here / "kindlm.yaml").rename(here / "gone.yaml")
+    without = kindlm("push", "latest", "--texts")
+    assert "Content stayed here: settings of its suites were erased" in without.err
+    assert "stork" not in texts(served)
+    suite(here, patterns)
+    done = kindlm("push", "latest", "--texts")
+    assert "withheld texts filled in." in done.err
+    assert "--texts" not in done.err
+    assert "no stork was seen" in texts(served)
+    assert not any(word in texts(served) for word in ("pelican", "heron"))
+
+
+def test_a_suite_without_a_name_is_known_after_a_purge(
+    served: Served, token: str, kindlm: Command, here: Path
+) -> None:
+    tests = "tests: [{name: says, command: echo hello, expect: {output: {contains: [hello]}}}]"
+    (here / "kindlm.yaml").write_text(f"prompts: {{ask: {{user: pelican}}}}\n{tests}", "utf-8")
+    kindlm("test")
+    kindlm("history", "purge", "--matching", "pelican", "-y")
+    done = kindlm("push", "latest", "--texts")
+    assert done.code == 0, done.err
+    assert "stayed here" not in done.err
+    assert "hello" in texts(served)
+
+
 def test_patterns_hold_whatever_is_asked_for(
     served: Served, token: str, kindlm: Command, here: Path
 ) -> None:

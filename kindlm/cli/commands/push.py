@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -37,7 +38,7 @@ def push_command(
 
     Content stays here unless `upload.includeArtifacts` or --texts sends it.
     """
-    from kindlm.cli.history_server import REDACTS, configured_upload, history_server
+    from kindlm.cli.history_server import REDACTS, configured_upload, history_server, upload_now
     from kindlm.history.run_names import find_run_or_group
     from kindlm.team.pushing import push_runs
     from kindlm.team.withholding import recorded_uploads
@@ -62,13 +63,19 @@ def push_command(
                     wanted,
                     texts=texts,
                     also=() if now is None else [now],
+                    now=partial(upload_now, project.root),
                     again=texts and wanted is not None,
                     tell=_now_and_then(note),
                 )
             )
     besides = taken_besides(pushed.known, pushed.filled)
     note(f"{count(pushed.added, 'event')} pushed to {client.base}{besides}.")
-    if pushed.withheld:
+    if pushed.withheld and texts:
+        note(
+            "Content stayed here: settings of its suites were erased, and their files are not"
+            " here to say what upload.redactPatterns match."
+        )
+    elif pushed.withheld:
         again = " ".join(map(shlex.quote, runs or ["RUN"])) + f" --texts{db_option(db)}"
         note(f"Content stayed here. To send it, too: kindlm push {again}")
     if pushed.redacts:
