@@ -26,3 +26,7 @@ MAX_TIMEOUT_S = 7 * 24 * 3600
 
 SCHEDULERS = ("tcp://", "tls://")
 """How the address begins of a scheduler whose workers share a run."""
+
+MAX_RETRY_AFTER_S = 300.0
+"""A provider or agent that asks for a longer pause is not called any more, and no limit is measured
+that is lower than one call in this time."""

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
+from kindlm.bounds import MAX_RETRY_AFTER_S
+
 
 def unreachable_reason(error: BaseException) -> str:
     """Return the plainest words for the cause that lies deepest."""
@@ -58,6 +60,16 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return max(0.0, (moment - now).total_seconds())
+
+
+def rate_limit_hint(wait_s: float | None) -> str:
+    """Return what to do about an answer that says to call less often, and when to come back."""
+    if wait_s is not None and wait_s > MAX_RETRY_AFTER_S:
+        return (
+            "Try again later: the wait that it asks for is longer than the"
+            f" {MAX_RETRY_AFTER_S:.0f} s that kindlm waits by itself"
+        )
+    return "Reduce concurrency with --concurrency 1, or raise defaults.retries"
 
 
 def _number(value: str | None) -> float | None:

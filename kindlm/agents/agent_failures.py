@@ -15,7 +15,7 @@ from kindlm.agents.reply_parts import WHERE_THE_TEXT_IS, UnreadableReply, first_
 from kindlm.dataclass import dataclass
 from kindlm.errors import ErrorCode, KindlmError, misuse
 from kindlm.strict_json import parse_json
-from kindlm.unreachable import retry_after, unreachable_reason
+from kindlm.unreachable import rate_limit_hint, retry_after, unreachable_reason
 from kindlm.wording import last_words
 
 SHORTEST_HIDDEN = 6
@@ -30,7 +30,7 @@ _QUOTED_CHARACTERS = 200
 _LOOKED_AT = 10_000
 _HIDDEN = "[hidden]"
 _A_PAGE_CAME = (
-    "Check the agent's `url`, and whether it requires a login. Answers are sent as "
+    "Check the agent's URL, and whether it requires a login. Answers are sent as "
     "application/json, text/plain or text/event-stream"
 )
 # Locks that timed out (409) and what says to come back are worth another try.
@@ -121,7 +121,7 @@ def of_network(who: Who, endpoint: str, error: BaseException) -> KindlmError:
         who,
         ErrorCode.PROVIDER_NETWORK_ERROR,
         f"No answer from agent {who.name!r} at {address}: {unreachable_reason(error)}",
-        "Check that the agent runs, and its `url`",
+        "Check that the agent runs, and its URL",
         retryable=True,
     )
 
@@ -171,30 +171,31 @@ def of_report(who: Who, said: str, body: str, status: int | None = None) -> Kind
 def of_status(who: Who, status: int, headers: Mapping[str, str], body: str) -> KindlmError:
     """Return the error of an HTTP status that is no success; header names are any case."""
     said = _said(who, body)
+    wait = retry_after(headers, datetime.now(UTC))
     code, hint = ErrorCode.PROVIDER_API_ERROR, None
     match status:
         case 401 | 403:
             code = ErrorCode.PROVIDER_AUTH_ERROR
             hint = "Check the agent's `headers` and the environment variables they take"
         case 404 | 405:
-            hint = "Check the path of the agent's `url`"
+            hint = "Check the path of the agent's URL"
         case 408:
             code = ErrorCode.PROVIDER_TIMEOUT
         case 429:
             code = ErrorCode.PROVIDER_RATE_LIMIT
-            hint = "Reduce concurrency with --concurrency 1, or raise defaults.retries"
+            hint = rate_limit_hint(wait)
         case _ if 300 <= status < 400:
             target = urlsplit(headers.get("location", ""))
             there = target._replace(netloc=target.netloc.rpartition("@")[2], query="", fragment="")
             said = f"redirects to {who.quote(there.geturl())}"
-            hint = "Write the address it redirects to as the agent's `url`"
+            hint = "Write the address it redirects to as the agent's URL"
     return failed(
         who,
         code,
         f"{who.title} returned {status}: {said}",
         hint,
         status=status,
-        wait=retry_after(headers, datetime.now(UTC)),
+        wait=wait,
         retryable=status in _RETRYABLE_STATUSES or status >= 500,
         body=body,
     )

@@ -199,7 +199,7 @@ class Crew(Served):
 class CrewAgent(ServedAgent):
     """Implements `ports.Agent`."""
 
-    hint = "Check the agent's `endpoint`, and what its server answers"
+    hint = "Check the agent's URL, and what its server answers"
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Send one message; see `ports.Agent`."""

@@ -22,7 +22,7 @@ from typing import Any
 
 from kindlm.agents.agent_events import Piece
 from kindlm.agents.protocols.a2a import ends_answer, is_call_answer
-from kindlm.agents.reply_parts import MAX_EVENTS, StreamBrokeOff, UnreadableReply, refuse_more
+from kindlm.agents.reply_parts import MAX_EVENTS, NotJson, StreamBrokeOff, refuse_more
 from kindlm.agents.tool_entries import names_a_tool
 from kindlm.strict_json import KeyTwiceError, parse_json, unique_keys
 from kindlm.wires.answer import objects
@@ -98,14 +98,14 @@ def json_value(text: str, place: str) -> Any:
     """Return the JSON value of a text, None if it is bare.
 
     Raises:
-        UnreadableReply: it begins as an object and is none, or has a key twice; `place` tells
+        NotJson: it begins as an object and is none, or has a key twice; `place` tells
             where it stands.
     """
     try:
         return parse_json(text, unique_keys)
     except ValueError as error:
         if _OBJECT.match(text) or isinstance(error, KeyTwiceError):
-            raise UnreadableReply(f"{place} is not JSON: {error}") from None
+            raise NotJson(f"{place} is not JSON: {error}") from None
         return None
 
 

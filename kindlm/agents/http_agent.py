@@ -21,7 +21,7 @@ from kindlm.agents.http_request import (
 )
 from kindlm.agents.protocols import Protocol, ProtocolName, protocol_named
 from kindlm.agents.protocols.a2a import hear_task, is_call_answer
-from kindlm.agents.reply_parts import AnotherProtocol, NoTextKnown, UnreadableReply
+from kindlm.agents.reply_parts import AnotherProtocol, NoTextKnown, NotJson
 from kindlm.agents.reply_reading import (
     QUERY_TEXT_KEYS,
     TEXT_KEYS,
@@ -211,7 +211,8 @@ def _value(answer: HttpReply) -> Any:
     except ValueError as error:
         may_be_cut = begins_as_object(answer.text) and not (is_text and answer.has_end)
         if is_json or may_be_cut or isinstance(error, KeyTwiceError):
-            raise UnreadableReply(f"not valid JSON: {error}") from None
+            reason = str(error) if answer.text.strip() else "it is empty"
+            raise NotJson(f"not valid JSON: {reason}") from None
         return answer.text
     as_told = dict | list if is_text else dict | list | str
     return value if is_json or isinstance(value, as_told) else answer.text

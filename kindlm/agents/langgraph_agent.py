@@ -178,7 +178,7 @@ _ACCEPT = "text/event-stream, application/json;q=0.9, */*;q=0.8"
 class GraphAgent(ServedAgent):
     """Implements `ports.Agent`."""
 
-    hint = "Check the agent's `endpoint` and `mode`, and what its server answers"
+    hint = "Check the agent's URL and `mode`, and what its server answers"
 
     def __init__(self, server: HttpTarget, options: Graph) -> None:
         self._mode = options.served_by(server.endpoint)

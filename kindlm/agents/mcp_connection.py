@@ -209,7 +209,7 @@ def _first(raised: BaseException) -> BaseException:
 _OUTPUT = "Standard output is for MCP messages only, one per line. Write logs to standard error"
 _PACKED = "its body is compressed, which kindlm did not request"
 _TOO_LONG = f"more than {MAX_BODY_BYTES // 1_000_000} MB"
-_ADDRESS = "Check that its `url` is the address of an MCP server (streamable HTTP)"
+_ADDRESS = "Check that its URL is that of an MCP server (streamable HTTP)"
 
 
 @dataclass(frozen=True, slots=True)

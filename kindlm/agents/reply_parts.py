@@ -71,6 +71,15 @@ class NoTextKnown(UnreadableReply):
     hint = WHERE_THE_TEXT_IS
 
 
+class NotJson(UnreadableReply):
+    """What was to be JSON and is not."""
+
+    hint = (
+        "Let the agent send complete, valid JSON in which no key occurs twice; or send plain text"
+        " as text/plain. Its log may say why the answer is cut off or empty"
+    )
+
+
 class AnotherProtocol(UnreadableReply):
     """An answer that is not in the protocol that the agent is said to speak."""
 

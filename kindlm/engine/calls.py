@@ -15,9 +15,10 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
+from kindlm.bounds import MAX_RETRY_AFTER_S
 from kindlm.dataclass import replace
 from kindlm.engine.field_log import FieldLog
-from kindlm.engine.pace import MAX_RETRY_AFTER_S, Callee, Pace, Turn
+from kindlm.engine.pace import Callee, Pace, Turn
 from kindlm.engine.resources import LiveRun, OpenCall
 from kindlm.engine.stop import Deadline, Permit
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result

@@ -36,6 +36,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from kindlm.bounds import MAX_RETRY_AFTER_S
 from kindlm.dataclass import dataclass
 from kindlm.events import PaceReason, ProviderPaced
 from kindlm.ports import Clock, Quota
@@ -51,10 +52,6 @@ FIRST_COOLDOWN_S, LONGEST_COOLDOWN_S = 1.0, 60.0
 SHORT_COOLDOWNS = 3
 MINUTE_S = 60.0
 """After so many short cooldowns of kindlm's own, the next one ends with the minute."""
-
-MAX_RETRY_AFTER_S = 300.0
-"""A provider that asks for a longer cooldown is not called any more, and no limit is measured that
-is lower than one call in this time."""
 
 SLACK_S = 0.02
 """How much of a late start the next one may make up for: timers are late, bursts are not."""

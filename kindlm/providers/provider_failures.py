@@ -19,7 +19,7 @@ from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.providers.quota import quotas
 from kindlm.strict_json import parse_json
-from kindlm.unreachable import retry_after, unreachable_reason
+from kindlm.unreachable import rate_limit_hint, retry_after, unreachable_reason
 from kindlm_store import Redactor
 
 _QUOTED_CHARACTERS = 200
@@ -255,7 +255,7 @@ def _told(
         case 429:
             unit = "second" if wait == 1 else "seconds"
             after = "" if wait is None else f". Retry after {wait:g} {unit}"
-            hint = "Reduce concurrency with --concurrency 1, or raise defaults.retries"
+            hint = rate_limit_hint(wait)
             return ErrorCode.PROVIDER_RATE_LIMIT, f"{title} rate limit hit{after}", hint
         case 404:
             hint = f"Check the model's name and providers.{endpoint.provider}.baseUrl"

@@ -13,10 +13,10 @@ from contextlib import asynccontextmanager, closing
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kindlm.bounds import MAX_RETRY_AFTER_S
 from kindlm.checks.check_runner import CheckRunner
 from kindlm.config import Diagnostic
 from kindlm.dataclass import dataclass, replace
-from kindlm.engine.pace import MAX_RETRY_AFTER_S
 from kindlm.engine.runner import Ports, run_plan
 from kindlm.engine.stop import Stop, SystemClock
 from kindlm.errors import ErrorCode, KindlmError, Result
@@ -246,9 +246,9 @@ class _Session:
             "providers",
             ErrorCode.PROVIDER_RATE_LIMIT,
             f"{message}; kindlm sends nothing there until then.",
-            "That is too long to wait: kindlm skips the executions that need it and continues"
-            " with the others. "
-            "kindlm test --resume finishes the run later."
+            "That is too long to wait. What has failed by it can be run again later with"
+            " kindlm test --failed. kindlm leaves out executions that still need it; if it leaves"
+            " out any, kindlm test --resume runs them later."
             if for_too_long
             else "Other providers go on. Ctrl-C ends the run; kindlm test --resume finishes it "
             "later.",

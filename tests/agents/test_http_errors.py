@@ -40,6 +40,12 @@ def test_a_status_has_its_code_and_is_asked_once(talk, http, failure, status, co
     assert len(server.received) == 1
 
 
+@pytest.mark.parametrize(("wait", "fix"), [("2", "--concurrency 1"), ("4000", "Try again later")])
+def test_what_to_do_about_a_rate_limit_depends_on_the_wait(talk, http, failure, wait, fix):
+    (result,), _ = talk(http({"error": "slow"}, status=429, headers={"Retry-After": wait}))
+    assert fix in failure(result).hint
+
+
 @pytest.mark.parametrize(
     ("status", "fix"),
     [
@@ -68,6 +74,25 @@ def test_a_success_that_is_no_answer_is_an_error(talk, http, failure, body, opti
     assert error.code is ErrorCode.PROVIDER_API_ERROR
     assert said in error.message
     assert error.details["retryable"] is False
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ('{"text": "Order A-17 is refu', "a string has no end"),
+        ('{"text": "m", "tool_calls": [], "tool_calls": []}', "a key occurs twice"),
+        ('{"text": NaN}', "NaN"),
+        ("", "it is empty"),
+    ],
+)
+def test_what_is_not_valid_json_is_not_to_be_looked_for_elsewhere(
+    talk, http, failure, body, reason
+):
+    (result,), _ = talk(http(body, headers={"content-type": "application/json"}))
+    error = failure(result)
+    assert f"(not valid JSON: {reason}" in error.message
+    assert "valid JSON" in error.hint
+    assert "responsePath" not in error.hint
 
 
 @pytest.mark.parametrize("options", [{}, {"request": "query"}, {"responsePath": "response"}])
@@ -149,7 +174,7 @@ def test_an_agent_that_is_not_there_is_a_network_error(make, ask, failure):
     assert error.code is ErrorCode.PROVIDER_NETWORK_ERROR
     assert error.details["retryable"] is True
     assert error.message.endswith("/chat: connection refused")
-    assert error.hint == "Check that the agent runs, and its `url`"
+    assert error.hint == "Check that the agent runs, and its URL"
     assert TOKEN not in repr(error)
 
 

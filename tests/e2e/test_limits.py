@@ -263,6 +263,26 @@ def test_a_provider_that_wants_to_be_left_alone_for_long_is_left_out(
     assert workspace.report("--resume")["summary"]["executions"]["total"] == 6
 
 
+def test_a_run_that_is_finished_by_a_long_pause_is_not_said_to_be_resumed(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, 1)
+    server.use_faults([{"status": 429, "retryAfter": 4_000, "next": 1}])
+
+    done = workspace.run("test")
+
+    assert done.returncode == 1
+    assert "FAILED: 1 test errored" in done.stdout
+    told, stdout = one_line(done.stderr), one_line(done.stdout)
+    assert "can be run again later with kindlm test --failed" in told
+    assert "if it leaves out any, kindlm test --resume runs them later" in told
+    assert "finishes the run" not in told
+    assert "Try again later" in stdout
+    assert "concurrency" not in stdout, "calling less often would not help"
+    assert workspace.run("test", "--resume").returncode == 1
+    assert workspace.run("test", "--failed").returncode == 0
+
+
 def test_what_needs_another_provider_goes_on_without_the_one_that_takes_no_calls(
     workspace: Workspace, server: LoopbackServer
 ) -> None:

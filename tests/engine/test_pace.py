@@ -16,7 +16,8 @@ from rate_limits import Allowance, Limit, SlidingWindow, TokenBucket
 from virtual_time import LoopClock, run_at_once
 
 from examples import examples
-from kindlm.engine.pace import MAX_RETRY_AFTER_S, Pace, Turn
+from kindlm.bounds import MAX_RETRY_AFTER_S
+from kindlm.engine.pace import Pace, Turn
 from kindlm.engine.stop import SystemClock
 from kindlm.events import ProviderPaced
 from kindlm.ports import Quota

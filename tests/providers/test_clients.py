@@ -93,6 +93,18 @@ def test_a_rate_limit_says_when_to_come_back(api, talking, http, make_request):
     error = asyncio.run(run())
     assert error.details["retry_after"] == 1.5
     assert "1.5 seconds" in error.message
+    assert "--concurrency" in (error.hint or "")
+
+
+def test_a_rate_limit_that_asks_for_a_long_wait_is_not_met_by_calling_less_often(
+    api, talking, http, make_request
+):
+    async def run():
+        answer = http(429, {"error": {"message": "slow down"}}, {"Retry-After": "4000"})
+        async with talking(api, answer) as (client, _):
+            return failure(await client.complete(make_request()))
+
+    assert (asyncio.run(run()).hint or "").startswith("Try again later")
 
 
 def test_a_quota_that_is_used_up_is_not_tried_again(api, talking, http, make_request):

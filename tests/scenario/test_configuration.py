@@ -455,5 +455,5 @@ def test_what_failed_is_reported_with_the_keys_of_this_file(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     project.agent.answer = lambda _: 404
-    assert "Check the path of the agent's `url`" in shown(project, capsys)
-    assert project.rows("SELECT hint FROM executions") == [("Check the path of the agent's `url`",)]
+    assert "Check the path of the agent's URL" in shown(project, capsys)
+    assert project.rows("SELECT hint FROM executions") == [("Check the path of the agent's URL",)]
