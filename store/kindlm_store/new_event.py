@@ -138,15 +138,15 @@ def redacted(events: Sequence[NewEvent], redact: Callable[[str], str]) -> Sequen
     `Text` by itself only if that changed anything.
     """
     pieces: list[str] = []
-    # The events of a stream are lines: what stands before it is no part of its first one.
-    streams: list[str] = []
+    # What stands before the events of a stream, or before strings of JSON, is no part of them.
+    alone: list[str] = []
     for event in events:
         pieces += event.parts
         for body in event.texts:
-            (streams if "\n" in body or "\r" in body else pieces).append(body)
+            (alone if '"' in body or "\n" in body or "\r" in body else pieces).append(body)
     # A quotation mark, since a secret that is cut off at the end of a text is found before it.
-    streams.append('"'.join(pieces))
-    if list(map(redact, streams)) == streams:
+    alone.append('"'.join(pieces))
+    if list(map(redact, alone)) == alone:
         return events
     if len(events) > 1:
         return [each for event in events for each in redacted([event], redact)]

@@ -1,8 +1,11 @@
-"""Texts that come in pieces, a few characters with each event of a stream.
+"""Texts that come in pieces: a few characters with each event of a stream, or each string of JSON.
 
-Such streams are server-sent events or lines of JSON. Pieces belong together that stand under the
-same name: in all events, or in those that agree in their distinguishing members,
-their types and indices. Data of events that are not JSON objects are pieces of one text.
+In server-sent events and lines of JSON, pieces belong together that stand under the same name: in
+all events, or in those that agree in their distinguishing members, their types and indices. Data of
+events that are not JSON objects are pieces of one text. Of such a text is known where it stands.
+
+For any other JSON there is one plain rule, which does not say where a text stands: the strings of
+the JSON are put together in order, as `Strings.put_together` does.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 Span = tuple[int, int]
 """Where in a text something begins and ends."""
@@ -31,6 +34,17 @@ _DATA = re.compile(r"(?:^|(?<=\s))data: ?(.*?)(?=\sdata:|\Z)")
 _EVENT = "event:"
 _TELLS_APART = frozenset({"type", "index", "output_index", "content_index"})
 
+# An array of bytes.
+_ARRAY = r"\[\s*(\d{1,3}\s*+(?:,\s*\d{1,3}\s*+)*+)\]"
+
+# A string of JSON, with the colon behind it if it is a name; or an array of bytes. A string ends at
+# the end of its line, so that what is no JSON misleads for a line only.
+_STRING_OR_ARRAY = re.compile(rf'"([^"\\\r\n]*+(?:\\.[^"\\\r\n]*+)*+)"?(\s*:)?|{_ARRAY}')
+
+# Every second string of a name, every third, and so on, are put together, too: several texts may
+# take turns under one name.
+_TURNS = 8
+
 
 class Piece(NamedTuple):
     """A piece of a text: where it stands, and what it says."""
@@ -47,6 +61,69 @@ class Piece(NamedTuple):
         """Where a part of what it says stands; all of it if it is escaped."""
         at, behind = self.span
         return self.span if self.is_escaped else (at + max(start, 0), min(at + end, behind))
+
+
+class Strings:
+    """The strings of the JSON in a text, in order, and its arrays of bytes as what these say.
+
+    Names of members are left out. It takes time in proportion to the text.
+
+    Attributes:
+        said: What the strings say.
+        named: What they say, by the name before them.
+        of_bytes: What the arrays of bytes among them say.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.said: list[str] = []
+        self.named: dict[str, list[str]] = {}
+        self.of_bytes: list[str] = []
+        name = ""
+        for written, colon, codes in _STRING_OR_ARRAY.findall(text):
+            if colon:
+                name = written
+            elif said := characters(codes) if codes else _meant(written):
+                self.said.append(said)
+                self.named.setdefault(name, []).append(said)
+                if codes:
+                    self.of_bytes.append(said)
+
+    def put_together(self, matters: Callable[[list[str]], bool]) -> Iterator[list[str]]:
+        """Yield strings that may belong together, whatever stands between them.
+
+        These are all strings, those of each name that matters, and of these every second, every
+        third and so on.
+        """
+        yield self.said
+        for told in filter(matters, self.named.values()):
+            yield told
+            for turns in range(2, min(_TURNS, len(told) // 2) + 1):
+                for first in range(turns):
+                    yield told[first::turns]
+
+
+def strings_in(text: str) -> Iterator[Strings]:
+    """Yield the strings of the JSON in a text, then those of the JSON in these strings, and so on.
+
+    It takes time in proportion to the text.
+    """
+    while '"' in text or "[" in text:
+        strings = Strings(text)
+        yield strings
+        text = "\n".join(said for said in strings.said if '"' in said or "[" in said)
+
+
+def arrays_in(text: str) -> list[str]:
+    """Return the arrays of bytes in a text, as they are written."""
+    return re.findall(_ARRAY, text) if "[" in text else []
+
+
+def characters(codes: str) -> str:
+    """Return what an array of bytes says, a character for each byte; of other numbers nothing."""
+    try:
+        return bytes(map(int, codes.split(","))).decode("latin-1")
+    except ValueError:
+        return ""
 
 
 def texts_in_pieces(text: str) -> Iterator[list[Piece]]:

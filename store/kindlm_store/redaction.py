@@ -10,6 +10,10 @@ A text may have been cut before it came here. So the beginning of a secret goes,
 ends behind it, or goes on with what follows a cut: an ellipsis or a quotation mark. A scheme, a
 host and a user name are no such beginning, as they are in many texts that repeat no secret.
 
+A text may hold a secret in pieces, a few characters with each event of a stream or each string of
+JSON. Where it is known which pieces belong together, these go. Otherwise the strings of the text
+are put together in order: if that uncovers a secret, the whole text is withheld.
+
 One secret may be a part of another, or overlap it. So nothing is replaced before all is found, in
 the text as it came: what overlaps goes together.
 """
@@ -21,14 +25,22 @@ import json
 import re
 import urllib.parse
 from base64 import b64encode
+from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from kindlm_store.escapes import read_bytes, readings
 from kindlm_store.new_event import scrub
-from kindlm_store.pieces import covering, texts_in_pieces
+from kindlm_store.pieces import (
+    arrays_in,
+    characters,
+    covering,
+    strings_in,
+    texts_in_pieces,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from kindlm_store.pieces import Span
 
@@ -59,6 +71,10 @@ _OF_A_CUT = _BEHIND_A_CUT - set("%\\&u")
 
 # What stands before a secret may be read as one escape with so many of its characters.
 _READ_AWAY = 4
+
+_HALF = MIN_LENGTH // 2
+
+_ESCAPED_ASCII = re.compile(r"\\u00[2-7]")
 
 # How a value may begin that is a URL, a user with a password, or a document of JSON. Of one with
 # digits it is unknown whether it is a user.
@@ -94,7 +110,8 @@ class Redactor:
     that holds a secret in pieces, a few characters with each, the pieces go.
 
     A text that hides a secret in another way is withheld whole: behind several levels of escapes,
-    of percent signs, backslashes or references of HTML, or in hex or base64 over several lines.
+    of percent signs, backslashes or references of HTML, in hex or base64 over several lines, or
+    in pieces, a few characters with each string of JSON, or in arrays of bytes.
 
     It takes time in proportion to the text.
 
@@ -134,12 +151,19 @@ class Redactor:
         if not self._heads or len(text) < MIN_LENGTH:
             return text
         spans = self._found(text)
+        told: list[Span] = []
         for pieces in texts_in_pieces(text):
             said = "".join(piece.said for piece in pieces)
             found = self._found(said)
             if self._hides(said, found):
                 return REDACTED
-            spans += covering(pieces, _merged(sorted(found)))
+            told += covering(pieces, _merged(sorted(found)))
+        # What was only found cut may go on elsewhere.
+        joined = {*told}.difference(spans)
+        is_sure = bool(spans or told)
+        if self._spells(_without(text, joined) if joined else text, is_sure=is_sure):
+            return REDACTED
+        spans += told
         if self._hides(text, spans):
             return REDACTED
         return _without(text, spans) if spans else text
@@ -177,6 +201,89 @@ class Redactor:
                 if any(map(int.__gt__, self._counts(said), counts)):
                     return True
         return False
+
+    def _spells(self, text: str, *, is_sure: bool) -> bool:
+        """Whether the strings of the JSON in a text spell a secret, a few characters with each.
+
+        `is_sure` says that the text repeats a secret. Then a few of its strings that spell one in
+        order are enough, whatever strings are between them.
+        """
+        if not self._may_spell(text):
+            return False
+        for strings in strings_in(text):
+            if is_sure and any(_spell(strings.said, value) for value in self._values):
+                return True
+            if self._is_in(strings.of_bytes):
+                return True
+            if any(map(self._goes_on, strings.put_together(self._may_be_pieces))):
+                return True
+        return False
+
+    def _goes_on(self, strings: Sequence[str]) -> bool:
+        """Whether a secret begins in one of some strings and goes on in the next."""
+        text = "".join(strings)
+        found = self._found(text)
+        if found:
+            ends = {*accumulate(map(len, strings))}
+            if any(not ends.isdisjoint(range(start + 1, end)) for start, end in found):
+                return True
+        if self._hides(text, found):
+            return True
+        # Bytes may end within a character, which the next ones go on with.
+        read = text if text.isascii() else read_bytes(text)
+        return read != text and bool(self._found(read))
+
+    def _may_spell(self, text: str) -> bool:
+        """Whether a text may spell a secret in its strings. It is fast, and mostly not so."""
+        if not ('"' in text or "[" in text):
+            return False
+        if "\\" in text:
+            if _ESCAPED_ASCII.search(text):
+                return True
+            # So the strings in strings are seen, too.
+            text = text.replace("\\n", " ").replace("\\", "")
+        parts = text.split('"')
+        said = {*parts}
+        short = self._parts.intersection(said)
+        if self._may_be_pieces(said - short):
+            return True
+        if short:
+            # Names are short more often than not.
+            told = [one for one, behind in pairwise(parts) if one in short and behind[:1] != ":"]
+            if len("".join(told)) > 1:
+                return True
+        of_bytes = [characters(codes) for codes in {*arrays_in(text)}]
+        return self._may_be_pieces(of_bytes) or self._is_in(of_bytes)
+
+    def _is_in(self, of_bytes: Sequence[str]) -> bool:
+        """Whether an array of bytes holds a secret."""
+        return bool(of_bytes and self._found(read_bytes('"'.join(of_bytes))))
+
+    def _may_be_pieces(self, said: Collection[str]) -> bool:
+        """Whether some of the strings may be pieces of a secret.
+
+        Of two pieces, one has half of the 8 characters or more; of more pieces, one lies within
+        the secret.
+        """
+        parts = self._parts
+        return not (
+            parts.isdisjoint([piece[:_HALF] for piece in said])
+            and parts.isdisjoint([piece[-_HALF:] for piece in said])
+        )
+
+    @cached_property
+    def _parts(self) -> frozenset[str]:
+        """All parts of what is looked for directly that have up to half of 8 characters."""
+        forms = [form for forms in self._heads.values() for form in forms]
+        forms += [form.replace("\\", "") for form in forms if "\\" in form]
+        # Arrays of bytes say the bytes of UTF-8.
+        forms += [_of_bytes(value) for value in self._values if not value.isascii()]
+        return frozenset(
+            form[at : at + length]
+            for form in forms
+            for length in range(1, _HALF + 1)
+            for at in range(len(form) - length + 1)
+        )
 
     def _begins(self, said: str, uncovered: set[str]) -> bool:
         """Whether a text was cut behind a beginning of a secret that is escaped, however short.
@@ -263,6 +370,23 @@ def _beginnings(text: str, head: str, forms: Sequence[str]) -> Iterator[Span]:
         at = text.find(head, at + 1)
 
 
+def _spell(said: Iterable[str], value: str) -> bool:
+    """Whether some of the strings, in order, spell what a value begins with."""
+    beginning = value[: _public(value) + MIN_LENGTH]
+    heads = [beginning[:length] for length in range(1, len(beginning))]
+    # How many of its characters the strings so far may spell.
+    spelled: set[int] = set()
+    for piece in said:
+        if not (piece[0] in beginning or piece[-1] in beginning):
+            continue
+        rests = [(at, beginning[at:]) for at in spelled]
+        if any(piece.startswith(rest) for _, rest in rests):
+            return True
+        spelled.update(at + len(piece) for at, rest in rests if rest.startswith(piece))
+        spelled.update(len(head) for head in heads if piece.endswith(head))
+    return False
+
+
 def _agreeing(one: str, other: str) -> int:
     """How many characters two strings begin with alike."""
     for length, (mine, yours) in enumerate(zip(one, other, strict=False)):
@@ -280,6 +404,11 @@ def _spellings(secret: str) -> Iterator[str]:
     yield read_bytes(stored)
     for said, _ in readings(stored):
         yield scrub(said)
+
+
+def _of_bytes(value: str) -> str:
+    """A character for each byte of a value."""
+    return value.encode("utf-8", "surrogatepass").decode("latin-1")
 
 
 def _tail(form: str) -> str:

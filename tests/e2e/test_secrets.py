@@ -159,6 +159,17 @@ def streamed(kind: str, said: str, size: int) -> tuple[str, str]:
         case "lines":
             tokens = [{"type": "token", "data": {"token": one}} for one in pieces]
             return "\n".join(map(json.dumps, tokens)), "application/x-ndjson"
+        case "tokens":
+            told = [{"token": one, "bytes": [*one.encode()], "logprob": -0.1} for one in pieces]
+            choice = {"message": {"content": "Your key"}, "logprobs": {"content": told}}
+            return json.dumps({"choices": [{"index": 0, **choice}]}), "application/json"
+        case "choices":
+            told = [
+                [{"index": at, "delta": {"content": text}} for at, text in enumerate(("!", one))]
+                for one in pieces
+            ]
+            events = [{"choices": [{"index": 0, "delta": {"content": "Your key"}}]}]
+            events += [{"choices": both} for both in told]
         case "bare" | "cut":
             return "".join(f"data: {one}\n\n" for one in pieces), "text/event-stream"
     frames = "".join(f"data: {json.dumps(one)}\n\n" for one in events)
@@ -197,6 +208,7 @@ def streams():
 
 def test_a_key_that_an_agent_streams_in_pieces_is_not_recorded(workspace, streams):
     kinds = ("completions", "messages", "arguments", "inputs", "failed", "bare", "lines", "cut")
+    kinds += ("tokens", "choices")
     agents = [
         {
             "id": f"{kind}-{size}",
@@ -215,6 +227,7 @@ def test_a_key_that_an_agent_streams_in_pieces_is_not_recorded(workspace, stream
     blobs = [out.encode() for out in (done.stdout, done.stderr, shown.stdout)]
     blobs += [path.read_bytes() for path in workspace.root.rglob("*") if path.is_file()]
     pieces = [TOKEN[start : start + 4].encode() for start in range(0, len(TOKEN), 4)]
+    pieces += [b", ".join(b"%d" % code for code in piece) for piece in pieces]
     assert [piece for piece in pieces for blob in blobs if piece in blob] == []
     # What else the agents said is kept.
     bodies = [body for (body,) in workspace.query("SELECT body FROM contents")]

@@ -62,6 +62,55 @@ STREAMS: dict[str, Callable[[list[str]], str]] = {
 }
 
 
+WITHHELD: dict[str, Callable[[list[str]], str]] = {
+    "tokens of an answer": lambda said: json.dumps(
+        {
+            "choices": [
+                {
+                    "message": {"content": "".join(said)},
+                    "logprobs": {"content": [{"token": one, "logprob": -0.1} for one in said]},
+                }
+            ]
+        }
+    ),
+    "tokens among likely ones": lambda said: json.dumps(
+        {
+            "text": "".join(said),
+            "tokens": [
+                {"token": one, "top_logprobs": [{"token": one}, *[{"token": "x y"}] * (at % 3)]}
+                for at, one in enumerate(said)
+            ],
+        }
+    ),
+    "bytes of tokens": lambda said: json.dumps(
+        [{"bytes": [*one.encode()], "logprob": -0.1} for one in said], indent=1
+    ),
+    "bytes of tokens in events": lambda said: frames([{"bytes": [*one.encode()]} for one in said]),
+    "bytes": lambda said: json.dumps({"data": [*"".join(said).encode()]}),
+    "an array of events": lambda said: json.dumps([{"text": one} for one in said]),
+    "an array of events on lines": lambda said: json.dumps([{"a": one} for one in said], indent=1),
+    "an array of strings": lambda said: json.dumps({"chunks": said}),
+    "an array of strings in a string": lambda said: json.dumps(
+        {"items": json.dumps({"output": json.dumps(said)})}
+    ),
+    "numbered lines": lambda said: "".join(f"0:{json.dumps(one)}\n" for one in said),
+    "pairs": lambda said: "".join(json.dumps(["delta", one]) + "\n" for one in said),
+    "two choices in an event": lambda said: frames(
+        [
+            {"choices": [{"index": at, "content": text} for at, text in enumerate(("ok", one))]}
+            for one in said
+        ]
+    ),
+    "names that take turns": lambda said: frames(
+        [{"ab"[at % 2]: one} for at, one in enumerate(said)]
+    ),
+    "data on two lines": lambda said: "".join(
+        f'data: {{"text":\ndata: {json.dumps(one)}}}\n\n' for one in said
+    ),
+}
+"""Texts that are withheld whole: which of their strings belong together is not known."""
+
+
 def pieces_of_base64(said: list[str]) -> list[str]:
     return pieces(base64.b64encode("".join(said).encode()).decode(), len(said[0]))
 
@@ -133,3 +182,53 @@ def test_no_piece_reaches_the_file(name: str, tmp_path: Path) -> None:
     files = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.is_file())
     for one in (said[2], said[4], said[-1]):
         assert one.encode() not in files
+
+
+@pytest.mark.parametrize("text", WITHHELD.values(), ids=WITHHELD)
+@examples(40)
+@given(size=st.integers(2, 12), before=st.integers(0, 20), after=st.integers(0, 20))
+@example(size=3, before=4, after=0)
+def test_a_text_whose_strings_spell_a_secret_is_withheld(
+    text: Callable[[list[str]], str], size: int, before: int, after: int
+) -> None:
+    said = pieces("_" * before + SECRET + "_" * after, size)
+    assert_none_left(said, Redactor(["another-secret-1", SECRET])(text(said)))
+
+
+@pytest.mark.parametrize("secret", ["Gr\u00fc\u00dfe-an-\u732b-42", "https://me:Zq7xKw9v@host/"])
+@pytest.mark.parametrize("text", WITHHELD.values(), ids=WITHHELD)
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_so_it_is_for_secrets_of_other_letters(
+    text: Callable[[list[str]], str], secret: str, size: int
+) -> None:
+    redacted = Redactor([secret])(text(pieces(secret, size)))
+    assert "[redacted]" in redacted
+    assert len(redacted) < 300
+    assert json.dumps(secret[-size:])[1:-1] not in redacted
+
+
+def test_bytes_may_end_within_a_character() -> None:
+    said = "key-\u732b\u732b-\u00fc-42".encode()
+    for size in range(1, 6):
+        tokens = [{"bytes": [*said[at : at + size]]} for at in range(0, len(said), size)]
+        assert Redactor([said.decode()])(json.dumps(tokens)) == "[redacted]"
+
+
+@pytest.mark.parametrize("name", sorted(WITHHELD))
+@pytest.mark.parametrize("size", [1, 3, 9])
+def test_a_text_whose_strings_spell_no_secret_is_left_alone(name: str, size: int) -> None:
+    text = WITHHELD[name](pieces(f"It is {SECRET[:7]} of {SECRET[1:]}.", size))
+    assert Redactor([SECRET, "password", "another-secret"])(text) == text
+
+
+@pytest.mark.parametrize("name", sorted(WITHHELD))
+def test_nothing_of_a_text_that_is_withheld_reaches_the_file(name: str, tmp_path: Path) -> None:
+    """Whatever the texts beside it hold: quotation marks, and parts of JSON."""
+    said = pieces(SECRET, 4)
+    texts = {"a": Text('5" and {"text": "unfinished'), "raw": Text(WITHHELD[name](said))}
+    with EventLog.open(tmp_path / "log.db", redact=Redactor([SECRET])) as log:
+        log.submit(Append("s", [NewEvent("planted.event", {**texts, "c": Text('"')})])).result()
+    files = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.is_file())
+    for one in (said[2], said[4], said[-1]):
+        assert one.encode() not in files
+        assert b", ".join(b"%d" % code for code in one.encode()) not in files
