@@ -2,7 +2,7 @@
 
 from kindlm.config.credentials import credential_variables, literal_secrets
 from kindlm.config.diagnostics import Diagnostic
-from kindlm.config.interpolation import bind_services, bind_suite
+from kindlm.config.interpolation import bind_services, bind_suite, unset_variables
 from kindlm.config.load import LoadedSuite, load_suite, suite_identity
 from kindlm.config.published import json_schema, schema_with_packages
 
@@ -17,4 +17,5 @@ __all__ = [
     "load_suite",
     "schema_with_packages",
     "suite_identity",
+    "unset_variables",
 ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -92,6 +92,8 @@ T = TypeVar("T")
 MAX_PLACES = 3
 """Places that an error names; a test can have many rows."""
 
+_NOT_SET = "missing_environment"
+
 
 @dataclass(slots=True)
 class _Values:
@@ -136,7 +138,7 @@ def bind_suite(
     suite: Suite,
     *,
     environ: Mapping[str, str],
-    ports: Mapping[str, int],
+    ports: Mapping[str, int] | None,
     selected: Mapping[str, Collection[str]] | None = None,
     required: bool = True,
     canary: str | None = None,
@@ -149,7 +151,8 @@ def bind_suite(
     Args:
         suite: as it was loaded.
         environ: environment variables.
-        ports: the port of each service that was started, by name.
+        ports: the port of each service that was started, by name; None before they start: their
+            placeholders stay.
         selected: the targets of each selected case, by its name; all of them by default.
         required: whether a variable without a value is an error; else its placeholder stays.
         canary: the token that stands for `{{run.canary}}`; by default its placeholder stays.
@@ -194,6 +197,14 @@ def bind_services(suite: Suite, *, environ: Mapping[str, str]) -> Result[tuple[S
     values = _Values(environ, None)
     services = tuple(_bind_service(service, values) for service in suite.services)
     return Err(_missing(suite, values.missing)) if values.missing else Ok(services)
+
+
+def unset_variables(suite: Suite, environ: Mapping[str, str]) -> Iterator[KindlmError]:
+    """Yield what a run of the whole suite would report of variables without a value."""
+    bound = bind_suite(suite, environ=environ, ports=None)
+    for result in (bind_services(suite, environ=environ), bound):
+        if isinstance(result, Err) and result.error.details.get("reason") == _NOT_SET:
+            yield result.error
 
 
 def _targets(case: Case, selected: Mapping[str, Collection[str]] | None) -> Collection[str]:
@@ -332,5 +343,5 @@ def _missing(suite: Suite, missing: Mapping[str, Mapping[str, None]]) -> KindlmE
         f"Environment variables are not set: {listed}",
         f"Set {', '.join(names)} in your environment or .env file",
         SourceLocation(suite.path),
-        {"reason": "missing_environment", "missing": names},
+        {"reason": _NOT_SET, "missing": names},
     )

@@ -105,6 +105,28 @@ def test_warnings_are_reported_and_do_not_fail(kindlm: Any, here: Path) -> None:
     assert "1 warning" in outcome.out
 
 
+def test_variables_without_a_value_are_warned_of(
+    kindlm: Any, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run needs them, a machine that validates may not have them."""
+    serve = "serve: [{ name: x, command: 'run {{env.SHOP_HOME}}', ready: { line: up } }]\n"
+    text = SUITE.replace("{{message}}", "{{env.SHOP_USER}} {{serve.x.port}}") + serve
+    write(here / "a" / "my.yaml", text)
+    monkeypatch.chdir(here / "a")
+    for name in ("SHOP_HOME", "SHOP_USER"):
+        monkeypatch.delenv(name, raising=False)
+    outcome = kindlm("validate", "my.yaml")
+    assert (outcome.code, outcome.out) == (0, "1 file, 1 test: 2 warnings\n")
+    assert 'SHOP_USER (in test "greets")' in outcome.err
+    assert "SHOP_HOME (in serve.x)" in outcome.err
+    assert "\n  my.yaml\n" in outcome.err
+    found = json.loads(kindlm("validate", "my.yaml", "--format", "json").out)
+    assert [each["severity"] for each in found["diagnostics"]] == ["warning"] * 2
+
+    (here / "a" / ".env").write_text("SHOP_HOME=/shop\nSHOP_USER=bo\n", "utf-8")
+    assert kindlm("validate", "my.yaml").out == "1 file, 1 test: no problems\n"
+
+
 def test_a_suite_in_another_encoding_is_reported_its_encoding(kindlm: Any, here: Path) -> None:
     (here / "kindlm.yaml").write_bytes(SUITE.encode("utf-16"))
     outcome = kindlm("validate", "kindlm.yaml")

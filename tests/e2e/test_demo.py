@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 
 def test_it_shows_what_changed_and_can_be_told_again(workspace):
     del workspace.env["OPENAI_API_KEY"]
@@ -11,6 +13,10 @@ def test_it_shows_what_changed_and_can_be_told_again(workspace):
     assert "amount  49.99 → 60.0" in done.stdout
     assert "TOOL_CALL_MISSING" in done.stdout
     assert "REGRESSED: 2 tests got worse, confirmed" in done.stdout
+    (step,) = [line for line in done.stdout.splitlines() if line.startswith("Next  ")]
+    command = shlex.split(step)[2:7]
+    assert command[-2:] == ["--db", "kindlm-demo/.kindlm/kindlm.db"]
+    assert workspace.run(*command).returncode == 0
     home, workspace.root = workspace.root, workspace.root / "kindlm-demo"
     runs = "SELECT label, passed FROM runs ORDER BY started_at"
     assert workspace.query(runs) == [("before", 1), ("after", 0)]

@@ -89,6 +89,8 @@ def test_a_history_that_was_named_is_named_again_when_a_run_is_shown(failing):
     failing.run("test", "other.yaml", "--db", "h.db")
     shown = failing.run("show", "--db", "h.db").stdout
     assert next_command(shown) == ["test", "other.yaml", "--failed", "--db", "h.db"]
+    (look,) = [line.split()[2:] for line in shown.splitlines() if line.startswith("    look ")]
+    assert failing.run(*look).returncode == 0
 
 
 def test_where_nothing_has_failed_the_hint_names_the_paths_of_the_command(failing):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from contextlib import closing
@@ -48,7 +49,13 @@ def demo_command(
     with closing(open_reader(_database(folder))) as reader:
         diff = compare_runs(reader, before, after, DiffOptions())
         width = shutil.get_terminal_size().columns
-        write_diff(diff, sys.stdout, ReportOptions(color=wants_color(sys.stdout), width=width))
+        options = ReportOptions(
+            color=wants_color(sys.stdout),
+            width=width,
+            database=str(_database(folder)),
+            named=True,  # the demo is started outside of its folder
+        )
+        write_diff(diff, sys.stdout, options)
         as_told = diff.before.passed and not diff.after.passed and diff.fails
     _tell_next(folder, after, out)
     raise typer.Exit(0 if as_told else 1)
@@ -117,15 +124,13 @@ def _record(folder: Path, label: str, out: Console) -> str:
 
 def _tell_next(folder: Path, run: str, out: Console) -> None:
     out.print(Text("\nLook closer", style="bold"))
-    for command, what in (
-        (f"cd {folder} && kindlm diff", "this comparison, also with --format html"),
-        (f"cd {folder} && kindlm browse", "the whole history, in Datasette"),
-        (f"cd {folder} && kindlm show {run} 1", "one conversation with all its evidence"),
-        (
-            f"cd {folder} && kindlm test",
-            f"run it yourself; the agent is {_agent_file(folder).name}",
-        ),
+    for kindlm, what in (
+        ("kindlm diff", "this comparison, also with --format html"),
+        ("kindlm browse", "the whole history, in Datasette"),
+        (f"kindlm show {run} 1", "one conversation with all its evidence"),
+        ("kindlm test", f"run it yourself; the agent is {_agent_file(folder).name}"),
     ):
+        command = f"cd {shlex.quote(str(folder))} && {kindlm}"
         out.print(Text.assemble("   ", (f"{command:<44}", "bold"), (f" {what}", "dim")))
 
 

@@ -12,6 +12,8 @@ import typer
 from kindlm.cli.console import note, or_fail, show
 from kindlm.cli.ending import ending_at_once
 from kindlm.cli.options import ListFormat, StrictOption, VerboseOption
+from kindlm.dataclass import replace
+from kindlm.errors import SourceLocation
 from kindlm.garbage import put_off
 from kindlm.recording.project import default_paths, find_project
 from kindlm.recording.secrets import redactor
@@ -19,7 +21,10 @@ from kindlm.reports.untrusted import printed_json
 from kindlm.wording import count
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kindlm.config import Diagnostic
+    from kindlm.recording.loading import Loaded
 
 
 def validate_command(
@@ -45,7 +50,8 @@ def validate_command(
     files = len(loaded.files)
     tests = sum(len(suite.cases) for suite in loaded.suites) - len(loaded.unnamed)
     tests += sum(skipped.tests for skipped in loaded.skipped)
-    severities = [found.severity for found in loaded.diagnostics]
+    diagnostics = [*loaded.diagnostics, *_unset(loaded, root)]
+    severities = [found.severity for found in diagnostics]
     errors, warnings = severities.count("error"), severities.count("warning")
     if form == "json":
         # For editors; lines and columns count from 1.
@@ -55,12 +61,12 @@ def validate_command(
             "tests": tests,
             "errors": errors,
             "warnings": warnings,
-            "diagnostics": [_diagnostic(found) for found in loaded.diagnostics],
+            "diagnostics": [_diagnostic(found) for found in diagnostics],
             "ignored": [str(path) for path in loaded.ignored],
         }
         sys.stdout.write(redactor(os.environ)(printed_json(document, indent=2) + "\n"))
     else:
-        show(loaded.diagnostics)
+        show(diagnostics)
         if loaded.ignored:
             note(f"Ignored, no tests: {', '.join(map(str, loaded.ignored))}")
         found = [count(errors, "error")] if errors else []
@@ -68,6 +74,22 @@ def validate_command(
         problems = ", ".join(found) or "no problems"
         sys.stdout.write(f"{count(files, 'file')}, {count(tests, 'test')}: {problems}\n")
     raise typer.Exit(1 if errors else 0)
+
+
+def _unset(loaded: Loaded, root: Path) -> Iterator[Diagnostic]:
+    """Yield a warning for each suite that uses variables without a value.
+
+    It is no error: a suite may be validated where the keys that its runs need are not.
+    """
+    from kindlm.config import Diagnostic, unset_variables
+    from kindlm.recording.project import run_environment
+    from kindlm.reports.facts import typed_path
+
+    environ = run_environment([*loaded.folders, root], os.environ)
+    for suite in loaded.suites:
+        for error in unset_variables(suite, environ):
+            where = SourceLocation(typed_path(suite.path, root))
+            yield Diagnostic(replace(error, where=where), "warning")
 
 
 def _diagnostic(found: Diagnostic) -> dict[str, object]:

@@ -171,4 +171,4 @@ def _write_end(diff: RunDiff, page: Page) -> None:
         page.line(asked, indent=2)
     step = phrases.next_step(diff)
     page.blank()
-    page.unbroken(("Next  ", "dim"), visible(step.command), (f"   {step.why}", "dim"))
+    page.unbroken(("Next  ", "dim"), visible(page.typed(step.command)), (f"   {step.why}", "dim"))

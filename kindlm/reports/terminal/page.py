@@ -5,6 +5,7 @@ Content is never taken for markup, and where colour is off, nothing but text is 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import TextIO
 
@@ -43,6 +44,8 @@ class Page:
 
     def __init__(self, out: TextIO, options: ReportOptions) -> None:
         self.verbose, self.color, self.root = options.verbose, options.color, options.root
+        database = options.database if options.named else None
+        self._database = None if database is None else shlex.quote(database)
         self.width = max(options.width, _NARROWEST)
         self.has_blocks = self._begun = False
         self._console = Console(
@@ -56,6 +59,10 @@ class Page:
             highlight=False,
             emoji=False,
         )
+
+    def typed(self, command: str) -> str:
+        """Return a command as it has to be typed: a history that was named is named again."""
+        return command if self._database is None else f"{command} --db {self._database}"
 
     def blank(self) -> None:
         """Write an empty line, unless it would be the first."""

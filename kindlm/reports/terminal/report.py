@@ -244,7 +244,7 @@ def _write_two_verdicts(view: RunView, page: Page) -> None:
             hang=2,
         )
     if not page.verbose and len(found) > _DIFFERING_TESTS:
-        page.line(f"… and more: {show_run(view)} --verbose", indent=2)
+        page.line(f"… and more: {page.typed(f'{show_run(view)} --verbose')}", indent=2)
 
 
 def _write_slowest(view: RunView, page: Page, most: int) -> None:
@@ -309,14 +309,14 @@ def _write_next(view: RunView, page: Page, options: ReportOptions) -> None:
         changed = _changed(view, earlier)
         if changed is not None:
             page.line(changed, hang=2)
-        compare = _typed(f"kindlm diff {shlex.quote(earlier.id)} {view.id}", options)
+        compare = page.typed(f"kindlm diff {shlex.quote(earlier.id)} {view.id}")
         page.unbroken(("Compare: ", "dim"), visible(compare))
     following = next_command(view, options)
     counts = view.summary.executions
     if view.status == "failed" and view.info.mode == "live" and view.runner is None:
         # Each cause has said where to look.
         following = rerun_failed(view, options) if counts.failed or counts.errored else following
-    page.unbroken(("Next: ", "dim"), visible(options.first or _typed(following, options)))
+    page.unbroken(("Next: ", "dim"), visible(options.first or page.typed(following)))
 
 
 def _changed(view: RunView, earlier: RunView) -> str | None:
@@ -335,10 +335,3 @@ def _changed(view: RunView, earlier: RunView) -> str | None:
     if headline.good and diff.kinds.keys() <= {Kind.UNCHANGED, Kind.OTHER_WORDS}:
         return f"Unchanged since {one_line(earlier.id)}"
     return f"Changed since {one_line(earlier.id)}: {'; '.join(headline.reasons)}"
-
-
-def _typed(command: str, options: ReportOptions) -> str:
-    """Return a command as it has to be typed: a history that was named is named again."""
-    if options.named and options.database is not None:
-        return f"{command} --db {shlex.quote(options.database)}"
-    return command

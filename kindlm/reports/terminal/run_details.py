@@ -42,7 +42,8 @@ def write_failures(view: RunView, page: Page) -> None:
         _write_block(causes, page)
     if most is not None and len(blocks) > most:
         page.blank()
-        page.line(f"… and {len(blocks) - most:,} more causes: {show_run(view)} --verbose")
+        more = page.typed(f"{show_run(view)} --verbose")
+        page.line(f"… and {len(blocks) - most:,} more causes: {more}")
     if next(islice(went_wrong(view), _TESTS, None), None) is not None:
         page.line(f"The causes are those of the first {_TESTS:,} tests that did not pass.")
     flaky = (test for test in view.tests() if test.flaky)
@@ -51,7 +52,8 @@ def write_failures(view: RunView, page: Page) -> None:
             page.blank()
         _write_flaky(view, test, page)
     if next(flaky, None) is not None:
-        page.line(f"… and more flaky tests: {show_run(view)} --verbose", indent=2)
+        more = page.typed(f"{show_run(view)} --verbose")
+        page.line(f"… and more flaky tests: {more}", indent=2)
 
 
 def _write_block(causes: Sequence[Cause], page: Page) -> None:
@@ -76,7 +78,7 @@ def _write_block(causes: Sequence[Cause], page: Page) -> None:
             page.line((visible(bounded(cause.trace, 20_000)), "dim"), indent=4)
     if first.where is not None:
         page.row("tests", first.where, 4)
-    look = show_command(first.executions[0])
+    look = page.typed(show_command(first.executions[0]))
     page.unbroken(("look".ljust(10), "dim"), (look, "cyan"), indent=4)
 
 
@@ -114,7 +116,8 @@ def write_details(view: RunView, page: Page) -> None:
         for execution in view.executions(test):
             if told == _EXECUTIONS:
                 page.blank()
-                page.line(f"… and more: {show_run(view)} EXECUTION --verbose", indent=2)
+                more = page.typed(f"{show_run(view)} EXECUTION --verbose")
+                page.line(f"… and more: {more}", indent=2)
                 return
             if execution.status in (None, Status.SKIPPED):
                 continue

@@ -67,7 +67,8 @@ def write_settled(settled: Settled, out: TextIO, options: ReportOptions) -> None
             page.line((line, "dim"), indent=4)
     page.blank()
     page.line((f"{_headline(settled)}.", "bold red" if settled.confirmed else "bold"))
-    page.unbroken(("Next  ", "dim"), *_next_step(settled))
+    command, why = _next_step(settled)
+    page.unbroken(("Next  ", "dim"), page.typed(command), (f"   {why}", "dim"))
 
 
 def write_planned(
@@ -149,15 +150,15 @@ def _headline(settled: Settled) -> str:
     return f"{count(len(settled.suspects), 'suspected test')}: {', '.join(parts)}"
 
 
-def _next_step(settled: Settled) -> tuple[str, tuple[str, str]]:
+def _next_step(settled: Settled) -> tuple[str, str]:
     pair = f"{settled.before} {settled.after}"
     standings = {found.standing for found in settled.suspects}
     is_open = Settlement.UNDECIDED in standings
     if Settlement.BEFORE_TOO_SMALL in standings and not is_open and not settled.confirmed:
-        return f"kindlm settle {pair} --both FOLDER", ("   with BEFORE's suites and agent", "dim")
+        return f"kindlm settle {pair} --both FOLDER", "with BEFORE's suites and agent"
     if is_open and not settled.confirmed:
-        return f"kindlm settle {pair}", ("   go on; what was added counts", "dim")
-    return f"kindlm diff {pair}", ("   the comparison, with the added repeats", "dim")
+        return f"kindlm settle {pair}", "go on; what was added counts"
+    return f"kindlm diff {pair}", "the comparison, with the added repeats"
 
 
 def _of(counts: Counts) -> str:
