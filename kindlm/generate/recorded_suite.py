@@ -8,6 +8,7 @@ recorded calls.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -86,23 +87,27 @@ def recorded_suites(
         file: where the suite will stand.
     """
     write = partial(_text, target=target, origin=origin, file=file)
-    tests, left_out = dict[str, Recording](), list[str]()
+    tests, left_out = dict[str, Recording](), Counter[tuple[str, str]]()
     for recording in recordings:
         shown = _shortened(recording.name, _LONGEST_NAME)
         why = recording.missing or _why_not(recording, target)
         if why is not None:
-            left_out.append(f"{shown}: {why}")
+            left_out[shown, why] += 1
         else:
             tests[unused(shown, tests, "{} ({})")] = recording
     if tests and isinstance(write([*tests.items()]), Err):
         for name, recording in [*tests.items()]:
             if isinstance(alone := write([(name, recording)]), Err):
-                left_out.append(f"{name}: {alone.error.message}")
+                left_out[name, alone.error.message] += 1
                 del tests[name]
     made = suite_texts([*tests.items()], write) if tests else Ok([])
     assert isinstance(made, Ok), "each alone can be loaded"
     unfinished = [name for name, each in tests.items() if _is_unfinished(each, target)]
-    return RecordedSuites(made.value, list(tests), unfinished, left_out)
+    lines = [
+        f"{name}: {why}" if times == 1 else f"{name} ({times} times): {why}"
+        for (name, why), times in left_out.items()
+    ]
+    return RecordedSuites(made.value, list(tests), unfinished, lines)
 
 
 def _why_not(recording: Recording, target: Target) -> str | None:

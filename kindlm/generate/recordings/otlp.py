@@ -14,6 +14,7 @@ from typing import Any
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.generate.recordings import Document, Recording
+from kindlm.outcome import Status
 from kindlm.telemetry import dialects
 from kindlm.telemetry.dialects import Kind, Said
 from kindlm.telemetry.spans import NoProtobuf, Span, read_protobuf, spans_in
@@ -137,8 +138,7 @@ def _read_trace(spans: Sequence[Span]) -> _Trace:
     elif lost and not has_caller:
         missing = f"The span {min(lost)}, above others, is not in it. Export the whole trace."
     elif not users:
-        hint = dialects.capture_hint(head)
-        missing = f"The trace has no message of a user. To record messages, {hint}."
+        missing = _no_message(ordered, head)
     elif not all(each.is_whole for each in users):
         missing = "A message of the user holds more than text, such as an image or a file."
     session = next(filter(None, (dialects.fact(span, "session") for span in ordered)), None)
@@ -160,6 +160,17 @@ def _read_trace(spans: Sequence[Span]) -> _Trace:
         missing=missing,
     )
     return _Trace(session if isinstance(session, str | int) else None, recording)
+
+
+def _no_message(ordered: Sequence[Span], head: Span) -> str:
+    """Return why a trace has no message of a user, and what to do if that helps."""
+    top = ordered[0].attributes
+    if top.get("kindlm.status") == Status.SKIPPED:
+        return "The test was skipped."
+    if "kindlm.test" in top and len(ordered) == 1:
+        return "Nothing was sent to its target."
+    hint = dialects.capture_hint(head)
+    return f"The trace has no message of a user. To record messages, {hint}."
 
 
 def _main_talk(ordered: Sequence[Span]) -> tuple[Span, list[Said]]:
