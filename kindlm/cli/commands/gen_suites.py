@@ -79,9 +79,11 @@ def write_attacks(options: GenOptions, source: str) -> int:
     others = {"--from-trace": options.from_trace, "--from-run": options.from_run}
     _refuse_beside("--from", options, others)
     target = _target_of(options)
-    attacks = or_fail(read_attacks(source, options.count + 1))
-    has_more = len(attacks) > options.count
-    attacks = attacks[: options.count]
+    found = or_fail(read_attacks(source, options.count + 1))
+    has_more = len(found.attacks) > options.count
+    attacks = found.attacks[: options.count]
+    for why, number in found.left_out.items():
+        note(f"Left out: {count(number, 'attack')} {why}.")
     if not attacks:
         refuse(f"{source} has no attack that a test can make.", "Choose another name.")
     if target.is_agent and any(attack.tools for attack in attacks):

@@ -2,19 +2,19 @@
 
 Each module here reads the data of one package, which it is named after. It has
 `names(package) -> list[str]`, under which attacks can be asked for, and
-`read(package, name) -> Iterator[Attack]`, which raises `ValueError` if the data cannot be read.
-`package` is the folder of the package. Nothing of these packages is part of kindlm. What they hold
-is untrusted: it becomes data of a test, never a placeholder.
+`read(package, name) -> Iterator[Attack | LeftOut]`, which raises `ValueError` if the data cannot be
+read. `package` is the folder of the package. Nothing of these packages is part of kindlm. What they
+hold is untrusted: it becomes data of a test, never a placeholder.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,22 @@ class Attack:
     tools: tuple[Mapping[str, Any], ...] = ()
 
 
-def read_attacks(source: str, count: int) -> Result[list[Attack]]:
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """An attack that no test can make; `why` follows its noun, such as `with parameters`."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class FoundAttacks:
+    """The first attacks of a corpus; `left_out` counts those among them that no test can make."""
+
+    attacks: list[Attack]
+    left_out: Mapping[str, int]
+
+
+def read_attacks(source: str, count: int) -> Result[FoundAttacks]:
     """Return the first `count` attacks of `PACKAGE:NAME`."""
     package, _, name = source.partition(":")
     if package not in PACKAGES:
@@ -84,11 +99,21 @@ def read_attacks(source: str, count: int) -> Result[list[Attack]]:
     try:
         known = corpus.names(folder)
         if name in known:
-            return Ok(list(islice(corpus.read(folder, name), count)))
+            return Ok(_first(corpus.read(folder, name), count))
     except (OSError, ValueError, RecursionError) as error:
         return Err(misuse(f"The data of {package} cannot be read: {error}.", "Install it anew."))
     hint = f"It has {', '.join(known)}." if known else "Another version of it may have some."
     return Err(misuse(f"{package} has no attacks called {shown(name)}.", hint))
+
+
+def _first(found: Iterator[Attack | LeftOut], most: int) -> FoundAttacks:
+    attacks, left_out = list[Attack](), Counter[str]()
+    while len(attacks) < most and (each := next(found, None)) is not None:
+        if isinstance(each, LeftOut):
+            left_out[each.why] += 1
+        else:
+            attacks.append(each)
+    return FoundAttacks(attacks, left_out)
 
 
 def read_text(file: Path) -> str:

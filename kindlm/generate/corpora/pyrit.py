@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kindlm.config.yaml_document import read_document
-from kindlm.generate.corpora import Attack, leak_of_system_text, read_text
+from kindlm.generate.corpora import Attack, LeftOut, leak_of_system_text, read_text
 from kindlm.generate.forms import slug
 from kindlm.wires.answer import objects
 
@@ -29,7 +29,7 @@ def names(package: Path) -> list[str]:
     ]
 
 
-def read(package: Path, name: str) -> Iterator[Attack]:
+def read(package: Path, name: str) -> Iterator[Attack | LeftOut]:
     """Yield the attacks of a data set: a seed is one, and seeds of a group are one together.
 
     Seeds that are not text are left out, and those with parameters.
@@ -47,7 +47,8 @@ def read(package: Path, name: str) -> Iterator[Attack]:
         groups.setdefault(group, []).append({**whole, **seed})
     for number, members in enumerate(groups.values(), start=1):
         messages = _messages(members)
-        if not messages:
+        if isinstance(messages, LeftOut):
+            yield messages
             continue
         harms = members[0].get("harm_categories") or []
         tags = [
@@ -65,8 +66,8 @@ def _sequence(seed: Mapping[str, Any]) -> int:
     return told if isinstance(told, int) else 0
 
 
-def _messages(group: list[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return what the user says in a group; none if a part of it cannot be said."""
+def _messages(group: list[Mapping[str, Any]]) -> tuple[str, ...] | LeftOut:
+    """Return what the user says in a group, or why that cannot be said."""
     said = [each for each in group if each.get("role", "user") == "user"]
     prompts = [each for each in said if each.get("seed_type") != "objective"] or said
     texts = [
@@ -74,5 +75,8 @@ def _messages(group: list[Mapping[str, Any]]) -> tuple[str, ...]:
         for each in sorted(prompts, key=_sequence)
         if each.get("data_type", "text") == "text"
     ]
-    is_whole = len(texts) == len(prompts) and not any("{{" in text for text in texts)
-    return tuple(filter(None, texts)) if is_whole else ()
+    if len(texts) < len(prompts):
+        return LeftOut("with more than text, such as an image")
+    if any("{{" in text for text in texts):
+        return LeftOut("with parameters")
+    return tuple(filter(None, texts)) or LeftOut("without a message of a user")
