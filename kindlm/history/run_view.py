@@ -99,6 +99,12 @@ class RunView:
         return rows
 
     @cached_property
+    def projects(self) -> dict[str, str]:
+        """The project of each suite, by its ids in the runs that are read as one."""
+        rows = chain.from_iterable(self._suite_rows.values())
+        return {row["id"]: row["project"] or "" for row in rows}
+
+    @cached_property
     def summary(self) -> Summary:
         """The run in numbers."""
         return self.summary_of(None)

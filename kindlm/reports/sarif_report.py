@@ -116,7 +116,8 @@ def _result(
     rule = kinds[assertion.kind]
     decided = assertion.outcome is Outcome.FAILED
     # What a finding is known by: neither its place in the file nor what was said.
-    parts = [view.info.project, suite.name, test.name, test.target, assertion.kind, assertion.label]
+    project = suite.project or view.info.project
+    parts = [project, suite.name, test.name, test.target, assertion.kind, assertion.label]
     fingerprint = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
     return {
         "ruleId": rule.id,

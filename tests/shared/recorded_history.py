@@ -38,6 +38,7 @@ from kindlm.events import (
 from kindlm.history.run_view import RunView
 from kindlm.outcome import CheckResult, Evidence, Gate, Outcome, Status, execution_status
 from kindlm.projections import PROJECTIONS
+from kindlm.suite import ListedTools
 from kindlm.transcript import CostSource, FinishReason, Message, Role, ToolCall
 from kindlm_store import Append, EventLog, HeadOf, NewEvent
 
@@ -75,6 +76,7 @@ class RunWriter:
         config_hash: str = "0123456789ab",
         config: str = "{}",
         project: str = "shop",
+        servers: tuple[ListedTools, ...] = (),
     ) -> int:
         """Start a suite; `gates` are those that the user wrote, on top of the defaults."""
         ordinal, self._suites = self._suites, self._suites + 1
@@ -94,6 +96,7 @@ class RunWriter:
                 ],
                 tags=tags or [],
                 tests=tests or [],
+                servers=servers,
             )
         )
         return ordinal

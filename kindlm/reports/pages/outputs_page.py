@@ -66,9 +66,10 @@ def outputs_page(db: sqlite3.Connection, wanted: str, query: Mapping[str, str]) 
     if isinstance(found, Err):
         return None
     view, page = RunView(db, found.value), page_number(query.get("page"))
-    tests: dict[tuple[str, str], list[TestView]] = {}
+    tests: dict[tuple[str, str, str], list[TestView]] = {}
     for test in view.tests():
-        tests.setdefault((test.suite, test.name), []).append(test)
+        name = view.projects[test.suite_id], test.suite, test.name
+        tests.setdefault(name, []).append(test)
     rows = list(tests.items())[(page - 1) * _ROWS : page * _ROWS]
     cells = _cells(view, [test for _, row in rows for test in row])
     return Document(
@@ -79,7 +80,8 @@ def outputs_page(db: sqlite3.Connection, wanted: str, query: Mapping[str, str]) 
             "status": status_word,
             "targets": list(dict.fromkeys(test.target for row in tests.values() for test in row)),
             "rows": [
-                (name, {test.target: cells.get(_key(test)) for test in row}) for name, row in rows
+                ((suite, name), {test.target: cells.get(_key(test)) for test in row})
+                for (_, suite, name), row in rows
             ],
             "before": (page - 1) * _ROWS,
             "page": page,

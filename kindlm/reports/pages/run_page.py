@@ -98,6 +98,7 @@ class GridCell:
 class GridRow:
     """A test of a suite, with a cell for each target that it ran on."""
 
+    project: str
     suite: str
     name: str
     cells: Mapping[str, GridCell]
@@ -128,9 +129,10 @@ def read_grid(view: RunView, *, limit: int, offset: int = 0, top: int = 5) -> Gr
 
     As many statements however many tests there are.
     """
-    tests: dict[tuple[str, str], dict[str, sqlite3.Row]] = {}
+    tests: dict[tuple[str, str, str], dict[str, sqlite3.Row]] = {}
     for row in view.over_suites(queries.TESTS):
-        tests.setdefault((row["suite_name"], row["test"]), {})[row["target"]] = row
+        name = view.projects[row["suite"]], row["suite_name"], row["test"]
+        tests.setdefault(name, {})[row["target"]] = row
     ordered = sorted(tests.items(), key=lambda test: _rank(test[1].values()))
     shown = ordered[offset : offset + limit]
     keys = {(row["suite"], row["test"]) for _, cells in shown for row in cells.values()}
@@ -147,8 +149,8 @@ def read_grid(view: RunView, *, limit: int, offset: int = 0, top: int = 5) -> Gr
     return Grid(
         targets=tuple(dict.fromkeys(target for _, cells in ordered for target in cells)),
         rows=tuple(
-            GridRow(suite, name, {target: cell(row) for target, row in cells.items()})
-            for (suite, name), cells in shown
+            GridRow(*name, {target: cell(row) for target, row in cells.items()})
+            for name, cells in shown
         ),
         total=len(ordered),
         before=min(offset, len(ordered)),
@@ -227,7 +229,6 @@ def run_document(
             "page": page,
             "rows": rows,
             "repeats": repeats,
-            "projects": {suite.name: suite.project or "" for suite in view.suites},
             "causes": causes_of(view, wrong[:_EXPLAINED]),
             "unexplained": max(len(wrong) - _EXPLAINED, 0),
             "comparison": comparison,

@@ -1,0 +1,65 @@
+"""Suites of several projects that have one name: no report takes a test of one for another's."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+from recorded_history import History, Make
+
+from kindlm.history.run_view import RunView
+from kindlm.outcome import Status
+from kindlm.reports.pages.outputs_page import outputs_page
+from kindlm.reports.pages.run_page import read_grid
+
+LEAK = Make.failed("pii", "pii", "PII_DETECTED", "Personal data, 1 match.")
+
+
+def record(history: History, run: str, *projects: str, leaks: tuple[str, ...]) -> RunView:
+    writer = history.run(run)
+    for project in projects:
+        writer.suite(tests=[Make.planned()], project=project, path=f"{project}/kindlm.yaml")
+    for number, project in enumerate(projects):
+        checked = LEAK if project in leaks else Make.passed("pii", "pii")
+        writer.execution(suite=number, output=f"Said in {project}.", assertions=(checked,))
+    return writer.finish()
+
+
+@pytest.fixture
+def both(history: History) -> RunView:
+    """A run of two suites with the same test; that of the first one fails."""
+    return record(history, "aaaa2222", "fair", "shop", leaks=("fair",))
+
+
+def test_the_grid_of_a_run_has_the_tests_of_each_project(both: RunView) -> None:
+    rows = read_grid(both, limit=9).rows
+    found = [(row.project, row.cells["gpt"].test.status) for row in rows]
+    assert found == [("fair", Status.FAILED), ("shop", Status.PASSED)]
+
+
+def test_the_outputs_of_a_run_are_those_of_each_project(both: RunView) -> None:
+    page = outputs_page(both.db, both.id, {})
+    assert page is not None
+    rows: Any = page.values["rows"]
+    assert [row["gpt"].execution.output for _, row in rows] == ["Said in fair.", "Said in shop."]
+
+
+def test_no_two_test_cases_of_junit_have_the_same_name(both: RunView, write: Any) -> None:
+    cases = ET.fromstring(write(both, "junit")).iter("testcase")
+    names = [(case.get("classname"), case.get("name")) for case in cases]
+    assert ("support (fair/kindlm.yaml)", "greets") in names
+    assert len(names) == len(set(names))
+
+
+def test_a_finding_of_code_scanning_is_known_by_its_project(history: History, write: Any) -> None:
+    def fingerprints(run: str, *projects: str) -> list[str]:
+        report = json.loads(write(record(history, run, *projects, leaks=projects), "sarif"))
+        results = report["runs"][0]["results"]
+        return [result["partialFingerprints"]["kindlm/v1"] for result in results]
+
+    fair, shop = fingerprints("aaaa2222", "fair", "shop")
+    assert fair != shop
+    assert fingerprints("bbbb3333", "shop", "fair") == [shop, fair]
+    assert fingerprints("cccc4444", "shop") == [shop]
