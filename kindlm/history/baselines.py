@@ -14,7 +14,7 @@ from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.groups import Group, group_of
 from kindlm.history.queries import among, value_of
-from kindlm.plan import Execution
+from kindlm.plan import Execution, QualifiedName, name_of
 
 _LIST = """
 SELECT b.*, b."by" AS set_by, b.at AS set_at, a.run IS NOT NULL AS active,
@@ -35,13 +35,13 @@ _LATEST = "SELECT max(at) FROM baselines WHERE project = ? AND suite = ?"
 
 _SUITE = """
 SELECT EXISTS (SELECT 1 FROM runs WHERE id = :run) AS run_known,
-       EXISTS (SELECT 1 FROM suites WHERE run = :run AND name = :suite
+       EXISTS (SELECT 1 FROM suites WHERE run = :run AND project = :project AND name = :suite
                   AND error_code IS NULL) AS suite_known,
        EXISTS (SELECT 1
                  FROM suites s
                  JOIN executions e ON e.suite = s.id
                  LEFT JOIN contents c ON c.ref = e.output_ref
-                WHERE s.run = :run AND s.name = :suite
+                WHERE s.run = :run AND s.project = :project AND s.name = :suite
                   AND e.output_ref IS NOT NULL AND c.body IS NULL) AS purged
 """
 
@@ -51,7 +51,8 @@ SELECT c.body
   FROM suites s
   JOIN executions e ON e.suite = s.id
   LEFT JOIN contents c ON c.ref = e.output_ref
- WHERE s.run IN $ids AND s.name = :suite AND e.test = :test AND e.target = :target
+ WHERE s.run IN $ids AND s.project = :project AND s.name = :suite
+   AND e.test = :test AND e.target = :target
  ORDER BY e.status IS NOT 'passed', e.output_ref IS NULL, e.repeat
  LIMIT 1
 """
@@ -138,13 +139,14 @@ class BaselineChecks:
         self._db = db
         self._changed: dict[str, str | None] = {}
 
-    def corruption(self, runs: Iterable[str], suite: str) -> KindlmError | None:
+    def corruption(self, runs: Iterable[str], project: str, suite: str) -> KindlmError | None:
         """Return why a run, or shards of one, cannot be the baseline of a suite; None if they can.
 
         They must be in this history as recorded, with the final texts that are compared.
         """
         for run in runs:
-            known = self._db.execute(_SUITE, {"run": run, "suite": suite}).fetchone()
+            named = {"run": run, "project": project, "suite": suite}
+            known = self._db.execute(_SUITE, named).fetchone()
             if not known["run_known"]:
                 why = "the run is not in this history"
             elif not known["suite_known"]:
@@ -198,11 +200,10 @@ def no_baseline(suite: str) -> KindlmError:
     )
 
 
-def output_of(
-    db: sqlite3.Connection, runs: Sequence[str], suite: str, test: str, target: str
-) -> str | None:
+def output_of(db: sqlite3.Connection, runs: Sequence[str], test: QualifiedName) -> str | None:
     """Return the final text of the first repeat that passed, else of the first that has one."""
-    row = db.execute(*among(_OUTPUT, runs, suite=suite, test=test, target=target)).fetchone()
+    named = {"project": test.project, "suite": test.suite, "target": test.target}
+    row = db.execute(*among(_OUTPUT, runs, test=test.name, **named)).fetchone()
     return None if row is None else row[0]
 
 
@@ -237,8 +238,8 @@ class RecordedBaselines:
         runs = self._found(suite.project, suite.name)
         if isinstance(runs, Err):
             return runs
-        test = (suite.name, execution.case.name, execution.target)
-        return Ok(output_of(self._db, runs.value, *test) if runs.value else None)
+        test = name_of(suite, execution.case, execution.target)
+        return Ok(output_of(self._db, runs.value, test) if runs.value else None)
 
     def _found(self, project: str, suite: str) -> Result[tuple[str, ...]]:
         key = (project, suite)
@@ -249,7 +250,7 @@ class RecordedBaselines:
         if (chosen := self._chosen.get(key)) is not None:
             # A group is known by the run of its first shard.
             runs = next((each.runs for each in set_ if each.run == chosen), (chosen,))
-        problem = self._checks.corruption(runs, suite)
+        problem = self._checks.corruption(runs, project, suite)
         # None was chosen then if there was no baseline, or none that could be used.
         found = Ok(runs if self._chosen.get(key, runs) else ())
         self._runs[key] = found if problem is None else Err(problem)

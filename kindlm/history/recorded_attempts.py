@@ -35,7 +35,7 @@ from kindlm.events import (
 )
 from kindlm.plan import Execution
 from kindlm.ports import HeldConversation, Purpose, RecordedModelCall
-from kindlm.suite import ListedTools
+from kindlm.suite import ListedTools, Suite
 from kindlm.transcript import Message, Role, Transcript
 
 # The events of one attempt, by the index over subjects; every run has events of that subject.
@@ -64,7 +64,11 @@ SELECT DISTINCT e.target
  WHERE e.run = ? AND c.purpose = 'agent'
 """
 
-_SERVERS = "SELECT servers FROM suites WHERE run = ? AND project = ? AND name = ?"
+# Several files may hold suites of one name.
+_SERVERS = """
+SELECT servers FROM suites WHERE run = ? AND project = ? AND name = ? AND error_code IS NULL
+ ORDER BY path <> ?, ordinal
+"""
 
 _TALK = (ExecutionStarted, ProviderRequested, ProviderResponded, ToolSimulated, AgentSent)
 _TALK_TYPES = frozenset(event.type for event in (*_TALK, AgentReplied))
@@ -359,11 +363,10 @@ def read_messages(db: sqlite3.Connection, column: str) -> Iterator[Message]:
         yield read(Message, message, partial(text_of, db))
 
 
-def listed_in(
-    db: sqlite3.Connection, run: str, project: str, suite: str
-) -> tuple[ListedTools, ...]:
+def listed_in(db: sqlite3.Connection, run: str, suite: Suite) -> tuple[ListedTools, ...]:
     """Return what the MCP servers of a suite listed when a run began."""
-    row = db.execute(_SERVERS, (run, project, suite)).fetchone()
+    named = run, suite.project, suite.name, suite.path
+    row = db.execute(_SERVERS, named).fetchone()
     return tuple(read_servers(db, row["servers"] if row else None))
 
 

@@ -38,7 +38,7 @@ async def with_listed_tools(
         tested |= {each.id: each for each in agents if each is not None and each.adapter == "mcp"}
     derived, found = request.derived, dict[str, Result[ListedTools]]()
     if derived is not None:
-        then = listed_in(db, derived.run, suite.project, suite.name)
+        then = listed_in(db, derived.run, suite)
         found = {each.server: Ok(each) for each in then}
     else:
         servers = {**{name: suite.agents[name] for name in used}, **tested}

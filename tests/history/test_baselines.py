@@ -18,8 +18,11 @@ from kindlm.history.baselines import (
     list_baselines,
     output_of,
 )
+from kindlm.plan import QualifiedName
 from kindlm_store import Append, HeadOf
 from kindlm_store.verification import Verification, verify_file
+
+TEST = QualifiedName("shop", "support", "greets", "gpt")
 
 
 def set_baseline(history: Any, run: str, suite: str = "support", **fields: Any) -> None:
@@ -184,7 +187,9 @@ class TestUnusable:
         assert found == [Ok("run1")] * 4 + [Ok("run2")]
         assert verified == ["run/run1", "run/run2"]
         tamper(history, "UPDATE events SET data = replace(data, 'greets', 'grates')")
-        errors = [BaselineChecks(history.reader()).corruption(["run1"], suite) for suite in suites]
+        errors = [
+            BaselineChecks(history.reader()).corruption(["run1"], "shop", suite) for suite in suites
+        ]
         assert all(
             error and suite in error.message for error, suite in zip(errors, suites, strict=True)
         )
@@ -216,23 +221,27 @@ class TestOutput:
             )
         writer.finish()
 
-        assert output_of(history.reader(), ["run1"], "support", "greets", "gpt") == output
+        assert output_of(history.reader(), ["run1"], TEST) == output
 
-    def test_only_of_the_same_test_target_suite_and_run(self, history: Any, make: Any) -> None:
+    def test_only_of_the_same_test_target_suite_project_and_run(
+        self, history: Any, make: Any
+    ) -> None:
+        suites = [("mall", "sales"), ("shop", "support"), ("shop", "sales"), ("fair", "sales")]
         for run in ("run1", "run2"):
             writer = history.run(run)
-            for ordinal, suite in enumerate(("support", "sales")):
+            for ordinal, (project, suite) in enumerate(suites):
                 planned = [make.planned(test, target) for test in "ab" for target in "xy"]
-                writer.suite(suite, tests=planned)
+                writer.suite(suite, tests=planned, project=project)
                 for test in planned:
-                    output = f"{run} {suite} {test.name} {test.target}"
+                    output = f"{run} {project} {suite} {test.name} {test.target}"
                     writer.execution(test.name, test.target, suite=ordinal, output=output)
             writer.finish()
         output_here = partial(output_of, history.reader())
 
-        assert output_here(["run2"], "sales", "b", "x") == "run2 sales b x"
-        assert output_here(["run2"], "sales", "b", "z") is None
-        assert output_here(["run3"], "sales", "b", "x") is None
+        sales = QualifiedName("shop", "sales", "b", "x")
+        assert output_here(["run2"], sales) == "run2 shop sales b x"
+        assert output_here(["run2"], sales._replace(target="z")) is None
+        assert output_here(["run3"], sales) is None
 
     def test_the_last_attempt_counts(self, history: Any, make: Any) -> None:
         writer = history.run("run1")
@@ -241,7 +250,7 @@ class TestOutput:
         writer.execution(number=1, attempt=2, output="second", assertions=(make.passed(),))
         writer.finish()
 
-        assert output_of(history.reader(), ["run1"], "support", "greets", "gpt") == "second"
+        assert output_of(history.reader(), ["run1"], TEST) == "second"
 
 
 def tamper(history: Any, change: str) -> None:

@@ -68,7 +68,7 @@ QUESTIONS: dict[str, Question] = {
         read_trend(db, QualifiedName("shop", "support", "test 1", "gpt"), limit=5).points
     ),
     "the output that a test is compared with": lambda db: output_of(
-        db, [RUN], "support", "test 1", "gpt"
+        db, [RUN], QualifiedName("shop", "support", "test 1", "gpt")
     ),
     **{
         f"the {view} of a run": rows_of(view)

@@ -20,6 +20,7 @@ from kindlm.history.baselines import output_of
 from kindlm.history.diff.evidence_values import Change
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.outcome import CheckResult, Outcome
+from kindlm.plan import QualifiedName
 from kindlm.ports import CheckContext, Embed, Embedding, ModelReply, Question
 from kindlm.transcript import Step, Transcript, Turn
 
@@ -288,5 +289,5 @@ def check_recorded(vector: Vector, history: Any, make: Any) -> None:
     found = compare_runs(db, "run1", "run1", DiffOptions()).tests
     assert {f"{test.key.name}::{test.key.target}" for test in found} == expected.keys()
     for key, test in expected.items():
-        output = output_of(db, ["run1"], "s", *key.rsplit("::", 1))
+        output = output_of(db, ["run1"], QualifiedName("shop", "s", *key.rsplit("::", 1)))
         assert (output or "") == test["outputText"]

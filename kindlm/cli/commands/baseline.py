@@ -97,7 +97,7 @@ def set_command(
             )
         chosen = or_fail(suites_of(db, run, suite))
         checks = BaselineChecks(db)
-        problems = [error for _, name in chosen if (error := checks.corruption(view.runs, name))]
+        problems = [error for key in chosen if (error := checks.corruption(view.runs, *key))]
         if problems:
             fail(problems)
         before = [find_baseline(db, *key) for key in chosen]
@@ -233,7 +233,7 @@ def suites_of(db: sqlite3.Connection, run: str, suite: str | None) -> Result[lis
         "SELECT project, name FROM suites WHERE run = ? AND error_code IS NULL ORDER BY ordinal",
         (run,),
     )
-    found = [(row[0], row[1]) for row in rows]
+    found = list(dict.fromkeys((row[0], row[1]) for row in rows))
     if chosen := [key for key in found if suite in (None, key[1])]:
         return Ok(chosen)
     if not found:

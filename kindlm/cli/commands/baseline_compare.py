@@ -141,7 +141,7 @@ def compare_with_baseline(
         compared = []
         for project, name in suites:
             baseline = find_baseline(db, project, name, label)
-            problem = checks.corruption(baseline.runs, name) if baseline else None
+            problem = checks.corruption(baseline.runs, project, name) if baseline else None
             diff = diff_with(baseline) if baseline and problem is None else None
             tests = tuple(compared_tests(db, diff, project, name)) if diff else ()
             compared.append(_SuiteComparison(name, baseline, problem, diff, tests))
@@ -187,7 +187,7 @@ def compared_tests(
         dropped = diff.details(test).checks if test.evidence.dropped_checks else ()
         checks = tuple(check for check in dropped if check.evidence is not None)
         sides = (diff.before, diff.after) if test.compared else ()
-        outputs = {output_of(db, side.runs, *test.key[1:]) for side in sides}
+        outputs = {output_of(db, side.runs, test.key) for side in sides}
         yield ComparedTest(test, change, test.after, checks, len(outputs) > 1)
     gone = [test for test in tests if test.after is None]
     for test in sorted(gone, key=lambda test: test.key):

@@ -18,7 +18,7 @@ from kindlm.matching import equal
 from kindlm.suite import ListedTools
 
 _SUITES = """
-SELECT id, ordinal, project, name, config_hash, config_ref, error_code IS NOT NULL AS broken,
+SELECT id, ordinal, project, name, path, config_hash, config_ref, error_code IS NOT NULL AS broken,
        baseline_run, servers, unread
   FROM suites WHERE run IN $ids ORDER BY ordinal, started_at
 """
@@ -47,7 +47,9 @@ class SuiteConfig:
 
 
 class Suite(NamedTuple):
-    """A suite, with its ids in the runs that are read as one; a broken one was not loaded.
+    """A suite of a file, with its ids in the runs that are read as one; a broken one did not load.
+
+    Several files may hold suites of one name: together they are one suite.
 
     `unread` are its files that were not loaded, `baseline` is the run that its drift was measured
     against, `servers` what its MCP servers listed, as it is stored.
@@ -56,6 +58,7 @@ class Suite(NamedTuple):
     parts: tuple[str, ...]
     project: str | None
     name: str
+    path: str
     config_hash: str | None
     config: str | None
     broken: bool
@@ -70,7 +73,7 @@ class Suite(NamedTuple):
 
 
 def read_suites(db: sqlite3.Connection, runs: Sequence[str]) -> tuple[Suite, ...]:
-    """Return the suites of a run, or of several that are read as one, in order."""
+    """Return the suites of a run, or of several that are read as one, file by file, in order."""
     suites = []
     for _, rows in groupby(db.execute(*among(_SUITES, runs)), key=itemgetter("ordinal")):
         parts = list(rows)
@@ -82,14 +85,24 @@ def read_suites(db: sqlite3.Connection, runs: Sequence[str]) -> tuple[Suite, ...
     return tuple(suites)
 
 
+def paired_files(before: Sequence[Suite], after: Sequence[Suite]) -> Iterator[tuple[Suite, Suite]]:
+    """Yield the files that a suite has on both sides; of a single one, the path may change."""
+    if len(before) == len(after) == 1:
+        yield before[0], after[0]
+        return
+    known = {file.path: file for file in before}
+    yield from ((known[file.path], file) for file in after if file.path in known)
+
+
 def unread_tests(
-    db: sqlite3.Connection, before: Suite | None, after: Suite | None
+    db: sqlite3.Connection, before: Sequence[Suite], after: Sequence[Suite]
 ) -> frozenset[tuple[str, str]]:
     """Return the tests of a suite, by name and target, whose files could not be loaded after."""
-    if before is None or after is None or not after.unread:
+    unread = {file for suite in after for file in suite.unread}
+    if not before or not unread:
         return frozenset()
-    files = json.dumps(sorted(after.unread))
-    rows = db.execute(*among(_IN_FILES, before.parts, files=files))
+    parts = [part for suite in before for part in suite.parts]
+    rows = db.execute(*among(_IN_FILES, parts, files=json.dumps(sorted(unread))))
     return frozenset((row["test"], row["target"]) for row in rows)
 
 

@@ -205,7 +205,7 @@ def read_details(diff: RunDiff, test: TestDiff) -> TestDetails:
         words=words,
         checks=_checks(diff, test, stands),
         errors=(old_texts.get("error"), new_texts.get("error")),
-        config=parts_of_test(diff.config_of(test.key.suite), test.key.name),
+        config=parts_of_test(diff.config_of(test.key), test.key.name),
     )
 
 

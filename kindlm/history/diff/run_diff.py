@@ -7,11 +7,12 @@ changed inside a test is read when it is asked for.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from heapq import merge
-from itertools import groupby
+from itertools import groupby, starmap
 from operator import itemgetter
+from typing import NamedTuple
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.history.diff.behaviour import compare_behaviour
@@ -20,6 +21,7 @@ from kindlm.history.diff.config import (
     SuiteConfig,
     compare_configs,
     is_other_demand,
+    paired_files,
     read_suites,
     unread_tests,
 )
@@ -64,13 +66,13 @@ class DiffOptions:
     """What is compared and what fails. `test` is a part of a test's or a suite's name, any case.
 
     `regression_threshold` is how far a mean score may fall, None for the default. With a `suite`,
-    by its name, only this suite of both runs is compared and judged.
+    by its project and name, only this suite of both runs is compared and judged.
     """
 
     fail_on: FailOn = FailOn.DEFAULT
     test: str | None = None
     regression_threshold: float | None = None
-    suite: str | None = None
+    suite: tuple[str, str] | None = None
 
 
 class RunDiff:
@@ -83,6 +85,9 @@ class RunDiff:
         self.before = before
         self.after = after
         self.options = options
+        # In which files a test is on both sides, filled as the tests are read.
+        self._files_of: dict[QualifiedName, tuple[Suite, Suite]] = {}
+        self._compared: dict[tuple[str, str], SuiteConfig | None] = {}
 
     @cached_property
     def attempts(self) -> Attempts | None:
@@ -141,11 +146,12 @@ class RunDiff:
         """The suites of BEFORE that AFTER was not asked to run."""
         before, after = self._defined
         known = {suite.identity for suite in after}
-        return tuple(
-            suite.name
+        left_out = {
+            suite.identity: suite.name
             for suite in before
             if suite.identity not in known and suite.name not in self.unloaded
-        )
+        }
+        return tuple(left_out.values())
 
     @cached_property
     def compared(self) -> int:
@@ -155,12 +161,12 @@ class RunDiff:
     @cached_property
     def lacks_results(self) -> bool:
         """Whether AFTER did not come to its end, or a shard of it is missing."""
-        return not self.after.is_whole(self.options.suite)
+        return not self.after.is_whole(self._suite_name)
 
     @cached_property
     def not_comparable(self) -> int:
         """How many tests ran in AFTER, and not in BEFORE, which did not come to its end."""
-        if self.before.is_whole(self.options.suite):
+        if self.before.is_whole(self._suite_name):
             return 0
         return sum(
             test.change is Change.NOT_RUN and test.after is not None and test.after.counts.n > 0
@@ -201,46 +207,64 @@ class RunDiff:
 
     @cached_property
     def configs(self) -> tuple[SuiteConfig, ...]:
-        """How the configurations of the suites changed."""
+        """How the configurations of the suites changed, file by file."""
         found = (
-            compare_configs(
+            self._config_between(old, new)
+            for before, after in self._suites
+            for old, new in paired_files(before, after)
+        )
+        return tuple(config for config in found if config is not None)
+
+    def config_of(self, test: QualifiedName) -> SuiteConfig | None:
+        """Return how the configuration that a test is in changed; None if it did not."""
+        files = self._files_of.get(test)
+        return None if files is None else self._config_between(*files)
+
+    def details(self, test: TestDiff) -> TestDetails:
+        """Return what changed inside a test."""
+        return read_details(self, test)
+
+    @property
+    def _suite_name(self) -> str | None:
+        return None if self.options.suite is None else self.options.suite[1]
+
+    @cached_property
+    def _defined(self) -> tuple[list[Suite], ...]:
+        """The suites of each side."""
+        return tuple(
+            [suite for suite in read_suites(self._db, side.runs) if self._is_asked_for(suite)]
+            for side in (self.before, self.after)
+        )
+
+    def _is_asked_for(self, suite: Suite) -> bool:
+        if self.options.suite is None:
+            return True
+        project, name = self.options.suite
+        # One that could not be loaded has no project.
+        return suite.name == name and suite.project in (None, project)
+
+    @cached_property
+    def _suites(self) -> tuple[tuple[Sequence[Suite], Sequence[Suite]], ...]:
+        """The files of each suite on both sides: suites of AFTER, then what is of BEFORE alone.
+
+        One that was not loaded in AFTER is one of BEFORE alone.
+        """
+        before, after = map(_by_identity, self._defined)
+        both = [(before.pop(identity, []), files) for identity, files in after.items()]
+        return *both, *((files, []) for files in before.values())
+
+    def _config_between(self, old: Suite, new: Suite) -> SuiteConfig | None:
+        """Return how the configuration of a file changed; each pair is compared once."""
+        key = old.parts[0], new.parts[0]
+        if key not in self._compared:
+            self._compared[key] = compare_configs(
                 new.name,
                 (old.config_hash or "", new.config_hash or ""),
                 self._text(old.config),
                 self._text(new.config),
                 (read_servers(self._db, old.servers), read_servers(self._db, new.servers)),
             )
-            for old, new in self._suites
-            if old and new
-        )
-        return tuple(config for config in found if config is not None)
-
-    def details(self, test: TestDiff) -> TestDetails:
-        """Return what changed inside a test."""
-        return read_details(self, test)
-
-    @cached_property
-    def _defined(self) -> tuple[list[Suite], ...]:
-        """The suites of each side."""
-        return tuple(
-            [
-                suite
-                for suite in read_suites(self._db, side.runs)
-                if self.options.suite in (None, suite.name)
-            ]
-            for side in (self.before, self.after)
-        )
-
-    @cached_property
-    def _suites(self) -> tuple[tuple[Suite | None, Suite | None], ...]:
-        """The suites of both sides in pairs: those of AFTER, then what is of BEFORE alone.
-
-        One that was not loaded in AFTER is one of BEFORE alone.
-        """
-        before, after = self._defined
-        known = {suite.identity: suite for suite in before}
-        both = [(known.pop(each.identity, None), each) for each in after if not each.broken]
-        return *both, *((suite, None) for suite in known.values() if not suite.broken)
+        return self._compared[key]
 
     @cached_property
     def _added(self) -> tuple[dict[QualifiedName, AddedRepeats], ...]:
@@ -251,32 +275,29 @@ class RunDiff:
     def _read(self) -> tuple[TestDiff, ...]:
         """All tests of both sides, before they are judged."""
         found = [
-            ((test.after is None, number, ordinal), test)
-            for number, suites in enumerate(self._suites)
-            for ordinal, test in self._read_suite(*suites)
+            ((test.after is None, number, *place), test)
+            for number, files in enumerate(self._suites)
+            for place, test in self._read_suite(*files)
         ]
         return tuple(test for _, test in sorted(found, key=itemgetter(0)))
 
     def _read_suite(
-        self, before: Suite | None, after: Suite | None
-    ) -> Iterator[tuple[int, TestDiff]]:
-        """Yield the tests of a suite, each with its place there."""
-        suite = after or before
-        assert suite is not None
+        self, before: Sequence[Suite], after: Sequence[Suite]
+    ) -> Iterator[tuple[tuple[int, int], TestDiff]]:
+        """Yield the tests of a suite by its files, each with its place there."""
+        suite = (*after, *before)[0]
         unread = unread_tests(self._db, before, after)
-        sides = [
-            read_samples(self._db, side.parts, self.counted_attempts) if side else ()
-            for side in (before, after)
-        ]
-        for old, new in _side_by_side(*sides):
-            test = new or old
-            assert test is not None
+        for then, now in _side_by_side(self._tests_in(before), self._tests_in(after)):
+            at = now or then
+            assert at is not None
+            old, new, test = then and then.test, now and now.test, at.test
             key = QualifiedName(suite.project or "", suite.name, test.name, test.target)
             told = side_of(old) if old else None, side_of(new) if new else None
             pair, behaviour = TestPair(*told), BehaviourChange()
-            if before and after and old and new:
+            if then and now and old and new:
+                self._files_of[key] = then.file, now.file
                 if old.samples and new.samples:
-                    same_config = before.config_hash == after.config_hash
+                    same_config = then.file.config_hash == now.file.config_hash
                     behaviour = compare_behaviour(
                         old.samples, new.samples, self._arguments, same_config=same_config
                     )
@@ -285,7 +306,7 @@ class RunDiff:
                     # The same conversations need no texts to be the same.
                     behaviour = replace(behaviour, erased=False)
                 is_other = partial(
-                    is_other_demand, self.config_of(suite.name), before, after, test.name
+                    is_other_demand, self.config_of(key), then.file, now.file, test.name
                 )
                 pair = TestPair(
                     told[0] if own_old is old else side_of(own_old),
@@ -300,12 +321,18 @@ class RunDiff:
             # What became of a test that was not run is unknown.
             known = all(side.counts.n for side in told if side is not None)
             if new is None:
-                known = after is not None and test.identity not in unread
-            yield test.ordinal, TestDiff(key, *told, behaviour, pair, known)
+                is_unread = test.identity in unread or suite.name in self.unloaded
+                known = bool(after) and not is_unread
+            yield (at.number, test.ordinal), TestDiff(key, *told, behaviour, pair, known)
 
-    def config_of(self, suite: str) -> SuiteConfig | None:
-        """Return how the configuration of a suite changed; None if it did not."""
-        return next((config for config in self.configs if config.suite == suite), None)
+    def _tests_in(self, files: Sequence[Suite]) -> Iterator[_TestInFile]:
+        """Yield the tests of a suite, those of all its files ordered by name and target."""
+
+        def tests_of(number: int, file: Suite) -> Iterator[_TestInFile]:
+            for test in read_samples(self._db, file.parts, self.counted_attempts):
+                yield _TestInFile(number, file, test)
+
+        yield from merge(*starmap(tests_of, enumerate(files)), key=lambda each: each.test.identity)
 
     def _is_wanted(self, key: QualifiedName) -> bool:
         if not self.options.test:
@@ -331,11 +358,29 @@ def compare_runs(
     return RunDiff(db, RunView(db, before), RunView(db, after), options)
 
 
+class _TestInFile(NamedTuple):
+    """A test of a suite, and in which of its files, with the number of that, it is."""
+
+    number: int
+    file: Suite
+    test: PlannedSamples
+
+
+def _by_identity(suites: Iterable[Suite]) -> dict[tuple[str | None, str], list[Suite]]:
+    """Return the files that were loaded of each suite."""
+    found: dict[tuple[str | None, str], list[Suite]] = {}
+    for suite in suites:
+        if not suite.broken:
+            found.setdefault(suite.identity, []).append(suite)
+    return found
+
+
 def _side_by_side(
-    before: Iterable[PlannedSamples], after: Iterable[PlannedSamples]
-) -> Iterator[tuple[PlannedSamples | None, PlannedSamples | None]]:
+    before: Iterable[_TestInFile], after: Iterable[_TestInFile]
+) -> Iterator[tuple[_TestInFile | None, _TestInFile | None]]:
     """Yield the tests of both sides in pairs; both are ordered by name and target."""
-    olds, news = ((t.identity, 0, t) for t in before), ((t.identity, 1, t) for t in after)
+    olds = ((each.test.identity, 0, each) for each in before)
+    news = ((each.test.identity, 1, each) for each in after)
     for _, alike in groupby(merge(olds, news, key=itemgetter(0, 1)), key=itemgetter(0)):
         found = {side: test for _, side, test in alike}
         yield found.get(0), found.get(1)

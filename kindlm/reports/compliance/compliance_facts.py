@@ -346,10 +346,11 @@ def _beside(
     }
     if accepted.run in view.runs:
         return {**facts, "verdict": "this run is the baseline"}
-    problem = BaselineChecks(view.db).corruption(accepted.runs, suite.name)
+    identity = suite.project or view.info.project, suite.name
+    problem = BaselineChecks(view.db).corruption(accepted.runs, *identity)
     if problem is not None:
         return {**facts, "verdict": "NOT COMPARED", "reasons": [problem.message]}
-    asked = DiffOptions(regression_threshold=regression_threshold, suite=suite.name)
+    asked = DiffOptions(regression_threshold=regression_threshold, suite=identity)
     before = accepted.side(view.db)
     headline = headline_of(compare_runs(view.db, before, view.group or view.id, asked))
     return {**facts, "verdict": headline.word, "reasons": list(headline.reasons)}

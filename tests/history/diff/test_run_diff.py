@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from compared_runs import compared, record_run
+from compared_runs import compared, passes, record_run
 from recorded_history import History, Make
 
 from kindlm.history.diff.details import Edit
@@ -88,6 +89,86 @@ def test_the_same_name_in_other_suites_and_on_other_targets_is_another_test(
         ("two", "gpt", "unchanged"),
         ("one", "gpt-2", "removed"),
     ]
+
+
+def record_files(history: History, run: str, files: dict[tuple[str, str], dict[str, str]]) -> None:
+    """Record a run of suites of one name, by project and path, with tests and their repeats."""
+    writer = history.run(run)
+    for ordinal, ((project, path), tests) in enumerate(files.items()):
+        planned = [Make.planned(name, repeat=len(repeats)) for name, repeats in tests.items()]
+        writer.suite("agents", tests=planned, project=project, path=path)
+        for name, repeats in tests.items():
+            for number, fields in enumerate(passes(repeats), start=1):
+                writer.execution(name, suite=ordinal, repeat=number, **fields)
+    writer.finish()
+
+
+def test_files_of_a_project_with_suites_of_one_name_are_one_suite(history: History) -> None:
+    one, two = ("shop", "one.yaml"), ("shop", "two.yaml")
+    record_files(history, "before", {one: {"a": "+++++", "moves": "+++++"}, two: {"b": "+++++"}})
+    record_files(history, "after", {one: {"a": "-----"}, two: {"b": "+++++", "moves": "-----"}})
+    diff = compared(history)
+    assert [(test.key.name, test.kind) for test in diff.tests] == [
+        ("a", Kind.REGRESSED),
+        ("b", Kind.UNCHANGED),
+        ("moves", Kind.REGRESSED),
+    ]
+    assert diff.fails
+    alone = compare_runs(history.reader(), "after", "after", DiffOptions())
+    assert (alone.compared, alone.verdict) == (3, Verdict.UNCHANGED)
+
+
+def test_a_test_of_a_file_that_is_not_there_any_more_is_removed(history: History) -> None:
+    one, two = ("shop", "one.yaml"), ("shop", "two.yaml")
+    record_files(history, "before", {one: {"a": "+"}, two: {"b": "+"}})
+    record_files(history, "after", {one: {"a": "+"}})
+    diff = compared(history)
+    assert [test.kind for test in diff.tests] == [Kind.UNCHANGED, Kind.REMOVED]
+    assert diff.fails
+
+
+def test_a_file_of_a_suite_that_could_not_be_loaded_leaves_its_tests_unknown(
+    history: History,
+) -> None:
+    one, two = ("shop", "one.yaml"), ("shop", "two.yaml")
+    record_files(history, "before", {one: {"a": "+"}, two: {"b": "+"}})
+    after = history.run("after")
+    after.suite("agents", tests=[Make.planned("a")], path="one.yaml")
+    after.skipped_suite("agents")
+    after.execution("a", assertions=(Make.passed(),))
+    after.finish()
+    diff = compared(history)
+    assert [test.kind for test in diff.tests] == [Kind.UNCHANGED, Kind.NOT_RUN]
+    assert (diff.verdict, diff.fails) == (Verdict.INCOMPLETE, True)
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        [("fair", "a"), ("shop", "a")],
+        [("shop", "a"), ("fair", "a")],
+        [("shop", "a"), ("shop", "b")],
+    ],
+)
+def test_what_is_demanded_in_one_file_changes_nothing_in_another_one(
+    history: History, tests: list[tuple[str, str]]
+) -> None:
+    for run, least, checked in (("before", 0.8, Make.passed), ("after", 0.9, Make.failed)):
+        expect = {"judge": [{"criteria": "polite", "minScore": least}]}
+        changed = {"config": {"tests": [{"name": name, "expect": expect} for name in "ab"]}}
+        writer = history.run(run)
+        for file, (project, name) in enumerate(tests):
+            config = {"config": json.dumps(changed), "config_hash": run} if file == 0 else {}
+            planned = [Make.planned(name, repeat=5)]
+            path = f"{file}.yaml"
+            writer.suite("agents", tests=planned, project=project, path=path, **config)
+            for repeat in range(1, 6):
+                polite = checked("judge", "polite")
+                writer.execution(name, suite=file, repeat=repeat, assertions=(polite,))
+        writer.finish()
+    diff = compared(history)
+    assert [diff.details(test).config for test in diff.tests] == [("expect",), ()]
+    assert [len(pair.checks) for pair in diff.pairs.values()] == [0, 1]
 
 
 def test_a_suite_that_was_not_asked_for_is_not_run_rather_than_removed(history: History) -> None:
