@@ -23,6 +23,7 @@ from kindlm.outcome import Status
 from kindlm.ports import Stage
 from kindlm.pytest_plugin.controller import Controller
 from kindlm.pytest_plugin.live_run import LiveRun, Ran
+from kindlm.pytest_plugin.log_lines import hide_log_lines
 from kindlm.pytest_plugin.session_request import (
     Asked,
     Test,
@@ -54,6 +55,7 @@ def register(config: pytest.Config) -> None:
     """Register the hooks that run scenarios, and those that control workers."""
     guard.watch_exits(partial(_explain_exit, config))
     config.add_cleanup(lambda: guard.watch_exits(None))
+    config.add_cleanup(hide_log_lines(config, os.environ))
     asked, objections = read_options(config), Objections()
     config.pluginmanager.register(objections, "kindlm-objections")
     config.pluginmanager.register(ScenarioItems(asked, objections), "kindlm-scenarios")

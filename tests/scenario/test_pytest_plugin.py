@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import signal
 import threading
@@ -122,6 +123,50 @@ assert 'y' == 'x'
         ("tests/test_it.py::test_sync[y]", "failed"),
         ("tests/test_it.py::TestMore::test_method", "passed"),
     ]
+
+
+LOGS = """
+import logging
+from kindlm import Trial, scenario
+
+@scenario("x", repeats=1)
+async def test_failure(t: Trial) -> None:
+    logging.getLogger("shop").warning("a line of the test")
+    await t.agent.send("hi")
+
+def test_of_the_user():
+    logging.getLogger("shop").warning("a line of the test")
+    assert False
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "environ", "is_shown"),
+    [
+        ((), {}, False),
+        (("--log-level=WARNING",), {}, True),
+        (("-o", "log_level=WARNING"), {}, True),
+        ((), {"KINDLM_LOG": "warning"}, True),
+        ((), {"KINDLM_LOG": "error"}, False),
+    ],
+)
+def test_log_lines_of_kindlm_are_captured_only_for_those_who_ask(
+    project: Project,
+    monkeypatch: pytest.MonkeyPatch,
+    options: tuple[str, ...],
+    environ: dict[str, str],
+    is_shown: bool,
+) -> None:
+    project.agent.say(404)
+    project.write("tests/test_it.py", LOGS)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    before = logging.getLogger("kindlm").level
+    done = run_inside(project.root, "--kindlm", *options)
+    assert outcomes(done)["failed"] == 2, done.stdout
+    assert ("The call failed" in done.stdout) is is_shown
+    assert "a line of the test" in done.stdout
+    assert logging.getLogger("kindlm").level == before
 
 
 def test_a_failed_assert_shows_what_the_agent_did_as_it_is(project: Project) -> None:
