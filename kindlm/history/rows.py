@@ -27,11 +27,13 @@ from kindlm.strict_json import read_json
 class SuiteView:
     """A suite of the run; one that could not be loaded has an error and no tests.
 
-    `parts` are its ids in the runs that are read as one, `id` the first of them.
+    `parts` are its ids in the runs that are read as one, `id` the first of them. `has_namesake`:
+    another suite of the run has the same name.
     """
 
     id: str
     parts: tuple[str, ...]
+    has_namesake: bool
     project: str | None
     name: str
     path: str
@@ -45,6 +47,11 @@ class SuiteView:
     tests: StatusCounts
     executions: StatusCounts
     gates: tuple[GateResult, ...]
+
+    @property
+    def full_name(self) -> str:
+        """Its name, with its file if another suite of the run has the same name."""
+        return f"{self.name} ({self.path})" if self.has_namesake else self.name
 
     @property
     def passed(self) -> bool:

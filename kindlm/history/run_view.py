@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
@@ -97,6 +98,11 @@ class RunView:
         for row in self.ask(queries.SUITES):
             rows.setdefault(row["ordinal"], []).append(row)
         return rows
+
+    @cached_property
+    def _names(self) -> Counter[str]:
+        """How many suites have a name."""
+        return Counter(rows[0]["name"] for rows in self._suite_rows.values())
 
     @cached_property
     def projects(self) -> dict[str, str]:
@@ -376,6 +382,7 @@ class RunView:
             row,
             id=parts[0],
             parts=parts,
+            has_namesake=self._names[row["name"]] > 1,
             skipped_tests=skipped,
             tests=tests + StatusCounts(skipped=skipped),
             executions=metrics.executions,

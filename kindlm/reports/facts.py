@@ -257,7 +257,7 @@ def _why_failed(suites: Sequence[SuiteView]) -> tuple[str, ...]:
         reasons.append(f"{count(len(broken), 'suite')} could not be run")
     several = sum(bool(suite.gates) for suite in suites) > 1
     reasons += [
-        f"gate {gate.name} {comparison(gate)}{f' in {suite.name}' if several else ''}"
+        f"gate {gate.name} {comparison(gate)}{f' in {suite.full_name}' if several else ''}"
         for suite in suites
         for gate in suite.gates
         if not gate.passed
@@ -282,7 +282,7 @@ def gates_otherwise(view: RunView, suite: SuiteView) -> Iterator[str]:
             continue
         earlier = replace(gate, passed=then_gate.passed, actual=then_gate.actual)
         was = f"{'passed' if earlier.passed else 'failed'} then: {comparison(earlier)}"
-        yield f"Gate {gate.name} of {one_line(suite.name)} {was}."
+        yield f"Gate {gate.name} of {one_line(suite.full_name)} {was}."
 
 
 _NAMED_MODELS = 5

@@ -144,21 +144,12 @@ class _JunitReport:
 REPORT = _JunitReport()
 
 
-def _name(view: RunView, suite: SuiteView) -> str:
-    """Return the name of a suite, with its file where several have that name.
-
-    CI services take tests of the same name in suites of the same name for one.
-    """
-    is_shared = sum(other.name == suite.name for other in view.suites) > 1
-    return f"{suite.name} ({suite.path})" if is_shared else suite.name
-
-
 def _groups(view: RunView, suite: SuiteView) -> Iterator[_Group]:
     """Yield a group for each target of which the run selected something."""
     targets = view.targets(suite)
     # A suite with one target goes by its own name; else CI services would take the same test on
-    # two targets for one.
-    name = _name(view, suite)
+    # two targets for one. So they would in two suites of one name.
+    name = suite.full_name
     groups = {
         target: _Group(suite, target, name if len(targets) == 1 else f"{name} [{target}]")
         for target in targets
@@ -311,7 +302,7 @@ def _write_problems(
 def _write_gates(view: RunView, xml: XmlWriter) -> None:
     suites = [suite for suite in view.suites if suite.gates]
     for suite in suites:
-        name = _GATES if len(suites) == 1 else f"{_GATES} [{_name(view, suite)}]"
+        name = _GATES if len(suites) == 1 else f"{_GATES} [{suite.full_name}]"
         failed = sum(not gate.passed for gate in suite.gates)
         others = len(suite.gates) - failed
         # What a gate says of a part of the executions is not yet that it passes.

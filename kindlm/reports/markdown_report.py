@@ -201,7 +201,7 @@ def _gate_table(gates: Sequence[tuple[SuiteView, GateResult]], sign: str) -> Ite
     for suite, gate in gates[:_GATES]:
         shown = "⚠️" if gate.warning else sign
         value = plain(comparison(gate))
-        yield f"| {shown} | {cell(suite.name)} | {gate.name} | {value} |\n"
+        yield f"| {shown} | {cell(suite.full_name)} | {gate.name} | {value} |\n"
     if len(gates) > _GATES:
         yield f"| | … and {len(gates) - _GATES:,} more | | |\n"
 

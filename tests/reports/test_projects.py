@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from html import unescape
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -63,3 +64,18 @@ def test_a_finding_of_code_scanning_is_known_by_its_project(history: History, wr
     assert fair != shop
     assert fingerprints("bbbb3333", "shop", "fair") == [shop, fair]
     assert fingerprints("cccc4444", "shop") == [shop]
+
+
+@pytest.mark.parametrize("report", ["terminal", "markdown"])
+def test_suites_of_one_name_are_told_apart_by_their_files(
+    both: RunView, write: Any, report: str
+) -> None:
+    shown = " ".join(unescape(write(both, report)).split())
+    assert "in support (fair/kindlm.yaml)" in shown
+    assert "in support (shop/kindlm.yaml)" not in shown
+    assert shown.count("support (shop/kindlm.yaml)") > 0
+
+
+def test_a_suite_whose_name_no_other_has_goes_by_it(history: History, write: Any) -> None:
+    shown = write(record(history, "aaaa2222", "fair", leaks=("fair",)), "terminal")
+    assert "support  1 test" in shown

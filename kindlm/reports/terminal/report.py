@@ -123,7 +123,7 @@ def _write_suite(
     if status is Status.PASSED and view.missing_of(suite):
         status = Status.SKIPPED
     page.ends(
-        (mark(status), " ", (one_line(suite.name), "bold"), f"  {scope}"),
+        (mark(status), " ", (one_line(suite.full_name), "bold"), f"  {scope}"),
         f"{counts.passed:,}/{counts.tested:,}" if counts.tested else "not run",
     )
     if options.verbose:
