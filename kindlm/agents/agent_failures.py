@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 from kindlm.agents.reply_parts import WHERE_THE_TEXT_IS, UnreadableReply, first_text, lookup
+from kindlm.agents.tool_entries import calls_anywhere
 from kindlm.dataclass import dataclass
 from kindlm.errors import ErrorCode, KindlmError, misuse
 from kindlm.strict_json import parse_json
@@ -112,17 +113,22 @@ def of_timeout(who: Who, timeout_s: float, *, retryable: bool = True) -> KindlmE
     )
 
 
-def of_network(who: Who, endpoint: str, error: BaseException) -> KindlmError:
-    """Return the error of an exchange that never got a whole answer."""
+def of_network(
+    who: Who, endpoint: str, error: BaseException, *, has_begun: bool = False
+) -> KindlmError:
+    """Return the error of an exchange that never got a whole answer, though one may have begun."""
     parts = urlsplit(endpoint)
     # Credentials before the host and in the query stay out.
     address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    message = f"No answer from agent {who.name!r} at {address}: {unreachable_reason(error)}"
+    if has_begun:
+        message = f"The answer of agent {who.name!r} at {address} broke off"
     return failed(
         who,
         ErrorCode.PROVIDER_NETWORK_ERROR,
-        f"No answer from agent {who.name!r} at {address}: {unreachable_reason(error)}",
+        message,
         "Check that the agent runs, and its URL",
-        retryable=True,
+        retryable=not has_begun,
     )
 
 
@@ -196,9 +202,20 @@ def of_status(who: Who, status: int, headers: Mapping[str, str], body: str) -> K
         hint,
         status=status,
         wait=wait,
-        retryable=status in _RETRYABLE_STATUSES or status >= 500,
+        # An agent that reports what it did is not asked to do it again.
+        retryable=(status in _RETRYABLE_STATUSES or status >= 500) and not _shows_calls(body),
         body=body,
     )
+
+
+def _shows_calls(body: str) -> bool:
+    """Return whether a failed answer shows tool calls, or may show some, as streams do."""
+    if _STREAM.match(body):
+        return True
+    try:
+        return calls_anywhere(parse_json(body)) is not None
+    except ValueError:
+        return False
 
 
 def _said(who: Who, body: str) -> str:

@@ -144,8 +144,11 @@ def unread_note(place: str, hint: str) -> str:
 
 def misplaced_calls(value: Any, path: str) -> str | None:
     """Return where tool calls may be in an answer that has nothing at the configured path."""
-    if lookup(value, path) is not ABSENT:
-        return None
+    return calls_anywhere(value) if lookup(value, path) is ABSENT else None
+
+
+def calls_anywhere(value: Any) -> str | None:
+    """Return where tool calls are, or may be, in an answer; None if nothing looks like one."""
     try:
         usual = reported_calls(value, None)
     except UnreadableReply:

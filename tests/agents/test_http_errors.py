@@ -180,14 +180,40 @@ def test_an_agent_that_is_not_there_is_a_network_error(make, ask, failure):
 
 def test_a_cut_connection_is_a_network_error(talk, failure):
     (result,), _ = talk(None)
-    assert failure(result).code is ErrorCode.PROVIDER_NETWORK_ERROR
+    error = failure(result)
+    assert (error.code, error.details["retryable"]) == (ErrorCode.PROVIDER_NETWORK_ERROR, True)
+
+
+def test_an_agent_that_broke_off_while_it_answered_is_not_asked_again(talk, failure):
+    (result,), _ = talk(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 99\r\n\r\n{")
+    error = failure(result)
+    assert (error.code, error.details["retryable"]) == (ErrorCode.PROVIDER_NETWORK_ERROR, False)
+    assert error.message.endswith("broke off")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"error": "boom", "tool_calls": [{"name": "refund"}]},
+        {"detail": {"steps": [{"tool": "refund", "input": {}}]}},
+        {"tool_calls": "refund"},
+        'data: {"tool": "refund"}',
+    ],
+)
+def test_an_agent_whose_error_shows_what_it_did_is_not_asked_again(talk, http, failure, body):
+    (result,), _ = talk(http(body, status=500))
+    assert failure(result).details["retryable"] is False
 
 
 SLOW = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{"
 
 
-@pytest.mark.parametrize("answer", [SLOW, b""], ids=["in the body", "before the head"])
-def test_a_timeout_covers_everything_and_closes_the_connection(make, ask, peer, failure, answer):
+@pytest.mark.parametrize(
+    ("answer", "retryable"), [(SLOW, False), (b"", True)], ids=["in the body", "before the head"]
+)
+def test_a_timeout_covers_everything_and_closes_the_connection(
+    make, ask, peer, failure, answer, retryable
+):
     async def run():
         async with peer(answer) as server, make(AgentTarget("s", "http", server.url)) as agent:
             async with time_passes_after(server.arrived.is_set):
@@ -197,7 +223,7 @@ def test_a_timeout_covers_everything_and_closes_the_connection(make, ask, peer, 
 
     error = failure(asyncio.run(run()))
     assert error.code is ErrorCode.PROVIDER_TIMEOUT
-    assert error.details["retryable"] is True
+    assert error.details["retryable"] is retryable
     assert "600000 ms" in error.message
     assert "`adapter_config.timeout`" in str(error.hint)
 
