@@ -12,15 +12,24 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 from kindlm.config.schema import NO_SERVER
 from kindlm.errors import Err, Ok, Result, misuse
-from kindlm.events import EVENTS, PaceReason, ProviderPaced, SuiteSkipped, SuiteStarted
+from kindlm.events import (
+    EVENTS,
+    PaceReason,
+    ProviderPaced,
+    ProviderRequested,
+    SuiteSkipped,
+    SuiteStarted,
+)
 from kindlm.events.codec import strings_in
 from kindlm.patterns import PatternError, matcher
+from kindlm.ports import Purpose
 from kindlm.suite import Upload
+from kindlm_store import REDACTED
 from kindlm_store.reading import StoredEvent
 
 QUOTES = frozenset({"warnings[]", "reason", "evidence[].excerpt"})
@@ -33,12 +42,15 @@ MADE_UP = re.compile(
     r"gen_ai\.(tool\.(name|call\.id)|(request|response)\.model|provider\.name)"
     r"|path|content_type|tool_calls\[\]\.(id|name)|messages\[\]\.(tool_call_id|tool_calls\[\]\.(id|name))"
 )
-"""Keys of names that a model or an agent may have made up; but the `path` of a suite is none."""
+"""Keys of names that a model or an agent may have made up; see `_is_chosen`."""
 
 _OF_SUITES = frozenset({SuiteStarted.type, SuiteSkipped.type})
+_ASKED_BY_KINDLM = frozenset(Purpose) - {Purpose.AGENT}
+_CONFIGURED = frozenset({"gen_ai.provider.name", "gen_ai.request.model"})
 
-_NAME = re.compile(r'[\w.:=/@+<>-]{1,100}(; ?[\w=."-]{1,30})*', re.ASCII)
-"""What is a name, and no sentence."""
+_IN_NAME = rf"(?:[\w.:=/@+<>|#~-]|{re.escape(REDACTED)})"
+_NAME = re.compile(_IN_NAME + r'{1,100}(; ?[\w=."-]{1,30})*|', re.ASCII)
+"""What is a name, and no sentence; or nothing at all."""
 
 
 def withholder(include_artifacts: bool, patterns: Sequence[str]) -> Withholding | None:
@@ -82,13 +94,15 @@ class Withholding:
 
     def objection(self, event: StoredEvent) -> str | None:
         """Return why an event cannot be sent, None if it can."""
-        for key, string in strings_in(json.loads(event.data)):
+        data = json.loads(event.data)
+        for key, string in strings_in(data):
             if self.every_text:
                 if event.type not in EVENTS:
                     return f"this kindlm does not know what `{key}` of {event.type} holds"
                 if key in QUOTES and not _is_of_pace(event.type, string):
                     return f"`{key}` may quote an answer, as recorded by an earlier kindlm"
-                if _is_made_up(event.type, key) and not _NAME.fullmatch(string):
+                is_made_up = MADE_UP.fullmatch(key) and not _is_chosen(event.type, data, key)
+                if is_made_up and not _NAME.fullmatch(string):
                     return (
                         f"`{key}` was made up by a model or an agent, and may be more than a name"
                     )
@@ -112,11 +126,15 @@ def _is_of_pace(event_type: str, string: str) -> bool:
     return event_type == ProviderPaced.type and string in _REASONS_OF_PACE
 
 
-def _is_made_up(event_type: str, key: str) -> bool:
-    """Return whether a model or an agent may have made up what an event holds under a key."""
-    if key == "path" and event_type in _OF_SUITES:
-        return False
-    return MADE_UP.fullmatch(key) is not None
+def _is_chosen(event_type: str, data: Mapping[str, Any], key: str) -> bool:
+    """Return whether a person chose what an event holds under a key of `MADE_UP`.
+
+    That are paths of suites, and the providers and models that kindlm itself asks.
+    """
+    if event_type in _OF_SUITES:
+        return key == "path"
+    is_ours = event_type == ProviderRequested.type and data.get("purpose") in _ASKED_BY_KINDLM
+    return is_ours and key in _CONFIGURED
 
 
 _CONFIGS = """

@@ -315,6 +315,29 @@ def test_a_run_whose_agent_asked_to_wait_is_sent_without_content(here: History, 
 
 
 @pytest.mark.parametrize(
+    ("purpose", "model", "is_sent"),
+    [
+        ("test", "our own model", True),
+        ("judge", "größer", True),
+        ("agent", "gpt-4o", True),
+        ("agent", "", True),
+        ("agent", "[redacted]-4", True),
+        ("agent", "call_1|fc_2", True),
+        ("agent", "Jane said no", False),
+        ("agent", '{"to":"Jane"}', False),
+        ("dream", "Jane said no", False),
+    ],
+)
+def test_a_model_is_a_name_unless_a_person_chose_it(
+    purpose: str, model: str, is_sent: bool
+) -> None:
+    withhold = withholder(include_artifacts=False, patterns=())
+    assert withhold is not None
+    data = {"purpose": purpose, "gen_ai.request.model": model, "gen_ai.provider.name": model}
+    assert (withhold.objection(stored("provider.requested", data)) is None) is is_sent
+
+
+@pytest.mark.parametrize(
     ("content_type", "is_sent"),
     [
         ("text/event-stream", True),
