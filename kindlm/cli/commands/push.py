@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Annotated
 
 import typer
@@ -63,7 +63,7 @@ def push_command(
                     wanted,
                     texts=texts,
                     also=() if now is None else [now],
-                    now=partial(upload_now, project.root),
+                    now=cache(partial(upload_now, project.root)),
                     again=texts and wanted is not None,
                     tell=_now_and_then(note),
                 )
