@@ -33,9 +33,10 @@ class KeyTwiceError(ValueError):
 
 
 class NotJsonError(ValueError):
-    """What is wrong with a text; `position` is how many characters come before that."""
+    """`what` is wrong with a text; `position` is how many characters come before that."""
 
     def __init__(self, what: str, found: json.JSONDecodeError) -> None:
+        self.what = what
         super().__init__(f"{what} (line {found.lineno}, column {found.colno})")
         self.position = found.pos
 
@@ -51,7 +52,7 @@ def parse_json(text: str, pairs: Pairs | None = None) -> Any:
             raise json.JSONDecodeError("Unexpected UTF-8 BOM", text, 0)
         return _decoder(pairs).decode(text)
     except (RecursionError, ValueError) as error:
-        raise _explained(error) from None
+        raise explained(error) from None
 
 
 @lru_cache(maxsize=8)
@@ -76,10 +77,10 @@ def parse_json_at(text: str, start: int) -> Any:
     try:
         return _decoder(None).raw_decode(text, start)[0]
     except (RecursionError, ValueError) as error:
-        raise _explained(error) from None
+        raise explained(error) from None
 
 
-def _explained(error: RecursionError | ValueError) -> ValueError:
+def explained(error: RecursionError | ValueError) -> ValueError:
     """Return an error of Python's parser in words for those who do not write Python."""
     if isinstance(error, RecursionError):
         return ValueError("it is nested too deeply")

@@ -166,7 +166,7 @@ def parse_since(text: str, now: datetime | None = None) -> Result[str]:
     except (ValueError, OverflowError):
         return Err(
             misuse(
-                f"--since {text!r} is no point in time.",
+                f"--since {text!r} is not an age or a date.",
                 "Write an age or a date: --since 30d, --since 12h, --since 2026-01-31",
             )
         )

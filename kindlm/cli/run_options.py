@@ -29,6 +29,7 @@ from kindlm.recording.loading import Loaded
 from kindlm.recording.project import Project, paths_from, run_environment
 from kindlm.recording.request import RunRequest
 from kindlm.recording.resumption import Unfinished
+from kindlm.reports.figures import percent
 from kindlm.suite import Suite
 
 RECORDED_OPTIONS = [field.name for field in fields(RunOptions) if field.name != "runner"]
@@ -150,7 +151,7 @@ def _gated(suites: tuple[Suite, ...], options: TestOptions) -> Result[tuple[Suit
     if isinstance(rate, Err):
         return rate
     if options.warnings:
-        note(f"--gate {options.gate}: at least {rate.value:.1%} of executions must pass.")
+        note(f"--gate {options.gate}: at least {percent(rate.value)} of executions must pass.")
     # Written, and in the place of the suite's own.
     gate = Gate("passRateMin", rate.value, written=True)
     return Ok(
@@ -204,7 +205,7 @@ def _inconsistent(options: TestOptions) -> KindlmError | None:
     }
     for name, value in limits.items():
         if value is not None and not math.isfinite(value):
-            return misuse(f"{name} {value} is no limit.", "Write a number, or leave it out.")
+            return misuse(f"{name} {value} is not a limit.", "Write a number, or leave it out.")
     if options.run_group and not (options.shard or options.workers):
         return misuse(
             "--run-group names what the shards of one run share, and there is no --shard.",
@@ -219,7 +220,7 @@ def _unfit_for_workers(options: TestOptions) -> KindlmError | None:
     is_cluster = workers.startswith(SCHEDULERS)
     if not (is_cluster or (_is_number(workers) and 1 <= int(workers) <= MAX_WORKERS)):
         return misuse(
-            f"--workers {workers!r} is no number of processes.",
+            f"--workers {workers!r} is not a number of processes.",
             f"Write how many work on the tests, from 1 to {MAX_WORKERS}: --workers 4; or the"
             " address of a scheduler: --workers tcp://HOST:8786",
         )

@@ -19,8 +19,10 @@ from kindlm.engine.pace import Callee, Pace, Turn
 from kindlm.engine.resources import USED_UP, Limits, LiveRun, Ports
 from kindlm.engine.stop import Stop
 from kindlm.guard import guard
+from kindlm.money import plain_usd
 from kindlm.outcome import Status
 from kindlm.plan import Earlier, Execution, Plan
+from kindlm.values import plain_number
 
 __all__ = ["Limits", "Observer", "Pool", "Ports", "run_plan"]
 
@@ -96,9 +98,10 @@ async def run_plan(
         asked_to_end.cancel()
         if timer is not None:
             timer.cancel()
-        if stop.reason == USED_UP:
-            spent, most = run.budget.total_usd, limits.max_cost_usd
-            stop.reason = f"${spent:.4f} spent, more than --max-cost {most:g} allows"
+        if stop.reason == USED_UP and limits.max_cost_usd is not None:
+            spent = plain_usd(run.budget.total_usd)
+            most = plain_number(limits.max_cost_usd)
+            stop.reason = f"${spent} spent, more than --max-cost {most} allows"
         await run.aclose()
 
 

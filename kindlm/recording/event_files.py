@@ -25,6 +25,7 @@ from kindlm import __version__
 from kindlm.dataclass import dataclass
 from kindlm.errors import KindlmError, broken
 from kindlm.events import RunInterrupted, new_event
+from kindlm.strict_json import NotJsonError, explained
 from kindlm_store import Append, EventLog, ForeignSchemaError, HeadOf, NewEvent, StoreError, Text
 
 _LONGEST_LINE = 256 * 1024 * 1024
@@ -85,8 +86,16 @@ def numbered_lines(
         except (ValueError, RecursionError) as error:
             if may_end_early and number > 1 and not raw.endswith(b"\n"):
                 return
-            raise LineError(number, f"is not valid JSON ({error})") from None
+            raise LineError(number, f"is not valid JSON: {_what_is_wrong(error)}") from None
         yield number, value
+
+
+def _what_is_wrong(error: RecursionError | ValueError) -> str:
+    """Return what is wrong with a line of JSON, without a place: the line is named already."""
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8"
+    reason = explained(error)
+    return reason.what if isinstance(reason, NotJsonError) else str(reason)
 
 
 def require_format(header: object, name: str, version: int, what: str) -> None:

@@ -1,4 +1,4 @@
-"""`kindlm history backup`: the copy is complete, checked, and replaces nothing."""
+"""`kindlm history backup`: the copy is complete, checked, and overwrites nothing."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_it_replaces_nothing(kindlm: Any, recorded: Any, here: Path) -> None:
     for file in (there, recorded.path):
         outcome = kindlm("backup", file, "--db", recorded.path)
         assert outcome.code == 1
-        assert "replaces nothing" in outcome.err
+        assert "never overwrites a file" in outcome.err
     assert there.read_text() == "precious"
 
 

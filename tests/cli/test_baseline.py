@@ -72,7 +72,7 @@ def test_set_the_newest_run_that_finished_becomes_the_baseline_of_its_suites(
 
     assert outcome.code == 0
     assert outcome.out == ""
-    assert "support: run run1 is the baseline now; there was none before." in outcome.err
+    assert "support: run run1 is now the baseline (no baseline before)." in outcome.err
     assert listed(baseline) == [
         ("sales", None, "run1", True),
         ("support", None, "run1", True),
@@ -96,12 +96,12 @@ def test_set_it_says_what_it_was_before(baseline: Any, record: Any) -> None:
         record(run).finish()
     baseline("set", "run1", "--label", "v1")
 
-    assert "it was run run1 (v1)." in baseline("set").err
+    assert "(before: run run1 (v1))." in baseline("set").err
     assert listed(baseline) == [
         ("support", None, "run2", True),
         ("support", "v1", "run1", False),
     ]
-    assert "as it was before" in baseline("set").err
+    assert "(unchanged)." in baseline("set").err
 
 
 def test_set_a_json_report_names_its_run(
@@ -170,7 +170,7 @@ def test_set_a_failing_run_is_warned_of(baseline: Any, record: Any) -> None:
     failing, passing = baseline("set"), baseline("set", "run1")
 
     assert failing.code == 0
-    assert "This run failed: later runs are compared with a failing one." in failing.err
+    assert "This run failed, so later runs are compared with a failing run." in failing.err
     assert "This run failed" not in passing.err
 
 
@@ -202,13 +202,21 @@ def test_remove_the_run_stays(kindlm: Any, record: Any, baseline: Any, history: 
     assert kindlm("show", "run1", "--db", history.path).code == 0
 
 
+def test_remove_where_none_is_set_says_how_to_set_one(baseline: Any, record: Any) -> None:
+    record("run1").finish()
+    outcome = baseline("remove")
+    assert "No baseline is set." in outcome.err
+    assert "Set one: kindlm baseline set" in outcome.err
+    assert "kindlm baseline list" in baseline("remove", "--label", "v1").err
+
+
 def test_remove_the_one_before_counts_again(baseline: Any, record: Any) -> None:
     for run in ("run1", "run2"):
         record(run).finish()
     baseline("set", "run1", "--label", "v1")
     baseline("set", "run2")
 
-    assert "The baseline is run run1 (v1) now." in baseline("remove").err
+    assert "The baseline is now run run1 (v1)." in baseline("remove").err
     assert baseline("remove", "--label", "v1").code == 0
     assert listed(baseline) == []
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
 from evaluated import demand
 
 from kindlm.cli.app import in_our_names
-from kindlm.cli.commands.dry_run import Estimate, estimate_execution
+from kindlm.cli.commands.dry_run import Estimate, _write_totals, estimate_execution
 from kindlm.providers.pricing import PriceTable
+from kindlm.reports.report_registry import ReportOptions
+from kindlm.reports.terminal.page import Page
 from kindlm.suite import (
     AgentTarget,
     Case,
@@ -72,6 +75,24 @@ def test_what_an_agent_spends_is_not_known() -> None:
     assert estimate(case(follow_ups=("more",)), "shop") == Estimate(
         calls=2, unforeseen=frozenset({"shop"})
     )
+
+
+@pytest.mark.parametrize(
+    ("target", "checks", "tokens"),
+    [
+        ("shop", (), "  unknown"),
+        ("shop", ({"criteria": "x", "minScore": 1},), ", and what is not known"),
+        ("gpt", (), "about 10 in, at most 10 out"),
+    ],
+)
+def test_tokens_of_an_agent_are_not_said_to_be_none(
+    target: str, checks: tuple[dict[str, Any], ...], tokens: str
+) -> None:
+    asked = case(expectations=tuple(demand("judge", "kind", each) for each in checks))
+    out = io.StringIO()
+    _write_totals(estimate(asked, target), Page(out, ReportOptions(width=100)))
+    (line,) = [line for line in out.getvalue().splitlines() if line.startswith("Tokens")]
+    assert line.endswith(tokens)
 
 
 def test_an_agent_that_the_user_calls_free_costs_nothing() -> None:

@@ -482,7 +482,7 @@ def test_a_shard_as_a_baseline_names_its_group_and_what_to_do(
     shard("aaaa2222", "1/2")
     shard("bbbb2222", "2/2")
     said = " ".join(kindlm("baseline", "set", "bbbb2222", "--db", history.path).err.split())
-    assert "3 of its 6 tests did not run in it" in said
+    assert "3 of its 6 tests did not run in this run" in said
     assert "run bbbb2222 is shard 2/2 of group 'nightly'" in said
     assert "Choose the whole group" in said
 
@@ -494,7 +494,7 @@ def test_a_complete_group_is_a_baseline_like_a_run(kindlm: Any, history: Any, sh
     assert "The group nightly is incomplete: shard 2/2 is not here." in said.err
     shard("bbbb2222", "2/2")
     said = kindlm("baseline", "set", "nightly", "--db", history.path)
-    assert "support: group nightly is the baseline now; there was none before." in said.err
+    assert "support: group nightly is now the baseline (no baseline before)." in said.err
     assert "did not run in it" not in said.err
     (listed,) = json.loads(
         kindlm("baseline", "list", "--format", "json", "--db", history.path).out

@@ -241,6 +241,18 @@ def test_a_line_that_is_not_what_it_must_be_is_named(
     assert len(events_in(database)) == 1
 
 
+def test_a_line_that_is_cut_off_is_said_to_be_in_plain_words(
+    kindlm: Any, database: Path, here: Path
+) -> None:
+    _, file = the_rest(database, here)
+    first, second, *rest = file.read_text("utf-8").splitlines(keepends=True)
+    file.write_text("".join([first, second[: second.index('run/') + 6], "\n", *rest]))
+    outcome = kindlm("import", file, "--db", database)
+    assert f"Line 2 of {file} is not valid JSON: a string has a line end" in outcome.err
+    file.write_bytes(first.encode() + b"\xff\n")
+    assert "is not valid JSON: it is not UTF-8." in kindlm("import", file, "--db", database).err
+
+
 @pytest.mark.parametrize(
     "content",
     [

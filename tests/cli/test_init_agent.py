@@ -50,7 +50,7 @@ def test_an_object_has_a_scenario(kindlm: Any, here: Path, kind: str) -> None:
     assert outcome.err.endswith("Next: cd shop && kindlm test test_agent.py\n")
     ast.parse((here / "shop" / "test_agent.py").read_text("utf-8"))
     assert "Which tool must it call? Assumed: lookup_order\n" in outcome.err
-    assert "Edit in shop/test_agent.py what was assumed" in outcome.err
+    assert "Edit shop/test_agent.py where your agent differs" in outcome.err
 
 
 def test_an_object_is_imported_from_its_place(kindlm: Any, here: Path) -> None:

@@ -54,7 +54,7 @@ def test_a_name_is_shown_wherever_the_run_is(
     outcome = label("run", "before the change")
 
     assert (outcome.code, outcome.out) == (0, "")
-    assert "run1 is labelled 'before the change' now" in outcome.err
+    assert "run1 is now labelled 'before the change'" in outcome.err
     assert labels() == {"run1": "before the change"}
     assert "before the change" in kindlm("show", "run1", "--db", history.path).out
     report = kindlm("report", "before the change", "--format", "json", "--db", history.path)
@@ -106,7 +106,7 @@ def test_a_name_is_taken_away_also_the_one_it_began_with(
     outcome = label("first", "--remove")
 
     assert outcome.code == 0
-    assert "no label any more; it was 'first'" in outcome.err
+    assert "Removed the label 'first' from run run1" in outcome.err
     assert labels() == {"run1": None}
     assert "first" not in kindlm("show", "run1", "--db", history.path).out
     assert label("first", "--remove").code == 1
@@ -120,8 +120,8 @@ def test_which_of_several_runs_a_name_means_is_reported(record: Any, label: Any)
     record("run2")
     record("run3")
 
-    assert "no longer run1" in label("run3", "v1").err
-    assert "run3 has that label, too" in label("run2", "v1").err
+    assert "The label now refers to this run. Run run1" in label("run3", "v1").err
+    assert "run3 has the same label and is newer" in label("run2", "v1").err
 
 
 @pytest.mark.parametrize(

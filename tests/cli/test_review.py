@@ -96,7 +96,7 @@ class TestRecording:
         review("latest", "1", "pass")
         review("latest", "1", "fail", as_user="ben")
 
-        assert "You said that it passes before" in review("latest", "1", "fail").err
+        assert "Your earlier review, that it passes" in review("latest", "1", "fail").err
 
         assert reviews_of(kindlm, history)["k3f9x2ab-1"] == [("ben", "failed"), ("ann", "failed")]
         events = list(history.log.read(types=["review.recorded"]))
@@ -141,9 +141,9 @@ class TestRecording:
             (("latest", "99", "pass"), "no execution '99'"),
             (("nothing", "1", "pass"), "There is no run 'nothing'"),
             (("latest", "1", "maybe"), "maybe"),
-            (("latest", "1"), "needs RUN, EXECUTION and pass or fail"),
-            (("latest", "1", "pass", "--suite", "support"), "go with --agreement"),
-            (("latest", "1", "--agreement"), "takes no EXECUTION"),
+            (("latest", "1"), "Write RUN, EXECUTION, and pass or fail"),
+            (("latest", "1", "pass", "--suite", "support"), "require --agreement"),
+            (("latest", "1", "--agreement"), "does not go with EXECUTION"),
         ):
             outcome = review(*arguments)
             assert (outcome.code, outcome.out) == (1, "")
@@ -210,7 +210,7 @@ class TestAgreement:
         assert (then["onlyKindlmPasses"], then["bothFail"]) == (1, 0)
         (now,) = json.loads(review("--agreement", "--format", "json").out)["judges"]
         assert (now["onlyKindlmPasses"], now["bothFail"]) == (0, 1)
-        assert "conversation is that of k3f9x2ab-1" in review("m7q2w8rt", "1", "pass").err
+        assert "k3f9x2ab-1 has the same conversation" in review("m7q2w8rt", "1", "pass").err
         (said,) = reviews_of(kindlm, history)["k3f9x2ab-1"]
         assert said == ("ann", "passed")
 
@@ -228,7 +228,7 @@ class TestAgreement:
         assert "judge fails 0 1" in out
         assert "agree 2 of 3" in out
         assert "kappa 0.40" in out
-        assert "Too few reviews to tell" in out
+        assert "Too few reviews to decide" in out
         assert "passed, people fail it" in out
         assert "Note 2" in out
         assert "kindlm show k3f9x2ab 2" in outcome.out
@@ -263,7 +263,7 @@ class TestAgreement:
         assert reviewed("--suite", "support") == 3
         assert reviewed("--suite", "sales") == 0
         assert reviewed("--since", "2999-01-01") == 0
-        assert "no point in time" in review("--agreement", "--since", "soon").err
+        assert "not an age or a date" in review("--agreement", "--since", "soon").err
 
     def test_nothing_is_reviewed(self, kindlm: Any, record: Any, review: Any, here: Any) -> None:
         record()

@@ -166,9 +166,9 @@ def test_names_reach_the_terminal_harmless(runs: Any, record: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("-t", "nothing"), "whose name holds 'nothing'"),
+        (("-t", "nothing"), "has 'nothing' in its name"),
         (("--model", "gpt"), "goes with --test"),
-        (("-t", "greets", "--since", "soon"), "no point in time"),
+        (("-t", "greets", "--since", "soon"), "not an age or a date"),
     ],
 )
 def test_what_cannot_be_shown(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
 from functools import reduce
@@ -146,6 +147,17 @@ def test_to_spend_exactly_what_a_suite_may_passes_its_gate(
     write_orders(workspace, server, plain(6), prices=PRICES, gates={"costMaxUsd": 0.06})
     report = workspace.report("--max-cost", "0.06")
     assert report["run"]["status"] == "passed"
+
+
+def test_a_limit_of_less_than_a_hundredth_of_a_cent_is_written_out(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    prices = {"gpt-4o": {"input": 0.001, "output": 0}}
+    write_orders(workspace, server, plain(1), prices=prices)
+    told = one_line(workspace.run("test", "--max-cost", "1e-09").stderr)
+    found = re.search(r"\$(0\.0+[1-9]\d?) spent, more than --max-cost (\S+) allows", told)
+    assert found
+    assert found[2] == "0.000000001"
 
 
 def test_a_run_whose_last_call_passes_a_limit_is_complete_and_says_so(

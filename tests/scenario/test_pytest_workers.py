@@ -89,7 +89,7 @@ def test_workers_run_every_test_once_and_two_groups_are_compared_without_naming_
         "[d]": "regressed",
     }
     assert run(["baseline", "set"]) == 0
-    assert f"group {after.name} is the baseline now" in capsys.readouterr().err
+    assert f"group {after.name} is now the baseline" in capsys.readouterr().err
 
 
 def test_a_worker_without_a_test_keeps_the_group_from_nothing(project: Project) -> None:

@@ -82,7 +82,7 @@ def backup_command(
         for each in files_of(part):
             with suppress(OSError):
                 each.unlink(missing_ok=True)
-    note(f"{count(checked.events, 'event')} backed up to {file}, all as recorded.")
+    note(f"{count(checked.events, 'event')} backed up to {file} and verified.")
 
 
 def remove_abandoned(folder: Path) -> None:
@@ -118,11 +118,13 @@ def _checked(part: Path, source: Path) -> Verification:
 
 
 def _is_there(file: Path) -> KindlmError:
-    return misuse(f"{file} is there already, and a backup replaces nothing.", "Name a new file.")
+    return misuse(
+        f"{file} already exists, and a backup never overwrites a file.", "Name a new file."
+    )
 
 
 def _unlike(what: str, source: Path) -> KindlmError:
     return broken(
-        f"No backup was made, since the history is not as it was recorded: {what}.",
+        f"No backup was made: the history is not as it was recorded: {what}.",
         f"See what is wrong: kindlm history verify. {salvage_hint(source)}",
     )

@@ -83,7 +83,7 @@ def set_command(
         if view.group is not None and not view.group.complete:
             refuse(
                 f"The group {view.id} is incomplete: {view.group.what_lacks}.",
-                "Run what is missing with the same --run-group, and set the baseline again.",
+                "Run the missing shards with the same --run-group, then set the baseline again.",
             )
         if view.info.ended != "finished":
             refuse(
@@ -118,8 +118,8 @@ def set_command(
         names = {name for _, name in chosen}
         if not all(one.passed for one in view.suites if one.name in names):
             warn(
-                "This run failed: later runs are compared with a failing one.",
-                "To choose another: kindlm runs",
+                "This run failed, so later runs are compared with a failing run.",
+                "Choose another one: kindlm runs",
             )
         _warn_of_gaps(db, view, names)
         _say_what_it_can_show(db, view, set(chosen))
@@ -190,7 +190,7 @@ def remove_command(
     if now is None:
         note("No baseline is left, so drift is not checked. Set one: kindlm baseline set")
     else:
-        note(f"The baseline is {_named(now)} now.")
+        note(f"The baseline is now {_named(now)}.")
 
 
 def _holds_results(wanted: str | None) -> bool:
@@ -257,7 +257,9 @@ def _to_remove(
         return Err(no_baseline(suite))
     if not found:
         message = f"No {f'baseline {label!r}' if label else 'baseline'} is set."
-        hint = "List them: kindlm baseline list"
+        hint = (
+            "List the baselines: kindlm baseline list" if label else "Set one: kindlm baseline set"
+        )
         return Err(KindlmError(ErrorCode.BASELINE_NOT_FOUND, message, hint))
     suites, projects = ({getattr(b, name) for b in found} for name in ("suite", "project"))
     option, named = ("suite", suites) if len(suites) > 1 else ("project", projects)
@@ -273,12 +275,12 @@ def _tell_set(view: RunView, suite: str, label: str, before: Baseline | None) ->
     what = f"run {view.id}" if view.group is None else f"group {view.id}"
     name = f"{what} ({label})" if label else what
     if before is None:
-        was = "there was none before"
+        was = "no baseline before"
     elif (before.runs, before.label) == (view.runs, label):
-        was = "as it was before"
+        was = "unchanged"
     else:
-        was = f"it was {_named(before)}"
-    note(f"{suite}: {name} is the baseline now; {was}.")
+        was = f"before: {_named(before)}"
+    note(f"{suite}: {name} is now the baseline ({was}).")
 
 
 def _warn_of_gaps(db: sqlite3.Connection, view: RunView, suites: set[str]) -> None:
@@ -287,8 +289,8 @@ def _warn_of_gaps(db: sqlite3.Connection, view: RunView, suites: set[str]) -> No
     if taken and info.mode == "live":
         warn(
             f"{taken:,} of its {count(view.summary.calls, 'call')} were answered from the history:"
-            " what they said is as old as the runs they are from.",
-            "Choose a run without --cache, to compare with what the models say now.",
+            " these answers are as old as the runs that recorded them.",
+            "To compare with what the models answer now, choose a run without --cache.",
         )
     part = ""
     if info.shard is not None:
@@ -301,15 +303,15 @@ def _warn_of_gaps(db: sqlite3.Connection, view: RunView, suites: set[str]) -> No
         untested = defined - sum(test.counts.tested > 0 for test in tests)
         if untested:
             warn(
-                f"{suite.name}: {untested} of its {defined} tests did not run in it, and have"
-                f" no baseline{part}.",
+                f"{suite.name}: {untested} of its {defined} tests did not run in this run and"
+                f" have no baseline{part}.",
                 "Choose the whole group, or a run of all tests: kindlm runs" if part else None,
             )
         bad = sum(test.status in (Status.FAILED, Status.ERRORED) for test in tests)
         if bad:
             warn(
-                f"{suite.name}: {count(bad, 'test')} did not pass in this run. Drift is measured"
-                " from their answers all the same."
+                f"{suite.name}: {count(bad, 'test')} did not pass in this run. Drift is still"
+                " measured from their answers."
             )
 
 

@@ -102,10 +102,7 @@ def _write_totals(total: Estimate, page: Page) -> None:
     page.fields(
         [
             ("Calls", f"at least {count(total.calls, 'call')} of what is tested{judges}"),
-            (
-                "Tokens",
-                f"about {total.input_tokens:,} in, at most {total.output_tokens:,} out",
-            ),
+            ("Tokens", _tokens(total)),
             ("Cost", _cost(total)),
         ]
     )
@@ -120,6 +117,13 @@ def _write_totals(total: Estimate, page: Page) -> None:
     if total.unforeseen:
         names = ", ".join(one_line(name) for name in sorted(total.unforeseen))
         page.line(f"What these spend is known once they ran: {names}.")
+
+
+def _tokens(estimate: Estimate) -> str:
+    if estimate.unforeseen and not estimate.input_tokens:
+        return "unknown"
+    known = f"about {estimate.input_tokens:,} in, at most {estimate.output_tokens:,} out"
+    return f"{known}, and what is not known" if estimate.unforeseen else known
 
 
 def _cost(estimate: Estimate) -> str:

@@ -93,7 +93,7 @@ def write_first_test(folder: Path, kind: str, *, force: bool) -> str:
     written = or_fail(create_project(folder, test.template, overwrite=force, values=test.values))
     note(f"Wrote {', '.join(str(path) for path in written)}.")
     if not is_asked():
-        note(f"Edit in {written[0]} what was assumed, where your agent differs.")
+        note(f"Edit {written[0]} where your agent differs from what was assumed.")
     return test.command
 
 

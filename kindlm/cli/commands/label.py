@@ -26,7 +26,7 @@ def label_command(
 ) -> None:
     """Name a run. A new label replaces the one before."""
     if (name is None) is not remove:
-        fail([misused("A run is given a NAME, or it is taken away with --remove.", "label")])
+        fail([misused("Write either a NAME or --remove.", "label")])
     if name is not None and (problem := label_problem(name)) is not None:
         fail([problem])
     with open_journal(db) as (log, reader):
@@ -40,10 +40,10 @@ def label_command(
         payload = RunLabelled(run=run, label=name, by=author())
         log.append(new_journal(), [journal_event(payload, last[0] if last else None)])
         if name is None:
-            note(f"Run {run} has no label any more; it was {before!r}.")
+            note(f"Removed the label {before!r} from run {run}.")
             return
-        was = f" It was labelled {before!r} before." if before not in (None, name) else ""
-        note(f"Run {run} is labelled {name!r} now.{was}")
+        was = f" Its label was {before!r} before." if before not in (None, name) else ""
+        note(f"Run {run} is now labelled {name!r}.{was}")
         _tell_meaning(reader, run, name)
 
 
@@ -52,6 +52,6 @@ def _tell_meaning(db: sqlite3.Connection, run: str, label: str) -> None:
     means = or_fail(find_run(db, label))
     query = "SELECT run FROM run_list WHERE label = ? AND run <> ? ORDER BY started_at DESC LIMIT 1"
     if means != run:
-        note(f"Run {means} has that label, too, and is newer: it is the one that it names.")
+        note(f"Run {means} has the same label and is newer: the label refers to that run.")
     elif other := db.execute(query, (label, run)).fetchone():
-        note(f"It names this run now, and no longer {other[0]}, which is older.")
+        note(f"The label now refers to this run. Run {other[0]} has it, too, but is older.")

@@ -66,12 +66,13 @@ def purge_command(
 ) -> None:
     """Erase recorded content permanently. Events stay, and `kindlm history verify` still passes."""
     hint = (
-        "Write --run ID, --older-than 90d or --matching PATTERN; a pattern also beside the others."
+        "Write --run ID, --older-than 90d or --matching PATTERN. A pattern goes with either of the"
+        " others."
     )
     if run and older_than is not None:
         refuse("--run and --older-than cannot be combined.", hint)
     if not run and older_than is None and matching is None:
-        refuse("What is to be erased?", hint)
+        refuse("The command does not say what to erase.", hint)
     matches = None if matching is None else _matcher(matching)
     with open_journal(db) as (log, reader):
         runs = _runs(reader, run or [], older_than)
@@ -111,7 +112,7 @@ def purge_command(
                 fail([full])
             refuse(
                 f"The history {error.reason}.",
-                "Check the disk, and run it again: what was recorded as erased is erased.",
+                "Check the disk, and purge again. Texts that were recorded as erased are erased.",
                 code=ErrorCode.UNKNOWN_ERROR,
             )
         _tell(log, found, erased, size)
@@ -158,12 +159,12 @@ def _runs(db: sqlite3.Connection, named: Sequence[str], older_than: str | None) 
     before = parse_since(older_than)
     if isinstance(before, Err):
         refuse(
-            f"--older-than {older_than!r} is no age.",
+            f"--older-than {older_than!r} is not an age or a date.",
             "Write an age or a date: --older-than 90d, --older-than 2026-01-31",
         )
     older = runs_before(db, before.value)
     for run in older.going_on:
-        warn(f"Run {run} is being recorded: it is left alone.")
+        warn(f"Run {run} is being recorded, so nothing of it is erased.")
     return older.ended
 
 
@@ -173,10 +174,10 @@ def _tell(log: EventLog, found: Erasable, erased: Erased, size: int) -> None:
     note(f"{count(erased.texts, 'text')} erased{_shared(found)}{smaller}.")
     if not erased.emptied:
         warn(
-            "Another program reads the history: what was erased may be in its write-ahead log.",
-            "Once that has ended, purge again, or run any command that writes.",
+            "Another program has the history open, whose write-ahead log may hold erased texts.",
+            "Close that program, then purge again, or run any command that writes.",
         )
-    note("Backups, exports and other copies of the history still hold it.")
+    note("Backups, exports and other copies of the history still hold these texts.")
 
 
 def _warn_of_baselines(db: sqlite3.Connection, runs: list[str]) -> None:
@@ -184,8 +185,8 @@ def _warn_of_baselines(db: sqlite3.Connection, runs: list[str]) -> None:
     chosen = [f"{run} of {suite}" for run, suite in db.execute(_BASELINES) if run in meant]
     if chosen:
         warn(
-            f"Baselines are among them: {listed(chosen[:_NAMED], len(chosen))}.",
-            "Nothing can be compared with their texts afterwards. Choose others:"
+            f"Some of these runs are baselines: {listed(chosen[:_NAMED], len(chosen))}.",
+            "Later runs cannot be compared with erased texts. Choose other baselines:"
             " kindlm baseline set",
         )
 
@@ -200,7 +201,7 @@ def _warn_of_names(found: Mapping[tuple[str, str], Mapping[str, int]]) -> None:
         for (kind, key), streams in found.items()
     ]
     warn(
-        f"The pattern matches in events, too: {listed(places, len(places))}.",
+        f"The pattern also matches in events: {listed(places, len(places))}.",
         "Names, labels and warnings are part of the chain and cannot be erased.",
     )
 

@@ -66,14 +66,16 @@ def review_command(
     """Record a human verdict, or report judge–human agreement."""
     if agreement:
         if execution is not None or verdict is not None or note is not None:
-            fail([misused("--agreement takes no EXECUTION, no verdict and no --note.", "review")])
+            fail(
+                [misused("--agreement does not go with EXECUTION, a verdict or --note.", "review")]
+            )
         report_agreement(db, run, suite=suite, since=since, form=form, verbose=verbose)
         return
     if run is None or execution is None or verdict is None:
-        wanted = "A review needs RUN, EXECUTION and pass or fail; a report of them --agreement."
+        wanted = "Write RUN, EXECUTION, and pass or fail. For a report on reviews: --agreement."
         fail([misused(wanted, "review")])
     if suite is not None or since is not None or form != "terminal":
-        fail([misused("--suite, --since and --format go with --agreement.", "review")])
+        fail([misused("--suite, --since and --format require --agreement.", "review")])
     record_review(db, run, execution, verdict == "pass", note)
 
 
@@ -85,12 +87,12 @@ def record_review(
         view = RunView(db, named_run(db, wanted))
         execution, before = or_fail(reviewed(log, view, number, passed, text, author()))
     agrees = execution.status is (Status.PASSED if passed else Status.FAILED)
-    recorded = ", as it was recorded" if agrees else f"; it was recorded as {execution.status}"
+    recorded = ", as recorded" if agrees else f"; it was recorded as {execution.status}"
     note(f"{execution.id}: {author()} says that it {_word(passed)}{recorded}.")
     if before is not None and before.passed is not passed:
-        note(f"You said that it {_word(before.passed)} before: that stays in the log.")
+        note(f"Your earlier review, that it {_word(before.passed)}, stays in the log.")
     if execution.source != execution.id:
-        note(f"Its conversation is that of {execution.source}: the review is of both.")
+        note(f"{execution.source} has the same conversation: the review applies to both.")
 
 
 def reviewed(
@@ -103,7 +105,7 @@ def reviewed(
     if execution.status in (None, Status.SKIPPED):
         how = "was skipped" if execution.status is Status.SKIPPED else "has not ended"
         nothing = f"The execution {execution.id} {how}: there is nothing to review."
-        return Err(misuse(nothing, "Choose one that came to its end."))
+        return Err(misuse(nothing, "Choose an execution that finished."))
     before = next((said for said in view.reviews(execution) if said.by == by), None)
     # A review is of the conversation, in the run that held it.
     held_in, _, place = execution.source.rpartition("-")
@@ -134,9 +136,7 @@ def report_agreement(
         options = report_options(database, verbose=verbose)
         write_agreement(compare_reviews(found), sys.stdout, options)
     else:
-        note(
-            "No execution like that is reviewed. Review one: kindlm review RUN EXECUTION pass|fail"
-        )
+        note("No such execution has a review. Review one: kindlm review RUN EXECUTION pass|fail")
 
 
 def _word(passed: bool) -> str:

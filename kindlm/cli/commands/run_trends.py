@@ -73,7 +73,7 @@ def show_trends(
         )
     more = len(found) - _MOST_TESTS
     if more > 0:
-        note(f"{count(more, 'more test')} of that name: say more of it, or name a --suite.")
+        note(f"{count(more, 'more test')} match: write more of the name, or add --suite.")
 
 
 def _unknown(
@@ -88,7 +88,7 @@ def _unknown(
             f"It is in: {where}",
         )
     return not_there(
-        f"No test is recorded whose name holds {name!r}.",
+        f"No recorded test has {name!r} in its name.",
         "The tests of a run: kindlm show RUN",
     )
 

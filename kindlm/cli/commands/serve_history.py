@@ -154,7 +154,7 @@ def _kept_since(keep: str) -> Callable[[], str]:
     def since() -> str:
         found = parse_since(keep)
         if isinstance(found, Err):
-            refuse(f"--keep {keep!r} is no age.", "Write an age: --keep 180d")
+            refuse(f"--keep {keep!r} is not an age.", "Write an age: --keep 180d")
         return found.value
 
     since()

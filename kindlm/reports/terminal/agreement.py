@@ -105,10 +105,12 @@ def write_agreement(found: PeopleAndJudges, out: TextIO, options: ReportOptions)
         page.line((_sentence(judge), _COLORS[judge.trust]), indent=2, hang=2)
     if not found.judges:
         page.heading("Judges")
-        page.line("Nothing that was reviewed tells anything of a judge.", indent=2, hang=2)
+        page.line("No reviewed execution can be compared with a judge.", indent=2, hang=2)
     if found.left_out:
         executions = count(found.left_out, "execution")
-        left_out = f"Left out: {executions} that judges did not decide, or pass while others fail."
+        left_out = (
+            f"Left out: {executions} that judges did not decide, or that failed another check."
+        )
         page.line((left_out, "dim"), indent=2, hang=2)
     _write_criteria(found, page)
     _write_verdicts(found, page)
@@ -180,7 +182,7 @@ def _sentence(judge: Agreement) -> str:
         return f"It can be trusted: it agrees with people, kappa is at least {SUBSTANTIAL:.2f}."
     if judge.trust is Trust.NOT_TRUSTED:
         return (
-            f"It cannot be trusted: kappa is below {SUBSTANTIAL:.2f}. The disagreements say what"
+            f"It cannot be trusted: kappa is below {SUBSTANTIAL:.2f}. The disagreements show what"
             " its criteria and rubrics leave open."
         )
     if judge.kappa is None:
@@ -192,7 +194,7 @@ def _sentence(judge: Agreement) -> str:
     if judge.needed is None:
         return f"Undecided: kappa is about {SUBSTANTIAL:.2f}, the least to be trusted."
     more = count(judge.needed, "more review", "more reviews")
-    return f"Too few reviews to tell whether it can be trusted. About {more} would tell."
+    return f"Too few reviews to decide whether it can be trusted: about {more} would be needed."
 
 
 def _short(criterion: Agreement) -> str:
@@ -230,7 +232,7 @@ def _facts(reviewed: ReviewedExecution) -> Iterator[tuple[str, str]]:
     for criterion in reviewed.criteria:
         yield "judge", f"{_scored(criterion)}  {one_line(criterion.label)}"
     if reviewed.checks_failed:
-        yield "checks", "others than judges failed"
+        yield "checks", "a check other than a judge failed"
     for review in reviewed.reviews:
         note = f": {visible(bounded(review.note, _NOTE, lines=5))}" if review.note else ""
         yield one_line(review.by), f"{'pass' if review.passed else 'fail'}{note}"
