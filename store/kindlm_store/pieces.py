@@ -15,7 +15,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 Span = tuple[int, int]
 """Where in a text something begins and ends."""
@@ -44,6 +44,11 @@ _STRING_OR_ARRAY = re.compile(rf'"([^"\\\r\n]*+(?:\\.[^"\\\r\n]*+)*+)"?(\s*:)?|{
 # Every second string of a name, every third, and so on, are put together, too: several texts may
 # take turns under one name.
 _TURNS = 8
+
+
+_FEW = 16
+_LONG_WORD = re.compile(r"\S{1000}")
+_GOES_ON = 100
 
 
 class Piece(NamedTuple):
@@ -78,23 +83,31 @@ class Strings:
         self.said: list[str] = []
         self.named: dict[str, list[str]] = {}
         self.of_bytes: list[str] = []
-        name = ""
+        name, told = "", self.said
         for written, colon, codes in _STRING_OR_ARRAY.findall(text):
             if colon:
                 name = written
             elif said := characters(codes) if codes else _meant(written):
                 self.said.append(said)
-                self.named.setdefault(name, []).append(said)
+                told = self.named.setdefault(name, [])
+                told.append(said)
                 if codes:
                     self.of_bytes.append(said)
+        # Where the text was cut, its last string may be a name, and no piece.
+        is_whole = text.rstrip().endswith(("}", "]"))
+        self._before_a_cut = [] if is_whole else [self.said[:-1], told[:-1]]
 
     def put_together(self, matters: Callable[[list[str]], bool]) -> Iterator[list[str]]:
         """Yield strings that may belong together, whatever stands between them.
 
-        These are all strings, those of each name that matters, and of these every second, every
-        third and so on.
+        These are all strings, and those of each name that matters, as `of_each_name` has them.
         """
         yield self.said
+        yield from self._before_a_cut
+        yield from self.of_each_name(matters)
+
+    def of_each_name(self, matters: Callable[[list[str]], bool]) -> Iterator[list[str]]:
+        """Yield the strings of each name that matters, and every second, every third and so on."""
         for told in filter(matters, self.named.values()):
             yield told
             for turns in range(2, min(_TURNS, len(told) // 2) + 1):
@@ -110,7 +123,38 @@ def strings_in(text: str) -> Iterator[Strings]:
     while '"' in text or "[" in text:
         strings = Strings(text)
         yield strings
+        if any(not said.strip("[{ ") for said in strings.said):
+            # JSON stands in quotation marks: what was taken for its strings is between them.
+            yield Strings('"' + text.replace("\n", '\n"'))
         text = "\n".join(said for said in strings.said if '"' in said or "[" in said)
+
+
+def spelled(text: str) -> str:
+    """Return all that a text says in pieces, each text that these may make on a line of its own.
+
+    What strings of different names say together, they say by chance: it is left out. A line has a
+    break at least every 1,000 characters, as many a pattern takes a time that is quadratic in the
+    length of a word. It takes time in proportion to the text.
+    """
+    told = [[piece.said for piece in pieces] for pieces in texts_in_pieces(text)]
+    lines: list[str] = []
+    for strings in strings_in(text):
+        told += strings.of_each_name(_may_be_pieces)
+        lines += strings.of_bytes
+    lines += map("".join, filter(_may_be_pieces, told))
+    return _LONG_WORD.sub(_broken, "\n".join(lines))
+
+
+def _may_be_pieces(said: Sequence[str]) -> bool:
+    """Whether strings may be pieces of a text: of some words, or of a few characters each."""
+    if len({*said}) == 1:
+        return False
+    return sum(map(len, said)) <= _FEW * len(said) or any(" " in one for one in said)
+
+
+def _broken(word: re.Match[str]) -> str:
+    """A part of a long word, and on the next line what of it may go on there."""
+    return f"{word[0]}\n{word[0][-_GOES_ON:]}"
 
 
 def arrays_in(text: str) -> list[str]:

@@ -156,6 +156,26 @@ def test_a_stream_that_was_cut_leaves_no_more_than_seven_characters(name: str) -
         assert len("".join(told)) < 8 + 4, left
 
 
+@pytest.mark.parametrize("name", ["an array of strings", "an array of events"])
+@pytest.mark.parametrize("before", ['It said "', 'An answer of 5" as {"at": "', "'", "Events: "])
+def test_json_that_is_quoted_is_read_all_the_same(name: str, before: str) -> None:
+    said = WITHHELD[name](pieces(SECRET, 3))
+    redact = Redactor([SECRET])
+    assert redact(f'{before}{said}"') == "[redacted]"
+    assert redact(json.dumps({"message": f"{before}{said}"})) == "[redacted]"
+
+
+@pytest.mark.parametrize("name", ["an array of strings", "an array of events", "numbered lines"])
+def test_strings_that_were_cut_leave_no_more_than_seven_characters(name: str) -> None:
+    whole = WITHHELD[name](pieces(SECRET, 4))
+    redact = Redactor([SECRET])
+    for end in range(len(whole)):
+        for mark in ("", "…"):
+            left = redact(whole[:end] + mark)
+            told = [one for one in pieces(SECRET, 4)[1:] if f'"{one}' in left]
+            assert len("".join(told)) < 8 + 4, left
+
+
 def test_other_pieces_stay() -> None:
     stream = STREAMS["completions"]
     redacted = Redactor([SECRET])(stream(["It is ", SECRET[:9], SECRET[9:] + " in", "deed"]))
