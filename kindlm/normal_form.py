@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from kindlm.dataclass import dataclass
+from kindlm_store.pieces import spelled
 
 INVISIBLE = (
     # Controls that are no white space.
@@ -118,6 +119,16 @@ def readings_of(text: str) -> Iterator[str]:
         # Halves of characters that JSON wrote apart come together again.
         text = with_pairs_joined(_ESCAPE.sub(_unescaped, text))
         yield text
+
+
+def meanings_of(text: str) -> Iterator[str]:
+    """Yield the readings of a text, and those of what it says in pieces.
+
+    Such pieces are a few characters with each event of a stream, or with each string of JSON.
+    """
+    yield from readings_of(text)
+    if said := spelled(text):
+        yield from readings_of(said)
 
 
 def with_pairs_joined(text: str) -> str:

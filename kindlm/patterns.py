@@ -15,7 +15,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from kindlm.normal_form import readings_of
+from kindlm.normal_form import meanings_of
 
 if TYPE_CHECKING:
     import regex
@@ -147,13 +147,15 @@ def _remaining(deadline: float) -> float:
 def matcher(pattern: str) -> Callable[[str], bool]:
     """Return what says whether a text matches, as it is or as the JSON in it says it.
 
+    What it says in pieces counts, too, as the body of a stream does.
+
     It raises `PatternError` if the pattern cannot be used.
     """
 
     def matches(text: str) -> bool:
         return any(
             searches(pattern, reading, time.monotonic() + _PATTERN_S)
-            for reading in readings_of(text)
+            for reading in meanings_of(text)
         )
 
     return matches

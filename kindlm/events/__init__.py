@@ -17,6 +17,7 @@ from typing import Any
 from kindlm.events import execution_events, run
 from kindlm.events.codec import EventError, Payload, TextOf, new_event, read, stored_fields
 from kindlm.events.execution_events import (
+    RAW_BODY,
     AgentFailed,
     AgentReplied,
     AgentSent,
@@ -63,6 +64,7 @@ from kindlm.events.run import (
 
 __all__ = [
     "EVENTS",
+    "RAW_BODY",
     "AgentFailed",
     "AgentProfiled",
     "AgentReplied",

@@ -132,6 +132,13 @@ class ExecutionFinished(Payload):
         return KindlmError(code, self.error or "", self.hint, trace=self.trace)
 
 
+RAW_BODY = "raw"
+"""Where events hold the body of an answer as it was received, beside what was read from it.
+
+It is evidence only. What is hidden, withheld or erased of such a text, is so of the body, too.
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallAnswered(Payload):
     """What the answers of models and of agents have in common; itself it is never recorded."""

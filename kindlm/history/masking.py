@@ -16,6 +16,7 @@ from typing import Any, overload
 
 from kindlm.dataclass import replace
 from kindlm.history.rows import AssertionView, AttemptView, ExecutionView, ToolCallView
+from kindlm.normal_form import meanings_of
 from kindlm.projections.views import GONE
 from kindlm.strict_json import read_json
 
@@ -25,6 +26,8 @@ _EXCERPT = re.compile(r"([^*]+)\*+([^*]+)")
 
 _HEAD = 4
 """With so many characters, the beginning of a match is masked where a text was cut within it."""
+
+_BODY_NOT_SHOWN = "[not shown: it holds personal data]"
 
 _NOT_SHOWN = "[not shown: it may repeat personal data, and the text that would tell was erased]"
 
@@ -91,6 +94,30 @@ class Mask:
                 # Where findings overlap, all of them have to let it be seen.
                 masked[place] = char if masked[place] in (text[place], char) else "*"
         return "".join(masked)
+
+    def wire_text(self, text: str | None) -> str | None:
+        """Return a text that may be in a wire format: everything replaced, or a note in its place.
+
+        The note stands there if something may not be shown that is in pieces, or escaped.
+        """
+        shown = self.text(text)
+        if not shown or not self or self._says_no_more(shown):
+            return shown
+        return _BODY_NOT_SHOWN
+
+    def body(self, body: str | None, *said: Any) -> str | None:
+        """Return the body of an answer as it was received, or a note in its place.
+
+        It is shown if nothing of it has to be replaced, nor of what was read from it (`said`).
+        """
+        if body is None or not self:
+            return body
+        is_fit = all(self.value(each) == each for each in said) and self._says_no_more(body)
+        return body if is_fit else _BODY_NOT_SHOWN
+
+    def _says_no_more(self, text: str) -> bool:
+        """Return whether a text, however it is read, says only what may be shown."""
+        return all(self.text(meaning) == meaning for meaning in meanings_of(text))
 
     def __bool__(self) -> bool:
         """Whether there is anything that must not be shown."""

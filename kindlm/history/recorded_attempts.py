@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from kindlm.dataclass import replace
 from kindlm.errors import not_there
 from kindlm.events import (
+    RAW_BODY,
     AgentFailed,
     AgentReplied,
     AgentSent,
@@ -37,6 +38,7 @@ from kindlm.plan import Execution
 from kindlm.ports import HeldConversation, Purpose, RecordedModelCall
 from kindlm.suite import ListedTools, Suite
 from kindlm.transcript import Message, Role, Transcript
+from kindlm_store import REDACTED
 
 # The events of one attempt, by the index over subjects; every run has events of that subject.
 _EVENTS = """
@@ -77,7 +79,7 @@ _ERROR_TYPES = frozenset((ProviderFailed.type, AgentFailed.type, ExecutionFinish
 _TYPES = json.dumps(sorted(_TALK_TYPES | _ERROR_TYPES))
 
 # No conversation has any of it, so it may be purged. Bodies may be kept for a shorter time.
-_UNSEEN = ("raw", "tools", "context", "stop_sequences", "response_schema", "output")
+_UNSEEN = (RAW_BODY, "tools", "context", "stop_sequences", "response_schema", "output")
 
 _GONE = "(erased or withheld)"
 
@@ -160,7 +162,7 @@ class RecordedAttempt:
             return None
         made = stored.data.get("recorded_in")
         if made is None:
-            return self._text_at(stored.data.get("raw"))
+            return self._text_at(stored.data.get(RAW_BODY))
         place, _, number = made.rpartition("/")
         execution, _, attempt = place.rpartition(".")
         return RecordedAttempt(self._db, execution, int(attempt)).body(int(number))
@@ -214,6 +216,7 @@ class RecordedAttempt:
             if outcome is None or path is None:
                 continue
             answer, has_failed = outcome.data, outcome.type == ProviderFailed.type
+            body_then = self._text_at(answer.get(RAW_BODY))
             recorded_in = answer.get("recorded_in")
             found.append(
                 RecordedModelCall(
@@ -222,7 +225,7 @@ class RecordedAttempt:
                     body=body,
                     items=items[number],
                     content_type=answer.get("content_type") or "",
-                    answer=self._text_at(answer.get("raw")),
+                    answer=None if body_then == REDACTED else body_then,
                     cost_usd=answer.get("cost_then_usd" if recorded_in else "cost_usd"),
                     latency_ms=answer["latency_ms"],
                     failure=self._text_at(answer["message"]) or _GONE if has_failed else None,

@@ -2,7 +2,8 @@
 
 With `record.redactPii`, whatever the patterns of a suite match is made unreadable on its way into
 the log. Checks see the texts before that. A match keeps its length, so that places in a text stay
-valid, and at most its first and last two characters.
+valid, and at most its first and last two characters. The body of an answer may hold it in other
+forms. So it is not recorded at all where something in it, or in what was read from it, matches.
 """
 
 from __future__ import annotations
@@ -23,19 +24,26 @@ from typing import Any
 from kindlm.checks.pii import Pii
 from kindlm.dataclass import replace
 from kindlm.engine.attempt import Finished
-from kindlm.events import ExecutionStarted, Payload, SuiteStarted, new_event
+from kindlm.events import RAW_BODY, ExecutionStarted, Payload, SuiteStarted, new_event
 from kindlm.guard import guard
 from kindlm.patterns import PatternError
 from kindlm.personal_data import DEFAULT_PATTERNS, personal_data_in
 from kindlm.plan import PlannedSuite
 from kindlm.suite import Suite
 from kindlm_store import Append, EventLog, NewEvent, Text, Ticket
+from kindlm_store.pieces import spelled
 
 _TEXT_S = 2.0
 """Seconds for all patterns on one text; a text that takes longer is not recorded."""
 
 _SLOW_S = 0.02
 """Seconds that a pattern has for a text once it was too slow for another one."""
+
+_OF_WIRES = frozenset({"provider.requested", "agent.traced"})
+_BODIES = frozenset({"body", "items", "input", "output"})
+"""Texts of these events that are in the form of a wire format, and not as they were read."""
+
+_IN_PIECES = "[not recorded: it says personal data in pieces]"
 
 _WITHHELD = "[not recorded: the patterns for personal data took too long]"
 _NESTING = 4
@@ -100,10 +108,13 @@ class PersonalData:
         """
         if data.get("gen_ai.evaluation.name") in _MEASURED:
             return data
-        hidden: dict[str, Any] = self._hide_value(data)
+        hidden: dict[str, Any] = self._hide_value(data, is_wire=kind in _OF_WIRES)
         told = _TOLD.get(kind)
         if told is not None and told in data:
             hidden[told] = Text(self.hide_told(data[told].body))
+        body = data.get(RAW_BODY)
+        if isinstance(body, Text) and (hidden != data or self._is_in_pieces_of(body.body)):
+            del hidden[RAW_BODY]
         return hidden
 
     def hide_told(self, sentence: str, check: str | None = None) -> str:
@@ -118,19 +129,43 @@ class PersonalData:
         """Return a text without personal data; what was JSON stays JSON."""
         return self._remembered(text) if len(text) <= _SHORT else self._hide(text)
 
-    def _hide_value(self, value: Any, *, is_quoted: bool = False) -> Any:
-        """Return a value of an event without personal data; `is_quoted` is of one of `_FIELDS`."""
+    def _hide_value(
+        self, value: Any, *, is_quoted: bool = False, is_wire: bool = False, is_body: bool = False
+    ) -> Any:
+        """Return a value of an event without personal data.
+
+        `is_quoted` is of one of `_FIELDS`; `is_body` of one of `_BODIES`, in the events that have
+        them, which `is_wire` are.
+        """
         match value:
             case Text(body):
-                return Text(self.hide(body))
+                hidden = self.hide(body)
+                is_left = is_body and self._is_in_pieces_of(hidden)
+                return Text(json.dumps(_IN_PIECES) if is_left else hidden)
             case str():
                 return self.hide(value) if is_quoted else value
             case Mapping():
-                return {k: self._hide_value(v, is_quoted=k in _FIELDS) for k, v in value.items()}
+                return {
+                    key: self._hide_value(
+                        member,
+                        is_quoted=key in _FIELDS,
+                        is_wire=is_wire,
+                        is_body=is_wire and key in _BODIES,
+                    )
+                    for key, member in value.items()
+                }
             case list() | tuple():
-                return [self._hide_value(item, is_quoted=is_quoted) for item in value]
+                return [
+                    self._hide_value(item, is_quoted=is_quoted, is_wire=is_wire, is_body=is_body)
+                    for item in value
+                ]
             case _:
                 return value
+
+    def _is_in_pieces_of(self, text: str) -> bool:
+        """Return whether a text says personal data in pieces, which cannot be hidden one by one."""
+        said = spelled(text)
+        return self.hide(said) != said
 
     def _hide(self, text: str) -> str:
         search = _Search(self._slow)

@@ -252,12 +252,18 @@ def highlighted(text: str, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[
 
 def _said(message: dict[str, Any], mask: Mask) -> Said:
     role = f"{message['role']} (prefill)" if message.get("prefill") else str(message["role"])
-    return Said(role, mask.text(message["text"]))
+    return Said(role, mask.wire_text(message["text"]))
 
 
 def _called(
     call: CallView, tools: Sequence[ToolCallView], spans: Sequence[SpanView], mask: Mask
 ) -> Called:
+    used_tools = [
+        used
+        for used in tools
+        if call.purpose == "test" and (used.attempt, used.call) == (call.attempt, call.call)
+    ]
+    read = [call.text, call.error, *((used.arguments, used.response) for used in used_tools)]
     # Answers of tools stand beside their calls; what the target said stands in the call before.
     own = ("tool", "assistant") if call.purpose == "test" else ()
     return Called(
@@ -265,7 +271,7 @@ def _called(
         sent=tuple(_said(message, mask) for message in call.messages if message["role"] not in own),
         text=mask.text(call.text),
         error=mask.text(call.error),
-        raw=mask.text(call.raw),
+        raw=mask.body(call.raw, *read),
         tools=tuple(
             replace(
                 used,
@@ -273,8 +279,7 @@ def _called(
                 response=mask.value(used.response),
                 problems=tuple(map(mask.text, used.problems)),
             )
-            for used in tools
-            if call.purpose == "test" and (used.attempt, used.call) == (call.attempt, call.call)
+            for used in used_tools
         ),
         spans=_spans(call, spans, mask),
     )
@@ -291,8 +296,8 @@ def _spans(
                 span,
                 name=mask.text(span.name),
                 message=mask.text(span.message),
-                input=mask.text(span.input),
-                output=mask.text(span.output),
+                input=mask.wire_text(span.input),
+                output=mask.wire_text(span.output),
             )
             found.append((depths[span.id], shown))
     return tuple(found)

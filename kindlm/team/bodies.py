@@ -11,13 +11,14 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kindlm.events import RAW_BODY
 from kindlm.recording.event_files import StreamEnd
 from kindlm.recording.export_file import Part, event_line, header_line, text_lines
 from kindlm.team.protocol import LONGEST_BODY, LONGEST_UNPACKED
 from kindlm.team.withholding import Withholding
 from kindlm_store.canonical import hash_text
-from kindlm_store.erasing import refs_in
-from kindlm_store.reading import StoredEvent, events_after, hash_at
+from kindlm_store.erasing import ref_under, refs_in
+from kindlm_store.reading import StoredEvent, events_after, hash_at, stored_texts
 
 _AIM = 4_000_000
 """Bytes of a body before it is packed, unless a single event has more: below all limits."""
@@ -114,7 +115,7 @@ class _Body:
             message = f"event {event.version:,} of {event.stream}: {reason}"
             raise NotSentError(message)
         refs = [ref for ref in refs_in([event.data]) if ref not in self.refs]
-        texts = list(text_lines(self.db, refs, self.withhold))
+        texts = list(text_lines(self.db, refs, self._withheld(event)))
         line = event_line(event)
         size, aim = len(line) + sum(map(len, texts)), min(_AIM, self.most * 4 // 5)
         if self.lines and self.size + size > aim:
@@ -127,6 +128,20 @@ class _Body:
         begun = self.parts.get(event.stream, Part(event.stream, event.version - 1, 0))
         self.parts[event.stream] = begun._replace(until=event.version)
         return True
+
+    def _withheld(self, event: StoredEvent) -> Callable[[str], bool] | None:
+        """Return which texts of an event are withheld.
+
+        The body of an answer is, if anything else that the event holds of that answer is.
+        """
+        withhold, raw = self.withhold, ref_under(RAW_BODY, event.data)
+        if withhold is None or withhold.every_text or raw is None:
+            return withhold
+        bodies = {ref: body for ref, _, _, body in stored_texts(self.db, refs_in([event.data]))}
+        body = bodies.pop(raw, None)
+        if body is None or not any(withhold(text) for text in bodies.values() if text is not None):
+            return withhold
+        return lambda text: text == body or withhold(text)
 
     def packed(self) -> bytes:
         """Return the body as it is sent."""

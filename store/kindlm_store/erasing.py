@@ -80,6 +80,7 @@ def find_erasable(
     streams: Collection[str] | None,
     matches: Callable[[str], bool] | None,
     forgotten: Mapping[str, str],
+    evidence: str | None = None,
 ) -> Erasable:
     """The texts that only events of some streams refer to, and that match.
 
@@ -89,6 +90,8 @@ def find_erasable(
         matches: Asked about each text; None matches all, also those that are withheld.
         forgotten: Stream → until when (UTC, as events have it) its own texts were erased before:
             what its events of that time refer to is kept no longer for its sake.
+        evidence: Member of events whose text says again, in its own form, what the other texts of
+            the event say: it goes where one of these goes.
     """
     until = last_position(connection)
     mine = None if streams is None else frozenset(streams)
@@ -103,6 +106,8 @@ def find_erasable(
     refs = frozenset(
         ref for ref, body in connection.execute(query, asked) if matches is None or matches(body)
     )
+    if matches is not None and evidence is not None:
+        refs |= _evidence_beside(connection, refs, evidence, until, mine)
     kept = frozenset() if mine is None else refs & _kept(connection, mine, 0, until, forgotten)
     return Erasable(refs - kept, len(kept), mine, until)
 
@@ -117,6 +122,37 @@ def erase(connection: sqlite3.Connection, found: Erasable) -> list[str]:
         last = last_position(connection)
         refs -= _kept(connection, found.streams, found.until, last, {})
     return empty_rows(connection, refs)
+
+
+def _evidence_beside(
+    connection: sqlite3.Connection,
+    refs: frozenset[str],
+    evidence: str,
+    until: int,
+    streams: frozenset[str] | None,
+) -> set[str]:
+    """The texts under `evidence` in events that refer to one of some texts, if they are here."""
+    found = {
+        beside
+        for name, _, data in _payloads(connection, 0, until)
+        if (streams is None or name in streams)
+        and (beside := ref_under(evidence, data)) is not None
+        and not refs.isdisjoint(refs_in([data]))
+    }
+    rows = connection.execute(
+        "SELECT ref FROM contents WHERE body IS NOT NULL"
+        " AND ref IN (SELECT value FROM json_each(?))",
+        (json.dumps(sorted(found)),),
+    )
+    return {ref for (ref,) in rows}
+
+
+def ref_under(name: str, payload: str) -> str | None:
+    """What a payload as stored refers to under a name at its top; None if it has no such member."""
+    if f'"{name}":{{"$ref":' not in payload:
+        return None
+    member = json.loads(payload).get(name)
+    return member["$ref"] if isinstance(member, dict) and "$ref" in member else None
 
 
 def _kept(

@@ -249,6 +249,7 @@ class EventLog(LogReader):
         streams: Collection[str] | None = None,
         matches: Callable[[str], bool] | None = None,
         forgotten: Mapping[str, str] | None = None,
+        evidence: str | None = None,
     ) -> Erasable:
         """The texts that `erase` would erase.
 
@@ -257,11 +258,13 @@ class EventLog(LogReader):
             matches: Only texts for which it is true.
             forgotten: Stream → time (UTC, as events have it): other streams that keep no text for
                 what their events up to then refer to, since it was to be erased before.
+            evidence: Member of events whose text goes with any other text of the event that
+                matches, as it says the same in its own form.
         """
         from kindlm_store.erasing import find_erasable
 
         with translated(self.path), closing(self.reader()) as reader:
-            return find_erasable(reader, streams, matches, forgotten or {})
+            return find_erasable(reader, streams, matches, forgotten or {}, evidence)
 
     def erase(self, found: Erasable, record: Callable[[list[str]], Append]) -> Erased:
         """Erase texts for good, record that in the same transaction, and give back the space.

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import sqlite3
+import threading
 from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import pytest
 from checked_server import LoopbackServer
 
 EMAIL = "jane.roe@example.com"
@@ -118,3 +122,105 @@ def test_nothing_of_it_is_shown_while_the_run_goes_on(workspace, server):
     assert "delivered on gpt" in text
     assert EMAIL not in text
     assert text.count("takes too long") == 1
+
+
+SAID = f"Mail {EMAIL} at once"
+PIECES = [SAID[at : at + 3] for at in range(0, len(SAID), 3)]
+
+
+def chunks(*texts):
+    """Return a stream in which each event has a piece of some texts, one for each choice."""
+    events = [
+        {"choices": [{"index": at, "delta": {"content": one}} for at, one in enumerate(both)]}
+        for both in zip(*texts, strict=True)
+    ]
+    return "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n\n"
+
+
+BODIES = {
+    "stream": chunks(PIECES),
+    "choices": chunks(["ok", *[""] * (len(PIECES) - 1)], PIECES),
+    "escaped": '{"text": "' + "".join(f"\\u{ord(char):04x}" for char in SAID) + '"}',
+    "tokens": json.dumps({"text": SAID, "tokens": [{"token": one} for one in PIECES]}),
+    "arguments": json.dumps(
+        {"text": "ok", "tool_calls": [{"name": "mail", "arguments": {"to": EMAIL}}], "of": PIECES}
+    ),
+    "plain": json.dumps({"text": "Where is it?", "tool_calls": [], "of": "nobody"}),
+}
+
+
+class Answers(BaseHTTPRequestHandler):
+    """Gives the body that its path names."""
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["content-length"]))
+        name = self.path.strip("/")
+        body = BODIES[name].encode()
+        is_stream = name in ("stream", "choices")
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream" if is_stream else "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args):
+        del args
+
+
+@pytest.fixture
+def answered(workspace):
+    """Return what records a run of agents that give these bodies."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as served:
+        thread = threading.Thread(target=served.serve_forever)
+        thread.start()
+        url = f"http://127.0.0.1:{served.server_port}"
+
+        def test(*names, **settings):
+            agents = [
+                {"id": name, "adapter": "http", "endpoint": f"{url}/{name}", "verbose": True}
+                for name in names
+            ]
+            tests = [workspace.test(tools=[], expect={"guardrails": {"pii": {"enabled": True}}})]
+            workspace.suite(url, providers={}, models=[], agents=agents, tests=tests, **settings)
+            return workspace.run("test", KINDLM_LOG="info")
+
+        yield test
+        served.shutdown()
+        thread.join()
+
+
+def bodies_of(workspace):
+    return [body for (body,) in workspace.query("SELECT raw FROM provider_call_log") if body]
+
+
+def test_no_body_that_says_it_in_another_form_is_recorded(workspace, answered):
+    done = answered(*BODIES, record={"redactPii": True})
+    kept = "".join(str(row) for row in workspace.query("SELECT body FROM contents"))
+    for text in (kept, done.stdout, done.stderr):
+        assert [one for one in PIECES[2:7] if json.dumps(one) in text] == []
+        assert f"\\u{ord('@'):04x}" not in text
+    assert bodies_of(workspace) == [BODIES["plain"]]
+    assert workspace.run("verify").returncode == 0
+
+
+def test_bodies_are_erased_with_what_was_read_from_them(workspace, answered):
+    answered(*BODIES)
+    assert len(bodies_of(workspace)) == len(BODIES)
+    done = workspace.run("history", "purge", "--matching", r"jane\.roe@example\.com", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert {*bodies_of(workspace)} == {"[erased]", BODIES["plain"]}
+    left = files(workspace)
+    assert [one for one in PIECES[2:7] if json.dumps(one).encode() in left] == []
+    assert workspace.run("verify").returncode == 0
+
+
+@pytest.mark.parametrize("name", sorted(BODIES.keys() - {"choices"}))
+def test_a_body_is_not_shown_if_a_check_found_it_in_what_was_read(workspace, answered, name):
+    answered(name)
+    page = workspace.run("show", "latest", "1", "--verbose").stdout
+    details = workspace.run("test", "--verbose").stderr
+    assert (BODIES[name][:20] in page) == (name == "plain")
+    assert ("[not shown" in page) == (name != "plain")
+    for text in (page, details):
+        assert [one for one in PIECES[2:7] if f'"{one}"' in text] == []
+        assert EMAIL not in text

@@ -23,6 +23,7 @@ from kindlm.events import (
     Payload,
     ProviderPaced,
     ProviderRequested,
+    ProviderResponded,
     new_event,
 )
 from kindlm.events.codec import stored_fields
@@ -377,6 +378,34 @@ def test_what_a_pattern_matches_stays_at_home(here: History, make: Any, told: st
     recorded.interrupt()
     body = bodies_of(here, withholder(include_artifacts=True, patterns=[r"jane\.roe@"]))
     assert ("jane" in body, "Where is it?" in body) == (False, True)
+
+
+ADDRESS = "jane.roe@example.com"
+
+
+@pytest.mark.parametrize(
+    ("text", "raw"),
+    [
+        (f"to {ADDRESS}", "anything in a form that is not known"),
+        ("ok", json.dumps({"tokens": [{"token": char} for char in ADDRESS]})),
+        ("ok", "".join(f"data: {char}\n\n" for char in ADDRESS)),
+        ("ok", "".join(f"0:{json.dumps(char)}\n" for char in ADDRESS)),
+    ],
+)
+def test_a_body_stays_with_what_was_read_from_it(
+    here: History, make: Any, text: str, raw: str
+) -> None:
+    recorded = here.run()
+    recorded.suite(tests=[make.planned()])
+    answers = [
+        ProviderResponded(call=call, text=said, raw=body, latency_ms=1.0)
+        for call, said, body in ((1, "Hello!", '{"text": "Hello!"}'), (2, text, raw))
+    ]
+    here.log.append("run/k3f9x2ab", [new_event(answer, subject="1.1") for answer in answers])
+    recorded.interrupt()
+    body = bodies_of(here, withholder(include_artifacts=True, patterns=[r"jane\.roe@"]))
+    assert json.dumps(raw)[1:-1] not in body
+    assert json.dumps('{"text": "Hello!"}') in body
 
 
 def test_a_pattern_that_takes_too_long_withholds(

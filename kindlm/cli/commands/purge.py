@@ -20,6 +20,7 @@ from kindlm.cli.history import disk_full, fail_to_open, forget_erased, named_run
 from kindlm.cli.journal import author, open_journal
 from kindlm.cli.options import DatabaseOption, parse_since
 from kindlm.errors import Err, ErrorCode, KindlmError, broken, misuse
+from kindlm.events import RAW_BODY
 from kindlm.events.codec import strings_in
 from kindlm.history.runs import held_lock
 from kindlm.patterns import PatternError, matcher
@@ -78,10 +79,10 @@ def purge_command(
         runs = _runs(reader, run or [], older_than)
         try:
             if runs is None:
-                found = log.erasable(None, matches)
+                found = log.erasable(None, matches, evidence=RAW_BODY)
             else:
                 streams = streams_to_purge(reader, runs)
-                found = log.erasable(streams.chosen, matches, streams.forgotten)
+                found = log.erasable(streams.chosen, matches, streams.forgotten, RAW_BODY)
             if matches is not None:
                 _warn_of_names(names_that_match(reader, runs, matches))
             size = log.path.stat().st_size

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
-from kindlm.history.masking import Mask, mask_of
+from kindlm.history.masking import mask_of
 from kindlm.history.repeat_statistics import repeat_statistics
 from kindlm.history.rows import CallView, ExecutionView, TestView
 from kindlm.history.run_view import RunView
@@ -155,7 +155,14 @@ def _write_execution(view: RunView, execution: ExecutionView, page: Page) -> Non
     )
     with_bodies = execution.status in (Status.FAILED, Status.ERRORED)
     for call in calls:
-        _write_call(call, page, mask, with_body=with_bodies)
+        used = (
+            (tool.arguments, tool.response)
+            for attempt in attempts
+            for tool in attempt.tool_calls
+            if (tool.attempt, tool.call) == (call.attempt, call.call)
+        )
+        body = mask.body(call.raw, call.text, call.error, *used) if with_bodies else None
+        _write_call(call, page, body)
     for attempt in attempts:
         if len(attempts) > 1:
             page.line((f"attempt {attempt.number}: {attempt.execution.status}", "dim"), indent=4)
@@ -166,7 +173,7 @@ def _write_execution(view: RunView, execution: ExecutionView, page: Page) -> Non
             page.line(mark(assertion.outcome), name, (f"  {time}", "dim"), indent=4, hang=2)
 
 
-def _write_call(call: CallView, page: Page, mask: Mask, *, with_body: bool) -> None:
+def _write_call(call: CallView, page: Page, body: str | None) -> None:
     who = f"call {call.call}  {call.purpose}, {one_line(call.provider)} {one_line(call.model)}"
     time = "" if call.latency_ms is None else f"  {duration(call.latency_ms)}"
     failed = ""
@@ -176,6 +183,5 @@ def _write_call(call: CallView, page: Page, mask: Mask, *, with_body: bool) -> N
         then = "" if again is None else f", tried again after {duration(again)}"
         failed = f"  {call.error_code}{status}{then}"
     page.line((who, "dim"), (time, "dim"), (failed, "magenta"), indent=4, hang=2)
-    if with_body and call.raw is not None:
-        body = visible(bounded(mask.text(call.raw), _BODY))
-        page.line((f"body  {body}", "dim"), indent=6, hang=2)
+    if body is not None:
+        page.line((f"body  {visible(bounded(body, _BODY))}", "dim"), indent=6, hang=2)
