@@ -246,7 +246,7 @@ def test_a_line_that_is_cut_off_is_said_to_be_in_plain_words(
 ) -> None:
     _, file = the_rest(database, here)
     first, second, *rest = file.read_text("utf-8").splitlines(keepends=True)
-    file.write_text("".join([first, second[: second.index('run/') + 6], "\n", *rest]))
+    file.write_text("".join([first, second[: second.index("run/") + 6], "\n", *rest]))
     outcome = kindlm("import", file, "--db", database)
     assert f"Line 2 of {file} is not valid JSON: a string has a line end" in outcome.err
     file.write_bytes(first.encode() + b"\xff\n")
