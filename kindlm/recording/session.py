@@ -246,8 +246,8 @@ class _Session:
             "providers",
             ErrorCode.PROVIDER_RATE_LIMIT,
             f"{message}; kindlm sends nothing there until then.",
-            "That is too long to wait. What has failed by it can be run again later with"
-            " kindlm test --failed. kindlm leaves out executions that still need it; if it leaves"
+            "That is too long to wait. What has failed by it can be run again later with --failed."
+            " kindlm leaves out executions that still need it; if it leaves"
             " out any, kindlm test --resume runs them later."
             if for_too_long
             else "Other providers go on. Ctrl-C ends the run; kindlm test --resume finishes it "

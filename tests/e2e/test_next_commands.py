@@ -67,6 +67,8 @@ def test_paths_of_the_run_are_typed_from_the_current_folder(failing):
     assert command == ["test", "my.yaml", "../other.yaml", "--failed"]
     assert " my.yaml:" in red.stdout
     assert "0 of 2 executions passed" in run_in(failing, folder, *command).stdout
+    assert "mine  my.yaml\n" in run_in(failing, folder, "test", "my.yaml", "--dry-run").stdout
+    assert "mine  my.yaml\n" in run_in(failing, folder, "list", "my.yaml").stdout
     assert next_command(failing.run("show").stdout)[1:3] == ["my suites/my.yaml", "other.yaml"]
 
 

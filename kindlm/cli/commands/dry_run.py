@@ -19,6 +19,7 @@ from kindlm.history.diff.power import comparison_power
 from kindlm.history.statistics.tables import Counts
 from kindlm.plan import Plan, PlannedCase, PlannedSuite
 from kindlm.providers.pricing import PriceTable, prices_of
+from kindlm.reports.facts import place
 from kindlm.reports.figures import money, power_text
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import Page
@@ -66,7 +67,9 @@ def _expected(plan: Plan) -> Iterator[tuple[Counts, int]]:
 def _write_suite(planned: PlannedSuite, page: Page) -> Estimate:
     suite = planned.suite
     page.blank()
-    page.line((one_line(suite.name), "bold"), (f"  {one_line(suite.path)}", "dim"), hang=2)
+    page.line(
+        (one_line(suite.name), "bold"), (f"  {place(suite.path, None, page.root)}", "dim"), hang=2
+    )
     prices = prices_of(suite)
     selected = [case for case in planned.cases if case.selected]
     width = min(max(cell_len(one_line(case.case.name)) for case in selected), _WIDEST_NAME)

@@ -59,17 +59,19 @@ def list_command(options: ListOptions) -> int:
         report = {"schemaVersion": 1, "executions": len(plan), "suites": suites}
         sys.stdout.write(printed_json(report, indent=2) + "\n")
     else:
-        write_list(plan, sys.stdout)
+        write_list(plan, sys.stdout, project.root)
     return 0 if len(plan) and not request.skipped else 1
 
 
-def write_list(plan: Plan, out: TextIO) -> None:
+def write_list(plan: Plan, out: TextIO, root: Path) -> None:
     """Write a plan for people: a line for each suite, and one for each test."""
+    from kindlm.reports.facts import place
+
     tests = 0
     for suite in (suite for suite in plan.suites if suite.executions):
         cases = _selected(suite)
         tests += len(cases)
-        out.write(f"{one_line(suite.suite.name)}  {one_line(suite.suite.path)}\n")
+        out.write(f"{one_line(suite.suite.name)}  {place(suite.suite.path, None, root)}\n")
         width = max(cell_len(one_line(case.case.name)) for case in cases)
         for case in cases:
             name = one_line(case.case.name)
