@@ -268,7 +268,7 @@ def finished(
         (("--force-resume",), "--force-resume resumes nothing by itself"),
         (("--run-group", "g"), "there is no --shard"),
         (("--max-cost", "nan"), "'--max-cost' should be"),
-        (("--max-time", "inf"), "no limit"),
+        (("--max-time", "inf"), "is not a limit"),
     ],
 )
 def test_what_cannot_be_resumed_is_reported_and_makes_no_call(
