@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from kindlm.events import GitState
 
 
+_SCHEME_AND_HOST = re.compile(r"[\w+.-]+://[^/]*")
+
 _CI = {
     "GITHUB_ACTIONS": "github",
     "GITLAB_CI": "gitlab",
@@ -71,9 +73,13 @@ def commit_of(folder: Path, revision: str) -> str | None:
 
 
 def remote_name(folder: Path) -> str | None:
-    """Return the name of the repository that a folder's one was cloned from, None if of none."""
-    url = _git(folder, "config", "--get", "remote.origin.url")
-    return (re.split(r"[/:]", url.rstrip("/"))[-1].removesuffix(".git") or None) if url else None
+    """Return the name of the repository that a folder's one was cloned from, None if of none.
+
+    It is the end of the path alone: the rest of a URL may hold credentials.
+    """
+    url = _git(folder, "config", "--get", "remote.origin.url") or ""
+    path = re.split(r"[?#]", _SCHEME_AND_HOST.sub("", url))[0] if "://" in url else url
+    return re.split(r"[/:]", path.rstrip("/"))[-1].removesuffix(".git") or None
 
 
 def folder_in_repository(folder: Path) -> str:
