@@ -177,8 +177,9 @@ def find_sides(
     """Return the runs or groups to compare.
 
     Without a name, the later one is `latest`. The earlier one is then the baseline that the suites
-    of the later one have, else `previous`. A word is about the suites of the other side, so that
-    what is named outright is found first.
+    of the later one have, else `previous`. It is an error if they have baselines, but not one that
+    is here. A word is about the suites of the other side, so that what is named outright is found
+    first.
 
     A group is found by its name, and by a word that means a shard of it, if the history has more
     of its shards. Beside a shard that is named outright, words mean the same part of other groups.
@@ -247,10 +248,22 @@ def newest_of_branch(db: sqlite3.Connection, branch: str, after: Side) -> Result
 def compared_by_default(db: sqlite3.Connection, run: str) -> Side | None:
     """Return the run or group that `kindlm diff` compares a run with; None if there is none.
 
-    That is the baseline of its suites if they have one, and else the run before it.
+    That is the baseline of its suites if they have one, and else the run before it. There is none
+    where `baseline_problem` has an error.
     """
     found = _Words(db, no_revision).find(None, run)
     return found.value if isinstance(found, Ok) else None
+
+
+def baseline_problem(db: sqlite3.Connection, run: str) -> KindlmError | None:
+    """Return why a run is not compared by default, though suites of it have baselines.
+
+    None if they have one baseline that is here, if they have none, or if it is the run itself.
+    """
+    if not _has_other_baseline(db, run):
+        return None
+    found = _Words(db, no_revision).find("baseline", run)
+    return found.error if isinstance(found, Err) else None
 
 
 def baseline_of(db: sqlite3.Connection, run: str) -> Side | None:
@@ -258,12 +271,16 @@ def baseline_of(db: sqlite3.Connection, run: str) -> Side | None:
 
     None if there is none, if they have different ones, or if it is the run itself.
     """
-    chosen = {row[2] for row in db.execute(_BASELINES, (run,)) if row[1] is not None}
-    if len(chosen) != 1:
+    if not _has_other_baseline(db, run):
         return None
-    ids = json.loads(*chosen)
-    here = run not in ids and len(list(runs(db, RunFilter(ids=ids)))) == len(ids)
-    return _side_of(db, ids) if here else None
+    found = _Words(db, no_revision).find("baseline", run)
+    return found.value if isinstance(found, Ok) else None
+
+
+def _has_other_baseline(db: sqlite3.Connection, run: str) -> bool:
+    """Whether a suite of a run has a baseline that is another run or group."""
+    chosen = {row[2] for row in db.execute(_BASELINES, (run,)) if row[1] is not None}
+    return any(run not in json.loads(ids) for ids in chosen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,8 +293,8 @@ class _Words:
     def find(self, name: str | None, other: Side | None = None) -> Result[Side]:
         """Return what a name means beside the other side, if that one is known."""
         if name is None:
-            baseline = None if other is None else baseline_of(self.db, _run_of(other))
-            return self.find("previous", other) if baseline is None else Ok(baseline)
+            by_baseline = other is not None and _has_other_baseline(self.db, _run_of(other))
+            return self.find("baseline" if by_baseline else "previous", other)
         word = _WORD.fullmatch(name)
         if word is None:
             return find_run_or_group(self.db, name)
@@ -335,12 +352,13 @@ class _Words:
         chosen = self.db.execute(_BASELINES, (_run_of(other),)).fetchall()
         distinct = list(dict.fromkeys(ids for _, run, ids in chosen if run is not None))
         if len(distinct) == 1:
-            return Ok(_side_of(self.db, json.loads(distinct[0])))
+            return self._as_chosen(json.loads(distinct[0]))
         if distinct:
             listed = ", ".join(f"{suite!r} has run {run}" for suite, run, _ in chosen if run)
             return _error(
                 f"The suites have different baselines: {listed}.",
-                "Name the run to compare with: kindlm diff RUN",
+                "Compare each suite with its own: kindlm baseline compare. Or name what to compare"
+                " with: a run, or previous.",
             )
         message = f"No suite that could have a baseline was tested by {_named(other)}."
         if chosen:
@@ -348,6 +366,18 @@ class _Words:
             message = f"No baseline is set{suites}, which {_named(other)} tested."
         hint = "Choose one: kindlm baseline set RUN"
         return Err(KindlmError(ErrorCode.BASELINE_NOT_FOUND, message, hint))
+
+    def _as_chosen(self, ids: Sequence[str]) -> Result[Side]:
+        """Return the run or the shards that are a baseline; all of them have to be here."""
+        here = {run.id for run in runs(self.db, RunFilter(ids=ids))}
+        if missing := [run for run in ids if run not in here]:
+            message = f"The baseline, run {missing[0]}, is not in this history."
+            if len(ids) > 1:
+                message = f"Run {missing[0]}, a shard of the baseline, is not in this history."
+            hint = "Import it, or choose another one: kindlm baseline set RUN. Or name what to"
+            hint += " compare with: a run, or previous."
+            return Err(KindlmError(ErrorCode.BASELINE_CORRUPT, message, hint))
+        return Ok(ids[0] if len(ids) == 1 else group_of(self.db, ids))
 
     def _at_revision(self, name: str, other: Side | None) -> Result[Side]:
         of = None if other is None else _run_of(other)
@@ -440,11 +470,6 @@ def _groups_here(db: sqlite3.Connection) -> dict[GroupName, bool]:
 def _group_named(db: sqlite3.Connection, name: GroupName) -> Result[Side]:
     shards = [run for run in shards_of(db, name.name) if run.project == name.project]
     return find_group(db, name.name, shards)
-
-
-def _side_of(db: sqlite3.Connection, ids: Sequence[str]) -> Side:
-    """Return the run or the shards that are a baseline."""
-    return ids[0] if len(ids) == 1 else group_of(db, ids)
 
 
 def _named(side: Side) -> str:

@@ -14,6 +14,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
+from kindlm.errors import KindlmError
 from kindlm.history import queries
 from kindlm.history.groups import Group, Shard, as_one_run, read_shard
 from kindlm.history.masking import shown_note
@@ -37,7 +38,7 @@ from kindlm.history.rows import (
     scores_of,
     test_of,
 )
-from kindlm.history.run_names import compared_by_default
+from kindlm.history.run_names import baseline_problem, compared_by_default
 from kindlm.history.runs import Run, RunFilter, runner_of, runs, state_of
 from kindlm.history.verdict import (
     StatusCounts,
@@ -222,6 +223,11 @@ class RunView:
         """What `kindlm diff` compares this run with: the baseline, else the run or group before."""
         found = compared_by_default(self.db, self.id) if self.group is None else None
         return None if found is None else RunView(self.db, found)
+
+    @property
+    def why_not_compared(self) -> KindlmError | None:
+        """Why `kindlm diff` cannot compare this run with the baselines that its suites have."""
+        return baseline_problem(self.db, self.id) if self.group is None else None
 
     def skip_reasons(self) -> list[tuple[str, str, int]]:
         """Return why executions were skipped that were to run: suite, reason, how many."""

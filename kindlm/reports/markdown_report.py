@@ -149,6 +149,10 @@ def _broken(view: RunView) -> Iterator[str]:
 
 def _changes(view: RunView, options: ReportOptions) -> Iterator[str]:
     """Yield what changed since the run before, if there is one to compare with."""
+    if (problem := view.why_not_compared) is not None:
+        yield "\n#### Not compared with a run before\n\n"
+        yield f"⚠️ {plain(problem.message)} {plain(problem.hint or '')}\n"
+        return
     before = view.run_before
     if before is None:
         return

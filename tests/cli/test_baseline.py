@@ -104,6 +104,24 @@ def test_set_it_says_what_it_was_before(baseline: Any, record: Any) -> None:
     assert "(unchanged)." in baseline("set").err
 
 
+def test_diff_by_default_fails_where_the_suites_have_different_baselines(
+    kindlm: Any, baseline: Any, record: Any, history: Any
+) -> None:
+    record("run1", suites=("support", "sales")).finish()
+    baseline("set", "-s", "support")
+    record("run2", suites=("support", "sales")).finish()
+    baseline("set", "-s", "sales")
+    for run in ("run3", "run4"):
+        record(run, "nnn", suites=("support", "sales")).finish()
+
+    outcome = kindlm("diff", "--db", history.path)
+
+    assert outcome.code == 1
+    assert outcome.out == ""
+    assert "different baselines" in outcome.err
+    assert kindlm("diff", "previous", "--db", history.path).code == 0
+
+
 def test_set_a_json_report_names_its_run(
     kindlm: Any, record: Any, baseline: Any, history: Any, here: Any
 ) -> None:

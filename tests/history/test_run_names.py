@@ -106,6 +106,68 @@ def test_the_baseline_is_that_of_the_other_side(history: History) -> None:
     assert "No baseline" in find(history, "baseline").message
 
 
+@pytest.fixture
+def set_baseline(history: History) -> Any:
+    """Return a function that chooses a run, or shards, as the baseline of a suite."""
+
+    def choose(suite: str, *runs: str) -> None:
+        shards = tuple(runs) if len(runs) > 1 else None
+        chosen = BaselineSet(
+            project="shop", suite=suite, run=runs[0], label=None, by="me", runs=shards
+        )
+        history.log.append("journal/b", [new_event(chosen)])
+
+    return choose
+
+
+def record_both(history: History, *runs: str) -> None:
+    for run in runs:
+        writer = history.run(run)
+        for suite in ("support", "billing"):
+            writer.suite(suite, tests=[Make.planned()])
+            writer.execution()
+        writer.finish()
+
+
+def test_different_baselines_are_never_passed_over_for_the_run_before(
+    history: History, set_baseline: Any
+) -> None:
+    record_both(history, "r1first0", "r2second", "r3third0", "r4fourth")
+    set_baseline("support", "r1first0")
+    set_baseline("billing", "r2second")
+    for before in (None, "baseline"):
+        error = find(history, before)
+        assert "different baselines: 'support' has run r1first0, 'billing'" in error.message
+        assert "kindlm baseline compare" in error.hint
+        assert "previous" in error.hint
+    # One that is the baseline of a part of its suites does not make up for the other one.
+    assert "different baselines" in find(history, None, "r2second").message
+    assert find(history, "previous") == ("r3third0", "r4fourth")
+    assert find(history, "r1first0") == ("r1first0", "r4fourth")
+
+
+@pytest.mark.parametrize("missing", [("r0absent",), ("r1first0", "r0absent")])
+def test_a_baseline_that_is_not_here_is_an_error(
+    history: History, set_baseline: Any, missing: tuple[str, ...]
+) -> None:
+    record_both(history, "r1first0", "r2second", "r3third0")
+    set_baseline("support", *missing)
+    for before in (None, "baseline"):
+        error = find(history, before, "r3third0")
+        assert "r0absent" in error.message
+        assert "is not in this history" in error.message
+        assert "previous" in error.hint
+    assert find(history, "previous") == ("r2second", "r3third0")
+
+
+def test_the_baseline_itself_is_compared_with_the_run_before(
+    history: History, set_baseline: Any
+) -> None:
+    record_both(history, "r1first0", "r2second")
+    set_baseline("support", "r2second")
+    assert find(history) == ("r1first0", "r2second")
+
+
 def test_nothing_to_compare_with(history: History) -> None:
     assert "No run has finished yet" in find(history).message
     record(history, "only0000")

@@ -11,6 +11,7 @@ from compared_runs import record_run
 from markdown_it import MarkdownIt
 from recorded_history import History, Make
 
+from kindlm.events import BaselineSet, new_event
 from kindlm.reports.untrusted import cell, plain
 
 COMMENT = 65_536
@@ -72,6 +73,26 @@ def test_what_changed_since_the_run_before_stands_in_it(history: History, write:
     assert "`greets` · `gpt` | passed 3/3 |" not in second.partition("<details>")[0]
     record_run(history, "again", {"greets": [good] * 3, "refunds": [bad] * 3})
     assert "#### Since run `after`: UNCHANGED" in write(history.view("again"), "markdown")
+
+
+def test_a_baseline_that_cannot_be_compared_with_is_told_in_every_report(
+    history: History, write: Any
+) -> None:
+    bad = {"assertions": (Make.failed(),)}
+    for run in ("before", "after"):
+        record_run(history, run, {"greets": [bad] * 3})
+    chosen = BaselineSet(project="shop", suite="support", run="gone", label=None, by="me")
+    history.log.append("journal/b", [new_event(chosen)])
+    view = history.view("after")
+
+    told = "The baseline, run gone, is not in this history."
+    text = write(view, "markdown")
+    assert told in text
+    assert "UNCHANGED" not in text
+    terminal = write(view, "terminal")
+    assert f"Not compared: {told}" in " ".join(terminal.split())
+    assert "Compare:" not in terminal
+    assert f"Not compared: {told}" in write(view, "html")
 
 
 def test_tests_are_counted_by_name_as_in_the_terminal(history: History, write: Any) -> None:

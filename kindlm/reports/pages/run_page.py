@@ -245,6 +245,8 @@ def _notes(view: RunView) -> list[str]:
         notes += describe_group(view.group)[1:]  # the shards stand on the page
     if (then := then_text(view)) is not None:
         notes.append(then)
+    if (problem := view.why_not_compared) is not None:
+        notes.append(f"Not compared: {problem.message}")
     notes += [
         f"{number} of {suite} skipped: {reason}" for suite, reason, number in view.skip_reasons()
     ]
