@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import NamedTuple, TypeVar
 
 from kindlm.dataclass import dataclass, replace
@@ -245,8 +246,19 @@ SELECT p.test, p.target, min(s.run), max(s.run)
  ORDER BY s.ordinal, p.ordinal LIMIT 1
 """
 
-_SELECTING = ("suite", "tests", "tags", "models", "repeat", "gate", "failed")
-"""The options of `kindlm test` that decide what is run, and how it is judged."""
+# The files of suites of several files.
+_FILES = """
+SELECT DISTINCT s.run, s.path, p.file
+  FROM suites s
+  JOIN planned_tests p ON p.suite = s.id
+ WHERE s.run IN $ids AND p.file IS NOT NULL
+"""
+
+SELECTING = (
+    "suite", "tests", "tags", "models", "keywords", "repeat", "gate", "failed", "compat", "runner",
+)  # fmt: skip
+"""The recorded options that decide what is run, and how it is judged. `paths` do so, too, but may
+be written in several ways."""
 
 
 def _difference(db: sqlite3.Connection, shards: Sequence[Run]) -> str | None:
@@ -259,14 +271,40 @@ def _difference(db: sqlite3.Connection, shards: Sequence[Run]) -> str | None:
     if (difference := _suites_differ(db, named)) is not None:
         return difference
     options = options_of(db, *named)
-    for name in _SELECTING:
+    for name in SELECTING:
         for run_id, called in named.items():
             # What was not asked for is absent, false or empty.
             if (options[run_id].get(name) or None) != (options[first].get(name) or None):
                 return f"{named[first]} and {called} were asked for with different options ({name})"
+    paths = {run: frozenset(asked.get("paths") or ()) for run, asked in options.items()}
+    files = _named_files(db, paths)
+    for run_id, called in named.items():
+        if paths[run_id] != paths[first] and files[run_id] != files[first]:
+            return f"{named[first]} and {called} were asked for with different paths"
     for test, target, one, other in db.execute(*among(_SHARED, list(named))):
         return f"{named[one]} and {named[other]} both have the test {test!r} on {target}"
     return None
+
+
+def _named_files(
+    db: sqlite3.Connection, paths: Mapping[str, frozenset[str]]
+) -> dict[str, set[str]]:
+    """Return which files of their suites the paths of runs name.
+
+    A suite is run as a whole if none of its files is named alone. If some are, and a folder above
+    the suite as well, that folder is returned with them: it may or may not hold the others.
+    """
+    suites: dict[tuple[str, str], set[str]] = {}
+    for run, suite, file in db.execute(*among(_FILES, list(paths))):
+        suites.setdefault((run, suite), set()).add(file)
+    found: dict[str, set[str]] = {run: set() for run in paths}
+    for (run, suite), files in suites.items():
+        alone = files & paths[run]
+        if not alone or suite in paths[run]:
+            found[run] |= files
+        else:
+            found[run] |= alone | (paths[run] & set(map(str, PurePosixPath(suite).parents)))
+    return found
 
 
 def _suites_differ(db: sqlite3.Connection, named: Mapping[str, str]) -> str | None:

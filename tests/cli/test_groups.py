@@ -232,6 +232,7 @@ def test_of_a_shard_that_ran_twice_the_latest_that_finished_counts(
         ("2/2", {"config_hash": "fedcba987654"}, "different configurations of kindlm.yaml"),
         ("2/2", {"path": "other.yaml"}, "ran different suites"),
         ("2/2", {"options": RunOptions(tags=["fast"])}, "different options (tags)"),
+        ("2/2", {"options": RunOptions(keywords="fast")}, "different options (keywords)"),
     ],
 )
 def test_shards_of_different_plans_are_not_put_together(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+from dataclasses import fields
 
 import pytest
 
 from kindlm.errors import Err, Ok
-from kindlm.history.groups import Shard
+from kindlm.events import RunOptions
+from kindlm.history.groups import SELECTING, Shard
 from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
 from kindlm.reports.report_registry import ReportOptions, find_report
@@ -89,6 +91,87 @@ def test_a_suite_that_one_shard_could_not_load_has_not_been_run_as_a_whole(histo
     assert (suite.tests.passed, suite.tests.skipped) == (2, 1)
     assert [test.name for test in view.tests()] == ["one", "three"]
     assert (view.status, view.passed) == ("failed", False)
+
+
+NOT_SELECTING = {
+    "concurrency",
+    "timeout_ms",
+    "fail_fast",
+    "shard",
+    "force_resume",
+    "max_cost_usd",
+    "max_rpm",
+    "cache",
+}
+"""The options that shards of one run may differ in. An option that decides which tests a run has,
+or how they are judged, belongs to `SELECTING` instead."""
+
+
+def test_each_option_is_compared_or_selects_nothing():
+    assert {option.name for option in fields(RunOptions)} == {
+        *SELECTING,
+        *NOT_SELECTING,
+        "paths",
+    }
+
+
+GIVEN = {
+    "tests": ["a"],
+    "tags": ["a"],
+    "models": ["a"],
+    "repeat": 3,
+    "failed": True,
+    "runner": "pytest",
+}
+
+
+@pytest.mark.parametrize("name", SELECTING)
+def test_shards_that_were_selected_differently_are_no_parts_of_one_run(history, make, name):
+    given = GIVEN.get(name, "text")
+    for run, shard, options in (
+        ("aaaa2222", "1/2", RunOptions()),
+        ("bbbb2222", "2/2", RunOptions(**{name: given})),
+    ):
+        writer = history.run(run, shard=shard, group="g", options=options)
+        writer.suite(tests=[make.planned(shard)])
+        writer.execution(shard, assertions=(make.passed(),))
+        writer.finish()
+    found = find_run_or_group(history.reader(), "g")
+    assert isinstance(found, Err)
+    assert f"different options ({name})" in found.error.message
+
+
+WHOLE = ["cases/a.yaml", "cases/b.yaml", "cases/c.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        (["cases"], WHOLE, True),
+        (["."], ["cases"], True),
+        (["cases"], ["cases", "cases/a.yaml"], True),
+        (["cases/a.yaml", "cases/b.yaml"], ["cases/b.yaml", "cases/a.yaml"], True),
+        (["cases/a.yaml", "cases/b.yaml"], WHOLE, False),
+        (["cases/a.yaml", "cases/b.yaml"], ["cases"], False),
+        (["cases/a.yaml"], [".", "cases/a.yaml"], False),
+    ],
+)
+def test_paths_are_alike_if_they_name_the_same_files(history, make, one, other, alike):
+    for run, shard, paths, chosen in (
+        ("aaaa2222", "1/2", one, "a"),
+        ("bbbb2222", "2/2", other, "b"),
+    ):
+        writer = history.run(run, shard=shard, group="g", options=RunOptions(paths=paths))
+        tests = [
+            make.planned(name, file=f"cases/{name}.yaml", selected=name == chosen) for name in "abc"
+        ]
+        writer.suite(tests=tests, path="cases")
+        writer.execution(chosen, assertions=(make.passed(),))
+        writer.finish()
+    found = find_run_or_group(history.reader(), "g")
+    assert isinstance(found, Ok if alike else Err), found
+    if not alike:
+        assert "different paths" in found.error.message
 
 
 @pytest.mark.parametrize("form", ["terminal", "json", "junit"])

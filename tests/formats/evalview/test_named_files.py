@@ -87,6 +87,23 @@ def test_a_suite_is_the_same_whichever_way_its_cases_are_named(
     assert (name, path) == ("cases", "cases")
 
 
+def test_shards_of_different_files_are_not_parts_of_one_run(
+    project: Path, call: Call, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shard(index: int, group: str, *paths: str) -> None:
+        assert call("test", *paths, "--shard", f"{index}/2", "--run-group", group)[0] == 0
+
+    shard(1, "different", "cases/a.yaml", "cases/b.yaml")
+    shard(2, "different", "cases")
+    shard(1, "alike", "cases")
+    monkeypatch.chdir(project / "cases")
+    shard(2, "alike", *(str(project / "cases" / f"{name}.yaml") for name in NAMES))
+    capsys.readouterr()
+    assert run(["show", "different"]) == 1
+    assert "asked for with different paths" in " ".join(capsys.readouterr().err.split())
+    assert run(["show", "alike"]) == 0
+
+
 def test_what_was_not_named_was_not_run_and_is_not_removed(
     call: Call, capsys: pytest.CaptureFixture[str]
 ) -> None:
