@@ -230,23 +230,31 @@ SELECT s.run, s.id
 """
 
 
+_REPEATS = "SELECT test, target, repeat FROM planned_tests WHERE suite = ? AND selected"
+
+
 def failing_tests(
     db: sqlite3.Connection, project: str, suite: str, wanted: Collection[tuple[str, str]]
 ) -> set[tuple[str, str]]:
     """Return the tests of `wanted`, by name and target, that did not pass when they last ran.
 
-    Runs that were stopped count as far as they went.
+    Runs that were stopped count as far as they went: a test that failed in one has failed. It has
+    passed only where all its repeats ran; the runs before decide on any other.
     """
     open_questions = set(wanted)
     failing: set[tuple[str, str]] = set()
     for run, identity in db.execute(_SUITE_RUNS, (suite, project, _LOOKED_BACK)).fetchall():
         if not open_questions:
             break
+        repeats = {(test, target): n for test, target, n in db.execute(_REPEATS, (identity,))}
         for test in RunView(db, run).tests(identity):
             key = (test.name, test.target)
             if key not in open_questions or not test.counts.tested:
                 continue
+            has_failed = test.status in (Status.FAILED, Status.ERRORED)
+            if not has_failed and test.counts.tested < repeats[key]:
+                continue
             open_questions.discard(key)
-            if test.status in (Status.FAILED, Status.ERRORED):
+            if has_failed:
                 failing.add(key)
     return failing

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from kindlm.history.trends import failing_tests
 
 WANTED = {("good", "gpt"), ("bad", "gpt"), ("bad", "claude")}
@@ -52,6 +54,41 @@ def test_a_stopped_run_counts_as_far_as_it_went(history: Any, make: Any) -> None
     run.execution("good", assertions=(make.failed(),))
     run.interrupt("--fail-fast")
     assert failing(history) == {("good", "gpt"), ("bad", "gpt")}
+
+
+@pytest.mark.parametrize("unfinished", [None, "skipped"])
+def test_repeats_that_passed_do_not_clear_a_failure_while_others_did_not_run(
+    history: Any, make: Any, unfinished: str | None
+) -> None:
+    def repeats(run: str, passed: int) -> Any:
+        writer = history.run(run)
+        writer.suite(tests=[make.planned("bad", repeat=3)])
+        for repeat in range(1, passed + 1):
+            writer.execution("bad", repeat=repeat, assertions=(make.passed(),))
+        return writer
+
+    record(history, make, "first", {"bad": False})
+    stopped = repeats("second", passed=1)
+    if unfinished == "skipped":
+        for repeat in (2, 3):
+            stopped.execution("bad", repeat=repeat, status="skipped")
+        stopped.finish()
+    else:
+        stopped.interrupt("--fail-fast")
+    assert failing(history) == {("bad", "gpt")}
+    repeats("third", passed=3).finish()
+    assert failing(history) == set()
+
+
+def test_repeats_that_passed_are_no_failure_where_the_test_had_not_failed(
+    history: Any, make: Any
+) -> None:
+    record(history, make, "first", {"bad": True})
+    run = history.run("second")
+    run.suite(tests=[make.planned("bad", repeat=3)])
+    run.execution("bad", assertions=(make.passed(),))
+    run.interrupt("--fail-fast")
+    assert failing(history) == set()
 
 
 def test_runs_that_are_not_live_say_nothing_of_now(history: Any, make: Any) -> None:
