@@ -9,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kindlm.cli.commands.run_trends import trends_json, trends_text
+from kindlm.history.diff.evidence_values import Change, FailOn, Strength
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.trends import read_trend
 from kindlm.history.verdict import LimitedScores
 from kindlm.outcome import ScoreLimits, Status
 from kindlm.plan import QualifiedName as Identity
+from kindlm.reports.diff.parts import measures
 from kindlm.reports.pages.run_page import read_grid
 
 MEAN = ScoreLimits(min_mean=0.8)
@@ -25,7 +27,7 @@ def scored(make: Any, score: float) -> Any:
 
 
 def recorded(
-    history: Any, make: Any, limits: ScoreLimits, scores: list[float], run: str = "k3f9x2ab"
+    history: Any, make: Any, limits: ScoreLimits | None, scores: list[float], run: str = "k3f9x2ab"
 ) -> Any:
     writer = history.run(run, planned=len(scores))
     writer.suite(tests=[make.planned(repeat=len(scores), score_limits=limits, file="tests/b.yaml")])
@@ -66,6 +68,57 @@ def test_a_test_whose_repeats_all_pass_fails_by_its_scores(
     (pair,) = compare_runs(history.reader(), view.id, view.id, DiffOptions()).tests
     assert pair.after is not None
     assert pair.after.status is status
+
+
+@pytest.mark.parametrize(
+    ("limits", "before", "after", "strength", "fails"),
+    [
+        (MEAN, [0.82] * 10, [0.79] * 10, Strength.CONFIRMED, True),
+        (MEAN, [0.82, 0.8], [0.8, 0.79], Strength.SUSPECTED, False),
+        (MEAN, [0.82], [0.79], Strength.ONE_SAMPLE, True),
+        (SPREAD, [0.8, 0.8, 0.8], [0.8, 1.0, 0.6], Strength.SUSPECTED, False),
+        (SPREAD, [0.6, 0.6, 0.6, 0.6], [0.6, 1.0, 1.0, 1.0], Strength.SUSPECTED, False),
+    ],
+)
+def test_a_test_that_newly_breaks_a_limit_of_its_scores_got_worse(
+    history: Any,
+    make: Any,
+    limits: ScoreLimits,
+    before: list[float],
+    after: list[float],
+    strength: Strength,
+    fails: bool,
+) -> None:
+    recorded(history, make, limits, before, "before")
+    view = recorded(history, make, limits, after, "after")
+    diff = compare_runs(history.reader(), "before", "after", DiffOptions())
+    (test,) = diff.tests
+    assert (test.change, test.strength) == (Change.REGRESSED, strength)
+    assert diff.fails is fails
+    assert compare_runs(history.reader(), "before", "after", DiffOptions(FailOn.ANY)).fails
+    (said,) = next(view.tests()).broken_limits
+    assert ("limit", said) in list(measures(test))
+
+
+@pytest.mark.parametrize(
+    ("limits_before", "before", "after"),
+    [
+        pytest.param(MEAN, [0.7, 0.7], [0.7, 0.6], id="it broke the limit before"),
+        pytest.param(ScoreLimits(0.5), [0.7, 0.7], [0.7, 0.7], id="the limit is another one"),
+        pytest.param(None, [0.7, 0.7], [0.7, 0.7], id="the limit is new"),
+    ],
+)
+def test_a_limit_that_the_run_before_breaks_too_is_not_newly_broken(
+    history: Any,
+    make: Any,
+    limits_before: ScoreLimits | None,
+    before: list[float],
+    after: list[float],
+) -> None:
+    recorded(history, make, limits_before, before, "before")
+    recorded(history, make, MEAN, after, "after")
+    (test,) = compare_runs(history.reader(), "before", "after", DiffOptions()).tests
+    assert test.change is Change.UNCHANGED
 
 
 def test_one_score_says_nothing_of_the_spread() -> None:

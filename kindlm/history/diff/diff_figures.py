@@ -8,12 +8,12 @@ from statistics import fmean
 from typing import NamedTuple
 
 from kindlm.history.diff.behaviour import usual
-from kindlm.history.diff.evidence_values import CheckKey, CheckPair, Side, TestDiff
+from kindlm.history.diff.evidence_values import BrokenLimits, CheckKey, CheckPair, Side, TestDiff
 from kindlm.history.diff.samples import PlannedSamples, Sample, read_checks
 from kindlm.history.statistics.intervals import mean_interval
 from kindlm.history.statistics.tables import Counts
 from kindlm.history.verdict import LimitedScores, StatusCounts, test_status
-from kindlm.outcome import Outcome, Status
+from kindlm.outcome import Outcome, ScoreLimits, Status
 
 _ROUNDING = 1e-9
 
@@ -26,10 +26,7 @@ def side_of(test: PlannedSamples) -> Side:
     samples = test.samples
     ended = [sample.status for sample in samples]
     counts = StatusCounts(*map(ended.count, (Status.PASSED, Status.FAILED, Status.ERRORED)))
-    limited = None
-    if test.score_limits is not None:
-        every = tuple(score for each in samples for score in each.weighted.values())
-        limited = LimitedScores(test.score_limits, every)
+    limited = None if test.score_limits is None else _limited(test, test.score_limits)
     stands, alike = usual(samples)
     # Of one repeat they stay as they are: tokens are whole.
     means = dict(samples[0].measured) if len(samples) == 1 else {}
@@ -67,6 +64,30 @@ def side_of(test: PlannedSamples) -> Side:
             if failure.code not in _WITHOUT_CODE
         ),
     )
+
+
+def newly_broken_limits(
+    before: PlannedSamples, after: PlannedSamples, *, same_conversations: bool
+) -> BrokenLimits | None:
+    """Return the limits of its scores that a test broke in AFTER only; None if there are none.
+
+    A limit that BEFORE would have broken, too, says nothing of the agent. Of the same
+    conversations, that it is demanded at all is what changed.
+    """
+    limits = after.score_limits
+    if limits is None or not before.samples:
+        return None
+    limits_before = before.score_limits if same_conversations else limits
+    told = _limited(after, limits).broken
+    if not told or (limits_before is not None and _limited(before, limits_before).broken):
+        return None
+    scores = (name for sample in after.samples for name in sample.weighted)
+    return BrokenLimits(told, frozenset(scores))
+
+
+def _limited(test: PlannedSamples, limits: ScoreLimits) -> LimitedScores:
+    every = tuple(score for sample in test.samples for score in sample.weighted.values())
+    return LimitedScores(limits, every)
 
 
 def pair_checks(

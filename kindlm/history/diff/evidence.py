@@ -194,8 +194,11 @@ class _Family(Generic[Key]):
             unsure = Strength.EXPECTATIONS
         checks = self._dropped_checks(key, pair, unsure)
         sure, cleared = self._sure_or_cleared((key, None))
+        newly_failed = before.passed and not after.passed
+        # The test passed, and now its scores break a limit that they kept to.
+        breaks_limit = newly_failed and pair.broken_limits is not None
         # The test tolerated failures, and now does not pass since a repeat errored.
-        broken = rate.direction == 0 and before.passed and not after.passed and after.errored > 0
+        broken = breaks_limit or (newly_failed and rate.direction == 0 and after.errored > 0)
         # What is sure comes first, then what is worse.
         change, strength = Change.UNCHANGED, None
         if (
@@ -204,7 +207,9 @@ class _Family(Generic[Key]):
             or any(check.strength is Strength.CONFIRMED for check in checks.values())
         ):
             change, strength = Change.REGRESSED, Strength.CONFIRMED
-        elif key in self.better or any((key, name) in self.better_scores for name in risen):
+        elif not breaks_limit and (
+            key in self.better or any((key, name) in self.better_scores for name in risen)
+        ):
             change, strength = Change.IMPROVED, Strength.CONFIRMED
         elif (rate.fell and not cleared) or broken or dropped or checks:
             change, strength = Change.REGRESSED, unsure
@@ -258,11 +263,14 @@ def _moved_scores(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the scores that fell and those that rose, by more than the threshold.
 
+    Of a score that newly breaks a limit of its test, any fall counts.
     A repeat that errored has no score: it counts as 0 where the other side would look worse for it.
     """
     dropped, risen = [], []
+    limited = pair.broken_limits.scores if pair.broken_limits else frozenset()
     for name, (old, new) in _score_pairs(pair).items():
-        if fmean(new) - _at_worst(before, old) < -threshold - _ROUNDING:
+        fall = 0.0 if name in limited else threshold
+        if fmean(new) - _at_worst(before, old) < -fall - _ROUNDING:
             dropped.append(name)
         if _at_worst(after, new) - fmean(old) > threshold + _ROUNDING:
             risen.append(name)

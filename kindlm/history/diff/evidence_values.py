@@ -193,12 +193,23 @@ class CheckPair:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokenLimits:
+    """The limits of a test's scores that AFTER breaks and BEFORE keeps to.
+
+    `told` says in words how they are broken. `scores` are the names of the scores they are about.
+    """
+
+    told: tuple[str, ...]
+    scores: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class TestPair:
     """A test before and after; None where it is not defined. `checks` are those of both sides.
 
     `added` are the repeats that were added to AFTER later, in the order they were run in: at each
     look the decision to go on was taken from all before. `same_conversations`: no chance is between
-    the sides.
+    the sides. `broken_limits` are those of its scores, None if no limit is newly broken.
     """
 
     __test__ = False  # not a pytest class
@@ -210,6 +221,7 @@ class TestPair:
     same_conversations: bool = False
     checks: Mapping[CheckKey, CheckPair] = field(default_factory=dict)
     added_before: tuple[Counts, ...] = ()
+    broken_limits: BrokenLimits | None = None
 
     @property
     def rate(self) -> CheckPair | None:
@@ -227,9 +239,10 @@ class TestEvidence:
     """What became of a test, and how sure that is.
 
     `repeats_to_settle` is how many repeats on each side would confirm such a change in 4 of 5
-    cases. `dropped_scores` are those whose mean fell by more than the threshold, `dropped_checks`
-    the checks that pass less often, the surest first. `newly_failed`: the test, or a check of a
-    failed test, passed before; where a side has one sample, that decides.
+    cases. `dropped_scores` are those whose mean fell by more than the threshold, or at all where it
+    newly breaks a limit. `dropped_checks` are the checks that pass less often, the surest first.
+    `newly_failed`: the test, or a check of a failed test, passed before; where a side has one
+    sample, that decides.
     """
 
     __test__ = False  # not a pytest class

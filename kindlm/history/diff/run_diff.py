@@ -31,6 +31,7 @@ from kindlm.history.diff.diff_figures import (
     ModelChange,
     compare_figures,
     compare_models,
+    newly_broken_limits,
     pair_checks,
     side_of,
 )
@@ -314,6 +315,7 @@ class RunDiff:
                     behaviour_changed=behaviour.any or behaviour.erased,
                     same_conversations=is_same,
                     checks=pair_checks(own_old, own_new, is_other),
+                    broken_limits=newly_broken_limits(own_old, own_new, same_conversations=is_same),
                 )
             if any(key in added for added in self._added):
                 added_before, added = (side.get(key, AddedRepeats()) for side in self._added)

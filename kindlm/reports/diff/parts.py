@@ -145,6 +145,9 @@ def measures(test: TestDiff) -> Iterator[tuple[str, str]]:
     if old is None or new is None:
         return
     yield from _rate(test)
+    if test.pair.broken_limits is not None:
+        for told in test.pair.broken_limits.told:
+            yield "limit", told
     for name, form in (("latency", duration), ("tokens", "{:,.0f}".format), ("cost", money)):
         before, after = old.means.get(name), new.means.get(name)
         if before is None or after is None:
