@@ -2,7 +2,9 @@
 
 A `testsuite` for each suite and target, a `testcase` for each test; its repeats are listed in the
 `system-out`. The gates are a suite of their own, and a suite that could not be run is an error. So
-is a run that did not come to its end: what ran of it may all have passed.
+is a run that did not come to its end: what ran of it may all have passed. The sums at the root
+count everything that failed or errored, also gates: some readers look at nothing else. Gates that
+passed are no tests there.
 What people said of executions is a property of their `testsuite`: the schema of Jenkins
 (`junit-10.xsd` of its xUnit plugin) knows no properties of a `testcase`, nor its file and line.
 It has the elements with which Maven Surefire reports tests that were run again: they are used here.
@@ -116,8 +118,11 @@ class _JunitReport:
         lacking = view.group.lacking if view.group is not None else []
         # The shards say more exactly what a group lacks.
         without = None if lacking else unsettled(view)
-        errored = len(broken) + len(lacking) + (without is not None)
-        counts = sum((group.counts for group in groups), StatusCounts(errored=errored))
+        beside = StatusCounts(
+            failed=sum(not gate.passed for suite in view.suites for gate in suite.gates),
+            errored=len(broken) + len(lacking) + (without is not None),
+        )
+        counts = sum((group.counts for group in groups), beside)
         seconds = (view.info.duration_ms or 0.0) / 1000 or sum(group.seconds for group in groups)
         attributes = {
             "name": "KindLM",

@@ -57,6 +57,8 @@ def valid(text: str) -> ET.Element:
         assert suite.get("tests") == str(len(cases))
         assert suite.get("failures") == str(sum(case.find("failure") is not None for case in cases))
         assert suite.get("errors") == str(sum(case.find("error") is not None for case in cases))
+    for wrong in ("failures", "errors"):
+        assert root.get(wrong) == str(sum(int(suite.attrib[wrong]) for suite in root))
     names = [(case.get("classname"), case.get("name")) for case in root.iter("testcase")]
     assert len(names) == len(set(names))
     return root
@@ -70,7 +72,7 @@ def test_a_suite_for_each_suite_and_target(varied: Any, write: Any) -> None:
     root = valid(write(varied, "junit"))
 
     assert root.attrib == {
-        "name": "KindLM", "tests": "6", "failures": "2", "errors": "2", "time": "1.500",
+        "name": "KindLM", "tests": "9", "failures": "5", "errors": "2", "time": "1.500",
     }  # fmt: skip
     assert [
         (s.get("name"), s.get("tests"), s.get("failures"), s.get("errors"), s.get("skipped"))
@@ -84,6 +86,14 @@ def test_a_suite_for_each_suite_and_target(varied: Any, write: Any) -> None:
     properties = {p.get("name"): p.get("value") for p in root[0].iter("property")}
     assert properties["kindlm.target"] == "gpt"
     assert properties["kindlm.run"] == "k3f9x2ab"
+
+
+def test_a_failed_gate_is_a_failure_of_the_whole(history: Any, make: Any, write: Any) -> None:
+    run = history.run()
+    run.suite(tests=[make.planned()], gates={"latencyMaxMs": 0.001, "costMaxUsd": 1})
+    run.execution(assertions=(make.passed(),))
+    root = valid(write(run.finish(), "junit"))
+    assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("2", "1", "0")
 
 
 def test_failures_errors_and_skips(varied: Any, write: Any) -> None:
