@@ -23,7 +23,7 @@ from kindlm.dataclass import dataclass
 from kindlm.history.diff.call_changes import Call, CallChange, CallEdit, diff_calls
 from kindlm.history.diff.config import parts_of_test
 from kindlm.history.diff.evidence_values import CheckKey, CheckPair, TestDiff
-from kindlm.history.diff.samples import SCORED, USERS, Attempts, turns_of
+from kindlm.history.diff.samples import USERS, Attempts, score_name, turns_of
 from kindlm.history.masking import Mask, mask_of
 from kindlm.history.rows import AttemptView
 from kindlm.history.run_view import RunView
@@ -346,7 +346,7 @@ SELECT a.kind, a.label, sum(a.outcome = 'passed'), sum(a.outcome <> 'skipped'), 
                 now,
                 failure_code=failure_code,
                 message=message,
-                score_dropped=kind in SCORED and label in told.dropped_scores,
+                score_dropped=score_name(kind, label) in told.dropped_scores,
                 key=key,
                 evidence=key and told.dropped_checks[key],
             )

@@ -21,8 +21,11 @@ _WITHOUT_CODE = (Outcome.FAILED, Outcome.INCONCLUSIVE)
 """What stands for the code of a failed check that has none."""
 
 
-def side_of(test: PlannedSamples) -> Side:
-    """Return a test in one run in numbers: counts, and means over its executions."""
+def side_of(test: PlannedSamples, other: PlannedSamples | None = None) -> Side:
+    """Return a test in one run in numbers: counts, and means over its executions.
+
+    A check grades if its scores say more than whether it passed, here or in the `other` run.
+    """
     samples = test.samples
     ended = [sample.status for sample in samples]
     counts = StatusCounts(*map(ended.count, (Status.PASSED, Status.FAILED, Status.ERRORED)))
@@ -47,6 +50,10 @@ def side_of(test: PlannedSamples) -> Side:
         }
         means[name] = fmean(map(fmean, found.values()))
         scores |= found
+    every = (*samples, *other.samples) if other else samples
+    for name in sorted(frozenset[str]().union(*(each.more_than_passed for each in every))):
+        if grades := tuple(each.grades[name] for each in samples if name in each.grades):
+            scores[name] = grades
     return Side(
         counts=Counts(counts.passed, counts.tested),
         status=test_status(counts, test.pass_rate_min, limited),

@@ -293,7 +293,7 @@ class RunDiff:
             assert at is not None
             old, new, test = then and then.test, now and now.test, at.test
             key = QualifiedName(suite.project or "", suite.name, test.name, test.target)
-            told = side_of(old) if old else None, side_of(new) if new else None
+            told = side_of(old, new) if old else None, side_of(new, old) if new else None
             pair, behaviour = TestPair(*told), BehaviourChange()
             if then and now and old and new:
                 self._files_of[key] = then.file, now.file
@@ -310,8 +310,8 @@ class RunDiff:
                     is_other_demand, self.config_of(key), then.file, now.file, test.name
                 )
                 pair = TestPair(
-                    told[0] if own_old is old else side_of(own_old),
-                    told[1] if own_new is new else side_of(own_new),
+                    told[0] if own_old is old else side_of(own_old, own_new),
+                    told[1] if own_new is new else side_of(own_new, own_old),
                     behaviour_changed=behaviour.any or behaviour.erased,
                     same_conversations=is_same,
                     checks=pair_checks(own_old, own_new, is_other),

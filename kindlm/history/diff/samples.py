@@ -105,7 +105,30 @@ def attempts_to_compare(
 
 
 SCORED = ("judge", "score", "weighted_score")
-"""Kinds of assertions whose mean score may regress: criteria of judges, and weighted scores."""
+"""Kinds of assertions that only score: criteria of judges, and weighted scores."""
+
+_WITHOUT_GRADES = (
+    *("canary_arguments", "canary_output", "contains", "contains_any", "cost", "equals"),
+    *("factuality", "forbidden_tool", "guardrail", "keywords_allow", "keywords_deny", "latency"),
+    *("matches", "max_length", "metric", "no_pii", "not_contains", "not_matches"),
+    *("output_schema", "pii", "regex", "safety", "schema", "sentiment", "starts_with"),
+    *("token_usage", "tool_called", "tool_category", "tool_not_called", "tool_strict"),
+    *("trajectory", "uncertainty"),
+    # Drift has a measure of its own, and this verdict repeats the weighted score.
+    *("drift", "evalview_verdict"),
+)
+"""Kinds of assertions whose scores say no more than whether they passed, or are compared otherwise.
+
+All others may grade, such as a function in Python or a check of a package.
+"""
+
+
+def score_name(kind: str, label: str) -> str | None:
+    """Return the name by which the score of an assertion is compared; None if it is not."""
+    if kind in SCORED:
+        return label
+    return None if kind in _WITHOUT_GRADES else f"{kind} {label}"
+
 
 USERS = """
 CASE WHEN c.try = 1 AND c.messages <> '[]' THEN
@@ -143,7 +166,9 @@ class Sample(NamedTuple):
     `conversation` is the execution that held it: another one if this one was rescored from it, or
     if all its answers were taken from earlier runs. `measured` are its `drift`, `latency` (ms),
     `tokens` and `cost` (USD), as far as known. `scores` are the means by the criteria of judges,
-    `weighted` those of the execution as a whole. `checks` are those that were not skipped, for
+    `weighted` those of the execution as a whole, `grades` those of other checks that score, by
+    `score_name`. `more_than_passed` are the names of grades that say more than whether the check
+    passed. `checks` are those that were not skipped, for
     `read_checks`. `earlier` are the digests of the answers before the last turn. `erased`: its
     answer or arguments of its calls were erased.
     """
@@ -161,6 +186,8 @@ class Sample(NamedTuple):
     checks: str = "[]"
     erased: bool = False
     earlier: tuple[bytes | None, ...] = ()
+    grades: Mapping[str, float] = _NOTHING
+    more_than_passed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +298,8 @@ SELECT e.id, a.kind, a.label, iif(a.advisory, NULL, a.outcome), a.failure_code, 
  CROSS JOIN assertions a ON a.execution = e.id AND a.attempt = {attempts.checked}
    -- a weighted score counts, whatever decides by it
    AND (a.kind = 'weighted_score' OR NOT a.advisory
-        AND (a.outcome IN ('failed', 'inconclusive') OR a.kind IN ('judge', 'score', 'drift')))
+        AND (a.outcome IN ('failed', 'inconclusive') OR a.kind = 'drift'
+             OR a.kind NOT IN ({", ".join(map(repr, _WITHOUT_GRADES))})))
  WHERE {ended} ORDER BY {order}, a.position
 """  # noqa: S608 (constants of this package)
     answers = f"""
@@ -323,6 +351,11 @@ def _sample(
         for _, kind, label, outcome, code, _ in checks
         if outcome in ("failed", "inconclusive")
     }
+    graded = [
+        (name, outcome, score)
+        for _, kind, label, outcome, _, score in checks
+        if score is not None and kind not in SCORED and (name := score_name(kind, label))
+    ]
     if error is not None:
         failures.add(Failure("error", "", error))
     turns = turns_of(answer[1:3] for answer in answers)
@@ -355,6 +388,10 @@ def _sample(
         or any(digest is None for _, _, digest, _ in calls)
         or any(is_said and digest is None for *_, is_said, digest in answers),
         earlier=tuple(said.get(turn) for turn in range(1, last)),
+        grades=_means_by_name(graded),
+        more_than_passed=frozenset(
+            name for name, outcome, score in graded if score != (outcome == "passed")
+        ),
     )
 
 
@@ -382,7 +419,13 @@ def independent_samples(
 def _judgements(samples: Sequence[Sample]) -> list[Any]:
     """Return what was made of conversations; of a duplicate, that of the first."""
     found = {
-        sample.conversation: (sample.status, sample.failures, sample.scores, sample.weighted)
+        sample.conversation: (
+            sample.status,
+            sample.failures,
+            sample.scores,
+            sample.weighted,
+            sample.grades,
+        )
         for sample in reversed(samples)
     }
     return sorted(found.items(), key=lambda item: item[0])
@@ -407,8 +450,16 @@ def _means(checks: list[_Row], wanted: str) -> dict[str, float]:
     """Return the mean score for each label: of a check after each turn there are several."""
     if not checks:
         return {}
+    return _means_by_name(
+        (label, outcome, score)
+        for _, kind, label, outcome, _, score in checks
+        if score is not None and kind == wanted
+    )
+
+
+def _means_by_name(scored: Iterable[tuple[str, str | None, float]]) -> dict[str, float]:
+    """Return the mean for each name; `scored` are names with outcomes and scores."""
     found: dict[str, list[float]] = {}
-    for _, kind, label, _, _, score in checks:
-        if score is not None and kind == wanted:
-            found.setdefault(label, []).append(score)
-    return {label: sum(scores) / len(scores) for label, scores in found.items()}
+    for name, _, score in scored:
+        found.setdefault(name, []).append(score)
+    return {name: sum(scores) / len(scores) for name, scores in found.items()}

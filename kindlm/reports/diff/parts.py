@@ -100,10 +100,11 @@ def check_text(check: CheckChange) -> str:
     before = f"{check.before.passed}/{check.before.of}" if check.before.of else "not checked"
     after = f"{check.after.passed}/{check.after.of}" if check.after.of else "not checked"
     text = before if before == after else f"{before} → {after}"
-    if check.kind in (*SCORED, "drift") and None not in (check.before.score, check.after.score):
+    scores = check.before.score, check.after.score
+    if (check.kind in (*SCORED, "drift") or check.score_dropped) and None not in scores:
         assert check.before.score is not None
         assert check.after.score is not None
-        form = score if check.kind in ("judge", "drift") else points_of_100
+        form = points_of_100 if check.kind in ("score", "weighted_score") else score
         text += f", mean score {form(check.before.score)} → {form(check.after.score)}"
     found = check.evidence
     if found is None:

@@ -12,11 +12,13 @@ import pytest
 from compared_runs import compared, passes, record_run
 from recorded_history import History, Make
 
+from kindlm.checks.base import kinds
 from kindlm.history.diff.details import Edit
 from kindlm.history.diff.evidence_values import Change, FailOn, Kind, Strength, TestDiff, Verdict
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
+from kindlm.history.diff.samples import score_name
 from kindlm.outcome import Outcome
-from kindlm.reports.diff.parts import measures
+from kindlm.reports.diff.parts import check_text, checks_to_tell, measures
 from kindlm.reports.diff.phrases import headline_of, needs_text, next_step, rate_text
 
 
@@ -259,6 +261,54 @@ def test_a_weighted_score_that_drops_is_a_regression(history: History) -> None:
     figures = {figure.name: figure for figure in compared(history).figures}
     assert "judge" not in figures
     assert (figures["score"].before, figures["score"].after) == pytest.approx((0.95, 0.75))
+
+
+def graded(kind: str, score: float) -> list[dict[str, Any]]:
+    return [{"assertions": (Make.passed(kind, "it", score=score),)}] * 10
+
+
+@pytest.mark.parametrize("kind", ["python", "similar_to", "hallucination", "acme_tone"])
+def test_a_drop_of_any_score_is_a_regression(history: History, kind: str) -> None:
+    test = diff_of(history, graded(kind, 1.0), graded(kind, 0.2))
+    assert (test.change, test.strength) == (Change.REGRESSED, Strength.CONFIRMED)
+    assert test.evidence.dropped_scores == (f"{kind} it",)
+    assert test.before is not None
+    assert test.before.scores == {f"{kind} it": (1.0,) * 10}
+    (check,) = checks_to_tell(compared(history).details(test).checks)
+    assert check_text(check) == "10/10, mean score 1.00 → 0.20"
+    figures = {figure.name for figure in compared(history).figures}
+    assert not figures & {"judge", "score"}
+
+
+def test_a_score_that_rises_is_an_improvement(history: History) -> None:
+    test = diff_of(history, graded("python", 0.2), graded("python", 0.7))
+    assert (test.change, test.strength) == (Change.IMPROVED, Strength.CONFIRMED)
+
+
+@pytest.mark.parametrize("kind", ["python", "contains", "acme_tone"])
+def test_a_score_that_says_only_whether_a_check_passed_does_not_count_twice(
+    history: History, kind: str
+) -> None:
+    repeats = [
+        {"assertions": (make(kind, "it", score=score),)}
+        for make, score in ((Make.passed, 1.0), (Make.failed, 0.0))
+    ]
+    test = diff_of(history, repeats[:1] * 9 + repeats[1:], repeats[:1] * 3 + repeats[1:] * 7)
+    assert test.change is Change.REGRESSED
+    assert test.evidence.dropped_scores == ()
+    assert [side.scores for side in (test.before, test.after) if side] == [{}, {}]
+
+
+@pytest.mark.parametrize("kind", ["drift", "evalview_verdict"])
+def test_a_score_that_is_compared_otherwise_does_not_count_twice(
+    history: History, kind: str
+) -> None:
+    assert diff_of(history, graded(kind, 1.0), graded(kind, 0.2)).evidence.dropped_scores == ()
+
+
+def test_every_kind_without_grades_is_one_of_kindlm() -> None:
+    graded_kinds = {kind for kind in kinds() if score_name(kind, "it") == f"{kind} it"}
+    assert graded_kinds == {"hallucination", "python", "similar_to", "tool_sequence"}
 
 
 @pytest.mark.parametrize(
