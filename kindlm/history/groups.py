@@ -254,6 +254,14 @@ SELECT DISTINCT s.run, s.path, p.file
  WHERE s.run IN $ids AND p.file IS NOT NULL
 """
 
+_SELECTED = """
+SELECT s.run
+  FROM suites s
+  JOIN planned_tests p ON p.suite = s.id
+ WHERE s.run IN $ids AND p.selected
+ ORDER BY s.ordinal, p.ordinal
+"""
+
 SELECTING = (
     "suite", "tests", "tags", "models", "keywords", "repeat", "gate", "failed", "compat", "runner",
 )  # fmt: skip
@@ -283,7 +291,20 @@ def _difference(db: sqlite3.Connection, shards: Sequence[Run]) -> str | None:
             return f"{named[first]} and {called} were asked for with different paths"
     for test, target, one, other in db.execute(*among(_SHARED, list(named))):
         return f"{named[one]} and {named[other]} both have the test {test!r} on {target}"
+    if options[first].get("failed") and len(shards) == count and not _dealt_in_turn(db, shards):
+        return "the tests that had failed were not the same for each of them (--failed)"
     return None
+
+
+def _dealt_in_turn(db: sqlite3.Connection, shards: Sequence[Run]) -> bool:
+    """Return whether the tests of all shards of a run are dealt to them in turn.
+
+    They are not if what `--failed` chose differed, as where a shard began when tests of another
+    had passed.
+    """
+    indices = {run.id: _part(run.shard or "")[0] for run in shards}
+    dealt = [indices[run] for (run,) in db.execute(*among(_SELECTED, list(indices)))]
+    return all(index == at % len(shards) + 1 for at, index in enumerate(dealt))
 
 
 def _named_files(
