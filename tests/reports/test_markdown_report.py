@@ -91,6 +91,7 @@ def test_a_baseline_that_cannot_be_compared_with_is_told_in_every_report(
     assert "UNCHANGED" not in text
     terminal = write(view, "terminal")
     assert f"Not compared: {told}" in " ".join(terminal.split())
+    assert "compare with: a run, or previous." in " ".join(terminal.split())
     assert "Compare:" not in terminal
     assert f"Not compared: {told}" in write(view, "html")
 

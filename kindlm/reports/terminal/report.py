@@ -312,8 +312,8 @@ def _write_next(view: RunView, page: Page, options: ReportOptions) -> None:
         compare = page.typed(f"kindlm diff {shlex.quote(earlier.id)} {view.id}")
         page.unbroken(("Compare: ", "dim"), visible(compare))
     elif source is None and (problem := view.why_not_compared) is not None:
-        why = one_line(f"Not compared: {problem.message} {problem.hint or ''}")
-        page.line((why, "yellow"), hang=2)
+        for told in (f"Not compared: {problem.message}", problem.hint or ""):
+            page.line((one_line(told), "yellow"), hang=2)
     following = next_command(view, options)
     counts = view.summary.executions
     if view.status == "failed" and view.info.mode == "live" and view.runner is None:
