@@ -140,7 +140,7 @@ def test_a_baseline_is_one_of_the_whole_suite(
     writer.execution("greets", output="Hi.", assertions=(make.passed(),))
     writer.execution("smiles", suite=1, output="Hi.", assertions=(make.passed(),))
     writer.finish()
-    assert kindlm("baseline", "set", "--db", history.path).err.count("is the baseline now") == 1
+    assert kindlm("baseline", "set", "--db", history.path).err.count("is now the baseline") == 1
     compared = kindlm("baseline", "compare", "--db", history.path)
     assert compared.code == 0
     assert "2 unchanged" in compared.out
