@@ -98,7 +98,7 @@ def json_value(text: str, place: str) -> Any:
     """Return the JSON value of a text, None if it is bare.
 
     Raises:
-        NotJson: it begins as an object and is none, or has a key twice; `place` tells
+        NotJson: it begins like an object and is not valid, or has a key twice; `place` tells
             where it stands.
     """
     try:

@@ -101,7 +101,7 @@ def _fill_in_agent(agent: Node, number: int) -> None:
         _default(agent, "adapter", "http")
     elif _OBJECT.fullmatch(place):
         _default(agent, "adapter", "python")
-    else:  # a URL, or what the adapter refuses because it is none
+    else:  # a URL; the adapter refuses anything else
         spoken = protocol_of(place)
         if spoken is not None and not agent.value.keys() & {"request", "body"}:
             _default(agent, "protocol", spoken)

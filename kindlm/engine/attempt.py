@@ -257,7 +257,7 @@ class _Attempt:
                 return None
             raise
         if self.calls.permit.has_refused:
-            # What the agent answered, or why it failed, tells of kindlm's own limit.
+            # The agent answered or failed without a model call that kindlm refused.
             return None
         undone = [each.outcome for each in self._undone]
         status = Status.ERRORED if error else execution_status(undone)

@@ -232,6 +232,8 @@ class Pages:
 
 _LOOPBACK = ("127.", "::1")
 _LONGEST_ADDRESS = 45
+"""Characters of an IPv6 address that ends in one of IPv4."""
+
 _CREDENTIALS = (b"cookie", b"authorization")
 _CACHING = b"cache-control"
 _UNKEPT = {"cache-control": "no-store"}

@@ -45,8 +45,10 @@ _STRING_OR_ARRAY = re.compile(rf'"([^"\\\r\n]*+(?:\\.[^"\\\r\n]*+)*+)"?(\s*:)?|{
 # take turns under one name.
 _TURNS = 8
 
-
+# Strings of so many characters on average may be pieces of a text.
 _FEW = 16
+
+# A longer word goes on in a new line, which repeats so many of its characters.
 _LONG_WORD = re.compile(r"\S{1000}")
 _GOES_ON = 100
 
