@@ -56,6 +56,23 @@ def kill_in_the_midst(database: Path, seconds: float, *arguments: str | Path) ->
     return process.returncode == -signal.SIGKILL and last_written(database) not in (before, None)
 
 
+def kill_again_and_again(folder: Path, *arguments: str | Path) -> Path:
+    """Kill a command that fills a new history at each of the moments; return that history.
+
+    One that ends before it is killed has filled its history, which takes nothing any more: another
+    history is tried then.
+    """
+    for number in range(20):
+        target = folder / f"target{number}.db"
+        hits = 0
+        for moment in MOMENTS_S:
+            hits += kill_in_the_midst(target, moment, *arguments)
+            assert_sound_so_far(folder, target)
+        if hits:
+            return target
+    raise AssertionError("it ended before each kill")
+
+
 def last_written(database: Path) -> int | None:
     """When a process last wrote into a database, while what it wrote stands beside it.
 
@@ -106,12 +123,7 @@ def large(recorded: Path, tmp_path: Path) -> Path:
 
 
 def test_a_merge_that_is_killed_is_finished_by_the_next_one(large: Path, tmp_path: Path) -> None:
-    target = tmp_path / "merged.db"
-    hits = 0
-    for moment in MOMENTS_S:
-        hits += kill_in_the_midst(target, moment, "merge", large)
-        assert_sound_so_far(tmp_path, target)
-    assert hits
+    target = kill_again_and_again(tmp_path, "merge", large)
     done(tmp_path, "merge", large, "--db", target)
     assert facts(target) == facts(large)
     done(tmp_path, "rebuild", "--db", target)
@@ -119,13 +131,9 @@ def test_a_merge_that_is_killed_is_finished_by_the_next_one(large: Path, tmp_pat
 
 
 def test_an_import_that_is_killed_leaves_all_or_nothing(large: Path, tmp_path: Path) -> None:
-    target, file = tmp_path / "imported.db", tmp_path / "run.jsonl"
+    file = tmp_path / "run.jsonl"
     done(tmp_path, "export", "run1", "-o", file, "--db", large)
-    hits = 0
-    for moment in MOMENTS_S:
-        hits += kill_in_the_midst(target, moment, "import", file)
-        assert_sound_so_far(tmp_path, target)
-    assert hits
+    target = kill_again_and_again(tmp_path, "import", file)
     done(tmp_path, "import", file, "--db", target)
     assert "0 events imported" in done(tmp_path, "import", file, "--db", target)
 
