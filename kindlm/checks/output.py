@@ -1,13 +1,15 @@
 """The section `output` of `expect`: what the final text is, contains, matches and fits.
 
 Substrings are compared lower-cased and nothing more: `ß` is not `ss`, an accent is not its plain
-letter. What a text must not hold is looked for in its normal form, too.
+letter. What a text must not hold is looked for in its normal form, too, and with other white space.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from string import printable
 from typing import Annotated, Any, Literal, Self
 
@@ -58,6 +60,9 @@ _HIDDEN = (
     " (compared as NFKC)."
 )
 """Says of a match that only the normal form has it."""
+
+_BETWEEN_WORDS = re.compile(r"(?<=\S)\s+(?=\S)")
+_OTHER_SPACES = " It is written there with other white space."
 
 
 class Output(ExpectSection):
@@ -253,7 +258,7 @@ class Contains(Check):
 
 @dataclass(frozen=True, slots=True)
 class NotContains(Check):
-    """The text does not contain `text`, whatever its case; nor does its normal form."""
+    """Neither the text nor its normal form contains `text`. Case and spacing do not matter."""
 
     kind = "not_contains"
     rules = (
@@ -289,10 +294,19 @@ def occurs(needle: str, text: str) -> bool:
 
 
 def occurrences(unwanted: str, text: str) -> tuple[list[Evidence], str]:
-    """Return where a text has a substring, and what to say if only its normal form has it."""
+    """Return where a text has a substring, and what to say if it is written in another way.
+
+    That is in the normal form of the text, or with other white space between words, such as a line
+    break. White space before the first word and after the last one is looked for as it is.
+    """
     ranges, how = _find(unwanted, text, _MAX_EVIDENCE), ""
     if not ranges:
         ranges, how = find_hidden(unwanted, text, _MAX_EVIDENCE), _HIDDEN
+    words = [re.escape(word) for word in _BETWEEN_WORDS.split(unwanted)]
+    if not ranges and len(words) > 1:
+        spaced = re.compile(r"\s+".join(words), re.IGNORECASE)
+        found = islice(spaced.finditer(text), _MAX_EVIDENCE)
+        ranges, how = [match.span() for match in found], _OTHER_SPACES
     return [Evidence("output", *found) for found in ranges], how
 
 

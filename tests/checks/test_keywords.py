@@ -21,6 +21,12 @@ Said = Callable[..., Transcript]
         ("cat", "concatenate", True),
         ("straße", "STRASSE", False),
         ("secret", "", False),
+        ("Acme Corp", "We bought acme\n  corp.", True),
+        ("Acme\tCorp", "We bought Acme Corp.", True),
+        ("Acme Corp", "We bought AcmeCorp.", False),
+        ("a.c Corp", "abc\nCorp", False),
+        ("\n- no", "It - no\n", False),
+        (" art or ", "party\nor not", False),
     ],
 )
 def test_a_denied_word_must_not_occur(
