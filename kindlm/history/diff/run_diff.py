@@ -50,6 +50,7 @@ from kindlm.history.diff.samples import (
     Attempts,
     PlannedSamples,
     attempts_to_compare,
+    grading_kinds,
     independent_samples,
     read_samples,
 )
@@ -273,6 +274,11 @@ class RunDiff:
         return tuple(read_added(self._db, runs, self.counted_attempts) for runs in sides)
 
     @cached_property
+    def _grading(self) -> frozenset[str]:
+        """The kinds of assertions that grade, on either side."""
+        return grading_kinds(self._db, [*self.before.runs, *self.after.runs])
+
+    @cached_property
     def _read(self) -> tuple[TestDiff, ...]:
         """All tests of both sides, before they are judged."""
         found = [
@@ -331,7 +337,8 @@ class RunDiff:
         """Yield the tests of a suite, those of all its files ordered by name and target."""
 
         def tests_of(number: int, file: Suite) -> Iterator[_TestInFile]:
-            for test in read_samples(self._db, file.parts, self.counted_attempts):
+            attempts, grading = self.counted_attempts, self._grading
+            for test in read_samples(self._db, file.parts, attempts, grading):
                 yield _TestInFile(number, file, test)
 
         yield from merge(*starmap(tests_of, enumerate(files)), key=lambda each: each.test.identity)

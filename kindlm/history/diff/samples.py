@@ -107,27 +107,29 @@ def attempts_to_compare(
 SCORED = ("judge", "score", "weighted_score")
 """Kinds of assertions that only score: criteria of judges, and weighted scores."""
 
-_WITHOUT_GRADES = (
-    *("canary_arguments", "canary_output", "contains", "contains_any", "cost", "equals"),
-    *("factuality", "forbidden_tool", "guardrail", "keywords_allow", "keywords_deny", "latency"),
-    *("matches", "max_length", "metric", "no_pii", "not_contains", "not_matches"),
-    *("output_schema", "pii", "regex", "safety", "schema", "sentiment", "starts_with"),
-    *("token_usage", "tool_called", "tool_category", "tool_not_called", "tool_strict"),
-    *("trajectory", "uncertainty"),
-    # Drift has a measure of its own, and this verdict repeats the weighted score.
-    *("drift", "evalview_verdict"),
-)
-"""Kinds of assertions whose scores say no more than whether they passed, or are compared otherwise.
+_COMPARED_OTHERWISE = ("drift", "evalview_verdict")
+"""Drift has a measure of its own, and this verdict repeats the weighted score."""
 
-All others may grade, such as a function in Python or a check of a package.
-"""
+_GRADING = f"""
+SELECT DISTINCT a.kind
+  FROM executions e
+  JOIN assertions a ON a.execution = e.id
+ WHERE e.run IN $ids AND a.score <> (a.outcome = 'passed')
+   AND a.kind NOT IN ({", ".join(map(repr, SCORED + _COMPARED_OTHERWISE))})
+"""  # noqa: S608 (constants of this module)
 
 
-def score_name(kind: str, label: str) -> str | None:
-    """Return the name by which the score of an assertion is compared; None if it is not."""
-    if kind in SCORED:
-        return label
-    return None if kind in _WITHOUT_GRADES else f"{kind} {label}"
+def grading_kinds(db: sqlite3.Connection, runs: Sequence[str]) -> frozenset[str]:
+    """Return the other kinds of assertions that grade in some runs.
+
+    Their scores say more there than whether they passed, like that of a function in Python.
+    """
+    return frozenset(kind for (kind,) in db.execute(*among(_GRADING, runs)))
+
+
+def score_name(kind: str, label: str) -> str:
+    """Return the name by which the score of an assertion is compared, if it is."""
+    return label if kind in SCORED else f"{kind} {label}"
 
 
 USERS = """
@@ -244,13 +246,14 @@ _Row = tuple[Any, ...]
 
 
 def read_samples(
-    db: sqlite3.Connection, parts: Sequence[str], attempts: Attempts
+    db: sqlite3.Connection, parts: Sequence[str], attempts: Attempts, grading: Iterable[str]
 ) -> Iterator[PlannedSamples]:
     """Yield the tests that a suite defined, ordered by name and target.
 
     `parts` are its ids in the runs that are read as one: each of them defined all of its tests.
+    `grading` are the kinds of assertions that grade in the runs of either side.
     """
-    tests = groupby(_samples(db, parts, attempts), key=itemgetter(0))
+    tests = groupby(_samples(db, parts, attempts, (*SCORED, *grading)), key=itemgetter(0))
     ran = next(tests, None)
     for name, target, ordinal, pass_rate, *limits in _rows(db, _PLANNED, parts[:1]):
         # A run that was resumed with another configuration may hold what is not defined any more.
@@ -265,7 +268,7 @@ def read_samples(
 
 
 def _samples(
-    db: sqlite3.Connection, parts: Sequence[str], attempts: Attempts
+    db: sqlite3.Connection, parts: Sequence[str], attempts: Attempts, scored: Sequence[str]
 ) -> Iterator[tuple[tuple[str, str], Sample]]:
     of = attempts.came_to
     ended = "e.suite IN $ids AND e.status IN ('passed', 'failed', 'errored')"
@@ -299,7 +302,7 @@ SELECT e.id, a.kind, a.label, iif(a.advisory, NULL, a.outcome), a.failure_code, 
    -- a weighted score counts, whatever decides by it
    AND (a.kind = 'weighted_score' OR NOT a.advisory
         AND (a.outcome IN ('failed', 'inconclusive') OR a.kind = 'drift'
-             OR a.kind NOT IN ({", ".join(map(repr, _WITHOUT_GRADES))})))
+             OR a.kind IN (SELECT value FROM json_each(:scored))))
  WHERE {ended} ORDER BY {order}, a.position
 """  # noqa: S608 (constants of this package)
     answers = f"""
@@ -310,13 +313,14 @@ SELECT e.id, c.call, {USERS}, c.reported_model, c.recorded_in, c.text_ref IS NOT
   LEFT JOIN contents t ON t.ref = c.text_ref
  WHERE {ended} ORDER BY {order}, c.call
 """  # noqa: S608 (constants of this package)
-    about = [_about(_rows(db, query, parts)) for query in (calls, checks, answers)]
+    kinds = json.dumps(scored)
+    about = [_about(_rows(db, query, parts, scored=kinds)) for query in (calls, checks, answers)]
     shared = ""
     for row in _rows(db, executions, parts):
         if row[-1] != shared:
             # Repeats hold one text among them.
             shared = row[-1]
-        yield row[:2], _sample(row, shared, *(found(row[2]) for found in about))
+        yield row[:2], _sample(row, shared, scored, *(found(row[2]) for found in about))
 
 
 def _about(rows: Iterator[_Row]) -> Callable[[str], list[_Row]]:
@@ -335,14 +339,21 @@ def _about(rows: Iterator[_Row]) -> Callable[[str], list[_Row]]:
     return found
 
 
-def _rows(db: sqlite3.Connection, query: str, suites: Sequence[str]) -> Iterator[_Row]:
+def _rows(
+    db: sqlite3.Connection, query: str, suites: Sequence[str], **values: str
+) -> Iterator[_Row]:
     cursor = db.cursor()
     cursor.row_factory = None
-    return cursor.execute(*among(query, suites))
+    return cursor.execute(*among(query, suites, **values))
 
 
 def _sample(
-    row: _Row, checked: str, calls: list[_Row], checks: list[_Row], answers: list[_Row]
+    row: _Row,
+    checked: str,
+    scored: Sequence[str],
+    calls: list[_Row],
+    checks: list[_Row],
+    answers: list[_Row],
 ) -> Sample:
     identity, status, output, latency, tokens_in, tokens_out, cost, steps, error, source = row[2:12]
     gone, score = row[12:14]
@@ -352,9 +363,9 @@ def _sample(
         if outcome in ("failed", "inconclusive")
     }
     graded = [
-        (name, outcome, score)
+        (score_name(kind, label), outcome, score)
         for _, kind, label, outcome, _, score in checks
-        if score is not None and kind not in SCORED and (name := score_name(kind, label))
+        if score is not None and kind in scored and kind not in SCORED
     ]
     if error is not None:
         failures.add(Failure("error", "", error))

@@ -12,11 +12,9 @@ import pytest
 from compared_runs import compared, passes, record_run
 from recorded_history import History, Make
 
-from kindlm.checks.base import kinds
 from kindlm.history.diff.details import Edit
 from kindlm.history.diff.evidence_values import Change, FailOn, Kind, Strength, TestDiff, Verdict
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
-from kindlm.history.diff.samples import score_name
 from kindlm.outcome import Outcome
 from kindlm.reports.diff.parts import check_text, checks_to_tell, measures
 from kindlm.reports.diff.phrases import headline_of, needs_text, next_step, rate_text
@@ -304,11 +302,6 @@ def test_a_score_that_is_compared_otherwise_does_not_count_twice(
     history: History, kind: str
 ) -> None:
     assert diff_of(history, graded(kind, 1.0), graded(kind, 0.2)).evidence.dropped_scores == ()
-
-
-def test_every_kind_without_grades_is_one_of_kindlm() -> None:
-    graded_kinds = {kind for kind in kinds() if score_name(kind, "it") == f"{kind} it"}
-    assert graded_kinds == {"hallucination", "python", "similar_to", "tool_sequence"}
 
 
 @pytest.mark.parametrize(
