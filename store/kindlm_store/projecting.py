@@ -319,12 +319,23 @@ class Projector:
         """
         failed: dict[str, tuple[int, str]] = {}
         while after < until:
-            end = min(after + _PIECE, until)
+            end = self._end_of_piece(after, until)
             sound = [each for each in projections if each.name not in failed]
             for name, error in self._fold(sound, after, end).items():
                 failed[name] = after, error
             after = end
         return failed
+
+    def _end_of_piece(self, after: int, until: int) -> int:
+        """Position of the last event of the next piece, which is no later than another one."""
+        if until - after <= _PIECE:
+            return until
+        # By events, since somebody may have given one a position far behind the others.
+        (end,) = self._connection.execute(
+            "SELECT max(seq) FROM (SELECT seq FROM events WHERE seq > ? ORDER BY seq LIMIT ?)",
+            (after, _PIECE),
+        ).fetchone()
+        return min(int(end), until)
 
     def _fold(self, projections: Sequence[Projection], after: int, until: int) -> dict[str, str]:
         """Fold one batch: all projections together, or each alone if one of them fails."""
@@ -415,7 +426,7 @@ class Projector:
             after = 0
             while True:
                 end = last_position(db)
-                until = min(after + _PIECE, end)
+                until = self._end_of_piece(after, end)
                 finished = until == end
                 if finished:
                     # From here on no other writer appends.

@@ -23,7 +23,7 @@ from kindlm_store import (
     on,
     open_reader,
 )
-from kindlm_store.projecting import MISREADS_NUMBERS
+from kindlm_store.projecting import MISREADS_NUMBERS, Projector
 
 ACCOUNTS = Projection(
     "accounts",
@@ -302,6 +302,32 @@ def test_a_rebuild_that_breaks_off_leaves_the_old_tables(path: Path) -> None:
         log.append("s", [paid("a", 1)])
         log.rebuild()
         assert tables(path, "rich")["rich"] == [("a", 6_001.0)]
+
+
+def test_a_position_far_behind_the_others_takes_no_time(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with EventLog.open(path, projections=[ACCOUNTS]) as log:
+        log.append("s", [NewEvent("opened", {}, subject="a"), paid("a", 1)])
+    with closing(sqlite3.connect(path, isolation_level=None)) as changed:
+        changed.execute("DROP TRIGGER events_update")
+        changed.execute("UPDATE events SET seq = 1 << 60 WHERE seq = 2")
+    folded = Projector._fold
+    pieces: list[int] = []
+
+    def fold(self: Projector, *piece: Any) -> dict[str, str]:
+        pieces.append(piece[-1])
+        assert len(pieces) < 10, "positions without events are gone through"
+        return folded(self, *piece)
+
+    monkeypatch.setattr(Projector, "_fold", fold)
+    with EventLog.open(path, projections=[ACCOUNTS], repair=True) as log:
+        log.rebuild()
+        log.append("s", [paid("a", 1)])
+        assert tables(path, "rich", "entries")["entries"] == [
+            (1 << 60, "a", 1.0),
+            ((1 << 60) + 1, "a", 1.0),
+        ]
 
 
 def test_views_over_several_projections_survive_a_rebuild_of_one(path: Path) -> None:
