@@ -121,8 +121,6 @@ class HttpExchange:
         written = {name.lower(): value for name, value in target.headers.items()}
         ours = {} if accept is None else {"accept": accept}
         self._headers = _DEFAULT_HEADERS | ours | written
-        # An agent that has begun to answer may have called tools: it is not asked again.
-        self._has_begun = False
 
     async def __aenter__(self) -> Self:
         """Take a share in the connections; they are made with the first message."""
@@ -166,19 +164,21 @@ class HttpExchange:
         from kindlm.http_client import UNREACHABLE
 
         who = self._target.who
-        self._has_begun = False
+        has_begun = False
+        asking = self._response(method, url, content, {**self._headers, **headers})
         started = time.perf_counter()
         try:
-            async with asyncio.timeout(timeout_s):
-                answer = await self._exchange(method, url, content, {**self._headers, **headers})
+            async with asyncio.timeout(timeout_s), asking as got:
+                # An agent that has begun to answer may have called tools: it is not asked again.
+                has_begun = 200 <= got.status_code < 300
+                answer = await _read(got)
         except TimeoutError:
-            may_repeat = not self._has_begun
-            return Err(agent_failures.of_timeout(who, timeout_s, retryable=may_repeat))
+            return Err(agent_failures.of_timeout(who, timeout_s, retryable=not has_begun))
         except _TooLong:
             message = f"{who.title} sent more than {MAX_BODY_BYTES // 1_000_000} MB"
             return Err(agent_failures.failed(who, ErrorCode.PROVIDER_API_ERROR, message))
         except UNREACHABLE as error:
-            endpoint, has_begun = self._target.endpoint, self._has_begun
+            endpoint = self._target.endpoint
             return Err(agent_failures.of_network(who, endpoint, error, has_begun=has_begun))
         latency_ms = (time.perf_counter() - started) * 1000
         if not 200 <= answer.status < 300:
@@ -187,14 +187,19 @@ class HttpExchange:
             return Err(agent_failures.of_page(who, answer.text, answer.status))
         return Ok(replace(answer, latency_ms=latency_ms))
 
-    async def _exchange(
+    @asynccontextmanager
+    async def _response(
         self, method: str, to: str, content: bytes | None, headers: dict[str, str]
-    ) -> HttpReply:
+    ) -> AsyncIterator[httpx.Response]:
+        """Send a request, again where the server moves it; yield the answer, with its body unread.
+
+        What is moved too often is answered as the last time.
+        """
         import httpx
 
         client, url = self._client, httpx.URL(to)
         assert client is not None, "use it as `async with`"
-        for _ in range(_MAX_REDIRECTS):
+        for left in reversed(range(_MAX_REDIRECTS)):
             sent = client.build_request(
                 method, url, content=content, headers=headers, cookies=self._cookies
             )
@@ -203,38 +208,37 @@ class HttpExchange:
                 if "set-cookie" in got.headers:
                     self._cookies.extract_cookies(got)
                 moved = _same_place(got)
-                if moved is None:
-                    return await self._read_body(got)
+                if moved is None or not left:
+                    encoding = got.headers.get("content-encoding", "").strip().lower()
+                    if encoding not in ("", "identity"):
+                        told = f"its body is compressed ({encoding}), which is not supported"
+                        raise httpx.DecodingError(told)
+                    yield got
+                    return
                 await got.aread()  # so that the connection can be used again
                 url = moved
             finally:
                 await got.aclose()
-        return HttpReply(got.status_code, got.headers, "", "")
 
-    async def _read_body(self, response: httpx.Response) -> HttpReply:
-        import httpx
 
-        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        encoding = response.headers.get("content-encoding", "").strip().lower()
-        if encoding not in ("", "identity"):
-            told = f"its body is compressed ({encoding}), which is not supported"
-            raise httpx.DecodingError(told)
-        self._has_begun = 200 <= response.status_code < 300
-        decoder = codecs.getincrementaldecoder(_charset(response))("replace")
-        size, pieces, tail = 0, list[str](), "\n"
-        async for received in response.aiter_raw():
-            piece = decoder.decode(received)
-            size += len(piece)
-            if size > MAX_BODY_BYTES:
-                raise _TooLong
-            pieces.append(piece)
-            tail = tail[-len("\ndata: [DONE]\n") :] + piece
-            if kind == EVENT_STREAM and _STREAM_END.search(tail):
-                break  # servers may leave the connection open
-        text = "".join(pieces) + decoder.decode(b"", final=True)
-        # A body that ends earlier than HTTP says is an error by itself.
-        has_end = not {"content-length", "transfer-encoding"}.isdisjoint(response.headers)
-        return HttpReply(response.status_code, response.headers, kind, text, has_end)
+async def _read(response: httpx.Response) -> HttpReply:
+    """Read an answer to its end."""
+    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    decoder = codecs.getincrementaldecoder(_charset(response))("replace")
+    size, pieces, tail = 0, list[str](), "\n"
+    async for received in response.aiter_raw():
+        piece = decoder.decode(received)
+        size += len(piece)
+        if size > MAX_BODY_BYTES:
+            raise _TooLong
+        pieces.append(piece)
+        tail = tail[-len("\ndata: [DONE]\n") :] + piece
+        if kind == EVENT_STREAM and _STREAM_END.search(tail):
+            break  # servers may leave the connection open
+    text = "".join(pieces) + decoder.decode(b"", final=True)
+    # A body that ends earlier than HTTP says is an error by itself.
+    has_end = not {"content-length", "transfer-encoding"}.isdisjoint(response.headers)
+    return HttpReply(response.status_code, response.headers, kind, text, has_end)
 
 
 class _TooLong(Exception):  # noqa: N818 - it names what arrived
