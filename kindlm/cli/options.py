@@ -139,16 +139,11 @@ StrictOption = Annotated[
 NoProgressOption = Annotated[bool, typer.Option("--no-progress", help="Hide progress.")]
 
 
-def _more_than_nothing(limit: float | None) -> float | None:
+def more_than_nothing(limit: float | None) -> float | None:
+    """Return a limit of costs; refuse 0, which is for `kindlm test --cache` alone."""
     if limit == 0:
         raise typer.BadParameter("0 allows no call at all. Write a sum above 0, or leave it out.")
     return limit
-
-
-MaxCostOption = Annotated[
-    float | None,
-    typer.Option("--max-cost", metavar="USD", min=0, help="Stop the run when it has cost more."),
-]
 
 
 def parse_since(text: str, now: datetime | None = None) -> Result[str]:
@@ -265,7 +260,12 @@ class TestOptions:
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", "-x", help="Stop after the first failure.")
     ] = False
-    max_cost_usd: MaxCostOption = None
+    max_cost_usd: Annotated[
+        float | None,
+        typer.Option(
+            "--max-cost", metavar="USD", min=0, help="Stop the run when it has cost more."
+        ),
+    ] = None
     max_time_s: Annotated[
         float | None,
         typer.Option("--max-time", metavar="SECONDS", min=0, help="Stop the run after this time."),
@@ -458,7 +458,7 @@ class DerivedOptions(TestOptions):
             "--max-cost",
             metavar="USD",
             min=0,
-            callback=_more_than_nothing,
+            callback=more_than_nothing,
             help="Stop the run when judges have cost more.",
         ),
     ] = None

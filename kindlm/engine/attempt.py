@@ -350,6 +350,7 @@ class _Attempt:
         desk = ObservedCalls(self._execution.subject(self._number), calls)
         observations: list[Observation] = []
         if recorded is None:
+            calls.run.budget.ask()
             found = [observer.observe(agent_target, desk) for observer in ports.observers]
             observations = [each for each in found if each is not None]
         variables = dict(ChainMap(*[dict(each.environ) for each in observations]))

@@ -292,6 +292,7 @@ class Calls:
             recorded = self._answers.answer(Asked(purpose, provider, identity, as_told))
             complete = None if recorded is None else partial(_given, recorded)
         if complete is None:
+            self.run.budget.ask()
             callee = self.suite.providers[provider]
             client = self.run.clients.get(callee)
             if isinstance(client, Err):
@@ -365,8 +366,11 @@ class Calls:
             assertion=assertion,
             messages=messages,
         )
+        callee = self.suite.providers.get(provider)
+        if callee is not None:
+            self.run.budget.ask()
         result = await self.make(
-            self.suite.providers.get(provider),
+            callee,
             sent,
             lambda: embedder.embed(texts, self.suite.timeout_ms / 1000),
             ProviderFailed,

@@ -102,6 +102,8 @@ async def run_plan(
             spent = plain_usd(run.budget.total_usd)
             most = plain_number(limits.max_cost_usd)
             stop.reason = f"${spent} spent, more than --max-cost {most} allows"
+            if limits.max_cost_usd == 0:
+                stop.reason = "--max-cost 0 allows no call"
         await run.aclose()
 
 

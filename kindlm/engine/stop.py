@@ -106,6 +106,7 @@ class Budget:
         self._passed = passed
         self._unpriced = unpriced
         self._reported: set[str] = set()
+        self._has_asked = False
         self.total_usd = sum(self._spent.values())
         self.is_limited = most_usd is not None or bool(suites)
 
@@ -122,10 +123,17 @@ class Budget:
         if self.is_limited and self.is_spent(ordinal):
             self._passed()
 
+    def ask(self) -> None:
+        """Count a call that may cost something, before it is made: a limit of 0 allows none."""
+        if self._most_usd == 0 and not self._has_asked:
+            self._has_asked = True
+            self._passed()
+
     @property
     def is_used_up(self) -> bool:
-        """Whether the run has spent more than it may."""
-        return self._most_usd is not None and exceeds(self.total_usd, self._most_usd)
+        """Whether the run has spent more than it may, or would by the call it asks for."""
+        most = self._most_usd
+        return most is not None and (self._has_asked or exceeds(self.total_usd, most))
 
     def limit_exceeded(self, ordinal: int) -> float | None:
         """Return the limit of a suite that has spent more than that, else None."""

@@ -51,3 +51,9 @@ def test_nothing_is_repeated_past_a_limit_that_cannot_be_kept(
     with closing(history.reader()) as db:
         why = asyncio.run(repeats.add(db, history.path, 5))
     assert says in why
+
+
+def test_settling_for_nothing_is_refused(kindlm: Any, history: History) -> None:
+    done = kindlm("settle", "--max-cost", "0", "--db", history.path)
+    assert done.code != 0
+    assert "0 allows no call at all" in done.err

@@ -284,6 +284,21 @@ def test_a_limit_of_costs_counts_what_is_spent_now(
     assert workspace.report("--cache", "--max-cost", "0")["run"]["status"] == "passed"
 
 
+def test_nothing_is_called_with_a_limit_of_nothing(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, [order("k0")])
+    workspace.report()
+    write_orders(workspace, server, [order("k0"), order("k1")])
+    since = len(server.requests)
+    done = workspace.run("test", "--cache", "--max-cost", "0")
+    assert done.returncode == 1
+    assert not server.requests[since:]
+    assert "--max-cost 0 allows no call" in " ".join(done.stdout.split())
+    assert f"Next: kindlm test --resume {done.stdout.split('--resume ')[1]}" in done.stdout
+    assert "--max-cost MORE" in done.stdout
+
+
 def test_what_is_taken_waits_for_no_turn(workspace: Workspace, server: LoopbackServer) -> None:
     write_orders(workspace, server, 3)
     workspace.report()

@@ -71,6 +71,19 @@ def test_no_call_of_any_kind_starts_once_the_run_has_spent_its_money(bench, make
     assert bench.events("provider.failed") == []
 
 
+@pytest.mark.parametrize("which", range(3))
+def test_a_limit_of_nothing_allows_no_call(bench, make, which):
+    case = conversations(make)[which]
+    answers(bench, make, case)
+    stop = Stop()
+    limits = Limits(max_cost_usd=0.0)
+    assert not asyncio.run(bench.run([suite_of(make, case)], stop, limits=limits))
+    assert bench.client.requests == []
+    assert stop.aborted
+    assert stop.reason == "--max-cost 0 allows no call"
+    assert bench.events("execution.finished") == []
+
+
 def test_what_was_cut_off_is_run_again_when_there_is_more_money(bench, make):
     suite = suite_of(make, make.case(expectations=(judged(3),), repeat=6))
     answers(bench, make, suite.cases[0])
