@@ -178,26 +178,42 @@ def higher_limit(reason: str | None) -> str:
 
 
 def rerun_failed(view: RunView, options: ReportOptions) -> str:
-    """Return the command that runs again what failed, on the paths that the run was started with.
+    """Return the command that runs again what failed of what the run was asked to test."""
+    return shlex.join(["kindlm", "test", *_asked(view, options), "--failed"])
 
-    Those of a run without paths are left out where `kindlm test` finds them by itself.
+
+_CHOSEN_BY = {
+    "suite": "--suite",
+    "tests": "--test",
+    "models": "--model",
+    "keywords": "-k",
+    "compat": "--compat",
+}
+"""The options that choose tests, or the rules for them, by their names in the record."""
+
+
+def _asked(view: RunView, options: ReportOptions) -> list[str]:
+    """Return the paths that a run was started with, and which of their tests, as typed now.
+
+    The paths of a run without any are left out where `kindlm test` finds them by itself.
     """
-    return shlex.join(["kindlm", "test", *_asked_paths(view, options), "--failed"])
-
-
-def _asked_paths(view: RunView, options: ReportOptions) -> list[str]:
-    """Return the paths that a run was started with, as they are typed now."""
-    recorded = options_of(view.db, *view.runs).get(view.runs[0], {}).get("paths") or []
-    if tuple(recorded) == options.default_paths:
-        return []
-    return [typed_path(path, options.root) for path in recorded]
+    recorded = options_of(view.db, *view.runs).get(view.runs[0], {})
+    paths = recorded.get("paths") or []
+    found = tuple(paths) == options.default_paths
+    words = [] if found else [typed_path(path, options.root) for path in paths]
+    for name, option in _CHOSEN_BY.items():
+        value = recorded.get(name) or []
+        for each in [value] if isinstance(value, str) else value:
+            words += [option, each]
+    tags = recorded.get("tags")
+    return [*words, "--tags", ",".join(tags)] if tags else words
 
 
 def _load_again(view: RunView, suite: SuiteView, options: ReportOptions) -> str:
     """Return the command that says whether a suite that could not be run is right by now."""
     if suite.line is not None or suite.error_code in _IN_THE_FILE:
         return shlex.join(["kindlm", "validate", typed_path(suite.path, options.root)])
-    return shlex.join(["kindlm", "test", *_asked_paths(view, options)])
+    return shlex.join(["kindlm", "test", *_asked(view, options)])
 
 
 def typed_path(path: str, root: Path | None) -> str:

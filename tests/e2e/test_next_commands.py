@@ -60,6 +60,23 @@ def test_what_failed_is_run_again_on_the_paths_of_the_run(failing, path):
     assert next_command(failing.run("show").stdout) == command
 
 
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        ("-k", "mine or other"),
+        ("--suite", "mine", "--compat", "evalview"),
+        ("--test", "mine", "--test", "other"),
+    ],
+)
+def test_what_failed_is_chosen_again_as_it_was(failing, chosen):
+    red = failing.run("test", "kindlm.yaml", "other.yaml", "my suites", *chosen)
+    command = next_command(red.stdout)
+    assert command[-len(chosen) - 1 :] == [*chosen, "--failed"]
+    again = failing.run(*command)
+    assert again.returncode == 1
+    assert next_command(again.stdout)[:-1] == command[:-1]
+
+
 def test_paths_of_the_run_are_typed_from_the_current_folder(failing):
     folder = failing.root / "my suites"
     red = run_in(failing, folder, "test", "my.yaml", "../other.yaml")
