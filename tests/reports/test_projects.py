@@ -8,12 +8,14 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
+from pages import text_of
 from recorded_history import History, Make
 
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
+from kindlm.reports.pages.html_document import Links, render_part
 from kindlm.reports.pages.outputs_page import outputs_page
-from kindlm.reports.pages.run_page import read_grid
+from kindlm.reports.pages.run_page import read_grid, run_document
 
 LEAK = Make.failed("pii", "pii", "PII_DETECTED", "Personal data, 1 match.")
 
@@ -45,6 +47,14 @@ def test_the_outputs_of_a_run_are_those_of_each_project(both: RunView) -> None:
     assert page is not None
     rows: Any = page.values["rows"]
     assert [row["gpt"].execution.output for _, row in rows] == ["Said in fair.", "Said in shop."]
+
+
+def test_pages_name_the_files_of_suites_of_one_name(both: RunView) -> None:
+    for page in (outputs_page(both.db, both.id, {}), run_document(both)):
+        assert page is not None
+        text = text_of(render_part(page, Links()))
+        for project in ("fair", "shop"):
+            assert f"greets support ({project}/kindlm.yaml)" in text
 
 
 def test_no_two_test_cases_of_junit_have_the_same_name(both: RunView, write: Any) -> None:

@@ -72,6 +72,7 @@ def outputs_page(db: sqlite3.Connection, wanted: str, query: Mapping[str, str]) 
         tests.setdefault(name, []).append(test)
     rows = list(tests.items())[(page - 1) * _ROWS : page * _ROWS]
     cells = _cells(view, [test for _, row in rows for test in row])
+    suites = {part: suite.full_name for suite in view.suites for part in suite.parts}
     return Document(
         "outputs.html",
         f"Outputs of {one_line(view.id)}",
@@ -80,8 +81,11 @@ def outputs_page(db: sqlite3.Connection, wanted: str, query: Mapping[str, str]) 
             "status": status_word,
             "targets": list(dict.fromkeys(test.target for row in tests.values() for test in row)),
             "rows": [
-                ((suite, name), {test.target: cells.get(_key(test)) for test in row})
-                for (_, suite, name), row in rows
+                (
+                    (suites[row[0].suite_id], name),
+                    {test.target: cells.get(_key(test)) for test in row},
+                )
+                for (_, _, name), row in rows
             ],
             "before": (page - 1) * _ROWS,
             "page": page,

@@ -96,11 +96,15 @@ class GridCell:
 
 @dataclass(frozen=True, slots=True)
 class GridRow:
-    """A test of a suite, with a cell for each target that it ran on."""
+    """A test of a suite, with a cell for each target that it ran on.
+
+    `shown_suite` is the name of the suite, with its file where another suite has the same name.
+    """
 
     project: str
     suite: str
     name: str
+    shown_suite: str
     cells: Mapping[str, GridCell]
 
 
@@ -142,6 +146,8 @@ def read_grid(view: RunView, *, limit: int, offset: int = 0, top: int = 5) -> Gr
         held.setdefault(_place(row), []).append(value_of(GridExecution, row))
     scores = {_place(row): row["score"] for row in view.db.execute(_SCORES, wanted)}
 
+    suites = {part: suite.full_name for suite in view.suites for part in suite.parts}
+
     def cell(row: sqlite3.Row) -> GridCell:
         place = _place(row)
         return GridCell(test_of(row), tuple(held.get(place, ())), scores.get(place))
@@ -149,7 +155,11 @@ def read_grid(view: RunView, *, limit: int, offset: int = 0, top: int = 5) -> Gr
     return Grid(
         targets=tuple(dict.fromkeys(target for _, cells in ordered for target in cells)),
         rows=tuple(
-            GridRow(*name, {target: cell(row) for target, row in cells.items()})
+            GridRow(
+                *name,
+                suites[next(iter(cells.values()))["suite"]],
+                {target: cell(row) for target, row in cells.items()},
+            )
             for name, cells in shown
         ),
         total=len(ordered),
