@@ -3,6 +3,5 @@
 pytest always loads `plugin`, which imports nothing heavy; with `--kindlm` it registers
 `scenario_items`. pytest collects the scenarios, and `request` makes suites of them. pytest starts
 one test after the other, while the engine goes on in a thread of its own (`live_run`). Workers of
-pytest-xdist record a run each, and `controller` ends them together. `log_lines` keeps kindlm's own
-log lines out of the failures that pytest shows.
+pytest-xdist record a run each, and `controller` ends them together.
 """

@@ -6,6 +6,7 @@ failed subtest, a strict xfail mark, or another plugin. Such a run does not pass
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import warnings
@@ -23,7 +24,6 @@ from kindlm.outcome import Status
 from kindlm.ports import Stage
 from kindlm.pytest_plugin.controller import Controller
 from kindlm.pytest_plugin.live_run import LiveRun, Ran
-from kindlm.pytest_plugin.log_lines import hide_log_lines
 from kindlm.pytest_plugin.session_request import (
     Asked,
     Test,
@@ -55,12 +55,36 @@ def register(config: pytest.Config) -> None:
     """Register the hooks that run scenarios, and those that control workers."""
     guard.watch_exits(partial(_explain_exit, config))
     config.add_cleanup(lambda: guard.watch_exits(None))
-    config.add_cleanup(hide_log_lines(config, os.environ))
+    config.add_cleanup(_hide_log_lines(config))
     asked, objections = read_options(config), Objections()
     config.pluginmanager.register(objections, "kindlm-objections")
     config.pluginmanager.register(ScenarioItems(asked, objections), "kindlm-scenarios")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Controller(asked), "kindlm-controller")
+
+
+_LOG_LEVELS = ("log_level", "log_cli_level", "log_file_level")
+"""The options and settings of pytest that ask for log lines of a level."""
+
+
+def _hide_log_lines(config: pytest.Config) -> Callable[[], None]:
+    """Let kindlm log nothing unless somebody asks for it, and return what undoes that.
+
+    pytest would show its lines with each failure. `KINDLM_LOG` asks for lines of its level. A level
+    of pytest asks for those that it lets through, and so does a level of the logger `kindlm`, such
+    as one that a test sets.
+    """
+    logger = logging.getLogger("kindlm")
+    before = logger.level
+    level = logging.getLevelNamesMapping().get(os.environ.get("KINDLM_LOG", "").upper())
+    is_asked = config.pluginmanager.hasplugin("logging") and any(
+        config.getoption(name) or config.getini(name) for name in _LOG_LEVELS
+    )
+    if level is not None:
+        logger.setLevel(level)
+    elif before == logging.NOTSET and not is_asked:
+        logger.setLevel(logging.CRITICAL + 1)
+    return lambda: logger.setLevel(before)
 
 
 def _explain_exit(config: pytest.Config, how: str) -> None:
