@@ -5,29 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-SUITE = """
-kindlm: 1
-project: shop
-suite:
-  name: support
-providers:
-  openai:
-    apiKeyEnv: OPENAI_API_KEY
-models:
-  - id: gpt
-    provider: openai
-    model: gpt-4o-mini
-prompts:
-  hello:
-    system: You are kind.
-    user: Hello!
-tests:
-  - name: greets
-    prompt: hello
-    expect:
-      output:
-        contains: [Hi]
-"""
+from suites import greeting_suite
 
 
 def record(history: Any, make: Any, run: str, test: str = "greets") -> None:
@@ -42,7 +20,8 @@ def test_runs_that_were_refused_are_named_and_not_counted(
 ) -> None:
     record(history, make, "aaaa2222", "gone")
     record(history, make, "bbbb3333", "gone too")
-    (here / "kindlm.yaml").write_text(SUITE, encoding="utf-8")
+    suite = greeting_suite("shop", "greets", name="support")
+    (here / "kindlm.yaml").write_text(suite, encoding="utf-8")
     rescored = ("rescore", "--all", "--db", history.path)
     refused = kindlm(*rescored)
     assert refused.code == 1

@@ -9,29 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-SUITE = """
-kindlm: 1
-project: PROJECT
-providers:
-  openai:
-    apiKeyEnv: OPENAI_API_KEY
-models:
-  - id: gpt
-    provider: openai
-    model: gpt-4o-mini
-prompts:
-  hello:
-    system: You are kind.
-    user: Hello!
-tests:
-  - name: TEST
-    prompt: hello
-    repeat: REPEAT
-    expect:
-      output:
-        contains: [Hi]
-"""
+from suites import greeting_suite
 
 KINDS = pytest.mark.parametrize(
     "files",
@@ -47,8 +25,7 @@ def write(here: Path, files: dict[str, tuple[str, str]], repeat: int = 1) -> Non
     for folder, (project, test) in files.items():
         path = here / folder / "agents" / "kindlm.yaml"
         path.parent.mkdir(parents=True)
-        text = SUITE.replace("PROJECT", project).replace("TEST", test)
-        path.write_text(text.replace("REPEAT", str(repeat)), encoding="utf-8")
+        path.write_text(greeting_suite(project, test, repeat), encoding="utf-8")
 
 
 def begin(history: Any, make: Any, files: dict[str, tuple[str, str]], repeats: list[int]) -> Any:

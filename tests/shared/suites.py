@@ -1,4 +1,4 @@
-"""Suites that no file was read for."""
+"""Suites that no file was read for, and one as a file."""
 
 from __future__ import annotations
 
@@ -21,3 +21,18 @@ def make_suite(*cases: Case, **fields: Any) -> Suite:
         "gates": (),
     }
     return Suite(**(usual | fields), cases=cases)
+
+
+def greeting_suite(project: str, test: str, repeat: int = 1, name: str | None = None) -> str:
+    """Return a kindlm.yaml with one test; by default it has the name of its folder."""
+    named = "" if name is None else f"suite: {{ name: {name} }}"
+    return f"""
+kindlm: 1
+{named}
+project: {project}
+providers: {{ openai: {{ apiKeyEnv: OPENAI_API_KEY }} }}
+models: [{{ id: gpt, provider: openai, model: gpt-4o-mini }}]
+prompts: {{ hello: {{ system: You are kind., user: Hello! }} }}
+tests:
+  - {{ name: {test}, prompt: hello, repeat: {repeat}, expect: {{ output: {{ contains: [Hi] }} }} }}
+"""
