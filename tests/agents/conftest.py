@@ -30,7 +30,7 @@ def _http(
     return http_answer(status, body, headers, kind=kind)
 
 
-def _ask(*messages: Message | str, timeout_s: float = 20.0) -> AgentRequest:
+def _ask(*messages: Message | str, timeout_s: float = 60.0) -> AgentRequest:
     """Return a request; plain texts are the user's."""
     said = tuple(
         message if isinstance(message, Message) else Message(Role.USER, message)

@@ -34,7 +34,7 @@ def run(make, ask, tmp_path):
             environment = environ or {"PATH": os.environ["PATH"]}
             has_come = partial(is_written, tmp_path / hangs) if hangs else None
             async with make(command, **environment) as agent, time_passes_after(has_come):
-                return await agent.send(ask("ignored", timeout_s=600 if hangs else 20))
+                return await agent.send(ask("ignored", timeout_s=600 if hangs else 60))
 
         return asyncio.run(talk())
 

@@ -30,7 +30,7 @@ ECHO = """
 def talk(ask, make, tmp_path):
     """Send messages to a program in a sandbox; return the results and what the server saw."""
 
-    def talk(program: str, *messages: str, options=None, timeout_s=20.0, change=None, **environ):
+    def talk(program: str, *messages: str, options=None, timeout_s=60.0, change=None, **environ):
         home, box = tmp_path / "home", tmp_path / "box"
         home.mkdir()
         box.mkdir()

@@ -50,7 +50,7 @@ def talk(ask, tmp_path, make):
                 requests = messages or ("Hello",)
                 return [
                     await agent.send(
-                        ask(item, timeout_s=600 if hangs else 20) if isinstance(item, str) else item
+                        ask(item, timeout_s=600 if hangs else 60) if isinstance(item, str) else item
                     )
                     for item in requests
                 ]

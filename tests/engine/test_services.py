@@ -27,7 +27,7 @@ http.server.HTTPServer(('127.0.0.1', int(os.environ['PORT'])), Handler).serve_fo
 
 
 def service(tmp_path: Path, source: str, **fields: object) -> Service:
-    values = {"ready_line": "listening", "timeout_ms": 20_000, **fields}
+    values = {"ready_line": "listening", "timeout_ms": 60_000, **fields}
     return Service("agent", ("python", "-c", source), str(tmp_path), **values)
 
 
