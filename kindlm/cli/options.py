@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args, get_type_hints
@@ -427,10 +428,30 @@ class TestOptions:
         return self.compat == "evalview"
 
 
+@cache
 def typed(option: str) -> str:
     """Return how an option of `kindlm test` is typed: `--suite` of `suite`."""
     name: str = get_type_hints(TestOptions, include_extras=True)[option].__metadata__[0].default
     return name
+
+
+def typed_again(options: TestOptions, names: Iterable[str]) -> Iterator[str]:
+    """Yield some options for another command line, as far as they were given."""
+    defaults = {field.name: field.default for field in fields(TestOptions)}
+    for name in names:
+        value = getattr(options, name)
+        if value == defaults[name]:
+            continue
+        option = typed(name)
+        if value is True:
+            yield option
+        elif name == "tags":  # only the last `--tags` of a command line counts
+            yield f"{option}={','.join(value)}"
+        elif option.startswith("--"):
+            values = value if isinstance(value, tuple) else (value,)
+            yield from (f"{option}={each}" for each in values)
+        else:
+            yield from (option, value)
 
 
 SourceRunArgument = Annotated[

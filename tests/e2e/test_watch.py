@@ -112,7 +112,7 @@ def test_options_and_paths_reach_every_round_as_they_were_typed(
     file = Path(project.root / "-odd name.yaml")
     file.write_text(SUITE.replace("name: greets", 'name: "-greets"'), encoding="utf-8")
     options = ["--runs", "2", "-t", "-greets", "-t", "greets", "--gate=0.5", "-xq"]
-    options += ["--tags", "short, polite"]
+    options += ["--tags", "short, polite", "-k", "greets and not rude"]
     with project.start("watch", *options, "--", file.name, constants=forked_rounds) as watch:
         assert watch.stdout is not None
         assert any(line.startswith("PASSED") for line in watch.stdout)
@@ -127,3 +127,4 @@ def test_options_and_paths_reach_every_round_as_they_were_typed(
     assert (recorded["repeat"], recorded["gate"]) == (2, "0.5")
     assert recorded["tests"] == ["-greets", "greets"]
     assert recorded["tags"] == ["short", "polite"]
+    assert recorded["keywords"] == "greets and not rude"

@@ -15,7 +15,7 @@ from kindlm.bounds import SCHEDULERS
 from kindlm.cli.commands.tail import why_not_passed
 from kindlm.cli.console import make_console, note, or_fail, refuse, show, warn
 from kindlm.cli.history import disk_full, fail_to_open, open_tables
-from kindlm.cli.options import TestOptions, typed
+from kindlm.cli.options import TestOptions, typed_again
 from kindlm.cli.progress import make_progress
 from kindlm.cli.reporters import Reporter
 from kindlm.cli.run_options import wants_push
@@ -300,33 +300,27 @@ def _after_correction(parts: _Parts, options: TestOptions) -> str:
     )
 
 
+_OF_EACH_SESSION = (
+    "concurrency", "timeout_ms", "max_cost_usd", "strict", "fail_fast", "force_resume",
+)  # fmt: skip
+_OF_A_NEW_RUN = (
+    "suite", "repeat", "gate", "label", "tags", "keywords", "tests", "models", "compat",
+)  # fmt: skip
+
+
 def _arguments(
     request: RunRequest, options: TestOptions, parts: _Parts, shard: int
 ) -> Iterator[str]:
     """Yield what `kindlm test` is given for a shard that starts anew."""
     yield from _always(options)
-    for name in ("suite", "repeat", "gate", "label"):
-        if (value := getattr(options, name)) is not None:
-            yield f"{typed(name)}={value}"
-    if options.tags:
-        yield f"--tags={','.join(options.tags)}"
-    if options.keywords is not None:
-        yield from ("-k", options.keywords)
-    yield from (f"--test={name}" for name in options.tests)
-    yield from (f"--model={name}" for name in options.models)
+    yield from typed_again(options, _OF_A_NEW_RUN)
     yield from (f"--shard={shard}/{parts.count}", f"--run-group={parts.group}")
-    if options.by_evalview:
-        yield "--compat=evalview"
     yield from ("--", *paths_from(request.root, options.paths))
 
 
 def _always(options: TestOptions) -> Iterator[str]:
     """Yield what each session of a shard is given, also one that goes on with its run."""
-    for name in ("concurrency", "timeout_ms", "max_cost_usd"):
-        if (value := getattr(options, name)) is not None:
-            yield f"{typed(name)}={value}"
-    flags = ("strict", "fail_fast", "force_resume")
-    yield from (typed(name) for name in flags if getattr(options, name))
+    yield from typed_again(options, _OF_EACH_SESSION)
     yield "--no-progress"
 
 

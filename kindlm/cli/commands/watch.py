@@ -12,12 +12,12 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from kindlm.cli.console import fail, note, or_fail, show
 from kindlm.cli.history import project_here
-from kindlm.cli.options import TestOptions
+from kindlm.cli.options import TestOptions, typed_again
 from kindlm.cli.reporters import parse_reporters, spare
 from kindlm.config import Diagnostic
 from kindlm.errors import Err, KindlmError, Ok, misuse
@@ -42,8 +42,8 @@ _KINDLM = (sys.executable, "-P", "-m", "kindlm")
 Problem = KindlmError | Diagnostic
 
 
-def watch_tests(options: TestOptions, arguments: Sequence[str]) -> int:
-    """Run `kindlm test` with the arguments again and again until a signal ends it.
+def watch_tests(options: TestOptions) -> int:
+    """Run `kindlm test` with the options again and again until a signal ends it.
 
     Returns the exit code of the last round. Faults of the options end the command through `fail`,
     and so do paths where there is nothing to test; faults in the files are shown and waited out.
@@ -56,6 +56,8 @@ def watch_tests(options: TestOptions, arguments: Sequence[str]) -> int:
     loaded = or_fail(load_paths(paths, project.root, strict=options.strict))
     or_fail(spare(reporters, project.database, loaded.files, loaded.referenced))
     tell = note if options.warnings else lambda _line: None
+    others = (field.name for field in fields(options) if field.name not in ("paths", "watch"))
+    arguments = [*typed_again(options, others), "--", *map(str, options.paths)]
 
     async def watch() -> int:
         rounds = _Rounds(arguments)
