@@ -13,21 +13,22 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from kindlm.events import (
+from kindlm.events.codec import Payload, new_event
+from kindlm.events.execution_events import (
     AssertionEvaluated,
     ExecutionFinished,
     ExecutionStarted,
-    GateVerdict,
-    GitState,
-    Payload,
-    PlannedTest,
     ProviderRequested,
     ProviderResponded,
+)
+from kindlm.events.run import (
+    GateVerdict,
+    GitState,
+    PlannedTest,
     RunFinished,
     RunSealed,
     RunStarted,
     SuiteStarted,
-    new_event,
 )
 from kindlm.outcome import CheckResult, Gate, GateResult, Outcome, Status
 from kindlm.projections import PROJECTIONS

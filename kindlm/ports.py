@@ -39,7 +39,7 @@ from kindlm.transcript import (
 
 if TYPE_CHECKING:
     # A process of a Python agent loads this module, and not the vocabulary of the log.
-    from kindlm.events import Payload
+    from kindlm.events.codec import Payload
 
 T = TypeVar("T")
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any
 
-from kindlm.events import EVENTS, Payload, stored_fields
+from kindlm.events import EVENTS
+from kindlm.events.codec import Payload, stored_fields
 from kindlm.stored_form import Form, Meaning
 from kindlm_store import HeadOf
 

@@ -20,21 +20,16 @@ from typing import NamedTuple
 from kindlm import __version__
 from kindlm.checks.base import codes
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.events import (
+from kindlm.events.codec import Payload, new_event
+from kindlm.events.execution_events import (
     AgentReplied,
     AgentSent,
     AgentToolUse,
     AssertionEvaluated,
     ExecutionFinished,
     ExecutionStarted,
-    Payload,
-    PlannedTest,
-    RunFinished,
-    RunSealed,
-    RunStarted,
-    SuiteStarted,
-    new_event,
 )
+from kindlm.events.run import PlannedTest, RunFinished, RunSealed, RunStarted, SuiteStarted
 from kindlm.formats.foreign_results import (
     ForeignExecution,
     ForeignResults,

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from kindlm.cli.history import existing_history, fail_to_open, project_here, require_read_models
-from kindlm.events import Payload, new_event
+from kindlm.events.codec import Payload, new_event
 from kindlm.recording.history_file import open_log, project_secrets
 from kindlm_store import EventLog, NewEvent, OpenError
 

@@ -18,7 +18,9 @@ from typing import Any
 
 from kindlm import __version__
 from kindlm.cli.otlp_content import Content, Redact, text_lookup
-from kindlm.events import (
+from kindlm.events import load_event
+from kindlm.events.codec import Payload
+from kindlm.events.execution_events import (
     AgentFailed,
     AgentReplied,
     AgentSent,
@@ -27,15 +29,13 @@ from kindlm.events import (
     CallFailed,
     ExecutionFinished,
     ExecutionStarted,
-    Payload,
     ProviderFailed,
     ProviderRequested,
     ProviderResponded,
-    SuiteStarted,
     ToolCalled,
     ToolSimulated,
-    load_event,
 )
+from kindlm.events.run import SuiteStarted
 from kindlm.gateway.upstreams import WIRES, sent_body
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome, Status

@@ -19,7 +19,7 @@ from kindlm.cli.options import TestOptions, typed
 from kindlm.dataclass import replace
 from kindlm.engine.runner import Limits
 from kindlm.errors import Err, KindlmError, Ok, Result, misuse, not_there
-from kindlm.events import RunOptions
+from kindlm.events.run import RunOptions
 from kindlm.formats.discovery import pack_in
 from kindlm.history.run_names import label_problem
 from kindlm.keywords import parse_keywords

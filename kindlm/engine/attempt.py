@@ -32,7 +32,7 @@ from kindlm.engine.talk import (
 )
 from kindlm.engine.tool_servers import ToolServers
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, broken
-from kindlm.events import AssertionEvaluated, ExecutionFinished, ExecutionStarted
+from kindlm.events.execution_events import AssertionEvaluated, ExecutionFinished, ExecutionStarted
 from kindlm.guard import guard
 from kindlm.outcome import CheckResult, Outcome, Status, execution_status
 from kindlm.plan import Execution

@@ -22,7 +22,13 @@ from kindlm.engine.pace import Callee, Pace, Turn
 from kindlm.engine.resources import LiveRun, OpenCall
 from kindlm.engine.stop import Deadline, Permit
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.events import CallFailed, Payload, ProviderFailed, ProviderRequested, ProviderResponded
+from kindlm.events.codec import Payload
+from kindlm.events.execution_events import (
+    CallFailed,
+    ProviderFailed,
+    ProviderRequested,
+    ProviderResponded,
+)
 from kindlm.plan import PlannedSuite
 from kindlm.ports import (
     AgentReply,

@@ -11,7 +11,7 @@ from kindlm.engine.calls import Calls
 from kindlm.engine.pace import Pace, Turn
 from kindlm.engine.resources import LiveRun
 from kindlm.errors import KindlmError
-from kindlm.events import Payload
+from kindlm.events.codec import Payload
 from kindlm.ports import AgentReply, CallDesk, Observation
 from kindlm.same_calls import seen_together
 from kindlm.suite import ProviderSettings

@@ -38,7 +38,7 @@ from collections.abc import Callable, Sequence
 
 from kindlm.bounds import MAX_RETRY_AFTER_S
 from kindlm.dataclass import dataclass
-from kindlm.events import PaceReason, ProviderPaced
+from kindlm.events.execution_events import PaceReason, ProviderPaced
 from kindlm.ports import Clock, Quota
 from kindlm.suite import AgentTarget, ProviderSettings
 

@@ -11,7 +11,7 @@ from kindlm.dataclass import dataclass
 from kindlm.engine.pace import Callee, Pace
 from kindlm.engine.stop import Budget, Permits, Stop
 from kindlm.errors import Err, Ok, Result, broken
-from kindlm.events import ProviderPaced
+from kindlm.events.execution_events import ProviderPaced
 from kindlm.plan import Earlier, Execution, Plan
 from kindlm.ports import (
     AgentFactory,

@@ -19,7 +19,8 @@ from itertools import islice
 from typing import Any, TypeAlias
 
 from kindlm.dataclass import dataclass, replace
-from kindlm.events import AgentToolUse, Payload, ToolCalled, ToolSimulated
+from kindlm.events.codec import Payload
+from kindlm.events.execution_events import AgentToolUse, ToolCalled, ToolSimulated
 from kindlm.json_schema import UndecidableSchemaError, schema_issues
 from kindlm.matching import ABSENT, equal, matches, value_at
 from kindlm.ports import AnsweredCall, Aside, Clock, ToolDefinition, here

@@ -17,7 +17,8 @@ from kindlm.engine.calls import Calls
 from kindlm.engine.stop import cut_off
 from kindlm.engine.talk import Talk
 from kindlm.errors import Err, ErrorCode, KindlmError, Result, SourceLocation
-from kindlm.events import AssertionEvaluated, Payload
+from kindlm.events.codec import Payload
+from kindlm.events.execution_events import AssertionEvaluated
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import CheckContext, Checker, Clock, ModelReply, Question
 from kindlm.suite import Expectation, Script

@@ -24,7 +24,8 @@ from kindlm.engine.pace import Callee
 from kindlm.engine.simulation import Tools
 from kindlm.engine.tool_servers import ToolServerFailed, ToolServers
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.events import AgentFailed, AgentReplied, AgentSent, Conversation, Payload
+from kindlm.events.codec import Payload
+from kindlm.events.execution_events import AgentFailed, AgentReplied, AgentSent, Conversation
 from kindlm.ports import (
     Agent,
     AgentReply,

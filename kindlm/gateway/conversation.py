@@ -16,7 +16,7 @@ from typing import Any
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import ErrorCode
-from kindlm.events import ProviderFailed, ProviderRequested, ProviderResponded
+from kindlm.events.execution_events import ProviderFailed, ProviderRequested, ProviderResponded
 from kindlm.gateway.upstreams import ITEMS, SILENT, WIRES
 from kindlm.ports import CallDesk, Purpose, RecordedModelCall, Seen
 from kindlm.stored_form import bounded

@@ -14,7 +14,7 @@ from kindlm.config.credentials import hide_in_options
 from kindlm.config.load import suite_identity
 from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, broken, misuse
-from kindlm.events import AgentProfiled, ScenarioGenerated
+from kindlm.events.run import AgentProfiled, ScenarioGenerated
 from kindlm.generate.forms import profile_text, rendered
 from kindlm.generate.questions import (
     AgentProfile,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.events import AgentReplied, CallFailed, ProviderResponded
+from kindlm.events.execution_events import AgentReplied, CallFailed, ProviderResponded
 from kindlm.history.recorded_attempts import PurgedError, RecordedAttempt
 from kindlm.matching import equal
 from kindlm.plan import Execution

@@ -16,7 +16,9 @@ from typing import Any, NamedTuple
 
 from kindlm.dataclass import replace
 from kindlm.errors import not_there
-from kindlm.events import (
+from kindlm.events import load_event
+from kindlm.events.codec import Payload, read
+from kindlm.events.execution_events import (
     RAW_BODY,
     AgentFailed,
     AgentReplied,
@@ -26,13 +28,10 @@ from kindlm.events import (
     Conversation,
     ExecutionFinished,
     ExecutionStarted,
-    Payload,
     ProviderFailed,
     ProviderRequested,
     ProviderResponded,
     ToolSimulated,
-    load_event,
-    read,
 )
 from kindlm.plan import Execution
 from kindlm.ports import HeldConversation, Purpose, RecordedModelCall

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, Ok, Result
-from kindlm.events import AgentReplied, CallFailed, ProviderRequested
+from kindlm.events.execution_events import AgentReplied, CallFailed, ProviderRequested
 from kindlm.history.recorded_answers import (
     Place,
     RecordedAnswers,

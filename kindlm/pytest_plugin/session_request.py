@@ -19,7 +19,7 @@ from kindlm.config.load import read_bytes
 from kindlm.dataclass import dataclass, replace
 from kindlm.engine.runner import Limits
 from kindlm.errors import Err, KindlmError
-from kindlm.events import RunOptions
+from kindlm.events.run import RunOptions
 from kindlm.formats.discovery import discover
 from kindlm.history.run_names import label_problem
 from kindlm.plan import QualifiedName, Selection, name_of

@@ -24,7 +24,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from kindlm import __version__
 from kindlm.dataclass import dataclass
 from kindlm.errors import KindlmError, broken
-from kindlm.events import RunInterrupted, new_event
+from kindlm.events.codec import new_event
+from kindlm.events.run import RunInterrupted
 from kindlm.strict_json import NotJsonError, explained
 from kindlm_store import Append, EventLog, ForeignSchemaError, HeadOf, NewEvent, StoreError, Text
 

@@ -21,7 +21,9 @@ from uuid import UUID
 from pydantic import Field, model_validator
 
 from kindlm import __version__
-from kindlm.events import EVENTS, EventError, RunStarted, load_event
+from kindlm.events import EVENTS, load_event
+from kindlm.events.codec import EventError
+from kindlm.events.run import RunStarted
 from kindlm.recording.event_files import (
     STREAM_NAME,
     EventLine,

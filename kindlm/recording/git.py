@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kindlm.events import GitState
+    from kindlm.events.run import GitState
 
 
 _SCHEME_AND_HOST = re.compile(r"[\w+.-]+://[^/]*")
@@ -33,7 +33,7 @@ def git_state(folder: Path) -> GitState | None:
     end if files have changed since) and `KINDLM_BRANCH` the branch.
     """
     # Commands that only read load no events.
-    from kindlm.events import GitState
+    from kindlm.events.run import GitState
 
     if named := os.environ.get("KINDLM_COMMIT"):
         return GitState(

@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable
 from contextlib import ExitStack
 from typing import NamedTuple
 
-from kindlm.events import ContentsPurged, new_event
+from kindlm.events.codec import new_event
+from kindlm.events.run import ContentsPurged
 from kindlm.history.runs import held_lock
 from kindlm.recording.history_file import new_journal
 from kindlm_store import Append, EventLog, StreamLock

@@ -24,7 +24,9 @@ from typing import Any
 from kindlm.checks.pii import Pii
 from kindlm.dataclass import replace
 from kindlm.engine.attempt import Finished
-from kindlm.events import RAW_BODY, ExecutionStarted, Payload, SuiteStarted, new_event
+from kindlm.events.codec import Payload, new_event
+from kindlm.events.execution_events import RAW_BODY, ExecutionStarted
+from kindlm.events.run import SuiteStarted
 from kindlm.guard import guard
 from kindlm.patterns import PatternError
 from kindlm.personal_data import DEFAULT_PATTERNS, personal_data_in

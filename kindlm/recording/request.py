@@ -13,7 +13,7 @@ from kindlm.engine.attempt import Finished
 from kindlm.engine.resources import LiveRun
 from kindlm.engine.runner import Limits
 from kindlm.errors import KindlmError
-from kindlm.events import RunOptions
+from kindlm.events.run import RunOptions
 from kindlm.plan import Places, Plan, QualifiedName, Selection
 from kindlm.suite import Suite
 

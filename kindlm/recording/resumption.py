@@ -15,14 +15,8 @@ from pathlib import Path
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, Ok, Result, broken, misuse, not_there
-from kindlm.events import (
-    PlannedTest,
-    RunOptions,
-    RunStarted,
-    SuiteSkipped,
-    SuiteStarted,
-    load_event,
-)
+from kindlm.events import load_event
+from kindlm.events.run import PlannedTest, RunOptions, RunStarted, SuiteSkipped, SuiteStarted
 from kindlm.history.run_names import find_run
 from kindlm.history.runs import options_of, runner_of, state_of
 from kindlm.plan import Earlier, Places, QualifiedName, Selection, make_plan

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from kindlm.config.load import suite_identity
 from kindlm.errors import Ok
-from kindlm.events import (
+from kindlm.events.codec import Payload, new_event
+from kindlm.events.run import (
     GateVerdict,
-    Payload,
     PlannedTest,
     RunFinished,
     RunInterrupted,
@@ -26,7 +26,6 @@ from kindlm.events import (
     RunStarted,
     SuiteSkipped,
     SuiteStarted,
-    new_event,
 )
 from kindlm.history.baselines import RecordedBaselines
 from kindlm.history.run_view import RunView

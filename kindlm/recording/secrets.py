@@ -27,15 +27,16 @@ if TYPE_CHECKING:
 @cache
 def _vocabulary() -> frozenset[str]:
     """Return the words that events are made of: no value among them protects anything."""
-    from kindlm import events
+    from kindlm.events import EVENTS
+    from kindlm.events.codec import stored_fields
 
-    words = {"type", *events.EVENTS, *ErrorCode.__members__}
-    kinds: list[Any] = [*events.EVENTS.values()]
+    words = {"type", *EVENTS, *ErrorCode.__members__}
+    kinds: list[Any] = [*EVENTS.values()]
     for kind in kinds:
         if issubclass(kind, StrEnum):
             words |= set(kind)
             continue
-        for field in events.stored_fields(kind):
+        for field in stored_fields(kind):
             words |= {field.name, field.key or field.name}
             kinds += [part for part in field.parts if part not in kinds]
     return frozenset(words)

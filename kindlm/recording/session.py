@@ -20,7 +20,7 @@ from kindlm.dataclass import dataclass, replace
 from kindlm.engine.runner import Ports, run_plan
 from kindlm.engine.stop import Stop, SystemClock
 from kindlm.errors import ErrorCode, KindlmError, Result
-from kindlm.events import DealtTest, RunAborted, RunExtended, RunInterrupted
+from kindlm.events.run import DealtTest, RunAborted, RunExtended, RunInterrupted
 from kindlm.history.baselines import RecordedBaselines
 from kindlm.plan import Earlier, Plan, name_of, numbered, undealt
 from kindlm.ports import Agent, AgentFactory, Embedder

@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kindlm.events import RAW_BODY
+from kindlm.events.execution_events import RAW_BODY
 from kindlm.recording.event_files import StreamEnd
 from kindlm.recording.export_file import Part, event_line, header_line, text_lines
 from kindlm.team.protocol import LONGEST_BODY, LONGEST_UNPACKED

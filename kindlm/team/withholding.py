@@ -17,15 +17,10 @@ from typing import Any, get_args
 
 from kindlm.config.schema import NO_SERVER
 from kindlm.errors import Err, Ok, Result, misuse
-from kindlm.events import (
-    EVENTS,
-    PaceReason,
-    ProviderPaced,
-    ProviderRequested,
-    SuiteSkipped,
-    SuiteStarted,
-)
+from kindlm.events import EVENTS
 from kindlm.events.codec import strings_in
+from kindlm.events.execution_events import PaceReason, ProviderPaced, ProviderRequested
+from kindlm.events.run import SuiteSkipped, SuiteStarted
 from kindlm.patterns import PatternError, matcher
 from kindlm.ports import Purpose
 from kindlm.suite import Upload

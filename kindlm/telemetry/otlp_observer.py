@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from kindlm.events import AgentTraced, TracedSpan
+from kindlm.events.execution_events import AgentTraced, TracedSpan
 from kindlm.ports import CallDesk, Observation, Seen
 from kindlm.suite import AgentTarget, Command
 from kindlm.telemetry import dialects

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kindlm.events import GitState
+from kindlm.events.run import GitState
 
 HOSTILE = "<script>alert(1)</script>\u202e\x1b[31m"
 

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import pytest
 from pages import HOSTILE, assert_harmless, text_of
 
-from kindlm.events import GitState
+from kindlm.events.run import GitState
 
 
 def address(name: str = "greets", target: str = "gpt", suite: str = "support") -> str:

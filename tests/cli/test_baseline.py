@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from kindlm.events import BaselineSet, new_event
+from kindlm.events.codec import new_event
+from kindlm.events.run import BaselineSet
 from kindlm_store import NewEvent
 
 CLOCK_AHEAD = "2999-01-01T00:00:00.000000Z"

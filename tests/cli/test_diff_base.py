@@ -12,7 +12,7 @@ from compared_runs import record_run
 from github_stand_in import GitHub, serve_github
 from recorded_history import History
 
-from kindlm.events import GitState
+from kindlm.events.run import GitState
 
 PASSES = {"refund": "+" * 10, "greeting": "+" * 10}
 FAILS = {"refund": "-" * 10, "greeting": "+" * 10}

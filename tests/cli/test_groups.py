@@ -16,7 +16,8 @@ from workspace import KEY, new_workspace
 
 from kindlm.cli import app
 from kindlm.cli.commands import test_workers
-from kindlm.events import RunOptions, RunResumed, new_event
+from kindlm.events.codec import new_event
+from kindlm.events.run import RunOptions, RunResumed
 from kindlm.reports.json_report import report_schema
 from kindlm_store import StreamLock
 

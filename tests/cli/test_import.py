@@ -11,7 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kindlm.events import ProviderResponded, RunInterrupted, RunSealed, RunStarted, new_event
+from kindlm.events.codec import new_event
+from kindlm.events.execution_events import ProviderResponded
+from kindlm.events.run import RunInterrupted, RunSealed, RunStarted
 from kindlm.projections import PROJECTIONS
 from kindlm.recording.event_files import LineError, StreamEnd, read_unwritten, write_unwritten
 from kindlm_store import Append, EventLog, HeadOf, NewEvent, StreamLock, Text, uuid7

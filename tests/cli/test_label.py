@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from kindlm.events import RunLabelled, new_event
+from kindlm.events.codec import new_event
+from kindlm.events.run import RunLabelled
 from kindlm_store import NewEvent
 
 

@@ -19,14 +19,8 @@ from hypothesis import strategies as st
 from recorded_history import History, Make
 
 from examples import examples
-from kindlm.events import (
-    ContentsPurged,
-    RunInterrupted,
-    RunLabelled,
-    RunResumed,
-    RunStarted,
-    new_event,
-)
+from kindlm.events.codec import new_event
+from kindlm.events.run import ContentsPurged, RunInterrupted, RunLabelled, RunResumed, RunStarted
 from kindlm.projections import PROJECTIONS
 from kindlm.recording.event_files import LineError
 from kindlm.recording.export_file import read_export

@@ -28,7 +28,7 @@ from examples import examples
 from kindlm.cli import otlp_sending
 from kindlm.cli.otlp_spans import trace_of_run
 from kindlm.errors import Ok
-from kindlm.events import (
+from kindlm.events.execution_events import (
     AgentReplied,
     AgentSent,
     AgentToolUse,

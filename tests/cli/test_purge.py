@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from kindlm.events import ExecutionStarted, ReviewRecorded, new_event
+from kindlm.events.codec import new_event
+from kindlm.events.execution_events import ExecutionStarted
+from kindlm.events.run import ReviewRecorded
 from kindlm.reports.pages.execution_page import execution_page
 from kindlm.reports.pages.html_document import Links, render
 from kindlm.transcript import Message, Role

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
-from kindlm.events import ContentsPurged, ReviewRecorded, new_event
+from kindlm.events.codec import new_event
+from kindlm.events.run import ContentsPurged, ReviewRecorded
 from kindlm.recording.purging import streams_to_purge, with_news
 
 

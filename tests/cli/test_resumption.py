@@ -11,7 +11,7 @@ from suites import make_suite
 from kindlm.cli.options import TestOptions
 from kindlm.cli.run_options import as_recorded, make_request
 from kindlm.errors import Ok
-from kindlm.events import PlannedTest, RunOptions, SuiteStarted
+from kindlm.events.run import PlannedTest, RunOptions, SuiteStarted
 from kindlm.plan import Earlier
 from kindlm.recording.loading import Loaded
 from kindlm.recording.project import Project

@@ -7,14 +7,9 @@ from typing import Any
 
 import pytest
 
-from kindlm.events import (
-    ExecutionFinished,
-    ExecutionStarted,
-    ReviewRecorded,
-    RunStarted,
-    SuiteStarted,
-    new_event,
-)
+from kindlm.events.codec import new_event
+from kindlm.events.execution_events import ExecutionFinished, ExecutionStarted
+from kindlm.events.run import ReviewRecorded, RunStarted, SuiteStarted
 from kindlm.outcome import Status
 from kindlm_store import NewEvent
 

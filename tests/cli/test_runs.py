@@ -13,7 +13,7 @@ from small_disk import mounted
 
 from kindlm.cli.options import parse_since
 from kindlm.errors import Err, Ok
-from kindlm.events import GitState
+from kindlm.events.run import GitState
 from kindlm_store import StreamLock
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kindlm.cli.commands.run_trends import draws_blocks, sparkline
-from kindlm.events import GitState
+from kindlm.events.run import GitState
 
 
 @pytest.fixture

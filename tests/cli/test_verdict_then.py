@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kindlm.events import GateVerdict, RunFinished, new_event
+from kindlm.events.codec import new_event
+from kindlm.events.run import GateVerdict, RunFinished
 from kindlm.outcome import GateResult
 from kindlm_store import Append
 

@@ -13,7 +13,7 @@ from evaluated import demand
 
 from kindlm.engine.calls import MAX_RESENDS, fingerprint
 from kindlm.errors import ErrorCode
-from kindlm.events import Payload, new_event
+from kindlm.events.codec import Payload, new_event
 from kindlm.outcome import Status
 from kindlm.providers import openai_provider
 from kindlm.providers.api_format import ApiFormat

@@ -19,7 +19,7 @@ from examples import examples
 from kindlm.bounds import MAX_RETRY_AFTER_S
 from kindlm.engine.pace import Pace, Turn
 from kindlm.engine.stop import SystemClock
-from kindlm.events import ProviderPaced
+from kindlm.events.execution_events import ProviderPaced
 from kindlm.ports import Quota
 
 

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from kindlm.events import (
-    EVENTS,
+from kindlm.events import EVENTS, load_event
+from kindlm.events.codec import EventError, Payload, new_event
+from kindlm.events.execution_events import (
     AgentReplied,
     AgentToolUse,
     AssertionEvaluated,
-    EventError,
     ExecutionFinished,
     ExecutionStarted,
-    Payload,
-    PlannedTest,
     ProviderRequested,
     ProviderResponded,
-    SuiteStarted,
     ToolSimulated,
-    load_event,
-    new_event,
 )
+from kindlm.events.run import PlannedTest, SuiteStarted
 from kindlm.outcome import CheckResult, Evidence, Gate, Outcome, ScoreLimits, Status
 from kindlm.transcript import (
     CostSource,

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from kindlm.errors import Err, ErrorCode, Ok
-from kindlm.events import BaselineRemoved, BaselineSet, new_event
+from kindlm.events.codec import new_event
+from kindlm.events.run import BaselineRemoved, BaselineSet
 from kindlm.history.baselines import (
     BaselineChecks,
     RecordedBaselines,

@@ -8,7 +8,7 @@ from dataclasses import fields
 import pytest
 
 from kindlm.errors import Err, Ok
-from kindlm.events import RunOptions
+from kindlm.events.run import RunOptions
 from kindlm.history.groups import SELECTING, Shard
 from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView

@@ -7,14 +7,9 @@ from typing import Any
 import pytest
 
 from kindlm.errors import Err, ErrorCode, Ok
-from kindlm.events import (
-    ExecutionStarted,
-    ProviderRequested,
-    ProviderResponded,
-    RunStarted,
-    SuiteStarted,
-    new_event,
-)
+from kindlm.events.codec import new_event
+from kindlm.events.execution_events import ExecutionStarted, ProviderRequested, ProviderResponded
+from kindlm.events.run import RunStarted, SuiteStarted
 from kindlm.history.recorded_answers import RescoredAnswers
 from kindlm.plan import make_plan
 from kindlm.ports import Asked, ModelRequest, Purpose

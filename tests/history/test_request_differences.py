@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kindlm.events import ProviderRequested
+from kindlm.events.execution_events import ProviderRequested
 from kindlm.history.replayed_answers import differences
 from kindlm.ports import Asked, ModelRequest, Purpose, ToolDefinition
 from kindlm.suite import ModelParams

@@ -9,7 +9,8 @@ import pytest
 from recorded_history import History, Make
 
 from kindlm.errors import Err, KindlmError, Ok
-from kindlm.events import BaselineSet, GitState, new_event
+from kindlm.events.codec import new_event
+from kindlm.events.run import BaselineSet, GitState
 from kindlm.history.run_names import find_pair
 
 MAIN, OLD = "a1" * 20, "b2" * 20

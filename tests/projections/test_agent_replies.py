@@ -7,13 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kindlm.events import (
-    AgentReplied,
-    AgentSent,
-    AgentToolUse,
-    ExecutionStarted,
-    new_event,
-)
+from kindlm.events.codec import new_event
+from kindlm.events.execution_events import AgentReplied, AgentSent, AgentToolUse, ExecutionStarted
 from kindlm.projections import PROJECTIONS
 from kindlm.transcript import ToolCall, ToolUse
 from kindlm_store import EventLog

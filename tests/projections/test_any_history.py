@@ -17,23 +17,28 @@ from hypothesis import strategies as st
 
 from examples import examples
 from kindlm.checks.base import codes
-from kindlm.events import (
+from kindlm.events.codec import Payload, new_event
+from kindlm.events.execution_events import (
     AgentFailed,
     AgentReplied,
     AgentSent,
     AgentToolUse,
     AssertionEvaluated,
-    BaselineRemoved,
-    BaselineSet,
-    ContentsPurged,
     ExecutionFinished,
     ExecutionStarted,
-    GateVerdict,
-    Payload,
-    PlannedTest,
     ProviderFailed,
     ProviderRequested,
     ProviderResponded,
+    ToolCalled,
+    ToolSimulated,
+)
+from kindlm.events.run import (
+    PURGES,
+    BaselineRemoved,
+    BaselineSet,
+    ContentsPurged,
+    GateVerdict,
+    PlannedTest,
     ReviewRecorded,
     RunAborted,
     RunExtended,
@@ -45,11 +50,7 @@ from kindlm.events import (
     RunStarted,
     SuiteSkipped,
     SuiteStarted,
-    ToolCalled,
-    ToolSimulated,
-    new_event,
 )
-from kindlm.events.run import PURGES
 from kindlm.outcome import CheckResult, Evidence, Gate, GateResult, Outcome, Status
 from kindlm.projections import PROJECTIONS
 from kindlm.transcript import (

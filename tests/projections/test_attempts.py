@@ -9,15 +9,9 @@ from typing import Any
 
 import pytest
 
-from kindlm.events import (
-    ExecutionFinished,
-    ExecutionStarted,
-    Payload,
-    PlannedTest,
-    SuiteSkipped,
-    SuiteStarted,
-    new_event,
-)
+from kindlm.events.codec import Payload, new_event
+from kindlm.events.execution_events import ExecutionFinished, ExecutionStarted
+from kindlm.events.run import PlannedTest, SuiteSkipped, SuiteStarted
 from kindlm.outcome import Gate, Status
 from kindlm.projections import PROJECTIONS
 from kindlm_store import EventLog

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import examples
-from kindlm.events import BaselineRemoved, BaselineSet, new_event
+from kindlm.events.codec import new_event
+from kindlm.events.run import BaselineRemoved, BaselineSet
 from kindlm.projections import PROJECTIONS
 from kindlm_store import Append, EventLog, NewEvent
 

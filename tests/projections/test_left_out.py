@@ -10,26 +10,20 @@ from typing import Any
 
 import pytest
 
-from kindlm.events import (
+from kindlm.events import load_event
+from kindlm.events.codec import Payload, new_event, stored_fields
+from kindlm.events.execution_events import (
     AgentReplied,
     AgentSent,
     AssertionEvaluated,
     ExecutionFinished,
     ExecutionStarted,
-    GitState,
-    Payload,
-    PlannedTest,
     ProviderRequested,
     ProviderResponded,
-    ReviewRecorded,
-    RunStarted,
-    SuiteStarted,
     ToolCalled,
     ToolSimulated,
-    load_event,
-    new_event,
-    stored_fields,
 )
+from kindlm.events.run import GitState, PlannedTest, ReviewRecorded, RunStarted, SuiteStarted
 from kindlm.outcome import CheckResult, Outcome, Status
 from kindlm.projections import PROJECTIONS
 from kindlm.transcript import Message, Role, ToolCall

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from suites import make_suite
 
-from kindlm.events import ProviderResponded, new_event
+from kindlm.events.codec import new_event
+from kindlm.events.execution_events import ProviderResponded
 from kindlm.recording.recorder import PersonalData, patterns_of
 from kindlm.suite import Case, Expectation, Prompt, Suite
 from kindlm_store import Text

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kindlm.events import GitState
+from kindlm.events.run import GitState
 from kindlm.recording.git import git_state
 from kindlm.recording.project import project_name
 

@@ -14,7 +14,7 @@ from suites import make_suite
 
 from kindlm.engine.attempt import Finished
 from kindlm.errors import ErrorCode, KindlmError
-from kindlm.events import ExecutionFinished, ExecutionStarted
+from kindlm.events.execution_events import ExecutionFinished, ExecutionStarted
 from kindlm.guard import guard
 from kindlm.outcome import CheckResult, Outcome, Status
 from kindlm.plan import Plan, Selection, make_plan

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-from kindlm.events import (
-    Payload,
+from kindlm.events.codec import Payload, new_event
+from kindlm.events.run import (
     PlannedTest,
     RunInterrupted,
     RunOptions,
@@ -14,7 +14,6 @@ from kindlm.events import (
     RunStarted,
     SuiteSkipped,
     SuiteStarted,
-    new_event,
 )
 from kindlm.projections import PROJECTIONS
 from kindlm.recording.resumption import Unfinished, read_unfinished

@@ -16,7 +16,8 @@ from jinja2 import TemplateError
 from pages import HOSTILE
 
 from kindlm.errors import Ok
-from kindlm.events import BaselineSet, ReviewRecorded, new_event
+from kindlm.events.codec import new_event
+from kindlm.events.run import BaselineSet, ReviewRecorded
 from kindlm.reports.compliance import pdf
 from kindlm.reports.compliance.rendering import ARTICLES, render
 from kindlm.reports.compliance.report import SEPARATOR, write_document

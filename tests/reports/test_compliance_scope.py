@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from kindlm.errors import Ok
-from kindlm.events import BaselineSet, new_event
+from kindlm.events.codec import new_event
+from kindlm.events.run import BaselineSet
 from kindlm.history.groups import Group
 from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView

@@ -18,7 +18,7 @@ from recorded_history import History, Make
 
 from kindlm.cli.commands.diff import write_diff
 from kindlm.cli.options import DiffFormat
-from kindlm.events import GitState
+from kindlm.events.run import GitState
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.reports.report_registry import ReportOptions
 

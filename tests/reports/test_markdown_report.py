@@ -11,7 +11,8 @@ from compared_runs import record_run
 from markdown_it import MarkdownIt
 from recorded_history import History, Make
 
-from kindlm.events import BaselineSet, new_event
+from kindlm.events.codec import new_event
+from kindlm.events.run import BaselineSet
 from kindlm.reports.untrusted import cell, plain
 
 COMMENT = 65_536

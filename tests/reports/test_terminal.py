@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 from rich.cells import cell_len
 
-from kindlm.events import GitState
+from kindlm.events.run import GitState
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07[bold]not markup[/bold] \x00 \u202egnp.exe ]]> \x9b31m"
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
-from kindlm.events import Payload, ProviderFailed, ProviderRequested, ProviderResponded
+from kindlm.events.codec import Payload
+from kindlm.events.execution_events import ProviderFailed, ProviderRequested, ProviderResponded
 from kindlm.transcript import Cost, CostSource, Usage
 
 

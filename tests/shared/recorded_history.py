@@ -10,18 +10,22 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from kindlm.events import (
+from kindlm.events.codec import Payload, new_event
+from kindlm.events.execution_events import (
     AssertionEvaluated,
-    ContentsPurged,
     ExecutionFinished,
     ExecutionStarted,
-    GitState,
-    Payload,
-    PlannedTest,
     ProviderFailed,
     ProviderPaced,
     ProviderRequested,
     ProviderResponded,
+    ToolCalled,
+    ToolSimulated,
+)
+from kindlm.events.run import (
+    ContentsPurged,
+    GitState,
+    PlannedTest,
     ReviewRecorded,
     RunAborted,
     RunFinished,
@@ -31,9 +35,6 @@ from kindlm.events import (
     RunStarted,
     SuiteSkipped,
     SuiteStarted,
-    ToolCalled,
-    ToolSimulated,
-    new_event,
 )
 from kindlm.history.run_view import RunView
 from kindlm.outcome import CheckResult, Evidence, Gate, Outcome, Status, execution_status

@@ -13,7 +13,7 @@ from recorded_history import History
 
 from kindlm.cli.app import run
 from kindlm.errors import Ok
-from kindlm.events import GitState
+from kindlm.events.run import GitState
 from kindlm.projections import PROJECTIONS
 from kindlm.team.history_api import HistoryApi
 from kindlm.team.team_server import RunningServer

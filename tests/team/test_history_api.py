@@ -16,7 +16,8 @@ import pytest
 from history_server import GZIP, Served, body_of, history_server
 from recorded_history import History
 
-from kindlm.events import RunInterrupted, new_event
+from kindlm.events.codec import new_event
+from kindlm.events.run import RunInterrupted
 from kindlm.recording.event_files import StreamEnd
 from kindlm.recording.export_file import write_export
 from kindlm.recording.run_streams import streams_of

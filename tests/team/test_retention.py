@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from kindlm.cli.commands.serve_history import erase_older, retention
-from kindlm.events import ReviewRecorded, new_event
+from kindlm.events.codec import new_event
+from kindlm.events.run import ReviewRecorded
 from kindlm_store import StreamLock
 from kindlm_store.verification import verify_file
 

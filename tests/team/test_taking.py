@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from recorded_history import History, Make
 
 from examples import examples
-from kindlm.events import ContentsPurged, RunLabelled, RunResumed, new_event
-from kindlm.events.run import PURGES, SEALED_HEADS
+from kindlm.events.codec import new_event
+from kindlm.events.run import PURGES, SEALED_HEADS, ContentsPurged, RunLabelled, RunResumed
 from kindlm.projections import PROJECTIONS
 from kindlm.recording import export_file
 from kindlm.recording.event_files import StreamEnd

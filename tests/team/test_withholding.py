@@ -17,16 +17,14 @@ import pytest
 from recorded_history import History
 
 from kindlm.cli.app import run
-from kindlm.events import (
-    EVENTS,
+from kindlm.events import EVENTS
+from kindlm.events.codec import Payload, new_event, stored_fields
+from kindlm.events.execution_events import (
     PaceReason,
-    Payload,
     ProviderPaced,
     ProviderRequested,
     ProviderResponded,
-    new_event,
 )
-from kindlm.events.codec import stored_fields
 from kindlm.patterns import PatternError
 from kindlm.recording.run_streams import streams_of
 from kindlm.stored_form import Form

@@ -12,7 +12,7 @@ import pytest
 from call_desk import Desk
 from otlp import otlp_request, otlp_span
 
-from kindlm.events import AgentTraced
+from kindlm.events.execution_events import AgentTraced
 from kindlm.ports import Seen
 from kindlm.suite import AgentTarget
 from kindlm.telemetry import otlp_observer

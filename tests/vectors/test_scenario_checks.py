@@ -20,7 +20,7 @@ from kindlm.engine.stage import ScriptedTrial
 from kindlm.engine.stop import SystemClock
 from kindlm.engine.talk import HeldTalk
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
-from kindlm.events import Payload
+from kindlm.events.codec import Payload
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import HeldConversation, ModelReply, Question
 from kindlm.scenarios.under_test import reply_of

@@ -12,7 +12,7 @@ from vector_cases import unknown
 from kindlm.engine.calls import retry_delay
 from kindlm.engine.stop import Deadline
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.events import ProviderFailed
+from kindlm.events.execution_events import ProviderFailed
 
 Vector = dict[str, Any]
 

@@ -16,7 +16,7 @@ from kindlm.cli.history import finished_side, open_history, project_here
 from kindlm.cli.journal import author, journal_event, open_journal
 from kindlm.cli.options import RUN_NAMES, DatabaseOption, ListFormatOption, VerboseOption
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
-from kindlm.events import BaselineRemoved, BaselineSet
+from kindlm.events.run import BaselineRemoved, BaselineSet
 from kindlm.history.baselines import (
     Baseline,
     BaselineChecks,

@@ -93,7 +93,7 @@ def _agent_text(name: str) -> str:
 def _record(folder: Path, label: str, out: Console) -> str:
     """Record a run; if it does not finish, the story and the command end there."""
     from kindlm.cli.run_recording import record_run
-    from kindlm.events import RunOptions
+    from kindlm.events.run import RunOptions
     from kindlm.history.run_view import RunView
     from kindlm.plan import Selection
     from kindlm.recording.history_file import new_run_id

@@ -16,7 +16,7 @@ from kindlm.cli.run_recording import record_run
 from kindlm.config.compile import compile_agent
 from kindlm.config.interpolation import insert
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
-from kindlm.events import RunOptions
+from kindlm.events.run import RunOptions
 from kindlm.generate.generation_script import (
     GenerationScript,
     generation_suite,

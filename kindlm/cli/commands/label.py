@@ -12,7 +12,7 @@ from kindlm.cli.history import misused, named_run
 from kindlm.cli.journal import author, journal_event, open_journal
 from kindlm.cli.options import DatabaseOption, RunArgument
 from kindlm.errors import not_there
-from kindlm.events import RunLabelled
+from kindlm.events.run import RunLabelled
 from kindlm.history.run_names import find_run, label_problem
 from kindlm.history.run_view import RunView
 from kindlm.recording.history_file import new_journal

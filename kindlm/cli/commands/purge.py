@@ -20,8 +20,8 @@ from kindlm.cli.history import disk_full, fail_to_open, forget_erased, named_run
 from kindlm.cli.journal import author, open_journal
 from kindlm.cli.options import DatabaseOption, parse_since
 from kindlm.errors import Err, ErrorCode, KindlmError, broken, misuse
-from kindlm.events import RAW_BODY
 from kindlm.events.codec import strings_in
+from kindlm.events.execution_events import RAW_BODY
 from kindlm.history.runs import held_lock
 from kindlm.patterns import PatternError, matcher
 from kindlm.recording.purging import erase, runs_before, streams_to_purge, with_news

@@ -14,7 +14,7 @@ from kindlm.cli.run_options import as_recorded, make_request
 from kindlm.cli.run_recording import record_and_report, record_run, tell_loaded
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, KindlmError, Ok, Result, misuse, not_there
-from kindlm.events import RunOptions
+from kindlm.events.run import RunOptions
 from kindlm.history.replayed_answers import is_as_recorded
 from kindlm.history.run_names import find_run
 from kindlm.history.run_view import RunView

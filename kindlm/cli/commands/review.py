@@ -13,7 +13,7 @@ from kindlm.cli.history import misused, named_run, no_execution, open_history, r
 from kindlm.cli.journal import author, journal_event, open_journal
 from kindlm.cli.options import RUN_NAMES, DatabaseOption, ListFormat, VerboseOption, parse_since
 from kindlm.errors import Err, Ok, Result, misuse
-from kindlm.events import ReviewRecorded
+from kindlm.events.run import ReviewRecorded
 from kindlm.history.reviews import compare_reviews, reviewed_executions
 from kindlm.history.rows import ExecutionView, ReviewView
 from kindlm.history.run_view import RunView

@@ -23,7 +23,7 @@ from kindlm.cli.run_recording import HeldSignals, record_run
 from kindlm.config import suite_identity
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
-from kindlm.events import SuiteStarted
+from kindlm.events.run import SuiteStarted
 from kindlm.history.diff.evidence_values import CheckKey, TestPair
 from kindlm.history.diff.power import chance_to_settle
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kindlm.dataclass import replace
-from kindlm.events import ProviderRequested
+from kindlm.events.execution_events import ProviderRequested
 from kindlm.gateway.upstreams import WIRES, sent_body
 from kindlm.generate.recorded_suite import Target
 from kindlm.generate.recordings import Recording
