@@ -71,8 +71,10 @@ def unfenced(text: str) -> str | None:
     return fence[2] if fence else None
 
 
-def object_in(text: str) -> dict[str, Any]:
-    """Return the JSON object that a model answered with.
+def object_in(text: str, ending: FinishReason | None = None) -> dict[str, Any]:
+    """Return the JSON object that a model answered with; `ending` is why its answer ended.
+
+    An answer that was cut off counts only if it is the object alone: words may have led to another.
 
     Raises:
         ValueError: there is none, one that has a key twice, or it is not clear which one is meant;
@@ -82,7 +84,8 @@ def object_in(text: str) -> dict[str, Any]:
         inside = unfenced(text)
         answer = parse_json(text.strip() if inside is None else inside, unique_keys)
     except ValueError as error:
-        answer = _among_words(_THOUGHTS.sub("", text, count=1))
+        is_cut = ending is FinishReason.MAX_TOKENS
+        answer = None if is_cut else _among_words(_THOUGHTS.sub("", text, count=1))
         if answer is None:
             raise (error if text.strip() else ValueError("it is empty")) from None
     if not isinstance(answer, dict):
@@ -91,13 +94,17 @@ def object_in(text: str) -> dict[str, Any]:
 
 
 def _among_words(text: str) -> Any:
-    """Return the only object in a text; None if there is none, or more than one."""
+    """Return the only object in a text; None if there is none, or more than one.
+
+    Another one that only begins counts, too.
+    """
     before, brace, _ = text.partition("{")
-    if not brace or before.rstrip().endswith("["):
+    end = text.rfind("}") + 1
+    if not brace or before.rstrip().endswith("[") or "{" in text[end:]:
         return None
     try:
         # Two objects with words between them are ambiguous.
-        return parse_json(text[len(before) : text.rfind("}") + 1], unique_keys)
+        return parse_json(text[len(before) : end], unique_keys)
     except ValueError:
         return None
 

@@ -40,6 +40,7 @@ def test_an_object_is_found_among_words(text: str) -> None:
         (f"Here: [{OBJECT}]", "a value is expected"),
         (f"{OBJECT}\n{OBJECT}", "text after"),
         (f"First I had {OBJECT}, now it is {OBJECT}", "a value is expected"),
+        (f'{OBJECT} No, it is {{"score": 0', "text after"),
         (f"By {{it}} I mean {OBJECT}", "a value is expected"),
         (f"Answer: {OBJECT[:-2]}", "a value is expected"),
         ('{"plan": {"score": 1}', "a comma or the end"),
@@ -55,6 +56,17 @@ def test_an_object_is_found_among_words(text: str) -> None:
 def test_what_leaves_a_doubt_does_not_count(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         object_in(text)
+
+
+@pytest.mark.parametrize("text", [f"{OBJECT} But on reflection", f"My draft: {OBJECT}"])
+def test_of_an_answer_that_was_cut_off_no_object_among_words_counts(text: str) -> None:
+    assert object_in(text, FinishReason.STOP) == object_in(OBJECT)
+    with pytest.raises(ValueError, match=r"text after|a value is expected"):
+        object_in(text, FinishReason.MAX_TOKENS)
+
+
+def test_an_object_that_came_whole_counts_where_the_answer_was_cut_off_behind_it() -> None:
+    assert object_in(f"{OBJECT}\n\n\n", FinishReason.MAX_TOKENS) == object_in(OBJECT)
 
 
 def test_an_answer_that_was_ended_early_is_reported_as_such() -> None:

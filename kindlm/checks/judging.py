@@ -18,7 +18,7 @@ from kindlm.dataclass import dataclass
 from kindlm.errors import Err
 from kindlm.model_answers import fenced, new_token, object_in, why_unread
 from kindlm.ports import CheckContext, Purpose, Question, ResponseSchema
-from kindlm.transcript import ToolUse, Transcript
+from kindlm.transcript import FinishReason, ToolUse, Transcript
 from kindlm.wording import shown
 
 CODES = {"JUDGE_EVAL_ERROR": "the judge gave no answer to what it was asked: inconclusive"}
@@ -90,9 +90,9 @@ class Prompt:
             max_tokens=self.max_tokens,
         )
 
-    def read(self, text: str) -> dict[str, Any]:
-        """Return an answer; raise `ValueError` that says what is wrong with another text."""
-        answer = object_in(text)
+    def read(self, text: str, ending: FinishReason | None = None) -> dict[str, Any]:
+        """Return an answer that ended so; raise `ValueError` that says what is wrong with it."""
+        answer = object_in(text, ending)
         absent = self.optional - answer.keys()
         _check({name: part for name, part in self.form.items() if name not in absent}, answer)
         return answer
@@ -256,8 +256,8 @@ class Judging:
             if is_copy(members, given):
                 raise _CopyError
 
-        def answer(text: str) -> T:
-            return read(prompt.read(text), own)
+        def answer(text: str, ending: FinishReason | None) -> T:
+            return read(prompt.read(text, ending), own)
 
         for _ in range(_TRIES):
             reply = await self._context.ask(
@@ -267,13 +267,13 @@ class Judging:
                 message = f"The judge could not be asked: {reply.error.message}"
                 error = JudgeError(message, reply.error.hint)
                 continue
-            text = reply.value.text
+            text, ending = reply.value.text, reply.value.finish_reason
             try:
-                return await aside(partial(answer, text))
+                return await aside(partial(answer, text, ending))
             except _CopyError:
                 why = prompt.copied
             except ValueError as unread:
-                why = f": {why_unread(unread, reply.value.finish_reason)}"
+                why = f": {why_unread(unread, ending)}"
             error = JudgeError(f"{prompt.unanswered}{why}. It answered {shown(text)}.")
         raise error
 

@@ -17,6 +17,7 @@ from kindlm.model_answers import new_token, why_unread
 from kindlm.ports import Purpose, ResponseSchema, Stage
 from kindlm.scenarios.thread_desk import ThreadDesk
 from kindlm.scenarios.under_test import AgentInThread, AgentUnderTest, Message, Persona, Reply
+from kindlm.transcript import FinishReason
 from kindlm.wording import shown
 from kindlm_store.new_event import scrub
 
@@ -224,18 +225,18 @@ class _SimulatedUser:
                 found = reply.error
                 error = _no_move(found.message, found.code, found.hint)
                 continue
-            text = reply.value.text
+            text, ending = reply.value.text, reply.value.finish_reason
             try:
-                return _read(text, may_end=may_end, is_over=is_over)
+                return _read(text, ending, may_end=may_end, is_over=is_over)
             except ValueError as wrong:
-                why = why_unread(wrong, reply.value.finish_reason)
+                why = why_unread(wrong, ending)
                 error = _no_move(f"its model returned an unusable answer: {why}. It: {shown(text)}")
         raise SimulationError(error)
 
 
-def _read(text: str, *, may_end: bool, is_over: bool) -> _Move:
+def _read(text: str, ending: FinishReason | None, *, may_end: bool, is_over: bool) -> _Move:
     """Return what the model answered; raise `ValueError` that says what is wrong with it."""
-    answer = _PROMPT.read(text)
+    answer = _PROMPT.read(text, ending)
     # What is sent is what is recorded, so that the conversation can be looked at again.
     move = _Move(scrub(answer["message"].strip()), answer["done"], answer["reason"])
     if not (move.message or is_over or (move.done and may_end)):

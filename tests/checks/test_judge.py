@@ -19,7 +19,7 @@ from kindlm.checks.ready_criteria import READY
 from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import Purpose, Question
-from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
+from kindlm.transcript import FinishReason, Step, ToolCall, ToolUse, Transcript, Turn
 
 Evaluate = Callable[..., CheckResult]
 Said = Callable[..., Transcript]
@@ -85,6 +85,18 @@ class TestOutcome:
         assert result.reasoning == "It\x1b[31m insults."
         assert "insults" in result.message
         assert result.message.isprintable()
+
+    def test_a_draft_in_an_answer_that_was_cut_off_is_no_judgement(
+        self, evaluate: Evaluate, said: Said
+    ) -> None:
+        judge = Judge(
+            *[f"{GOOD} Wait. Looking at it again, the"] * 2, ending=FinishReason.MAX_TOKENS
+        )
+
+        result = evaluate("judge", PARAMS, said("Hi"), judge)
+
+        assert (result.outcome, result.score) == (Outcome.INCONCLUSIVE, None)
+        assert "it was cut off at the limit of its tokens" in result.message
 
     @pytest.mark.parametrize("first", ["I cannot say", "", UNAVAILABLE])
     def test_an_invalid_answer_is_asked_for_once_more(

@@ -9,14 +9,21 @@ from typing import Any
 
 from kindlm.errors import Err, Ok, Result
 from kindlm.ports import ModelReply, Question
+from kindlm.transcript import FinishReason
 
 
 class Judge:
-    """Gives some answers in turn, and keeps what it was asked; what is no text is sent as JSON."""
+    """Gives some answers in turn, and keeps what it was asked; what is no text is sent as JSON.
 
-    def __init__(self, *answers: Mapping[str, Any] | str | Err) -> None:
+    All its answers end for the same reason.
+    """
+
+    def __init__(
+        self, *answers: Mapping[str, Any] | str | Err, ending: FinishReason | None = None
+    ) -> None:
         self.asked: list[Question] = []
         self._answers = iter(answers)
+        self._ending = ending
 
     async def __call__(self, question: Question) -> Result[ModelReply]:
         self.asked.append(question)
@@ -24,7 +31,7 @@ class Judge:
         if isinstance(answer, Err):
             return answer
         text = answer if isinstance(answer, str) else json.dumps(answer)
-        return Ok(ModelReply(text, text, 1.0))
+        return Ok(ModelReply(text, text, 1.0, finish_reason=self._ending))
 
     def told(self) -> str:
         """Return all that it was asked, without the random tokens around the data."""
