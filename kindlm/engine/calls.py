@@ -55,6 +55,9 @@ MAX_DELAY_S = 30.0
 MAX_RESENDS = 5
 """How often a call is made again at once because its client asks for it, which is not a retry."""
 
+_BILLED = "kindlm.billed"
+"""Where an error holds what is recorded of the answer that it is about."""
+
 _log = FieldLog(__name__)
 
 
@@ -130,7 +133,8 @@ class Calls:
         def record_failure(error: KindlmError, begun: float, delay_s: float | None) -> None:
             latency_ms = (clock.monotonic() - begun) * 1000
             keep_raw = self.suite.record_raw_bodies
-            event = failed.of(number, error, latency_ms, delay_s, keep_raw=keep_raw)
+            billed = error.details.get(_BILLED, {})
+            event = failed.of(number, error, latency_ms, delay_s, keep_raw=keep_raw, **billed)
             record(event)
             _log.warning(
                 "The call failed",
@@ -309,7 +313,12 @@ class Calls:
             "provider": provider,
             "model": request.model,
         }
-        result = await self.make(callee, sent, complete, ProviderFailed, about, record)
+
+        async def counted() -> Result[ModelReply]:
+            result = await complete()
+            return result if isinstance(result, Ok) else Err(self._billed(result.error, target))
+
+        result = await self.make(callee, sent, counted, ProviderFailed, about, record)
         if isinstance(result, Err):
             return result
         number, reply = result.value
@@ -328,6 +337,26 @@ class Calls:
         record(event)
         _log.debug("The model answered", **about, call=number, latency_ms=event.latency_ms)
         return Ok((reply, event))
+
+    def _billed(self, error: KindlmError, target: ModelTarget) -> KindlmError:
+        """Count what an answer cost that could not be used; return the error with what is recorded.
+
+        An answer of an earlier run, and one that does not report its tokens, counts nothing.
+        """
+        usage = error.details.get("usage")
+        if not isinstance(usage, Usage):
+            return error
+        told, asked = error.details.get("model"), target.model
+        cost = self.pricing.cost(target.provider, told or asked, usage, requested=asked)
+        self.spend(told or asked, cost)
+        billed = {
+            "model": bounded(scrub(told)) if told else None,
+            "input_tokens": usage.input_tokens,
+            "output_tokens": usage.output_tokens,
+            "cost_usd": cost.usd,
+            "cost_source": cost.source,
+        }
+        return replace(error, details={**error.details, _BILLED: billed})
 
     async def ask(self, assertion: int | None, question: Question) -> Result[ModelReply]:
         """Put a question of one assertion, or of none; a part of it is a `ports.Ask`."""

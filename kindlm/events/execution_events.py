@@ -209,8 +209,12 @@ class CallFailed(Payload):
         delay_s: float | None,
         *,
         keep_raw: bool,
+        **more: Any,
     ) -> Self:
-        """Return the event of a call that ended with an error and is made again after a delay."""
+        """Return the event of a call that ended with an error and is made again after a delay.
+
+        `more` are fields that only this type of event has.
+        """
         body = error.details.get("body")
         return cls(
             call=call,
@@ -221,6 +225,7 @@ class CallFailed(Payload):
             raw=body if body and keep_raw else None,
             latency_ms=round(latency_ms, 3),
             retry_in_ms=None if delay_s is None else round(delay_s * 1000, 3),
+            **more,
         )
 
     def failure(self) -> KindlmError:
@@ -291,9 +296,17 @@ class ProviderResponded(CallAnswered):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderFailed(CallFailed):
-    """A model call failed. `retry_in_ms` is set if the engine tries again."""
+    """A model call failed. `retry_in_ms` is set if the engine tries again.
+
+    Tokens and cost are there if an answer reported them that could not be used.
+    """
 
     type: ClassVar[str] = "provider.failed"
+    model: Annotated[Name | None, Key("gen_ai.response.model")] = None
+    input_tokens: Annotated[int | None, Key("gen_ai.usage.input_tokens")] = None
+    output_tokens: Annotated[int | None, Key("gen_ai.usage.output_tokens")] = None
+    cost_usd: float | None = None
+    cost_source: CostSource | None = None
 
 
 PaceReason = Literal["refused", "quota", "recovered"]

@@ -16,7 +16,7 @@ from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode
 from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelRequest
-from kindlm.providers.anthropic_provider import WIRE, decode, encode
+from kindlm.providers.anthropic_provider import WIRE, encode
 from kindlm.providers.api_format import ApiFormat, ApiRequest
 from kindlm.providers.client import WireClient
 from kindlm.providers.provider_failures import Endpoint, unusable
@@ -69,7 +69,7 @@ def wire_of_version(version: str) -> ApiFormat:
         sent = encode(request, refused)
         return replace(sent, body={"anthropic_version": version, **sent.body})
 
-    return ApiFormat(WIRE.path, encode_with_version, decode)
+    return replace(WIRE, encode=encode_with_version)
 
 
 def missing_package(access: Access, package: str, extra: str) -> Err:

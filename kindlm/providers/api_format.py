@@ -14,7 +14,7 @@ from typing import Any
 from kindlm.dataclass import dataclass
 from kindlm.ports import ModelRequest, ToolDefinition
 from kindlm.suite import ModelParams
-from kindlm.transcript import Message, ToolCall
+from kindlm.transcript import Message, ToolCall, Usage
 from kindlm.wires.answer import WireAnswer
 
 TO_THINK = "max_tokens.to_think"
@@ -84,11 +84,13 @@ class ApiFormat:
         path: where requests go, relative to the SDK's base URL.
         encode: makes the request, without the parameters that this model is known to refuse.
         decode: reads a body that is a JSON object, or raises `UnreadableReply`.
+        usage: reads the tokens that such a body reports, whatever else is wrong with it.
     """
 
     path: str
     encode: Callable[[ModelRequest, frozenset[str]], ApiRequest]
     decode: Callable[[Mapping[str, Any], ModelRequest], WireAnswer]
+    usage: Callable[[Mapping[str, Any]], Usage]
 
 
 def written_arguments(call: ToolCall) -> str:

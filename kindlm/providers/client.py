@@ -24,8 +24,8 @@ from kindlm.providers.api_format import TO_THINK, ApiFormat, ApiRequest
 from kindlm.providers.provider_failures import Endpoint
 from kindlm.providers.quota import quotas
 from kindlm.strict_json import parse_json, unique_keys
-from kindlm.transcript import FinishReason
-from kindlm.wires.answer import UnreadableReply, error_message, objects
+from kindlm.transcript import FinishReason, Usage
+from kindlm.wires.answer import UnreadableReply, error_message, objects, text_or_none
 
 WRITTEN_AS = {
     "temperature": "temperature",
@@ -194,10 +194,10 @@ class WireClient:
             is_cut = (
                 isinstance(result, Ok) and result.value.finish_reason is FinishReason.MAX_TOKENS
             )
-            if not (is_cut and sent.is_tight):
-                return result
-            self._learn(request, frozenset({TO_THINK}))
-            return Err(provider_failures.of_cut_answer(self._endpoint, answer.text))
+            if is_cut and sent.is_tight:
+                self._learn(request, frozenset({TO_THINK}))
+                result = Err(provider_failures.of_cut_answer(self._endpoint, answer.text))
+            return result if isinstance(result, Ok) else Err(self._billed(result.error, answer))
         culprits = refused_parameters(answer.status, answer.text, sent.body)
         ours = culprits & sent.ours
         if not ours:
@@ -253,6 +253,18 @@ class WireClient:
 
     def _unreadable(self, answer: HttpAnswer, reason: str) -> Err:
         return Err(provider_failures.of_reply(self._endpoint, answer.status, answer.text, reason))
+
+    def _billed(self, error: KindlmError, answer: HttpAnswer) -> KindlmError:
+        """Return an error with the tokens that the answer reports, which providers bill."""
+        try:
+            body = parse_json(answer.text)
+        except ValueError:
+            return error
+        usage = self._wire.usage(body) if isinstance(body, dict) else Usage()
+        if usage == Usage():
+            return error
+        billed = {"usage": usage, "model": text_or_none(body.get("model"))}
+        return replace(error, details={**error.details, **billed})
 
     def _failure(self, answer: HttpAnswer, culprits: frozenset[str]) -> KindlmError:
         written = sorted(WRITTEN_AS[name] for name in culprits if name in WRITTEN_AS)

@@ -20,7 +20,7 @@ from kindlm.providers.client import HttpAnswer, NoAnswer, WireClient, within_bou
 from kindlm.providers.embedders import EmbeddingWire, WireEmbedder
 from kindlm.providers.provider_failures import Endpoint
 from kindlm.suite import ModelParams
-from kindlm.transcript import FinishReason, Message, Role
+from kindlm.transcript import FinishReason, Message, Role, Usage
 from kindlm.wires.answer import UnreadableReply, WireAnswer, error_message, token_usage
 from kindlm.wires.chat import function_calls
 
@@ -79,13 +79,18 @@ def decode(body: Mapping[str, Any], request: ModelRequest) -> WireAnswer:
     return WireAnswer(
         text=prefill_of(request) + (content if isinstance(content, str) else ""),
         tool_calls=calls,
-        usage=token_usage(body, "prompt_eval_count", "eval_count"),
+        usage=usage(body),
         finish_reason=FinishReason.TOOL_CALLS if calls else _finish_reason(body.get("done_reason")),
         model=model if isinstance(model, str) else None,
     )
 
 
-WIRE = ApiFormat("/api/chat", encode, decode)
+def usage(body: Mapping[str, Any]) -> Usage:
+    """Return the tokens that a body reports."""
+    return token_usage(body, "prompt_eval_count", "eval_count")
+
+
+WIRE = ApiFormat("/api/chat", encode, decode, usage)
 
 
 def _message(message: Message) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from kindlm.providers.provider_failures import Endpoint
 from kindlm.suite import ModelParams
 from kindlm.transcript import Message, Role, ToolCall
 from kindlm.wires.answer import UnreadableReply, WireAnswer, error_message
-from kindlm.wires.chat import answer_of
+from kindlm.wires.chat import answer_of, usage_of
 
 if TYPE_CHECKING:
     import openai
@@ -120,7 +120,7 @@ def decode(body: Mapping[str, Any], _request: ModelRequest) -> WireAnswer:
     return answer
 
 
-WIRE = ApiFormat("/chat/completions", encode, decode)
+WIRE = ApiFormat("/chat/completions", encode, decode, usage_of)
 
 
 def _message(message: Message) -> dict[str, Any]:

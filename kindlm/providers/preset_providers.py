@@ -19,7 +19,7 @@ from kindlm.dataclass import replace
 from kindlm.errors import Err
 from kindlm.plugins import Access, Maybe, Text
 from kindlm.ports import Embedder, ModelRequest
-from kindlm.providers.api_format import ApiFormat, ApiRequest
+from kindlm.providers.api_format import ApiRequest
 from kindlm.providers.client import WireClient
 from kindlm.providers.openai_provider import (
     EMBEDDING_MODEL,
@@ -33,8 +33,7 @@ from kindlm.providers.openai_provider import (
 )
 from kindlm.providers.provider_failures import bad_address_part
 from kindlm.section import HostPart
-from kindlm.transcript import Usage
-from kindlm.wires.answer import WireAnswer, objects, token_count
+from kindlm.wires.answer import WireAnswer, objects
 
 
 class _Preset(OpenAi):
@@ -62,7 +61,8 @@ class _Preset(OpenAi):
         placed = self._placed(access)
         if isinstance(placed, Err):
             return placed
-        return client_of(placed, ApiFormat(WIRE.path, self._encode, self._decode))
+        wire = replace(WIRE, encode=self._encode, decode=self._decode)
+        return client_of(placed, wire)
 
     def embedder(self, access: Access) -> Embedder:
         """Return the embedder with the model that most users have there."""
@@ -112,23 +112,11 @@ class _Preset(OpenAi):
             "message": _fields(message, self.returns),
             "calls": [_fields(call, self.returns_in_calls) for call in calls],
         }
-        usage = _with_thoughts(answer.usage, body.get("usage"))
-        return replace(answer, usage=usage, echo=echo if calls else None)
+        return replace(answer, echo=echo if calls else None)
 
 
 def _fields(part: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     return {name: part[name] for name in names if part.get(name) is not None}
-
-
-def _with_thoughts(usage: Usage, told: Any) -> Usage:
-    """Add the tokens of thoughts, which some providers count, and bill, only in the total.
-
-    xAI: https://docs.x.ai/docs/key-information/consumption-and-rate-limits.
-    """
-    total = token_count(told.get("total_tokens")) if isinstance(told, dict) else None
-    if total is None or usage.input_tokens is None or usage.output_tokens is None:
-        return usage
-    return replace(usage, output_tokens=max(usage.output_tokens, total - usage.input_tokens))
 
 
 class Azure(_Preset):

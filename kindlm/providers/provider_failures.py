@@ -2,8 +2,9 @@
 
 Codes are those of the error specification. `details` always holds `status`, `retry_after`,
 `retryable` and `body`, `resend` where a request was refused for what we added to it, and `quotas`
-where a status said that it failed. No text that leaves here holds the provider's key, even if the
-provider echoed it; a body is quoted with 200 characters at most and kept whole in `details`.
+where a status said that it failed. Clients add `usage` and `model` of an answer that cannot be used
+and reports its tokens. No text that leaves here holds the provider's key, even if the provider
+echoed it; a body is quoted with 200 characters at most and kept whole in `details`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from kindlm.transcript import FinishReason, Message, Role, ToolCall
+from kindlm.dataclass import replace
+from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
 from kindlm.wires.answer import (
     UnreadableReply,
     WireAnswer,
@@ -19,6 +20,7 @@ from kindlm.wires.answer import (
     role_of,
     said_text,
     text_or_none,
+    token_count,
     token_usage,
 )
 from kindlm.wires.sse import DONE
@@ -48,11 +50,25 @@ def answer_of(body: Mapping[str, Any]) -> WireAnswer:
             for each in objects([choice.get("message") for choice in objects(choices)])
             for call in function_calls(each)
         ),
-        usage=token_usage(body.get("usage"), "prompt_tokens", "completion_tokens"),
+        usage=usage_of(body),
         finish_reason=_ending(choices[0].get("finish_reason"), message),
         model=text_or_none(body.get("model")),
         id=text_or_none(body.get("id")),
     )
+
+
+def usage_of(body: Mapping[str, Any]) -> Usage:
+    """Return the tokens that a body reports.
+
+    Those of thoughts some providers count, and bill, only in the total. xAI:
+    https://docs.x.ai/docs/key-information/consumption-and-rate-limits.
+    """
+    told = body.get("usage")
+    usage = token_usage(told, "prompt_tokens", "completion_tokens")
+    total = token_count(told.get("total_tokens")) if isinstance(told, dict) else None
+    if total is None or usage.input_tokens is None or usage.output_tokens is None:
+        return usage
+    return replace(usage, output_tokens=max(usage.output_tokens, total - usage.input_tokens))
 
 
 def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bool]:

@@ -16,7 +16,6 @@ from kindlm.errors import ErrorCode
 from kindlm.events.codec import Payload, new_event
 from kindlm.outcome import Status
 from kindlm.providers import openai_provider
-from kindlm.providers.api_format import ApiFormat
 from kindlm.providers.client import HttpAnswer, WireClient
 from kindlm.providers.provider_failures import Endpoint
 from kindlm.suite import ModelTarget, Prompt
@@ -149,8 +148,8 @@ class NoTemperature:
 
 
 def test_a_default_that_the_model_refuses_costs_an_attempt_on_record_and_no_retry(bench, make):
-    wire = ApiFormat("/chat/completions", openai_provider.encode, openai_provider.decode)
-    bench.client = WireClient(Endpoint("p", "http://model.invalid"), wire, NoTemperature())
+    endpoint = Endpoint("p", "http://model.invalid")
+    bench.client = WireClient(endpoint, openai_provider.WIRE, NoTemperature())
     finished = bench.execute(make.case(), retries=0)
     assert finished.status is Status.PASSED
     calls = [event for event in bench.events() if event.type.startswith("provider.")]

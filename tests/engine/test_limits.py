@@ -100,6 +100,19 @@ def test_what_was_cut_off_is_run_again_when_there_is_more_money(bench, make):
     assert {f"{number}.2" for number in begun - ended} <= {event.subject for event in ends}
 
 
+@pytest.mark.parametrize("again", [{}, {"retryable": True}, {"resend": True}])
+def test_answers_that_cannot_be_used_are_paid_for(bench, make, again):
+    error = make.failure(ErrorCode.PROVIDER_API_ERROR, model="model-1", **again, **ANSWER)
+    bench.queue(error)
+    suite = suite_of(make, make.case(repeat=20))
+    assert not asyncio.run(bench.run([suite], limits=Limits(max_cost_usd=10 * CALL_USD)))
+    assert 11 <= len(bench.client.requests) <= 10 + AT_ONCE
+    failed = [event.data for event in bench.events("provider.failed")]
+    assert sum(data["cost_usd"] for data in failed) == pytest.approx(len(failed) * CALL_USD)
+    assert (failed[0]["cost_source"], failed[0]["gen_ai.response.model"]) == ("computed", "model-1")
+    assert failed[0]["gen_ai.usage.output_tokens"] == 5_000
+
+
 @pytest.mark.parametrize("which", range(3))
 def test_a_suite_that_has_spent_its_money_makes_no_call_and_others_go_on(bench, make, which):
     case = conversations(make)[which]

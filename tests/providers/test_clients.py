@@ -47,6 +47,19 @@ def test_a_call_gives_the_reply_with_the_body_as_received(api, talking, http, ma
     assert [request.path for request in received] == [api.path]
 
 
+def test_an_answer_that_cannot_be_used_says_what_is_billed(api, talking, http, make_request):
+    body = {**api.reply, "stop_reason": "tool_use"}
+    if api.type == "openai":
+        body["choices"] = [{**api.reply["choices"][0], "finish_reason": "tool_calls"}]
+
+    async def run():
+        async with talking(api, http(200, json.dumps(body))) as (client, _):
+            return failure(await client.complete(make_request()))
+
+    told = asyncio.run(run()).details
+    assert (told["usage"], told["model"]) == (Usage(10, 5), api.reply["model"])
+
+
 @pytest.mark.parametrize(
     ("status", "code", "retryable"),
     [

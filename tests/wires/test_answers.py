@@ -209,6 +209,12 @@ def test_an_answer_has_text_calls_usage_and_why_it_ended(wire: Wire) -> None:
     )
 
 
+def test_tokens_that_only_the_total_counts_were_written() -> None:
+    usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 322}
+    body = json.dumps({**chat({"content": "Hi"}), "usage": usage})
+    assert read_answer("chat", "", body).usage == Usage(10, 312)
+
+
 def test_calls_of_all_choices_are_read_and_the_text_of_the_first() -> None:
     first, second = (
         delta({"content": "Hi"}, "stop"),
