@@ -30,7 +30,7 @@ from kindlm.providers.embedders import EmbeddingWire, WireEmbedder
 from kindlm.providers.provider_failures import Endpoint
 from kindlm.suite import ModelParams
 from kindlm.transcript import Message, Role, ToolCall
-from kindlm.wires.answer import UnreadableReply, WireAnswer, error_message
+from kindlm.wires.answer import WireAnswer
 from kindlm.wires.chat import answer_of, usage_of
 
 if TYPE_CHECKING:
@@ -113,11 +113,7 @@ def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> ApiR
 
 def decode(body: Mapping[str, Any], _request: ModelRequest) -> WireAnswer:
     """Read a chat completion; raise `UnreadableReply` if it is none, or an error cut it off."""
-    answer = answer_of(body)
-    cut_by = body["choices"][0].get("error")
-    if cut_by:  # https://openrouter.ai/docs/api/reference/errors-and-debugging
-        raise UnreadableReply(error_message({"error": cut_by}) or "an error cut it off")
-    return answer
+    return answer_of(body)
 
 
 WIRE = ApiFormat("/chat/completions", encode, decode, usage_of)

@@ -30,18 +30,27 @@ _FINISH_REASONS = {
     "tool_calls": FinishReason.TOOL_CALLS,
     "function_call": FinishReason.TOOL_CALLS,
     "length": FinishReason.MAX_TOKENS,
+    "model_length": FinishReason.MAX_TOKENS,  # Mistral
     "content_filter": FinishReason.CONTENT_FILTER,
 }
 
+_BROKEN_OFF = frozenset({"error", "abort", "insufficient_system_resource"})
+"""Why an answer ended that its server did not finish: Mistral's and OpenRouter's, vLLM's and
+SGLang's, DeepSeek's."""
+
 
 def answer_of(body: Mapping[str, Any]) -> WireAnswer:
-    """Read a chat completion; raise `UnreadableReply` if it is none."""
+    """Read a chat completion; raise `UnreadableReply` if it is none, or an error cut it off."""
     choices = body.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         raise UnreadableReply(error_message(body) or "it has no `choices`")
-    message = choices[0].get("message")
+    message, ending = choices[0].get("message"), choices[0].get("finish_reason")
     if not isinstance(message, dict):
         raise UnreadableReply(error_message(choices[0]) or "its first choice has no `message`")
+    # https://openrouter.ai/docs/api/reference/errors-and-debugging
+    cut_by = choices[0].get("error")
+    if cut_by or (isinstance(ending, str) and ending in _BROKEN_OFF):
+        raise UnreadableReply(error_message({"error": cut_by}) or "an error cut it off")
     return WireAnswer(
         text=text_of(message),
         # Whoever asked for several choices may have run the calls of any.
@@ -51,7 +60,7 @@ def answer_of(body: Mapping[str, Any]) -> WireAnswer:
             for call in function_calls(each)
         ),
         usage=usage_of(body),
-        finish_reason=_ending(choices[0].get("finish_reason"), message),
+        finish_reason=_ending(ending, message),
         model=text_or_none(body.get("model")),
         id=text_or_none(body.get("id")),
     )

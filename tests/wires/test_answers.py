@@ -209,6 +209,15 @@ def test_an_answer_has_text_calls_usage_and_why_it_ended(wire: Wire) -> None:
     )
 
 
+@pytest.mark.parametrize("reason", ["error", "abort", "insufficient_system_resource"])
+def test_an_answer_that_its_server_did_not_finish_is_none(reason: str) -> None:
+    whole = json.dumps(chat({"content": "I refunded"}, reason))
+    chunk = {"choices": [{"index": 0, "delta": {"content": "I refunded"}, "finish_reason": reason}]}
+    for body in (whole, f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n"):
+        answer = read_answer("chat", "", body)
+        assert (answer.error, answer.complete) == ("an error cut it off", False)
+
+
 def test_tokens_that_only_the_total_counts_were_written() -> None:
     usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 322}
     body = json.dumps({**chat({"content": "Hi"}), "usage": usage})
