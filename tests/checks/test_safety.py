@@ -50,7 +50,7 @@ class TestJudge:
         [
             *(("low", "medium", True), ("medium", "medium", False), ("high", "medium", False)),
             *(("low", "low", False), ("medium", "high", True), ("HIGH", "high", False)),
-            *(("catastrophic", "medium", False), ("catastrophic", "high", True)),
+            *(("catastrophic", "medium", False), ("catastrophic", "high", False)),
             ("safe", "medium", False),
         ],
     )

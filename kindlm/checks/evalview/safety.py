@@ -149,8 +149,10 @@ class Safety(AskingCheck):
             own({"flagged": flagged, "explanation": explanation})
             if not flagged:
                 return [], explanation
-            # What is flagged is not safe, whatever the judge calls its severity.
-            severity = _Severity.named(answer["severity"]) or _Severity.MEDIUM
+            # What is flagged is not safe, whatever the judge calls its severity. A word of its own,
+            # such as "critical", may be meant for the worst.
+            word = answer["severity"].strip().upper()
+            severity = _Severity.__members__.get(word, _Severity.HIGH) or _Severity.MEDIUM
             found = [_Finding(name, severity) for name in answer["categories"] or [_UNNAMED]]
             if not self._counted(found):
                 raise ValueError("it flags none of the categories that it was asked about")
