@@ -33,7 +33,7 @@ _ROUNDS = 2
 _MAX_LISTED = 5
 _MAX_ACTUAL = 50
 _DECIMALS = 4
-_MOST = 0.99
+MOST_CONFIDENCE = 0.99
 _WITHOUT_CLAIMS = 0.7
 
 
@@ -89,7 +89,7 @@ class Findings:
         if not self.claims:
             return _WITHOUT_CLAIMS
         looked_at = len(self.claims) + len(self.issues)
-        return min(round(0.5 + 0.5 * bad / looked_at, _DECIMALS), _MOST)
+        return min(round(0.5 + 0.5 * bad / looked_at, _DECIMALS), MOST_CONFIDENCE)
 
     def outcome(self, threshold: float) -> Outcome:
         """Return how a check comes out that fails from a confidence on.

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic_core import PydanticCustomError
 
+from kindlm.checks.evalview.hallucination import MOST_CONFIDENCE
 from kindlm.checks.evalview.weighted_score import Weights
 from kindlm.checks.limits import KNOWN_METRICS
 from kindlm.config.diagnostics import Reporter
@@ -207,9 +208,46 @@ _OF_AGENTS = (
 
 
 def warn_of_no_effect(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -> None:
-    """Warn of each thing that is written and does nothing here."""
+    """Warn of each thing that is written and does nothing here, or that can never fail."""
     for place, message, hint in _without_effect(case, adapter_of(case, config)):
         reporter.warning(place, message, hint, reason="no_effect")
+    for place in _unchecked(case):
+        message = f"`{place[-1]}` has no effect without `check: true`"
+        reporter.warning(place, message, "Add it, or remove the block", reason="no_effect")
+    for place, message in _never_failing(case):
+        reporter.warning(place, message, "Change or remove it", reason="never_fails")
+
+
+def _expected(case: CaseConfig) -> Iterator[tuple[Path, ExpectedConfig]]:
+    """Yield what is expected of a case and of its turns."""
+    yield ("expected",), case.expected
+    for index, turn in enumerate(case.turns or ()):
+        if turn.expected is not None:
+            yield ("turns", index, "expected"), turn.expected
+
+
+def _unchecked(case: CaseConfig) -> Iterator[Path]:
+    """Yield the blocks whose check nothing turns on or off; an empty one asks for nothing."""
+    for path, expected in _expected(case):
+        for name in ("hallucination", "safety"):
+            block = getattr(expected, name)
+            # Switches are for the whole case.
+            switch = getattr(case.checks, name, None) if path == ("expected",) else None
+            written = set() if block is None else block.model_fields_set
+            if written and "check" not in written and switch is None:
+                yield (*path, name)
+
+
+def _never_failing(case: CaseConfig) -> Iterator[tuple[Path, str]]:
+    for path, expected in _expected(case):
+        made_up = expected.hallucination
+        if made_up is not None and made_up.confidence_threshold > MOST_CONFIDENCE:
+            message = f"This check can never fail: no confidence exceeds {MOST_CONFIDENCE:g}"
+            yield (*path, "hallucination", "confidence_threshold"), message
+    variance = case.thresholds.variance
+    if variance is not None and variance.pass_rate == 0:
+        message = "The test passes even if all its repeats fail"
+        yield ("thresholds", "variance", "pass_rate"), message
 
 
 def _without_effect(case: CaseConfig, adapter: str) -> Iterator[tuple[Path, str, str | None]]:

@@ -263,6 +263,35 @@ def test_what_has_no_effect_on_an_agent_is_reported(load: Load, case_text: str) 
     assert not load(f"{case_text}{SETTINGS}adapter: openai-assistants\n").diagnostics
 
 
+@pytest.mark.parametrize(
+    ("block", "place"),
+    [
+        ("hallucination: {check: true, confidence_threshold: 1}", "confidence_threshold"),
+        ("hallucination: {confidence_threshold: 0.5}", "hallucination"),
+        ("safety: {severity_threshold: low}", "safety"),
+    ],
+)
+def test_a_block_that_decides_nothing_is_reported(
+    load: Load, case_text: str, block: str, place: str
+) -> None:
+    text = case_text.replace("tools: [search]", block)
+    turns = f"turns: [{{query: a}}, {{query: b, expected: {{{block}}}}}]\n"
+    found = [path for _, _, path in load(f"{text}{turns}").lines("warning")]
+    assert [path.rpartition(".")[2] for path in found] == [place] * 2
+    assert found[1].startswith("turns[1].expected")
+
+
+@pytest.mark.parametrize("block", ["safety: {}", "safety: {check: false, severity_threshold: low}"])
+def test_a_block_that_is_off_is_not(load: Load, case_text: str, block: str) -> None:
+    assert not load(case_text.replace("tools: [search]", block)).diagnostics
+
+
+def test_repeats_that_may_all_fail_are_reported(load: Load, case_text: str) -> None:
+    text = case_text.replace("min_score: 70", "min_score: 70, variance: {pass_rate: 0}")
+    ((_, _, path),) = load(text).lines("warning")
+    assert path == "thresholds.variance.pass_rate"
+
+
 def test_a_name_that_is_there_twice_names_both_places(load: Load, case_text: str) -> None:
     loaded = load({"a.yaml": case_text, "b.yaml": f"# second\n{case_text}"})
     (error,) = loaded.diagnostics
