@@ -24,11 +24,11 @@ from kindlm.errors import ErrorCode, KindlmError
 from kindlm.projections import PROJECTIONS
 from kindlm_store import (
     ProjectionError,
-    changed_views,
     first_difference,
     open_reader,
     projection_errors,
     recomputed,
+    schema_problems,
 )
 from kindlm_store.projecting import problem_of, read_states
 
@@ -119,9 +119,13 @@ def changed_tables(database: Path, runs: Iterable[str]) -> list[str]:
         stored.execute("BEGIN")
         if not_readable := projection_errors(stored, PROJECTIONS):
             return [f"table {name} {problem}" for name, problem in not_readable.items()]
-        changed = [name for each in PROJECTIONS for name in changed_views(stored, each)]
+        changed = [
+            f"the {problem.kind} {problem.name} is not the one that kindlm made"
+            for problem in schema_problems(stored, PROJECTIONS)
+            if problem.projection is not None and problem.kind != "index"
+        ]
         if changed:
-            return [f"the view {name} is not the one that kindlm made" for name in changed]
+            return changed
         return [sentence for run in runs for sentence in _changed(stored, run)]
 
 

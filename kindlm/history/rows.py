@@ -244,7 +244,6 @@ class CallView:
     status: str | None
     messages: tuple[dict[str, Any], ...]
     text: str | None
-    finish_reason: str | None
     input_tokens: int | None
     output_tokens: int | None
     latency_ms: float | None

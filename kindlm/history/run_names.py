@@ -249,32 +249,19 @@ def compared_by_default(db: sqlite3.Connection, run: str) -> Side | None:
     """Return the run or group that `kindlm diff` compares a run with; None if there is none.
 
     That is the baseline of its suites if they have one, and else the run before it. There is none
-    where `baseline_problem` has an error.
+    where `baseline_of` is an error.
     """
     found = _Words(db, no_revision).find(None, run)
     return found.value if isinstance(found, Ok) else None
 
 
-def baseline_problem(db: sqlite3.Connection, run: str) -> KindlmError | None:
-    """Return why a run is not compared by default, though suites of it have baselines.
+def baseline_of(db: sqlite3.Connection, run: str) -> Result[Side] | None:
+    """Return the run or group that is the baseline of all suites of a run that have one.
 
-    None if they have one baseline that is here, if they have none, or if it is the run itself.
+    It is an error if they have different ones, or one that is not here. None if they have none, or
+    if it is the run itself.
     """
-    if not _has_other_baseline(db, run):
-        return None
-    found = _Words(db, no_revision).find("baseline", run)
-    return found.error if isinstance(found, Err) else None
-
-
-def baseline_of(db: sqlite3.Connection, run: str) -> Side | None:
-    """Return the recorded run or group that is the baseline of all suites of a run that have one.
-
-    None if there is none, if they have different ones, or if it is the run itself.
-    """
-    if not _has_other_baseline(db, run):
-        return None
-    found = _Words(db, no_revision).find("baseline", run)
-    return found.value if isinstance(found, Ok) else None
+    return _Words(db, no_revision).find("baseline", run) if _has_other_baseline(db, run) else None
 
 
 def _has_other_baseline(db: sqlite3.Connection, run: str) -> bool:

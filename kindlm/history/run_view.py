@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
-from kindlm.errors import KindlmError
+from kindlm.errors import Err, KindlmError
 from kindlm.history import queries
 from kindlm.history.groups import Group, Shard, as_one_run, read_shard
 from kindlm.history.masking import shown_note
@@ -38,7 +38,7 @@ from kindlm.history.rows import (
     scores_of,
     test_of,
 )
-from kindlm.history.run_names import baseline_problem, compared_by_default
+from kindlm.history.run_names import baseline_of, compared_by_default
 from kindlm.history.runs import Run, RunFilter, runner_of, runs, state_of
 from kindlm.history.verdict import (
     StatusCounts,
@@ -227,7 +227,8 @@ class RunView:
     @property
     def why_not_compared(self) -> KindlmError | None:
         """Why `kindlm diff` cannot compare this run with the baselines that its suites have."""
-        return baseline_problem(self.db, self.id) if self.group is None else None
+        found = baseline_of(self.db, self.id) if self.group is None else None
+        return found.error if isinstance(found, Err) else None
 
     def skip_reasons(self) -> list[tuple[str, str, int]]:
         """Return why executions were skipped that were to run: suite, reason, how many."""

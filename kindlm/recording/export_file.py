@@ -147,7 +147,6 @@ def write_export(
     log: sqlite3.Connection,
     *,
     after: Mapping[str, int] | None = None,
-    withhold: Withhold | None = None,
 ) -> int:
     """Write streams of a log with all that they refer to; return the number of events.
 
@@ -163,7 +162,7 @@ def write_export(
             refs = [ref for ref in refs_in(event.data for event in piece) if ref not in written]
             written.update(refs)
             for start in range(0, len(refs), _PIECE):
-                out.writelines(text_lines(log, refs[start : start + _PIECE], withhold))
+                out.writelines(text_lines(log, refs[start : start + _PIECE]))
             out.writelines(map(event_line, piece))
             version = piece[-1].version
     return sum(part.until - part.after for part in parts)

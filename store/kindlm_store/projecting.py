@@ -585,19 +585,3 @@ def first_difference(
             keys = [tuple(map(str, row[:width])) for row in (has, should) if row is not None]
             return ", ".join(min(keys))
     return None
-
-
-def changed_views(connection: sqlite3.Connection, projection: Projection) -> list[str]:
-    """Return the views of a projection that are not as it says; a table may be one by now."""
-    found = {
-        name: (kind, sql)
-        for kind, name, sql in connection.execute("SELECT type, name, sql FROM sqlite_master")
-    }
-    views = [
-        name
-        for name, sql in projection.create_views().items()
-        # SQLite keeps a statement without the blanks at its end.
-        if found.get(name) != ("view", sql.rstrip())
-    ]
-    tables = [name for name in projection.tables if found.get(name, ("", ""))[0] != "table"]
-    return [*tables, *views]

@@ -21,6 +21,7 @@ CHANGES = [
     ("reviews", "INSERT INTO reviews VALUES ('k3f9x2ab-1', 'eve', 'other', 1, NULL, '', '')"),
     ("baselines", "INSERT INTO baselines VALUES ('p', 's', '', 'k3f9x2ab', 'eve', '', '', '')"),
     ("tests", "DROP VIEW tests; CREATE VIEW tests AS SELECT * FROM planned_tests"),
+    ("gates", "ALTER TABLE gates ADD COLUMN more TEXT"),
 ]
 """A table or view, and how somebody changes it."""
 
@@ -84,7 +85,7 @@ def test_tables_that_are_outdated_are_reported_as_that(history: Any, run: Any) -
 def test_every_table_is_looked_at(history: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     beyond = Projection("beyond", 1, "CREATE TABLE beyond (id TEXT, PRIMARY KEY (id))")
     with closing(sqlite3.connect(history.path)) as db, db:
-        db.execute("CREATE TABLE beyond (id TEXT PRIMARY KEY)")
+        db.execute("CREATE TABLE beyond (id TEXT, PRIMARY KEY (id))")
         db.execute("INSERT INTO projections VALUES ('beyond', 1, 0, NULL, '[]', '[]')")
     monkeypatch.setattr("kindlm.history.read_models.PROJECTIONS", (*PROJECTIONS, beyond))
     with pytest.raises(KeyError, match="beyond"):

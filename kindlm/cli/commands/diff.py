@@ -32,7 +32,7 @@ from kindlm.cli.options import (
 )
 from kindlm.cli.reporters import STDOUT, is_history, open_report
 from kindlm.dataclass import dataclass, replace
-from kindlm.errors import Err, ErrorCode, KindlmError, not_there
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, not_there
 from kindlm.garbage import put_off
 from kindlm.recording.project import regression_threshold
 from kindlm.reports.untrusted import plain
@@ -267,7 +267,8 @@ def _check_baseline(db: sqlite3.Connection, before: Side, after: Side, *, by_def
     from kindlm.history.baselines import BaselineChecks
     from kindlm.history.run_names import baseline_of
 
-    if before != baseline_of(db, after if isinstance(after, str) else after.runs[0]):
+    baseline = baseline_of(db, after if isinstance(after, str) else after.runs[0])
+    if not isinstance(baseline, Ok) or baseline.value != before:
         return
     problem = BaselineChecks(db).change([before] if isinstance(before, str) else before.runs)
     if problem is not None:

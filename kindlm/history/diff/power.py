@@ -25,10 +25,7 @@ from kindlm.history.statistics.pass_rates import (
     worst_chance,
 )
 from kindlm.history.statistics.sequential import large_drop, together
-from kindlm.history.statistics.tables import Counts
-
-OFTEN = 0.8
-"""A drop counts as found if 4 of 5 comparisons confirm it."""
+from kindlm.history.statistics.tables import OFTEN, Counts
 
 _STEPS = 20
 _ENOUGH = 10

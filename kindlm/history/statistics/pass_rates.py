@@ -25,6 +25,7 @@ from statistics import NormalDist
 from typing import NamedTuple, TypeAlias
 
 from kindlm.history.statistics.tables import (
+    OFTEN,
     Counts,
     convolved,
     even_chances,
@@ -257,10 +258,10 @@ def _limits(n: int, level: float) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=16384)
-def repeats_needed(before: float, after: float, level: float, wanted: float = 0.8) -> int | None:
+def repeats_needed(before: float, after: float, level: float) -> int | None:
     """Return the repeats per side that show a drop between two pass rates, None without a drop.
 
-    The smallest number with about the wanted power; from 60 on by the normal formula,
+    The smallest number that shows it about as `OFTEN`; from 60 on by the normal formula,
     n = (z(1 - a) √(2 p (1 - p)) + z(w) √(p1 (1 - p1) + p2 (1 - p2)))² / (p1 - p2)², p the mean
     rate: J. L. Fleiss, "Statistical Methods for Rates and Proportions" (1981), section 3.2.
     """
@@ -269,9 +270,9 @@ def repeats_needed(before: float, after: float, level: float, wanted: float = 0.
     normal, mean = NormalDist(), (before + after) / 2
     spread = before * (1 - before) + after * (1 - after)
     root = normal.inv_cdf(1 - level) * sqrt(2 * mean * (1 - mean))
-    root += normal.inv_cdf(wanted) * sqrt(spread)
+    root += normal.inv_cdf(OFTEN) * sqrt(spread)
     rough = ceil((root / (before - after)) ** 2)
     for n in range(max(2, rough // 2), _MOST_EXACT + 1):
-        if _rough_power(n, before, after, level) >= wanted:
+        if _rough_power(n, before, after, level) >= OFTEN:
             return n
     return max(rough, _MOST_EXACT + 1)

@@ -18,6 +18,9 @@ from typing import NamedTuple
 
 from kindlm.dataclass import dataclass
 
+OFTEN = 0.8
+"""A drop counts as found if 4 of 5 comparisons confirm it."""
+
 _EXACT_SCORES = 60
 """Up to so many scores on both sides together, all ways to deal them out are counted."""
 
@@ -153,7 +156,7 @@ def _rank_tails(ranks: tuple[int, ...], chosen: int) -> tuple[list[int], tuple[f
 
 
 def score_repeats_needed(
-    before: Sequence[float], after: Sequence[float], level: float, wanted: float = 0.8
+    before: Sequence[float], after: Sequence[float], level: float
 ) -> int | None:
     """Return the repeats per side that show a drop of mean scores; None without one, or spread.
 
@@ -164,7 +167,7 @@ def score_repeats_needed(
     if min(len(before), len(after)) < 2 or fmean(before) <= fmean(after):
         return None
     normal = NormalDist()
-    z = normal.inv_cdf(1 - level) + normal.inv_cdf(wanted)
+    z = normal.inv_cdf(1 - level) + normal.inv_cdf(OFTEN)
     spread = variance(before) + variance(after)
     rough = ceil(z**2 * spread / (fmean(before) - fmean(after)) ** 2)
     fewest = 2

@@ -52,14 +52,14 @@ SELECT e.suite, e.test, e.target, avg(a.score) AS score
 
 _SLOWEST = f"""
 SELECT {_COLUMNS} FROM executions e
- WHERE e.run IN $ids AND e.latency_ms > 0 ORDER BY e.latency_ms DESC, e.number LIMIT $top
+ WHERE e.run IN $ids AND e.latency_ms > 0 ORDER BY e.latency_ms DESC, e.number LIMIT 5
 """  # noqa: S608 (constants of this module)
 
 _DEAREST = f"""
 SELECT {_COLUMNS} FROM executions e
  WHERE e.run IN $ids AND e.cost_usd > 0
    AND EXISTS (SELECT * FROM provider_calls c WHERE c.execution = e.id AND c.cost_usd > 0)
- ORDER BY cost_usd DESC, e.number LIMIT $top
+ ORDER BY cost_usd DESC, e.number LIMIT 5
 """  # noqa: S608 (constants of this module)
 
 _ORDER = (Status.ERRORED, Status.FAILED, Status.PASSED, Status.SKIPPED)
@@ -128,7 +128,7 @@ class Grid:
         return max(self.total - self.before - len(self.rows), 0)
 
 
-def read_grid(view: RunView, *, limit: int, offset: int = 0, top: int = 5) -> Grid:
+def read_grid(view: RunView, *, limit: int, offset: int = 0) -> Grid:
     """Return the grid of a run with `limit` rows at most, after the first `offset` ones.
 
     As many statements however many tests there are.
@@ -164,8 +164,8 @@ def read_grid(view: RunView, *, limit: int, offset: int = 0, top: int = 5) -> Gr
         ),
         total=len(ordered),
         before=min(offset, len(ordered)),
-        slowest=_top(view, _SLOWEST, top),
-        dearest=_top(view, _DEAREST, top),
+        slowest=_top(view, _SLOWEST),
+        dearest=_top(view, _DEAREST),
     )
 
 
@@ -179,9 +179,8 @@ def _rank(cells: Iterable[sqlite3.Row]) -> int:
     return min(map(_ORDER.index, statuses))
 
 
-def _top(view: RunView, query: str, number: int) -> tuple[GridExecution, ...]:
-    rows = view.ask(query.replace("$top", str(number)))
-    return tuple(value_of(GridExecution, row) for row in rows)
+def _top(view: RunView, query: str) -> tuple[GridExecution, ...]:
+    return tuple(value_of(GridExecution, row) for row in view.ask(query))
 
 
 _ROWS = 300
