@@ -56,7 +56,8 @@ def decode(body: Mapping[str, Any], request: ModelRequest) -> WireAnswer:
         ended = said.finish_reason
         if ended is FinishReason.TOOL_CALLS and not calls:
             ended = FinishReason.STOP
-        text = written_arguments(of_form[0])
+        # Of several answers none is the one that is meant, as where they are texts.
+        text = "\n".join(map(written_arguments, of_form))
         return replace(said, text=text, tool_calls=calls, finish_reason=ended)
     return replace(said, text=prefill_of(request) + said.text)
 

@@ -24,7 +24,7 @@ from kindlm.providers.api_format import TO_THINK, ApiFormat, ApiRequest
 from kindlm.providers.provider_failures import Endpoint
 from kindlm.providers.quota import quotas
 from kindlm.strict_json import parse_json, unique_keys
-from kindlm.transcript import FinishReason, Usage
+from kindlm.transcript import FinishReason
 from kindlm.wires.answer import UnreadableReply, error_message, objects, text_or_none
 
 WRITTEN_AS = {
@@ -260,11 +260,10 @@ class WireClient:
             body = parse_json(answer.text)
         except ValueError:
             return error
-        usage = self._wire.usage(body) if isinstance(body, dict) else Usage()
-        if usage == Usage():
+        if not isinstance(body, dict):
             return error
-        billed = {"usage": usage, "model": text_or_none(body.get("model"))}
-        return replace(error, details={**error.details, **billed})
+        model = text_or_none(body.get("model"))
+        return provider_failures.billed(error, self._wire.usage(body), model)
 
     def _failure(self, answer: HttpAnswer, culprits: frozenset[str]) -> KindlmError:
         written = sorted(WRITTEN_AS[name] for name in culprits if name in WRITTEN_AS)

@@ -20,6 +20,7 @@ from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.providers.quota import quotas
 from kindlm.strict_json import parse_json
+from kindlm.transcript import Usage
 from kindlm.unreachable import rate_limit_hint, retry_after, unreachable_reason
 from kindlm_store import Redactor
 
@@ -177,6 +178,13 @@ def of_cut_answer(endpoint: Endpoint, body: str) -> KindlmError:
         resend=True,
         body=body,
     )
+
+
+def billed(error: KindlmError, usage: Usage, model: str | None) -> KindlmError:
+    """Return the error of an answer with the tokens that it reports, if it does."""
+    if usage == Usage():
+        return error
+    return replace(error, details={**error.details, "usage": usage, "model": model})
 
 
 def of_refusal(endpoint: Endpoint, status: int, body: str, parameter: str) -> KindlmError:

@@ -48,7 +48,6 @@ _FINISH_REASONS = {
     "length": FinishReason.MAX_TOKENS,
     "content_filter": FinishReason.CONTENT_FILTER,
     "tool_call": FinishReason.TOOL_CALLS,
-    "error": FinishReason.OTHER,
 }
 
 
@@ -154,18 +153,23 @@ class PydanticAiClient:
         wanted = request.response_schema
         of_form = [call for call in calls if wanted is not None and call.name == wanted.name]
         if of_form:
-            text = written_arguments(of_form[0])
+            # Of several answers none is the one that is meant, as where they are texts.
+            text = "\n".join(map(written_arguments, of_form))
             calls = [call for call in calls if call not in of_form]
         ended = _FINISH_REASONS.get(response.finish_reason or "")
         if calls and ended in (None, FinishReason.STOP):
             ended = FinishReason.TOOL_CALLS
         elif ended is FinishReason.TOOL_CALLS and not calls:
             ended = FinishReason.STOP
-        if ended is FinishReason.MAX_TOKENS and wanted and not self._thoughts(request):
-            self._with_thoughts.add(request.model)
-            return Err(provider_failures.of_cut_answer(self._endpoint, text))
-        used = response.usage
+        used, failure = response.usage, None
         usage = Usage(used.input_tokens, used.output_tokens) if used.total_tokens else Usage()
+        if response.finish_reason == "error":
+            failure = provider_failures.of_call(self._endpoint, "an error cut the answer off")
+        elif ended is FinishReason.MAX_TOKENS and wanted and not self._thoughts(request):
+            self._with_thoughts.add(request.model)
+            failure = provider_failures.of_cut_answer(self._endpoint, text)
+        if failure is not None:
+            return Err(provider_failures.billed(failure, usage, response.model_name))
         return Ok(
             ModelReply(
                 text,

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from kindlm.model_answers import object_in
 from kindlm.ports import ResponseSchema, ToolDefinition
 from kindlm.providers.anthropic_provider import decode, encode
 from kindlm.suite import ModelParams
@@ -114,6 +115,10 @@ def test_structured_output_is_a_tool_that_must_be_called(make_request):
     assert json.loads(said.text) == {"score": 0.5}
     assert said.own_calls == ()
     assert said.finish_reason is FinishReason.STOP
+    second = block | {"id": "u", "input": {"score": 0}}
+    said = decode({"content": [block, second], "stop_reason": "tool_use"}, request)
+    with pytest.raises(ValueError, match="text after the value"):
+        object_in(said.text)
 
 
 def test_a_written_temperature_is_the_users(make_request):

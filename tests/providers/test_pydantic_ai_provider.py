@@ -210,6 +210,26 @@ def test_one_conversation_gets_no_answer_of_another(make_request):
     assert [messages[1].parts[0].content for messages in asked[2:]] == ["I look, A", "I look, B"]
 
 
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [("error", "an error cut the answer off"), ("length", "asks again with room for thoughts")],
+)
+def test_an_answer_of_no_use_is_an_error_that_is_billed(reason, message, make_request):
+    from pydantic_ai.messages import ModelResponse, TextPart
+    from pydantic_ai.models.function import FunctionModel
+    from pydantic_ai.usage import RequestUsage
+
+    usage = RequestUsage(input_tokens=10, output_tokens=5)
+    answer = ModelResponse([TextPart("I refund")], finish_reason=reason, usage=usage)
+    client = make()
+    client._models["m"] = FunctionModel(lambda *_: answer)
+    wanted = ResponseSchema("mood", SCHEMA)
+    (result,) = ask(client, make_request(USER, model="m", response_schema=wanted))
+    assert isinstance(result, Err)
+    assert message in result.error.message
+    assert result.error.details["usage"] == Usage(10, 5)
+
+
 class _Finder:
     """Keeps in which threads modules of Pydantic AI are imported."""
 
