@@ -25,15 +25,10 @@ from kindlm.engine.resources import LiveRun, OpenCall
 from kindlm.outcome import Status
 from kindlm.plan import Execution, Plan
 from kindlm.reports.figures import duration, money
+from kindlm.reports.terminal.page import mark
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 
-_SIGNS = {
-    Status.PASSED: ("✓", "green"),
-    Status.FAILED: ("✗", "red"),
-    Status.ERRORED: ("!", "magenta"),
-    Status.SKIPPED: ("-", "dim"),
-}
 _MESSAGE_LIMIT = 160
 _NAME_LIMIT = 60
 _SHORTEST_NAME = 8
@@ -103,8 +98,8 @@ class ProgressView:
         if not self._total:
             return Text("starting")
         line = Text(f"{self._done:,}/{self._total:,}", end="", no_wrap=True, overflow="ellipsis")
-        for number, status in enumerate(s for s in _SIGNS if self._counts[s]):
-            sign, color = _SIGNS[status]
+        for number, status in enumerate(s for s in Status if self._counts[s]):
+            sign, color = mark(status)
             line.append(" " if number else "  ").append(f"{sign}{self._counts[status]:,}", color)
         tail = f"   {money(self._spent_usd)}" if self._spent_usd else ""
         if self._done > self._done_before and self._done < self._total:
@@ -238,7 +233,7 @@ class _Lines(ProgressView):
 
 
 def _failure(finished: Finished, redact: Callable[[str], str]) -> Text:
-    sign, color = _SIGNS[finished.status]
+    sign, color = mark(finished.status)
     line = Text(f"{sign} ", style=color)
     line.append(f"{_name(finished.execution, redact)}: ", style="default")
     reason = finished.error.message if finished.error else ""

@@ -21,7 +21,7 @@ from kindlm.history.groups import Group, Shard
 from kindlm.history.queries import Paid
 from kindlm.history.rows import AssertionView, SuiteView, Summary, TestView
 from kindlm.history.run_view import RunView
-from kindlm.history.runs import options_of
+from kindlm.history.runs import Run, options_of
 from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.history.verdict import StatusCounts
 from kindlm.reports.attacks import attacks_of
@@ -105,6 +105,12 @@ def run_text(view: RunView) -> str:
         commit if info.git_commit else None,
     ]
     return " · ".join(one_line(part) for part in parts if part)
+
+
+def git_state(run: Run) -> dict[str, Any]:
+    """Return for programs what a run tested of a repository; all is None outside of one."""
+    dirty = run.git_dirty if run.git_commit else None
+    return {"commit": run.git_commit, "branch": run.git_branch, "dirty": dirty}
 
 
 def describe_shard(shard: Shard) -> str:

@@ -33,7 +33,7 @@ from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.outcome import Status
 from kindlm.reports.attacks import attacks_of
-from kindlm.reports.facts import unsettled
+from kindlm.reports.facts import git_state, unsettled
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import printed_json
 
@@ -89,7 +89,6 @@ def _head(view: RunView) -> Iterator[tuple[str, Any]]:
 
 def _run(view: RunView) -> dict[str, Any]:
     info = view.info
-    git = {"commit": info.git_commit, "branch": info.git_branch, "dirty": info.git_dirty}
     return {
         "id": info.id,
         "label": info.label,
@@ -110,7 +109,7 @@ def _run(view: RunView) -> dict[str, Any]:
         "startedAt": info.started_at,
         "finishedAt": info.finished_at,
         "durationMs": info.duration_ms,
-        "git": git if info.git_commit is not None else None,
+        "git": None if info.git_commit is None else git_state(info),
         "ci": info.ci,
         "headHash": info.head,
         "shard": None if view.shard is None else asdict(view.shard),

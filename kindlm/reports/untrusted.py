@@ -107,6 +107,11 @@ def printed_json(value: Any, *, indent: int | None = None) -> str:
     return _IN_JSON.written(text)
 
 
+def json_document(**values: Any) -> str:
+    """Return what a command prints for programs, with the version of its form."""
+    return printed_json({"schemaVersion": 1, **values}, indent=2) + "\n"
+
+
 _IN_JSON = Escapes(lambda char: json.dumps(char)[1:-1])
 
 

@@ -30,7 +30,7 @@ from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.recording.history_file import new_journal
 from kindlm.reports.figures import local_time, power_text
-from kindlm.reports.untrusted import one_line, printed_json
+from kindlm.reports.untrusted import json_document, one_line
 from kindlm.wording import count
 from kindlm_store import EventLog, NewEvent
 
@@ -350,7 +350,7 @@ def baselines_json(baselines: Sequence[Baseline]) -> str:
         }
         for baseline in baselines
     ]
-    return printed_json({"schemaVersion": 1, "baselines": listed}, indent=2) + "\n"
+    return json_document(baselines=listed)
 
 
 def baselines_table(baselines: Sequence[Baseline]) -> str:

@@ -36,7 +36,7 @@ from kindlm.reports.diff.phrases import (
 )
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import Page, Part
-from kindlm.reports.untrusted import one_line, printed_json
+from kindlm.reports.untrusted import json_document, one_line
 
 _SIGNS: dict[Change, Part] = {
     Change.REGRESSED: ("✗", "red"),
@@ -150,15 +150,14 @@ def compare_with_baseline(
         fails = not whole or bool(unloaded) or any(one.fails for one in compared)
         show([one.problem for one in compared if one.problem is not None])
         if form == "json":
-            report = {
-                "schemaVersion": 1,
-                "run": run,
-                "fails": fails,
-                "complete": whole,
-                "suites": [_suite_json(one) for one in compared],
-                "unloadedSuites": unloaded,
-            }
-            out.write(printed_json(report, indent=2) + "\n")
+            report = json_document(
+                run=run,
+                fails=fails,
+                complete=whole,
+                suites=[_suite_json(one) for one in compared],
+                unloadedSuites=unloaded,
+            )
+            out.write(report)
         else:
             width = shutil.get_terminal_size().columns
             page = Page(out, ReportOptions(color=wants_color(out), width=width))

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from kindlm.cli.console import or_fail, refuse, wants_color
 from kindlm.cli.scaffold import create_project
+from kindlm.reports.report_registry import ReportOptions
+from kindlm.reports.terminal.page import Page
 from kindlm_store import open_reader
 
 _GOOD_AGENT = "support"
@@ -32,32 +32,31 @@ def demo_command(
     """Watch kindlm find a change in a bundled agent."""
     from kindlm.history.diff.run_diff import DiffOptions, compare_runs
     from kindlm.reports.diff.terminal import write_diff
-    from kindlm.reports.report_registry import ReportOptions
 
-    out = _stdout()
+    options = ReportOptions(
+        color=wants_color(sys.stdout),
+        width=shutil.get_terminal_size().columns,
+        database=str(_database(folder)),
+        named=True,  # the demo is started outside of its folder
+    )
+    page = Page(sys.stdout, options)
     _lay_out(folder)
-    out.print(Text(f"Created a support agent and its tests in {folder}/.\n", style="dim"))
+    page.unbroken((f"Created a support agent and its tests in {folder}/.", "dim"))
 
-    out.print(Text("1  The agent as it is", style="bold"))
+    page.heading("1  The agent as it is")
     _choose_agent(folder, _GOOD_AGENT)
-    before = _record(folder, "before", out)
-    out.print(Text("\n2  The same agent, after a change for speed", style="bold"))
+    before = _record(folder, "before", page)
+    page.heading("2  The same agent, after a change for speed")
     _choose_agent(folder, _CHANGED_AGENT)
-    after = _record(folder, "after", out)
+    after = _record(folder, "after", page)
 
-    out.print(Text("\n3  What changed: kindlm diff\n", style="bold"))
+    page.heading("3  What changed: kindlm diff")
+    page.blank()
     with closing(open_reader(_database(folder))) as reader:
         diff = compare_runs(reader, before, after, DiffOptions())
-        width = shutil.get_terminal_size().columns
-        options = ReportOptions(
-            color=wants_color(sys.stdout),
-            width=width,
-            database=str(_database(folder)),
-            named=True,  # the demo is started outside of its folder
-        )
         write_diff(diff, sys.stdout, options)
         as_told = diff.before.passed and not diff.after.passed and diff.fails
-    _tell_next(folder, after, out)
+    _tell_next(folder, after, page)
     raise typer.Exit(0 if as_told else 1)
 
 
@@ -90,7 +89,7 @@ def _agent_text(name: str) -> str:
     return f"# The agent under test, played by kindlm's loopback server.\nextends: {name}\n"
 
 
-def _record(folder: Path, label: str, out: Console) -> str:
+def _record(folder: Path, label: str, page: Page) -> str:
     """Record a run; if it does not finish, the story and the command end there."""
     from kindlm.cli.run_recording import record_run
     from kindlm.events.run import RunOptions
@@ -118,12 +117,13 @@ def _record(folder: Path, label: str, out: Console) -> str:
         view = RunView(reader, run)
         if view.is_recorded and view.info.ended == "finished":
             return run
-    out.print(Text("\nThe run did not finish, and the story ends here: kindlm demo tells it anew."))
+    page.blank()
+    page.line("The run did not finish, and the story ends here: kindlm demo tells it anew.")
     raise typer.Exit(1)
 
 
-def _tell_next(folder: Path, run: str, out: Console) -> None:
-    out.print(Text("\nLook closer", style="bold"))
+def _tell_next(folder: Path, run: str, page: Page) -> None:
+    page.heading("Look closer")
     for kindlm, what in (
         ("kindlm diff", "this comparison, also with --format html"),
         ("kindlm browse", "the whole history, in Datasette"),
@@ -131,7 +131,7 @@ def _tell_next(folder: Path, run: str, out: Console) -> None:
         ("kindlm test", f"run it yourself; the agent is {_agent_file(folder).name}"),
     ):
         command = f"cd {shlex.quote(str(folder))} && {kindlm}"
-        out.print(Text.assemble("   ", (f"{command:<44}", "bold"), (f" {what}", "dim")))
+        page.unbroken((f"{command:<44}", "bold"), (f" {what}", "dim"), indent=3)
 
 
 def _agent_file(folder: Path) -> Path:
@@ -140,14 +140,3 @@ def _agent_file(folder: Path) -> Path:
 
 def _database(folder: Path) -> Path:
     return folder / ".kindlm" / "kindlm.db"
-
-
-def _stdout() -> Console:
-    color = wants_color(sys.stdout)
-    return Console(
-        file=sys.stdout,
-        color_system="standard" if color else None,
-        no_color=not color,
-        highlight=False,
-        soft_wrap=True,
-    )

@@ -15,7 +15,7 @@ from kindlm.cli.history import project_here
 from kindlm.cli.options import ListFormatOption, TestOptions, VerboseOption, with_options
 from kindlm.dataclass import dataclass, replace
 from kindlm.garbage import put_off
-from kindlm.reports.untrusted import one_line, printed_json
+from kindlm.reports.untrusted import json_document, one_line
 from kindlm.wording import count
 
 if TYPE_CHECKING:
@@ -56,8 +56,7 @@ def list_command(options: ListOptions) -> int:
     plan = make_plan(request.suites, request.selection)
     if options.form == "json":
         suites = [_suite_json(suite) for suite in plan.suites if suite.executions]
-        report = {"schemaVersion": 1, "executions": len(plan), "suites": suites}
-        sys.stdout.write(printed_json(report, indent=2) + "\n")
+        sys.stdout.write(json_document(executions=len(plan), suites=suites))
     else:
         write_list(plan, sys.stdout, project.root)
     return 0 if len(plan) and not request.skipped else 1

@@ -14,9 +14,10 @@ from kindlm.cli.console import fail, note, wants_color
 from kindlm.cli.options import ListFormat
 from kindlm.errors import KindlmError, not_there
 from kindlm.history.trends import Trend, TrendPoint, find_tests, read_trend
+from kindlm.reports.facts import git_state
 from kindlm.reports.figures import duration, local_time, money, percent, score
 from kindlm.reports.figures import points as points_of_100
-from kindlm.reports.untrusted import one_line, printed_json
+from kindlm.reports.untrusted import json_document, one_line
 from kindlm.wording import count
 
 _MOST_TESTS = 20
@@ -95,8 +96,7 @@ def _unknown(
 
 def trends_json(trends: Sequence[Trend]) -> str:
     """Return the tests over time for programs."""
-    report = {"schemaVersion": 1, "tests": [_trend_json(trend) for trend in trends]}
-    return printed_json(report, indent=2) + "\n"
+    return json_document(tests=[_trend_json(trend) for trend in trends])
 
 
 def trends_text(trends: Sequence[Trend], *, color: bool, blocks: bool) -> str:
@@ -226,11 +226,7 @@ def _point_json(point: TrendPoint) -> dict[str, Any]:
         "costUsd": point.cost_usd,
         "models": point.models,
         "configHash": point.config_hash,
-        "git": {
-            "branch": point.run.git_branch,
-            "commit": point.run.git_commit,
-            "dirty": point.run.git_dirty,
-        },
+        "git": git_state(point.run),
         "kindlm": point.run.kindlm_version,
         "changes": point.changes,
     }

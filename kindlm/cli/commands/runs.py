@@ -16,8 +16,9 @@ from kindlm.cli.options import DatabaseOption, ListFormat, ListFormatOption, par
 from kindlm.dataclass import dataclass
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import Run, RunFigures, RunFilter, read_figures, runs, status_of
+from kindlm.reports.facts import git_state
 from kindlm.reports.figures import local_time, money
-from kindlm.reports.untrusted import one_line, printed_json
+from kindlm.reports.untrusted import json_document, one_line
 
 _COMMIT_LENGTH = 8
 
@@ -154,11 +155,7 @@ def _as_json(listed: Sequence[_ListedRun]) -> str:
             },
             "gates": {"passed": each.figures.gates_passed, "total": each.figures.gates},
             "costUsd": each.figures.paid.total_usd,
-            "git": {
-                "branch": run.git_branch,
-                "commit": run.git_commit,
-                "dirty": bool(run.git_dirty) if run.git_commit else None,
-            },
+            "git": git_state(run),
             "group": run.group_id,
             "shard": run.shard,
             "mode": run.mode,
@@ -167,7 +164,7 @@ def _as_json(listed: Sequence[_ListedRun]) -> str:
         for each in listed
         for run in (each.run,)
     ]
-    return printed_json({"schemaVersion": 1, "runs": values}, indent=2) + "\n"
+    return json_document(runs=values)
 
 
 def _cells(each: _ListedRun) -> tuple[str, ...]:

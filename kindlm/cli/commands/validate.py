@@ -17,7 +17,7 @@ from kindlm.errors import SourceLocation
 from kindlm.garbage import put_off
 from kindlm.recording.project import default_paths, find_project
 from kindlm.recording.secrets import redactor
-from kindlm.reports.untrusted import printed_json
+from kindlm.reports.untrusted import json_document
 from kindlm.wording import count
 
 if TYPE_CHECKING:
@@ -55,16 +55,15 @@ def validate_command(
     errors, warnings = severities.count("error"), severities.count("warning")
     if form == "json":
         # For editors; lines and columns count from 1.
-        document = {
-            "schemaVersion": 1,
-            "files": files,
-            "tests": tests,
-            "errors": errors,
-            "warnings": warnings,
-            "diagnostics": [_diagnostic(found) for found in diagnostics],
-            "ignored": [str(path) for path in loaded.ignored],
-        }
-        sys.stdout.write(redactor(os.environ)(printed_json(document, indent=2) + "\n"))
+        document = json_document(
+            files=files,
+            tests=tests,
+            errors=errors,
+            warnings=warnings,
+            diagnostics=[_diagnostic(found) for found in diagnostics],
+            ignored=[str(path) for path in loaded.ignored],
+        )
+        sys.stdout.write(redactor(os.environ)(document))
     else:
         show(diagnostics)
         if loaded.ignored:

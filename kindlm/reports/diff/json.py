@@ -15,6 +15,7 @@ from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.reports.diff.phrases import headline_of, next_step, notes_of
+from kindlm.reports.facts import git_state
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import printed_json
 
@@ -86,7 +87,6 @@ def _head(diff: RunDiff) -> dict[str, Any]:
 
 def _run(view: RunView) -> dict[str, Any]:
     info = view.info
-    git = {"commit": info.git_commit, "branch": info.git_branch, "dirty": info.git_dirty}
     return {
         "id": info.id,
         "label": info.label,
@@ -95,7 +95,7 @@ def _run(view: RunView) -> dict[str, Any]:
         "startedAt": info.started_at,
         "planned": info.planned,
         "missing": view.missing,
-        "git": git if info.git_commit is not None else None,
+        "git": None if info.git_commit is None else git_state(info),
         "headHash": info.head,
     }
 

@@ -18,24 +18,22 @@ from kindlm.outcome import Status
 from kindlm.reports.figures import percent, score, score_of_limit
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import Page, mark
-from kindlm.reports.untrusted import bounded, one_line, printed_json, visible
+from kindlm.reports.untrusted import bounded, json_document, one_line, visible
 from kindlm.wording import count
 
 
 def agreement_json(found: PeopleAndJudges) -> str:
     """Return what people and judges say of the same executions, as JSON."""
-    report = {
-        "schemaVersion": 1,
-        "reviewed": found.reviewed,
-        "people": found.people,
-        "verdicts": None if found.verdicts is None else _comparison(found.verdicts),
-        "judges": [_judged(judge) for judge in found.judges],
-        "criteria": [{"criterion": one.criterion, **_judged(one)} for one in found.criteria],
-        "disagreements": [_execution(one) for one in found.disagreements],
-        "divided": [_execution(one) for one in found.divided],
-        "leftOut": {"errored": found.errored, "tellNothingOfJudges": found.left_out},
-    }
-    return printed_json(report, indent=2) + "\n"
+    return json_document(
+        reviewed=found.reviewed,
+        people=found.people,
+        verdicts=None if found.verdicts is None else _comparison(found.verdicts),
+        judges=[_judged(judge) for judge in found.judges],
+        criteria=[{"criterion": one.criterion, **_judged(one)} for one in found.criteria],
+        disagreements=[_execution(one) for one in found.disagreements],
+        divided=[_execution(one) for one in found.divided],
+        leftOut={"errored": found.errored, "tellNothingOfJudges": found.left_out},
+    )
 
 
 def _judged(compared: Agreement) -> dict[str, Any]:
