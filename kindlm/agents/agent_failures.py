@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 from kindlm.agents.reply_parts import WHERE_THE_TEXT_IS, UnreadableReply, first_text, lookup
+from kindlm.agents.reply_reading import FailedReply
 from kindlm.agents.tool_entries import calls_anywhere
 from kindlm.dataclass import dataclass
 from kindlm.errors import ErrorCode, KindlmError, misuse
@@ -134,16 +135,20 @@ def of_network(
 
 def of_reply(
     who: Who,
-    reason: str | UnreadableReply,
+    reason: str | UnreadableReply | FailedReply,
     body: str,
     status: int | None = None,
     hint: str = WHERE_THE_TEXT_IS,
 ) -> KindlmError:
-    """Return the error of an answer that cannot be used; a hint of the `reason` comes first.
+    """Return the error of an answer that cannot be used, or that says that the agent failed.
 
-    How it begins is quoted, but not of a stream: a secret may come in pieces there, which
-    kindlm cannot recognise.
+    A hint of the `reason` comes first. How the answer begins is quoted, but not of a stream: a
+    secret may come in pieces there, which kindlm cannot recognise.
     """
+    if isinstance(reason, FailedReply):
+        what = f"{who.title} reported an error: {who.quote(str(reason))}"
+        where = "See the agent's log"
+        return failed(who, ErrorCode.PROVIDER_API_ERROR, what, where, status=status, body=body)
     said = "" if _STREAM.match(body) else who.quote(body)
     own_hint = reason.hint if isinstance(reason, UnreadableReply) else None
     return failed(
@@ -160,18 +165,6 @@ def of_reply(
 def of_page(who: Who, body: str, status: int) -> KindlmError:
     """Return the error of an HTML page that came in place of an answer."""
     return of_reply(who, "it sent an HTML page", body, status, _A_PAGE_CAME)
-
-
-def of_report(who: Who, said: str, body: str, status: int | None = None) -> KindlmError:
-    """Return the error of an agent that answered, and says that it failed."""
-    return failed(
-        who,
-        ErrorCode.PROVIDER_API_ERROR,
-        f"{who.title} reported an error: {who.quote(said)}",
-        "See the agent's log",
-        status=status,
-        body=body,
-    )
 
 
 def of_status(who: Who, status: int, headers: Mapping[str, str], body: str) -> KindlmError:

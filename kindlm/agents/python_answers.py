@@ -73,10 +73,8 @@ async def read_answer(
                 raw = _written(said)
                 return Ok(replace(_read_json(raw, sent, reading), raw=raw))
             said = found
-    except FailedReply as failure:
-        return Err(agent_failures.of_report(who, str(failure), raw))
-    except UnreadableReply as unreadable:
-        return Err(agent_failures.of_reply(who, unreadable, raw))
+    except (FailedReply, UnreadableReply) as error:
+        return Err(agent_failures.of_reply(who, error, raw))
     if any((count or 0) > MAX_COUNTED for count in astuple(said.usage)):
         return Err(agent_failures.of_reply(who, "its token count is too large", ""))
     if (said.reported_cost_usd or 0) > MAX_COUNTED:

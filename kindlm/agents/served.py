@@ -115,9 +115,7 @@ class ServedAgent:
             reply = await asyncio.to_thread(read, got) if is_long else read(got)
         except PageCame:
             return Err(agent_failures.of_page(self._who, got.text, got.status))
-        except FailedReply as failure:
-            return Err(agent_failures.of_report(self._who, str(failure), got.text, got.status))
-        except UnreadableReply as error:
+        except (FailedReply, UnreadableReply) as error:
             return Err(agent_failures.of_reply(self._who, error, got.text, got.status, self.hint))
         warnings = (*self.warnings(request), *reply.warnings)
         return Ok(replace(reply, raw=got.text, latency_ms=got.latency_ms, warnings=warnings))

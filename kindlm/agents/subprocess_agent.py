@@ -331,9 +331,7 @@ class LineAgent(_ProgramAgent):
                 response_path=options.response_path, tool_calls_path=options.tool_calls_path
             )
             reply = read_reply(parse_object(raw.removeprefix("\ufeff")), reading)
-        except FailedReply as failure:
-            return Err(agent_failures.of_report(self._who, str(failure), raw))
-        except UnreadableReply as error:
+        except (FailedReply, UnreadableReply) as error:
             return Err(agent_failures.of_reply(self._who, error, raw, hint=_ONE_LINE))
         warnings = (*warnings, *request_warnings(request, says_system=True), *reply.warnings)
         if self._program is not None and self._program.has_more:
