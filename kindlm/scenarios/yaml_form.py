@@ -334,6 +334,9 @@ def _scenario(document: Document, reporter: Reporter) -> Scenario | None:
         reporter.error(("name",), "name must not be empty")
     if reporter.has_errors:
         return None
+    if config.pass_rate == 0:
+        message = "The test passes even if all its repeats fail"
+        reporter.warning(("pass_rate",), message, "Change or remove it", reason="never_fails")
     spec = ScenarioSpec(
         config.name,
         tuple(config.tags),

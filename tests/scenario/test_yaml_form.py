@@ -208,6 +208,18 @@ def test_a_misspelt_keyword_of_a_schema_is_a_warning(
     assert 'Did you mean "required"?' in run_inside(project.root, "--kindlm").stdout
 
 
+def test_repeats_that_may_all_fail_are_a_warning(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.write(
+        "tests/x.yaml", "name: x\npass_rate: 0\nturns:\n- {says: hi, expect: {contains: a}}\n"
+    )
+    run(["validate", "tests"])
+    printed = capsys.readouterr()
+    assert "The test passes even if all its repeats fail" in printed.out + printed.err
+    assert "tests/x.yaml:2:1" in printed.out + printed.err
+
+
 @examples(40)
 @given(values | scenarios | st.lists(scenarios, max_size=2))
 def test_any_value_is_read_or_refused(value: Any) -> None:

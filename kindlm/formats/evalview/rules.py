@@ -12,11 +12,12 @@ from pydantic_core import PydanticCustomError
 from kindlm.checks.evalview.hallucination import MOST_CONFIDENCE
 from kindlm.checks.evalview.weighted_score import Weights
 from kindlm.checks.limits import KNOWN_METRICS
+from kindlm.checks.output import EMPTY, matches_anything
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Path
 from kindlm.config.json_schemas import schema_fault, warn_of_misspelt
 from kindlm.errors import ErrorCode
-from kindlm.formats.evalview.case_schema import CaseConfig, ExpectedConfig
+from kindlm.formats.evalview.case_schema import CaseConfig, ExpectedConfig, OutputConfig
 from kindlm.formats.evalview.evalview_targets import (
     AGENT_ADAPTERS,
     MODEL_ADAPTERS,
@@ -244,6 +245,15 @@ def _never_failing(case: CaseConfig) -> Iterator[tuple[Path, str]]:
         if made_up is not None and made_up.confidence_threshold > MOST_CONFIDENCE:
             message = f"This check can never fail: no confidence exceeds {MOST_CONFIDENCE:g}"
             yield (*path, "hallucination", "confidence_threshold"), message
+        output = expected.output or OutputConfig()
+        for index, text in enumerate(output.contains or ()):
+            if not text:
+                message = f"This check can never fail: {EMPTY}"
+                yield (*path, "output", "contains", index), message
+        for index, pattern in enumerate(output.regex_patterns or ()):
+            if matches_anything(pattern):
+                message = "This check can never fail: it matches every text, also an empty one"
+                yield (*path, "output", "regex_patterns", index), message
     variance = case.thresholds.variance
     if variance is not None and variance.pass_rate == 0:
         message = "The test passes even if all its repeats fail"

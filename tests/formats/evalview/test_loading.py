@@ -269,6 +269,8 @@ def test_what_has_no_effect_on_an_agent_is_reported(load: Load, case_text: str) 
         ("hallucination: {check: true, confidence_threshold: 1}", "confidence_threshold"),
         ("hallucination: {confidence_threshold: 0.5}", "hallucination"),
         ("safety: {severity_threshold: low}", "safety"),
+        ("output: {contains: [Paris, '']}", "contains[1]"),
+        ("output: {regex_patterns: ['.*']}", "regex_patterns[0]"),
     ],
 )
 def test_a_block_that_decides_nothing_is_reported(
