@@ -9,7 +9,15 @@ from typing import NamedTuple
 
 from kindlm.history.diff.behaviour import usual
 from kindlm.history.diff.evidence_values import BrokenLimits, CheckKey, CheckPair, Side, TestDiff
-from kindlm.history.diff.samples import PlannedSamples, Sample, read_checks
+from kindlm.history.diff.samples import (
+    SCORED,
+    WEIGHTED,
+    PlannedSamples,
+    Sample,
+    Scored,
+    read_checks,
+    score_name,
+)
 from kindlm.history.statistics.intervals import mean_interval
 from kindlm.history.statistics.tables import Counts
 from kindlm.history.verdict import LimitedScores, StatusCounts, test_status
@@ -37,27 +45,20 @@ def side_of(test: PlannedSamples, other: PlannedSamples | None = None) -> Side:
         for name in ("drift", "latency", "tokens", "cost"):
             if known := [each.measured[name] for each in samples if name in each.measured]:
                 means[name] = sum(known) / len(known)
-    scores: dict[str, tuple[float, ...]] = {}
-    for name, repeats in (
-        ("score", [sample.weighted for sample in samples]),
-        ("judge", [sample.scores for sample in samples]),
-    ):
-        if not any(repeats):
-            continue
-        labels = dict.fromkeys(label for scored in repeats for label in scored)
-        found = {
-            label: tuple(scored[label] for scored in repeats if label in scored) for label in labels
-        }
-        means[name] = fmean(map(fmean, found.values()))
-        scores |= found
     every = (*samples, *other.samples) if other else samples
-    for name in sorted(frozenset[str]().union(*(each.more_than_passed for each in every))):
-        if grades := tuple(each.grades[name] for each in samples if name in each.grades):
-            scores[name] = grades
+    graded = frozenset[Scored]().union(*(each.graded for each in every))
+    named = dict.fromkeys(scored for each in samples for scored in each.scores if scored in graded)
+    scores = {
+        scored: tuple(each.scores[scored] for each in samples if scored in each.scores)
+        for scored in sorted(named, key=_place)
+    }
+    for name, kinds in (("score", WEIGHTED), ("judge", ("judge",))):
+        if known := [fmean(found) for (kind, _), found in scores.items() if kind in kinds]:
+            means[name] = fmean(known)
     return Side(
         counts=Counts(counts.passed, counts.tested),
         status=test_status(counts, test.pass_rate_min, limited),
-        scores=scores,
+        scores={score_name(*scored): found for scored, found in scores.items()},
         errored=counts.errored,
         means=means,
         usual=stands.id if stands else None,
@@ -71,6 +72,13 @@ def side_of(test: PlannedSamples, other: PlannedSamples | None = None) -> Side:
             if failure.code not in _WITHOUT_CODE
         ),
     )
+
+
+def _place(scored: Scored) -> tuple[int, str]:
+    """Return where a score stands: weighted ones first, then those of judges, as they come."""
+    if scored[0] in SCORED:
+        return int(scored[0] not in WEIGHTED), ""
+    return 2, score_name(*scored)
 
 
 def newly_broken_limits(
@@ -88,13 +96,18 @@ def newly_broken_limits(
     told = _limited(after, limits).broken
     if not told or (limits_before is not None and _limited(before, limits_before).broken):
         return None
-    scores = (name for sample in after.samples for name in sample.weighted)
-    return BrokenLimits(told, frozenset(scores))
+    names = (score_name(*scored) for scored, _ in _weighted(after))
+    return BrokenLimits(told, frozenset(names))
 
 
 def _limited(test: PlannedSamples, limits: ScoreLimits) -> LimitedScores:
-    every = tuple(score for sample in test.samples for score in sample.weighted.values())
-    return LimitedScores(limits, every)
+    return LimitedScores(limits, tuple(score for _, score in _weighted(test)))
+
+
+def _weighted(test: PlannedSamples) -> Iterator[tuple[Scored, float]]:
+    """Yield the weighted scores of all repeats, with what gave them."""
+    for sample in test.samples:
+        yield from (item for item in sample.scores.items() if item[0][0] in WEIGHTED)
 
 
 def pair_checks(

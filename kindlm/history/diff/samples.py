@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.history.diff.evidence_values import CheckKey
@@ -104,8 +104,14 @@ def attempts_to_compare(
     return Attempts.LAST if from_last else Attempts.FIRST
 
 
-SCORED = ("judge", "score", "weighted_score")
+WEIGHTED = ("score", "weighted_score")
+"""Kinds of assertions whose scores are of the execution as a whole."""
+
+SCORED = ("judge", *WEIGHTED)
 """Kinds of assertions that only score: criteria of judges, and weighted scores."""
+
+Scored: TypeAlias = tuple[str, str]
+"""What gives a score: the kind and the label of an assertion."""
 
 _COMPARED_OTHERWISE = ("drift", "evalview_verdict")
 """Drift has a measure of its own, and this verdict repeats the weighted score."""
@@ -159,37 +165,31 @@ class Failure(NamedTuple):
     code: str
 
 
-_NOTHING: Mapping[str, float] = MappingProxyType({})
-
-
 class Sample(NamedTuple):
     """One execution that ended, and was not skipped. `output` is the digest of its final text.
 
     `conversation` is the execution that held it: another one if this one was rescored from it, or
     if all its answers were taken from earlier runs. `measured` are its `drift`, `latency` (ms),
-    `tokens` and `cost` (USD), as far as known. `scores` are the means by the criteria of judges,
-    `weighted` those of the execution as a whole, `grades` those of other checks that score, by
-    `score_name`. `more_than_passed` are the names of grades that say more than whether the check
-    passed. `checks` are those that were not skipped, for
-    `read_checks`. `earlier` are the digests of the answers before the last turn. `erased`: its
-    answer or arguments of its calls were erased.
+    `tokens` and `cost` (USD), as far as known. `scores` are the means of criteria of judges, of the
+    execution as a whole, and of other kinds that grade; `graded` are those of them that say more
+    than whether a check passed. `checks` are those that were not skipped, for `read_checks`.
+    `earlier` are the digests of the answers before the last turn. `erased`: its answer or arguments
+    of its calls were erased.
     """
 
     id: str
     conversation: str
     status: Status
     output: bytes | None = None
-    measured: Mapping[str, float] = _NOTHING
+    measured: Mapping[str, float] = MappingProxyType({})
     calls: tuple[CallRef, ...] = ()
     failures: frozenset[Failure] = frozenset()
-    scores: Mapping[str, float] = _NOTHING
-    weighted: Mapping[str, float] = _NOTHING
+    scores: Mapping[Scored, float] = MappingProxyType({})
+    graded: frozenset[Scored] = frozenset()
     models: tuple[str, ...] = ()
     checks: str = "[]"
     erased: bool = False
     earlier: tuple[bytes | None, ...] = ()
-    grades: Mapping[str, float] = _NOTHING
-    more_than_passed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +209,8 @@ class PlannedSamples:
         return self.name, self.target
 
 
-_OF_CHECKS = "checks"
-"""The label of the mean score of all checks of a scenario."""
+_OF_CHECKS: Scored = ("score", "checks")
+"""The mean score of all checks of a scenario."""
 
 _PLANNED = """
 SELECT test, target, ordinal, pass_rate, score_mean_min, score_std_dev_max
@@ -362,11 +362,15 @@ def _sample(
         for _, kind, label, outcome, code, _ in checks
         if outcome in ("failed", "inconclusive")
     }
-    graded = [
-        (score_name(kind, label), outcome, score)
+    scores = _means(checks, scored)
+    graded = {
+        (kind, label)
         for _, kind, label, outcome, _, score in checks
-        if score is not None and kind in scored and kind not in SCORED
-    ]
+        if (kind, label) in scores and (kind in SCORED or score not in (None, outcome == "passed"))
+    }
+    if score is not None:
+        scores[_OF_CHECKS] = score
+        graded.add(_OF_CHECKS)
     if error is not None:
         failures.add(Failure("error", "", error))
     turns = turns_of(answer[1:3] for answer in answers)
@@ -374,7 +378,7 @@ def _sample(
     said = {turns[call]: digest for _, call, *_, is_said, digest in answers if is_said}
     origins = [answer[4] for answer in answers]
     measured: dict[str, float | None] = {
-        "drift": max((1 - mean for mean in _means(checks, "drift").values()), default=None),
+        "drift": max((1 - mean for mean in _means(checks, ["drift"]).values()), default=None),
         "latency": latency if steps else None,
         "tokens": None if tokens_in is tokens_out is None else (tokens_in or 0) + (tokens_out or 0),
         "cost": cost,
@@ -389,20 +393,14 @@ def _sample(
         measured={name: value for name, value in measured.items() if value is not None},
         calls=tuple(CallRef(tool, digest, turns.get(call, 1)) for _, tool, digest, call in calls),
         failures=frozenset(failures),
-        scores=_means(checks, "judge"),
-        weighted=_means(checks, "score")
-        | _means(checks, "weighted_score")
-        | ({} if score is None else {_OF_CHECKS: score}),
+        scores=scores,
+        graded=frozenset(graded),
         models=tuple(sorted({answer[3] for answer in answers if answer[3] is not None})),
         checks=checked,
         erased=bool(gone)
         or any(digest is None for _, _, digest, _ in calls)
         or any(is_said and digest is None for *_, is_said, digest in answers),
         earlier=tuple(said.get(turn) for turn in range(1, last)),
-        grades=_means_by_name(graded),
-        more_than_passed=frozenset(
-            name for name, outcome, score in graded if score != (outcome == "passed")
-        ),
     )
 
 
@@ -430,13 +428,7 @@ def independent_samples(
 def _judgements(samples: Sequence[Sample]) -> list[Any]:
     """Return what was made of conversations; of a duplicate, that of the first."""
     found = {
-        sample.conversation: (
-            sample.status,
-            sample.failures,
-            sample.scores,
-            sample.weighted,
-            sample.grades,
-        )
+        sample.conversation: (sample.status, sample.failures, sample.scores)
         for sample in reversed(samples)
     }
     return sorted(found.items(), key=lambda item: item[0])
@@ -457,20 +449,10 @@ def turns_of(calls: Iterable[tuple[int, int]]) -> dict[int, int]:
     return turns
 
 
-def _means(checks: list[_Row], wanted: str) -> dict[str, float]:
-    """Return the mean score for each label: of a check after each turn there are several."""
-    if not checks:
-        return {}
-    return _means_by_name(
-        (label, outcome, score)
-        for _, kind, label, outcome, _, score in checks
-        if score is not None and kind == wanted
-    )
-
-
-def _means_by_name(scored: Iterable[tuple[str, str | None, float]]) -> dict[str, float]:
-    """Return the mean for each name; `scored` are names with outcomes and scores."""
-    found: dict[str, list[float]] = {}
-    for name, _, score in scored:
-        found.setdefault(name, []).append(score)
-    return {name: sum(scores) / len(scores) for name, scores in found.items()}
+def _means(checks: list[_Row], kinds: Collection[str]) -> dict[Scored, float]:
+    """Return the mean scores of some kinds: of a check after each turn there are several."""
+    found: dict[Scored, list[float]] = {}
+    for _, kind, label, _, _, score in checks:
+        if score is not None and kind in kinds:
+            found.setdefault((kind, label), []).append(score)
+    return {scored: sum(scores) / len(scores) for scored, scores in found.items()}
