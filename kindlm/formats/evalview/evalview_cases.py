@@ -111,7 +111,18 @@ def _fitted(value: Any, around: Surroundings, reporter: Reporter) -> ProjectConf
     return fit(ProjectConfig, filled, reporter, tolerant=not around.strict)
 
 
+_ELSEWHERE = {
+    "budget": "Limit the cost: kindlm test --max-cost USD",
+    "ci": "Choose what fails a comparison: kindlm diff --fail-on",
+    "diff": "`kindlm diff` compares by its own thresholds",
+}
+"""What other programs of EvalView do by the configuration, and what does it here."""
+
+
 def _warn_of_unserved(config: ProjectConfig, reporter: Reporter) -> None:
+    for name, hint in _ELSEWHERE.items():
+        if getattr(config, name) is not None:
+            reporter.warning((name,), f"`{name}` has no effect", hint, reason="no_effect")
     pricing = config.model.pricing if config.model else None
     if pricing is not None and pricing.cached_per_1m is not None:
         message = "`cached_per_1m` has no effect: kindlm prices cached tokens as input tokens"

@@ -123,10 +123,10 @@ class ProjectConfig(EvalviewSection):
     allow_private_urls: Any = None
     """Has no effect, since most agents under test run on your machine."""
     budget: Any = None
-    """Has no effect; use `kindlm test --max-cost`."""
+    """Has no effect; kindlm warns. Use `kindlm test --max-cost`."""
     ci: Any = None
-    """Has no effect; use `kindlm diff --fail-on`."""
+    """Has no effect; kindlm warns. Use `kindlm diff --fail-on`."""
     diff: Any = None
-    """Has no effect; `kindlm diff` has its own thresholds."""
+    """Has no effect; kindlm warns. `kindlm diff` has its own thresholds."""
     monitor: Any = None
     """Has no effect."""

@@ -348,6 +348,7 @@ tool_categories: {lookup: [search, find]}
 allow_private_urls: true
 monitor: {interval: 5}
 moniter: 1
+budget: 0.5
 """
     text = case_text.replace("tools: [search]", "tool_categories: [lookup]")
     text = text.replace(
@@ -357,7 +358,8 @@ moniter: 1
     suite, case = loaded.only, loaded.case
     assert loaded.lines("warning") == [("config.yaml", 5, "model.pricing.cached_per_1m"),
                                        ("config.yaml", 7, "retry.base_delay"),
-                                       ("config.yaml", 12, "moniter")]  # fmt: skip
+                                       ("config.yaml", 12, "moniter"),
+                                       ("config.yaml", 13, "budget")]  # fmt: skip
     assert (case.agent.adapter, case.agent.endpoint) == ("langgraph", "http://127.0.0.1:8/threads")
     assert case.agent.headers == {"X-Team": "a", "x-kind": "c"}
     assert (suite.timeout_ms, suite.retries) == (12_500, 5)
