@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from kindlm.cli.commands.runs import aligned
+from kindlm.cli.commands.runs import table
 from kindlm.cli.console import fail, note, or_fail, refuse, warn
 from kindlm.cli.history import finished_side, open_history, project_here
 from kindlm.cli.journal import author, journal_event, open_journal
@@ -139,7 +139,7 @@ def list_command(
     if form == "json":
         sys.stdout.write(baselines_json(found))
     elif found:
-        sys.stdout.write(baselines_table(found))
+        sys.stdout.write(table(_HEADER, map(_cells, found)))
     else:
         note("No baseline is set. Run: kindlm baseline set")
 
@@ -353,13 +353,8 @@ def baselines_json(baselines: Sequence[Baseline]) -> str:
     return json_document(baselines=listed)
 
 
-def baselines_table(baselines: Sequence[Baseline]) -> str:
-    """Return the baselines for people: one line each, an arrow before those that are active."""
-    rows = aligned([_HEADER, *(_cells(baseline) for baseline in baselines)])
-    return "".join("  ".join(row).rstrip() + "\n" for row in rows)
-
-
 def _cells(baseline: Baseline) -> tuple[str, ...]:
+    """Return a baseline for people, with an arrow before one that is active."""
     return (
         "→" if baseline.active else "",
         one_line(baseline.suite),

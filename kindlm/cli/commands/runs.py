@@ -190,17 +190,13 @@ def _cells(each: _ListedRun) -> tuple[str, ...]:
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], paints: Sequence[str] = ()) -> str:
     """Return a table; `paints` are the colours of its column STATUS, none for no colours."""
-    lines = aligned([header, *rows])
+    written = [header, *rows]
+    widths = [max(map(cell_len, column)) for column in zip(*written, strict=True)]
+    lines = [
+        [cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)]
+        for row in written
+    ]
     for cells, paint in zip(lines[1:], paints, strict=False):
         at = header.index("STATUS")
         cells[at] = f"\x1b[{paint}m{cells[at]}\x1b[0m"
     return "".join("  ".join(cells).rstrip() + "\n" for cells in lines)
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Return the cells of a table, each filled up to the width of its column on a terminal."""
-    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-    return [
-        [cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)]
-        for row in rows
-    ]
