@@ -58,7 +58,8 @@ def _escaped(match: re.Match[str]) -> str:
     return "".join(f"\\u{code[index : index + 4]}" for index in range(0, len(code), 4))
 
 
-_FENCED = re.compile(r"(`{3,}|~{3,})[^\n`]*\n(.*)\1", re.DOTALL)
+# To look for a long fence takes time with the square of its length; nobody writes one of 100.
+_FENCED = re.compile(r"(`{3,99}|~{3,99})[^\n`]*\n(.*)\1", re.DOTALL)
 # Some servers leave out where thoughts begin: that is the beginning of the text anyway. Thoughts
 # that have no end have no answer behind them.
 _THOUGHTS = re.compile(r"\A.*?</think(?:ing)?>|\A\s*<think(?:ing)?>.*", re.DOTALL | re.IGNORECASE)

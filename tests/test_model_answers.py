@@ -69,6 +69,12 @@ def test_an_object_that_came_whole_counts_where_the_answer_was_cut_off_behind_it
     assert object_in(f"{OBJECT}\n\n\n", FinishReason.MAX_TOKENS) == object_in(OBJECT)
 
 
+@pytest.mark.parametrize("mark", ["`", "~"])
+def test_a_fence_of_a_million_characters_holds_nothing(mark: str) -> None:
+    with pytest.raises(ValueError, match="a value is expected"):
+        object_in(f"{mark * 1_000_000}\n{mark * 999_999}")
+
+
 def test_an_answer_that_was_ended_early_is_reported_as_such() -> None:
     error = ValueError("Unterminated string")
     assert why_unread(error, FinishReason.STOP) == why_unread(error, None) == "Unterminated string"
