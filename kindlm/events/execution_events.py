@@ -165,14 +165,11 @@ class CallAnswered(Payload):
     raw: Annotated[Authored | None, Meaning("the body as received")] = None
     warnings: Sequence[Note] = ()
 
-    @property
-    def _is_recorded(self) -> bool:
-        """Whether it is made of answers of an earlier run, and was paid for then."""
-        return self.recorded_in is not None
+    def _step(self, uses: Iterable[ToolUse], *, is_recorded: bool, **more: Any) -> Step:
+        """Return the answer as a step; it costs what it did when it was given first.
 
-    def _step(self, uses: Iterable[ToolUse], **more: Any) -> Step:
-        """Return the answer as a step; it costs what it did when it was given first."""
-        is_recorded = self._is_recorded
+        `is_recorded`: it is made of answers of an earlier run, and was paid for then.
+        """
         return Step(
             text=self.text,
             tool_uses=tuple(uses),
@@ -291,7 +288,8 @@ class ProviderResponded(CallAnswered):
 
     def step(self, uses: Iterable[ToolUse] = ()) -> Step:
         """Return the answer as a step of the transcript, once its tool calls have results."""
-        return self._step(uses, finish_reason=self.finish_reason)
+        is_recorded = self.recorded_in is not None
+        return self._step(uses, is_recorded=is_recorded, finish_reason=self.finish_reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -416,15 +414,12 @@ class AgentReplied(CallAnswered):
         ),
     ] = None
 
-    @property
-    def _is_recorded(self) -> bool:
-        return self.recorded_in is not None or self.models_of is not None
-
     def step(self) -> Step:
         """Return the answer as a step of the transcript."""
         is_unsaid = self.reports_tools is None
         return self._step(
             (placed.use for placed in self.tool_calls),
+            is_recorded=self.recorded_in is not None or self.models_of is not None,
             reported=self.reported if isinstance(self.reported, dict) else {},
             reports_tools=bool(self.tool_calls) if is_unsaid else self.reports_tools,
             unseen=self.unseen,

@@ -35,13 +35,13 @@ _SIZES = (512, 256, 128, 64, 32, 16, 8, 4, 2, 1)
 
 
 @lru_cache(maxsize=512)
-def _statement(insert: str, width: int, rows: int, ending: str) -> str:
+def _statement(insert: str, width: int, rows: int) -> str:
     row = f"({','.join('?' * width)})"
-    return f"{insert} VALUES {','.join([row] * rows)} {ending}"
+    return f"{insert} VALUES {','.join([row] * rows)}"
 
 
 def insert_rows(
-    connection: sqlite3.Connection, insert: str, rows: Sequence[Sequence[object]], ending: str = ""
+    connection: sqlite3.Connection, insert: str, rows: Sequence[Sequence[object]]
 ) -> None:
     """Insert rows in order.
 
@@ -53,11 +53,10 @@ def insert_rows(
         connection: Where.
         insert: The statement up to VALUES.
         rows: As many values each as the statement names columns; at least one row.
-        ending: What follows the values: a conflict clause.
     """
     start, width = 0, len(rows[0])
     for size in _SIZES:
-        text = _statement(insert, width, size, ending)
+        text = _statement(insert, width, size)
         while len(rows) - start >= size:
             values = chain.from_iterable(rows[start : start + size])
             connection.execute(text, tuple(values))
