@@ -74,6 +74,7 @@ class OtlpObserver:
     strange_calls: int = 0
     late_spans: int = 0
     refusals: Counter[str] = field(default_factory=Counter)
+    refused_at: Counter[str] = field(default_factory=Counter)
 
     def observe(self, target: AgentTarget | Command, desk: CallDesk) -> Observation | None:
         """Return what observes one conversation with an agent that has `telemetry: otlp`."""
@@ -113,8 +114,9 @@ class OtlpObserver:
         for conversation in touched:
             conversation.arrived.set()
 
-    def refused(self, why: str) -> None:
-        """Count a request that could not be read."""
+    def refused(self, why: str, place: str) -> None:
+        """Count a request that could not be read; without a known place, it may be of anybody."""
+        self.refused_at[place if place in self.by_place else ""] += 1
         if len(self.refusals) < 20 or why in self.refusals:
             self.refusals[why] += 1
 
@@ -140,7 +142,8 @@ class TracedConversation:
     conversation, for a program that is started for it. Such a program also has a `place` of its
     own to export to: what comes there is of this conversation, whatever its trace.
 
-    Of all spans that came, `_parents` has the parents. `_lacking` are parents that did not come.
+    Of all spans that came, `_parents` has the parents, and `_looks` what tells one that is sent
+    again from another one with its id. `_lacking` are parents that did not come.
     `_unread` are spans that are of no message yet. `_earlier` are kindlm's spans before `sent`, and
     `_past` those of messages that were answered: what the agent did in a try that failed is done.
     `_tops` are spans right below kindlm's that may enclose the answer, `_loose` those of models,
@@ -156,6 +159,7 @@ class TracedConversation:
     call: int = 0
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     _parents: dict[str, str] = field(default_factory=dict)
+    _looks: dict[str, tuple[str, int, int]] = field(default_factory=dict)
     _lacking: set[str] = field(default_factory=set)
     _unread: dict[str, Span] = field(default_factory=dict)
     _earlier: set[str] = field(default_factory=set)
@@ -165,7 +169,9 @@ class TracedConversation:
     _answered_ns: int = 0
     _size: int = 0
     _is_cut: bool = False
+    _is_ambiguous: bool = False
     _strangers: int = 0
+    _refused: int = 0
 
     def __post_init__(self) -> None:
         self.trace = trace_id(self.observer.run, self.desk.subject)
@@ -189,19 +195,23 @@ class TracedConversation:
             watch_own_spans()
         if self.sent in self._past:
             self._strangers = self.observer.strange_calls
+            self._refused = self._refused_by_now()
         self._earlier.add(self.sent)
         self.call, self.sent, self._tops, self._loose = call, secrets.token_hex(8), [], []
 
     def take(self, span: Span) -> None:
         """Take a span, once."""
+        look = (span.name, span.start_ns, span.end_ns)
         if span.id in self._parents:
+            self._is_ambiguous |= look != self._looks[span.id]
             return
         self._size += span.size
         self._is_cut |= len(self._parents) >= MAX_SPANS or self._size > MAX_TRACE_BYTES
         if self._is_cut:
             return
         parent = span.parent
-        self._parents[span.id], self._unread[span.id] = parent, span
+        self._parents[span.id], self._looks[span.id] = parent, look
+        self._unread[span.id] = span
         self._lacking.discard(span.id)
         if parent in ("", self.sent, self.root):
             # A call or a run of an agent is no whole answer: others may follow it.
@@ -228,7 +238,7 @@ class TracedConversation:
         reading = await asyncio.to_thread(read_trace, spans)
         if spans:
             self.desk.record(_event(self.call, spans))
-        missing = incomplete or self._strange() or reading.missing
+        missing = incomplete or self._strange() or self._unread_request() or reading.missing
         calls = reading.model_calls
         price = self.desk.price
         usage, cost = sum_of([(c.usage, price(c.provider, c.model, c.usage)) for c in calls])
@@ -247,6 +257,7 @@ class TracedConversation:
         """End the observation."""
         observer = self.observer
         del observer.by_trace[self.trace], observer.by_place[self.place]
+        del observer.refused_at[self.place]
         observer.over.add(self.trace)
 
     def _incomplete(self) -> str | None:
@@ -254,6 +265,8 @@ class TracedConversation:
         wait = f"within {self.target.telemetry_wait_ms:,} ms"
         if self._is_cut:
             return f"The trace has more than {MAX_SPANS:,} spans or {MAX_TRACE_BYTES:,} bytes."
+        if self._is_ambiguous:
+            return "Two spans of the trace have the same id, so one of them was not read."
         if not self._unread:
             last = next(reversed(self.observer.refusals), None)
             how = _EXPORT if self.target.instance is None else _EXPORT_HERE
@@ -319,6 +332,19 @@ class TracedConversation:
             f"Meanwhile, {count(strangers, 'span')} of models or tools arrived in traces that "
             "kindlm did not start: they may be of this execution. Pass the header traceparent on "
             "to all that the agent does, also in threads and queues."
+        )
+
+    def _refused_by_now(self) -> int:
+        """Return how many requests could not be read that may be of this conversation."""
+        return self.observer.refused_at[""] + self.observer.refused_at[self.place]
+
+    def _unread_request(self) -> str | None:
+        refused = self._refused_by_now() - self._refused
+        if not refused:
+            return None
+        return (
+            f"Meanwhile, {count(refused, 'request')} with spans could not be read, so spans of "
+            f"tool calls may be missing: {next(reversed(self.observer.refusals))}. {_FORMS}"
         )
 
 

@@ -32,8 +32,8 @@ class Sink(Protocol):
         """Take spans; `place` is what comes before `/v1/traces` in the path, mostly nothing."""
         ...
 
-    def refused(self, why: str) -> None:
-        """Take note of a request that could not be read."""
+    def refused(self, why: str, place: str) -> None:
+        """Take note of a request that could not be read; `place` as above."""
         ...
 
 
@@ -47,6 +47,13 @@ async def receiving(sink: Sink) -> AsyncIterator[str]:
     from aiohttp import web
 
     async def traces(request: web.Request) -> web.Response:
+        place = request.match_info.get("place", "")
+
+        def refuse(status: int, why: str) -> web.Response:
+            why = _NOT_PRINTABLE.sub(" ", why)[:300]
+            sink.refused(why, place)
+            return web.Response(status=status, text=why)
+
         read = _READERS.get(request.content_type)
         if read is None:
             return refuse(415, f"the content type {request.content_type} is not OTLP")
@@ -64,17 +71,12 @@ async def receiving(sink: Sink) -> AsyncIterator[str]:
             return refuse(415, f"{missing.error.message} {missing.error.hint}")
         except (ValueError, OverflowError) as error:
             return refuse(400, str(error))
-        sink.take(spans, request.match_info.get("place", ""))
+        sink.take(spans, place)
         is_json = request.content_type == "application/json"
         return web.Response(body=b"{}" if is_json else b"", content_type=request.content_type)
 
     async def discard(request: web.Request) -> web.Response:
         return web.Response(content_type=request.content_type)
-
-    def refuse(status: int, why: str) -> web.Response:
-        why = _NOT_PRINTABLE.sub(" ", why)[:300]
-        sink.refused(why)
-        return web.Response(status=status, text=why)
 
     app = web.Application(client_max_size=MAX_BODY_BYTES)
     app.router.add_post("/v1/traces", traces)

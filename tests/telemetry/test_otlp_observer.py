@@ -184,6 +184,42 @@ def test_calls_in_traces_of_others_leave_open_conversations_undecided(bench):
     assert note.startswith("3 spans arrived in 3 traces that kindlm did not start.")
 
 
+def test_a_request_that_could_not_be_read_leaves_conversations_undecided(bench):
+    one, other = bench.open("1.1"), bench.open("2.1")
+
+    def ask(conversation: TracedConversation, number: int) -> str | None:
+        sent = sent_with(conversation)
+        spans = (around(number, sent), otlp_span(number + 1, TOOL, parent=number))
+        bench.arrive(conversation.trace, *spans)
+        return bench.seen(conversation).missing
+
+    bench.observer.refused("before any message", "")
+    bench.begin(one)
+    bench.begin(other)
+    bench.observer.refused("more than 10 MB", one.place)
+    missing = ask(one, 1) or ""
+    assert "1 request with spans could not be read, so spans of tool calls may be" in missing
+    assert "more than 10 MB" in missing
+    assert ask(other, 11) is None
+    bench.begin(one, 2)
+    assert ask(one, 3) is None
+    # An agent that was started by others exports to the address of all.
+    bench.begin(one, 3)
+    bench.begin(other, 2)
+    bench.observer.refused("not JSON", "")
+    assert "not JSON" in (ask(one, 5) or "")
+    assert "not JSON" in (ask(other, 13) or "")
+
+
+def test_two_spans_with_the_same_id_leave_a_conversation_undecided(bench):
+    conversation = bench.open()
+    sent = bench.begin(conversation)
+    refund = {**TOOL, "gen_ai.tool.name": "refund"}
+    one, other = otlp_span(2, TOOL, parent=1), otlp_span(2, refund, parent=1, times=(7, 9))
+    bench.arrive(conversation.trace, around(1, sent), one, other)
+    assert "Two spans of the trace have the same id" in (bench.seen(conversation).missing or "")
+
+
 AGENT = {"gen_ai.operation.name": "invoke_agent"}
 NOT_AROUND = {
     "a tool": [otlp_span(1, TOOL)],
