@@ -161,7 +161,9 @@ class CallAnswered(Payload):
             " no call was made now"
         ),
     ] = None
-    cost_then_usd: Annotated[float | None, Meaning("cost of that call")] = None
+    cost_then_usd: Annotated[
+        float | None, Meaning("cost of that call; of a judge, with the tries of it that failed")
+    ] = None
     raw: Annotated[Authored | None, Meaning("the body as received")] = None
     warnings: Sequence[Note] = ()
 

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events.execution_events import AgentReplied, CallFailed, ProviderResponded
 from kindlm.history.recorded_attempts import PurgedError, RecordedAttempt
@@ -169,6 +170,11 @@ class RecordedAnswers:
             return None
         calls = tuple(outcome.tool_calls)
         finish, facts = outcome.finish_reason, answer_facts(attempt, outcome)
+        recorded: Provenance = facts["recorded"]
+        if call.purpose != Purpose.TEST and recorded.cost.usd is not None:
+            # Tries that failed count there as what judges cost; here nothing else stands for them.
+            usd = recorded.cost.usd + attempt.failed_tries_usd(call.call)
+            facts["recorded"] = replace(recorded, cost=replace(recorded.cost, usd=usd))
         return Ok(ModelReply(raw="", tool_calls=calls, finish_reason=finish, **facts))
 
     def _attempt(self, call: RecordedCall) -> RecordedAttempt:

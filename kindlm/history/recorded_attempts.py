@@ -8,6 +8,7 @@ run went on can be checked again and comes out the same.
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -150,6 +151,20 @@ class RecordedAttempt:
         """Return how a call ended, but for the body; None if it did not."""
         event = self._load(self._outcomes[call]) if call in self._outcomes else None
         return event if isinstance(event, CallAnswered | CallFailed) else None
+
+    def failed_tries_usd(self, call: int) -> float:
+        """Return what the tries of a request cost that failed before it was answered."""
+        asked = self._requests[call].data
+        failed = [
+            self._outcomes[number].data
+            for number, request in self._requests.items()
+            if number < call
+            and request.data.get("fingerprint") == asked["fingerprint"]
+            and number in self._outcomes
+            and self._outcomes[number].type == ProviderFailed.type
+        ]
+        tries = asked.get("attempt", 1) - 1
+        return math.fsum(data.get("cost_usd") or 0.0 for data in failed[len(failed) - tries :])
 
     def body(self, call: int) -> str | None:
         """Return the body of an answer as it was received, None if it is not kept (any more).

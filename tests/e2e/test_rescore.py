@@ -106,6 +106,39 @@ def test_what_costs_nothing_now_shows_what_it_cost_then(
     assert sources == {executions(live, "k0")[0]["id"]}
 
 
+LENGTHY = {
+    "rules": [
+        {
+            "name": "judge",
+            "when": {"structured": "kindlm_judgement"},
+            # More than a model without thoughts has room for: it is asked again.
+            "reply": {"json": {"score": 0.9, "reasoning": "It says where it is. " * 200}},
+        },
+        {"name": "answer", "when": {}, "reply": {"text": "delivered: {{user}}"}},
+    ]
+}
+
+
+@pytest.mark.parametrize("again", [("rescore",), ("test", "--cache"), ("replay",)])
+def test_answers_of_a_judge_that_were_of_no_use_count_again(
+    workspace: Workspace, again: tuple[str, ...]
+) -> None:
+    with LoopbackServer(LENGTHY) as server:
+        write_orders(workspace, server, 1, gates={"costMaxUsd": 1.0, "passRateMin": 0})
+        live = workspace.report()
+        done = workspace.run(*again, "--reporter", "json")
+    failed = workspace.query("SELECT cost_usd FROM provider_calls WHERE status = 'failed'")
+    assert len(failed) == 1
+    assert failed[0][0] > 0
+    costs = [
+        gate["actual"]
+        for report in (live, json.loads(done.stdout))
+        for gate in report["gates"]["results"]
+        if gate["name"] == "costMaxUsd"
+    ]
+    assert costs[0] == pytest.approx(costs[1])
+
+
 def test_gates_and_assertions_see_the_recorded_costs_and_times(
     workspace: Workspace, server: LoopbackServer
 ) -> None:
