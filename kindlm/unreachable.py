@@ -23,7 +23,11 @@ def unreachable_reason(error: BaseException) -> str:
             return f"TLS failed ({cause.strerror or cause})"
         if _is_refused(cause):
             return "connection refused"
-    return str(deepest) or type(deepest).__name__
+    # aiohttp's errors of an answer that is not HTTP, or not whole, have several lines that begin
+    # with a 400, which no server sent.
+    message = getattr(deepest, "message", None)
+    said = " ".join(message.split()) if isinstance(message, str) else str(deepest)
+    return said or type(deepest).__name__
 
 
 def _is_refused(cause: BaseException) -> bool:

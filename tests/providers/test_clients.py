@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 from typing import Any
 
 import pytest
@@ -250,6 +251,7 @@ def test_a_connection_that_breaks_is_a_network_error(api, make_request, bytes_se
     assert error.code is ErrorCode.PROVIDER_NETWORK_ERROR
     assert error.details["retryable"] is True
     assert error.details["status"] is None
+    assert not re.search(r"\n|400", error.message.partition(": ")[2])
 
 
 HALF = b'HTTP/1.1 200 OK\r\ncontent-length: 500\r\ncontent-type: application/json\r\n\r\n{"a'
