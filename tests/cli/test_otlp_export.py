@@ -62,7 +62,7 @@ def recorded(history: History, make: Any) -> History:
         user="PLANTED-user",
         output="PLANTED-output",
         tools=(("look_up", {"order": "PLANTED-argument"}, {"state": "PLANTED-result"}),),
-        failures=(make.provider_failed(message="PLANTED-failure"),),
+        failures=(make.provider_failed(message="PLANTED-failure", cost_usd=0.5, input_tokens=7),),
         judge="PLANTED-judge",
         warnings=("PLANTED-warning",),
         assertions=(
@@ -121,6 +121,8 @@ def test_a_run_is_a_tree_with_the_names_of_the_conventions(
     failed = next(span for span in spans if span.attributes.get("error.type"))
     assert failed.attributes["error.type"] == "PROVIDER_RATE_LIMIT"
     assert failed.attributes["http.response.status_code"] == 429
+    assert failed.attributes["gen_ai.usage.input_tokens"] == 7
+    assert failed.attributes["kindlm.cost_usd"] == 0.5
     tool = next(each for each in attributes if "gen_ai.tool.name" in each)
     assert tool == {
         "gen_ai.operation.name": "execute_tool",
