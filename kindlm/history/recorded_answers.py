@@ -18,6 +18,7 @@ from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events.execution_events import AgentReplied, CallFailed, ProviderResponded
 from kindlm.history.recorded_attempts import PurgedError, RecordedAttempt
+from kindlm.history.runs import sources_of
 from kindlm.matching import equal
 from kindlm.plan import Execution
 from kindlm.ports import Agent, Asked, ModelReply, Provenance, Purpose, ReplayedModels
@@ -203,12 +204,8 @@ def answer_facts(
 # The run itself, what it was derived from, and all that was rescored of any of these: they looked
 # at the same conversations. The run's own answers come first, then the older ones.
 _RELATED = """
-WITH RECURSIVE above(id) AS (
-  VALUES (:run)
-  UNION
-  SELECT r.source_run FROM above a JOIN runs r ON r.id = a.id WHERE r.source_run IS NOT NULL
-), related(id) AS (
-  SELECT id FROM above
+WITH RECURSIVE related(id) AS (
+  SELECT value FROM json_each(:sources)
   UNION
   SELECT r.id FROM related x JOIN runs r ON r.source_run = x.id WHERE r.mode = 'rescored'
 )
@@ -219,7 +216,8 @@ SELECT r.id FROM related x JOIN runs r ON r.id = x.id
 
 def runs_related_to(db: sqlite3.Connection, run: str) -> list[str]:
     """Return the runs that looked at the same conversations as a run; that run comes first."""
-    return [row[0] for row in db.execute(_RELATED, {"run": run})]
+    sources = json.dumps([*sources_of(db, run)])
+    return [row[0] for row in db.execute(_RELATED, {"run": run, "sources": sources})]
 
 
 class RescoredAnswers(RecordedAnswers):

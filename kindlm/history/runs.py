@@ -214,6 +214,26 @@ def status_of(db: sqlite3.Connection, run: Run) -> str:
     return state_of(db, run.id, run.ended)
 
 
+_SOURCES = """
+WITH RECURSIVE chain(id, step) AS (
+  VALUES (?, 0)
+  UNION ALL
+  SELECT r.source_run, c.step + 1 FROM chain c JOIN runs r ON r.id = c.id
+   WHERE r.source_run IS NOT NULL AND c.step < 1000
+)
+SELECT c.id, r.mode FROM chain c LEFT JOIN runs r ON r.id = c.id ORDER BY c.step
+"""
+
+
+def sources_of(db: sqlite3.Connection, run: str) -> dict[str, str | None]:
+    """Return a run and all that it was derived from, the nearest first, with their modes.
+
+    None is the mode of one that is not in this history. The walk has an end also in histories of
+    others, in which runs may be derived from each other.
+    """
+    return dict(db.execute(_SOURCES, (run,)).fetchall())
+
+
 def options_of(db: sqlite3.Connection, *runs: str) -> dict[str, dict[str, Any]]:
     """Return what each of these runs was asked to do, by its id, as its first event says."""
     streams = [f"run/{run}" for run in runs]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, Ok, Result, not_there
 from kindlm.history.recorded_attempts import PurgedError, read_messages
-from kindlm.history.runs import RunFilter, options_of, runs, state_of
+from kindlm.history.runs import RunFilter, options_of, runs, sources_of, state_of
 from kindlm.plan import QualifiedName
 from kindlm.transcript import Role
 
@@ -20,16 +20,6 @@ SELECT id, project, name, path FROM suites
 """
 
 _FILES = "SELECT DISTINCT file FROM planned_tests WHERE suite = ? AND selected AND file IS NOT NULL"
-
-# Repeats that are added to a run are numbered on from its own, and so in all that is made of them.
-_ADDED = """
-WITH RECURSIVE chain(id) AS (
-  VALUES (?)
-  UNION
-  SELECT r.source_run FROM chain c JOIN runs r ON r.id = c.id WHERE r.source_run IS NOT NULL
-)
-SELECT EXISTS (SELECT 1 FROM chain c JOIN runs r ON r.id = c.id WHERE r.mode = 'settled')
-"""
 
 # Repeats that ended; a conversation whose texts were purged cannot be looked at again.
 _TESTS = """
@@ -123,7 +113,9 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
     state = state_of(db, run, info.ended)
     if state == "running":
         return _error(f"Run {run} is still running.", "Wait until it has ended.")
-    is_whole = not db.execute(_ADDED, (run,)).fetchone()[0]
+    # Repeats that are added to a run are numbered on from its own, and so in all that is made of
+    # them.
+    is_whole = "settled" not in sources_of(db, run).values()
     found = [
         (row, db.execute(_TESTS, (row["id"],)).fetchall())
         for row in db.execute(_SUITES, {"run": run, "name": suite}).fetchall()

@@ -9,14 +9,12 @@ from __future__ import annotations
 import json
 import sqlite3
 
-_SOURCE = "SELECT source_run FROM runs WHERE id = ?"
+from kindlm.history.runs import sources_of
 
 _ADDED = """
 SELECT id FROM runs WHERE mode = 'settled' AND source_run IN (SELECT value FROM json_each(?))
  ORDER BY started_at, id
 """
-
-_KNOWN = "SELECT 1 FROM streams WHERE name = 'run/' || ?"
 
 # What is noted of a run, and what took back its being a baseline.
 _JOURNALS = """
@@ -46,7 +44,9 @@ def streams_of(db: sqlite3.Connection, run: str) -> tuple[list[str], list[str], 
     First the runs, by id: the oldest source before, the run itself at the end; then the names of
     all streams; then the sources that are not in this history.
     """
-    runs, missing = _sources(db, run)
+    sources = sources_of(db, run)
+    missing = [each for each, mode in sources.items() if mode is None and each != run]
+    runs = [each for each in reversed(sources) if each not in missing]
     runs[-1:-1] = _added(db, runs)
     wanted = list(runs)
     journals: dict[str, None] = {}
@@ -58,16 +58,6 @@ def streams_of(db: sqlite3.Connection, run: str) -> tuple[list[str], list[str], 
             sealed = (row[0] for row in db.execute(_SEALED, (journal,)).fetchall())
             wanted += [other for other in sealed if other not in wanted]
     return runs, [*(f"run/{each}" for each in wanted), *journals], missing
-
-
-def _sources(db: sqlite3.Connection, run: str) -> tuple[list[str], list[str]]:
-    """Return the run with all that it was derived from, first the oldest; and what is not here."""
-    runs = [run]
-    while (row := db.execute(_SOURCE, (runs[0],)).fetchone()) and row[0] and row[0] not in runs:
-        if db.execute(_KNOWN, (row[0],)).fetchone() is None:
-            return runs, [row[0]]
-        runs.insert(0, row[0])
-    return runs, []
 
 
 def _added(db: sqlite3.Connection, runs: list[str]) -> list[str]:

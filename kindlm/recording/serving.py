@@ -15,23 +15,13 @@ from kindlm.dataclass import dataclass, replace
 from kindlm.engine.services import start_services
 from kindlm.engine.stop import Stop
 from kindlm.errors import Err, ErrorCode, KindlmError, Result
+from kindlm.history.runs import sources_of
 from kindlm.plan import Plan, PlannedSuite, make_plan, plan_repeats
 from kindlm.recording.request import Derived, RunRequest, SkippedSuite
 from kindlm.suite import AgentTarget, Service, Suite
 from kindlm.wording import shown
 
 T = TypeVar("T")
-
-# The bound is for histories of others, in which runs may be replayed from each other.
-_SOURCE = """
-WITH RECURSIVE chain(id, step) AS (
-  VALUES (?, 0)
-  UNION
-  SELECT r.source_run, c.step + 1 FROM chain c JOIN runs r ON r.id = c.id
-   WHERE r.mode = 'replayed' AND r.source_run IS NOT NULL AND c.step < 1000
-)
-SELECT id FROM chain ORDER BY step DESC LIMIT 1
-"""
 
 Tell: TypeAlias = Callable[[KindlmError | Diagnostic], None]
 """Shows an error or a warning while a run goes on."""
@@ -101,7 +91,8 @@ async def serve_suites(
 
 def _source(db: sqlite3.Connection, run: str) -> str:
     """Return the run that a run was replayed from, over any number of replays."""
-    return str(db.execute(_SOURCE, (run,)).fetchone()[0])
+    sources = sources_of(db, run)
+    return next((source for source, mode in sources.items() if mode != "replayed"), run)
 
 
 async def _serve(

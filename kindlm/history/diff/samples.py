@@ -16,7 +16,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
-from itertools import groupby
+from itertools import groupby, pairwise, takewhile
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
@@ -25,28 +25,13 @@ from kindlm.dataclass import dataclass, replace
 from kindlm.history.diff.evidence_values import CheckKey
 from kindlm.history.queries import among
 from kindlm.history.rows import AttemptView
+from kindlm.history.runs import sources_of
 from kindlm.outcome import ScoreLimits, Status
 
 _RETRIED_IN = """
 SELECT EXISTS (SELECT 1 FROM executions e
                  JOIN retried_attempts r ON r.execution = e.id
                 WHERE e.run IN $ids)
-"""
-
-# A run whose source is not in this history may come from one of any kind.
-_FROM_LAST = """
-WITH RECURSIVE sources(run) AS (
-  SELECT source_run FROM runs WHERE id IN $ids AND mode IN ('rescored', 'replayed')
-  UNION
-  SELECT r.source_run FROM sources s JOIN runs r ON r.id = s.run
-   WHERE r.mode IN ('rescored', 'replayed')
-)
-SELECT EXISTS (
-  SELECT 1 FROM sources s
-   WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = s.run)
-      OR EXISTS (SELECT 1 FROM executions e
-                   JOIN retried_attempts r ON r.execution = e.id
-                  WHERE e.run = s.run))
 """
 
 _FIRST = "(SELECT min(attempt) FROM retried_attempts WHERE execution = e.id)"
@@ -98,10 +83,25 @@ def attempts_to_compare(
     `before` and `after` are the ids of the runs that are read as one on each side.
     """
     runs = list(dict.fromkeys([*before, *after]))
-    if not db.execute(*among(_RETRIED_IN, runs)).fetchone()[0]:
+    if not _were_retried(db, runs):
         return None
-    from_last = db.execute(*among(_FROM_LAST, runs)).fetchone()[0]
-    return Attempts.LAST if from_last else Attempts.FIRST
+    return Attempts.LAST if any(_has_last_of(db, run) for run in runs) else Attempts.FIRST
+
+
+def _were_retried(db: sqlite3.Connection, runs: Sequence[str]) -> bool:
+    """Return whether something of some runs was run again."""
+    return bool(db.execute(*among(_RETRIED_IN, runs)).fetchone()[0])
+
+
+def _has_last_of(db: sqlite3.Connection, run: str) -> bool:
+    """Return whether a run holds only the last attempts of one in which something was run again.
+
+    A run whose source is not in this history may come from one of any kind.
+    """
+    chain = pairwise(sources_of(db, run).items())
+    derived = takewhile(lambda both: both[0][1] in ("rescored", "replayed"), chain)
+    sources = dict(source for _, source in derived)
+    return None in sources.values() or _were_retried(db, [*sources])
 
 
 WEIGHTED = ("score", "weighted_score")
