@@ -100,6 +100,11 @@ class Execution:
     repeat: int
     repeats: int
 
+    @property
+    def test(self) -> QualifiedName:
+        """What identifies the test."""
+        return name_of(self.suite.suite, self.case, self.target)
+
     def subject(self, attempt: int) -> str:
         """Return what the events of one attempt are about, such as `17.1`."""
         return f"{self.id}.{attempt}"

@@ -14,7 +14,7 @@ from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.history.groups import Group, group_of
 from kindlm.history.queries import among, value_of
-from kindlm.plan import Execution, QualifiedName, name_of
+from kindlm.plan import Execution, QualifiedName
 
 _LIST = """
 SELECT b.*, b."by" AS set_by, b.at AS set_at, a.run IS NOT NULL AS active,
@@ -238,8 +238,7 @@ class RecordedBaselines:
         runs = self._found(suite.project, suite.name)
         if isinstance(runs, Err):
             return runs
-        test = name_of(suite, execution.case, execution.target)
-        return Ok(output_of(self._db, runs.value, test) if runs.value else None)
+        return Ok(output_of(self._db, runs.value, execution.test) if runs.value else None)
 
     def _found(self, project: str, suite: str) -> Result[tuple[str, ...]]:
         key = (project, suite)

@@ -20,7 +20,7 @@ from kindlm.events.execution_events import AgentReplied, CallFailed, ProviderRes
 from kindlm.history.recorded_attempts import PurgedError, RecordedAttempt
 from kindlm.history.runs import sources_of
 from kindlm.matching import equal
-from kindlm.plan import Execution
+from kindlm.plan import Execution, QualifiedName
 from kindlm.ports import Agent, Asked, ModelReply, Provenance, Purpose, ReplayedModels
 from kindlm.suite import ProviderSettings, RecordedAnswer
 from kindlm_store import REDACTED
@@ -43,7 +43,7 @@ SELECT s.project, s.name, e.test, e.target, e.repeat, c.purpose, c.fingerprint,
 
 _OF_EXECUTION = """
    AND c.status = 'responded'
-   AND s.project = :project AND s.name = :suite AND e.test = :test AND e.target = :target
+   AND s.project = :project AND s.name = :suite AND e.test = :name AND e.target = :target
    AND e.repeat = :repeat
 """
 
@@ -58,21 +58,12 @@ _IN_ORDER = " ORDER BY run.key, e.number, c.attempt DESC, c.call"
 class Place(NamedTuple):
     """Where an answer was recorded, or is wanted."""
 
-    project: str
-    suite: str
-    test: str
-    target: str
+    test: QualifiedName
     repeat: int
-
-    @classmethod
-    def of(cls, execution: Execution) -> Place:
-        """Return the place of an execution."""
-        suite, case = execution.suite.suite, execution.case
-        return cls(suite.project, suite.name, case.name, execution.target, execution.repeat)
 
     def distance(self, now: Place) -> tuple[Any, ...]:
         """Return what orders places: this one, other repeats of the test, other tests."""
-        return (self[:-1] != now[:-1], abs(self.repeat - now.repeat), *self)
+        return (self.test != now.test, abs(self.repeat - now.repeat), *self)
 
 
 class RecordedCall(NamedTuple):
@@ -99,11 +90,11 @@ def read_calls(
     wanted: dict[str, Any] = {"runs": json.dumps(runs)}
     query = _CALLS + _OF_REPLAY
     if execution is not None:
-        wanted |= Place.of(execution)._asdict()
+        wanted |= execution.test._asdict() | {"repeat": execution.repeat}
         query = _CALLS + _OF_EXECUTION
     found: dict[tuple[str, str], list[RecordedCall]] = {}
     for row in db.execute(query + _IN_ORDER, wanted):
-        call = RecordedCall(Place(*row[:5]), *row[5:])
+        call = RecordedCall(Place(QualifiedName(*row[:4]), row[4]), *row[5:])
         found.setdefault((call.purpose, call.fingerprint), []).append(call)
     return found
 

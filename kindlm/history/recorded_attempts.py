@@ -299,9 +299,8 @@ def recorded_executions(
     A row has `id`, `attempt`, `repeat` and `status`, and `source` and `source_attempt` for the
     attempt that held the conversation.
     """
-    suite = execution.suite.suite
-    test = (execution.case.name, execution.target, execution.repeat)
-    return db.execute(_EXECUTIONS, (run, suite.project, suite.name, *test)).fetchall()
+    wanted = run, *execution.test, execution.repeat
+    return db.execute(_EXECUTIONS, wanted).fetchall()
 
 
 def targets_behind_gateway(db: sqlite3.Connection, run: str) -> set[str]:

@@ -183,7 +183,7 @@ class ReplayedAnswers(RecordedAnswers):
         super().__init__(run.db, run.calls)
         self._run = run
         self._execution = execution
-        self._place = Place.of(execution)
+        self._place = Place(execution.test, execution.repeat)
 
     def agent(self) -> Agent:
         """Return an agent that answers as it did then."""
@@ -244,8 +244,9 @@ class ReplayedAnswers(RecordedAnswers):
         then, now = call.place, self._place
         if asked.purpose is not Purpose.TEST or then == now:
             return given
-        warning = f"Answered as the test {shown(then.test)} on {shown(then.target)} was."
-        if then[:-1] == now[:-1]:
+        test = then.test
+        warning = f"Answered as the test {shown(test.name)} on {shown(test.target)} was."
+        if test == now.test:
             warning = as_repeat(then.repeat, now.repeat)
         return Ok(replace(given.value, warnings=(*given.value.warnings, warning)))
 
@@ -258,7 +259,7 @@ class ReplayedAnswers(RecordedAnswers):
             call
             for calls in self._run.calls.values()
             for call in calls
-            if call.purpose == asked.purpose and call.place[:-1] == self._place[:-1]
+            if call.purpose == asked.purpose and call.place.test == self._place.test
         ]
         found: list[tuple[ProviderRequested, list[dict[str, Any]]]] = []
         for call in sorted(calls, key=self._distance)[:_NEAREST]:

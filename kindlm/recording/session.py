@@ -22,7 +22,7 @@ from kindlm.engine.stop import Stop, SystemClock
 from kindlm.errors import ErrorCode, KindlmError, Result
 from kindlm.events.run import DealtTest, RunAborted, RunExtended, RunInterrupted
 from kindlm.history.baselines import RecordedBaselines
-from kindlm.plan import Earlier, Plan, name_of, numbered, undealt
+from kindlm.plan import Earlier, Plan, numbered, undealt
 from kindlm.ports import Agent, AgentFactory, Embedder
 from kindlm.providers.pricing import prices_of
 from kindlm.providers.provider_registry import make_client
@@ -157,12 +157,7 @@ class _Session:
         earlier = self.before.earlier if self.before else Earlier()
         lacking = self.request.derived.lacking if self.request.derived else None
         if lacking is not None:
-            never = {
-                each.id
-                for each in plan
-                if (name_of(each.suite.suite, each.case, each.target), each.repeat)
-                in lacking.executions
-            }
+            never = {each.id for each in plan if (each.test, each.repeat) in lacking.executions}
             earlier = replace(earlier, finished=earlier.finished | never)
         self.watcher.planned(plan, earlier.finished)
         complete = await self._run(plan, ports, earlier)
