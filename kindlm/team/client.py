@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import ssl
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, BinaryIO, TypeVar
@@ -62,7 +63,7 @@ _ADDRESS = "Check the address: it must be that of kindlm serve-history."
 
 
 class _EndlessError(Exception):
-    """An answer goes on for too long; so would the next one."""
+    """An answer goes on for too long, or would once it is unpacked; so would the next one."""
 
 
 class _Answer(BaseModel):
@@ -79,7 +80,7 @@ class _End(_Answer):
 class ListedRun(_Answer):
     """What a server says of a run."""
 
-    run: str
+    run: Annotated[str, Field(pattern=r"^[0-9A-Za-z_.-]{1,100}$")]
     mode: str = "live"
     ended: str | None = None
     group: str | None = None
@@ -143,6 +144,7 @@ class HistoryClient:
             headers={
                 "authorization": f"Bearer {token}",
                 "user-agent": f"kindlm/{__version__}",
+                "accept-encoding": "gzip",
                 **({} if lease is None else {LEASE: lease}),
             },
             verify=_tls_context() if address.is_encrypted else False,
@@ -286,8 +288,19 @@ class HistoryClient:
 
 
 def _pieces(response: httpx.Response, most: int) -> Iterator[bytes]:
+    """Yield a body in pieces, unpacked once: what is packed twice can grow a million times."""
+    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("gzip", "identity"):
+        raise _EndlessError("its answer is packed in a way that was not asked for")
+    inflate = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
     total, began = 0, time.monotonic()
-    for piece in response.iter_bytes():
+    for raw in response.iter_raw():
+        piece = raw
+        if inflate is not None:
+            try:
+                piece = b"" if inflate.eof else inflate.decompress(raw)
+            except zlib.error as error:
+                raise httpx.DecodingError(str(error)) from None
         total += len(piece)
         if total > most:
             raise _EndlessError("its answer is too long")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -190,6 +191,34 @@ def test_an_answer_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> No
         assert len(server.requests) == 3, "it is not asked again"
         server.requests.pop()
     assert server.requests[-1][0] == "/v1/runs/a%2F..%2Fb%3Fc"
+
+
+def test_a_packed_answer_is_unpacked_once_and_within_its_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    packed = gzip.compress(b"[]")
+    twice = (200, gzip.compress(packed), {"content-encoding": "gzip, gzip"})
+    # The name of a file has no end, and nothing comes out.
+    nothing = (200, b"\x1f\x8b\x08\x08" + b"x" * 100_000, {"content-encoding": "gzip"})
+    more = (200, packed + b"x" * 100_000, {"content-encoding": "gzip"})
+    damaged = (200, b"x" * 100, {"content-encoding": "gzip"})
+    with answering(twice, more, damaged, nothing) as server:
+        client = HistoryClient(server.url, TOKEN, patience_s=0)
+        assert "packed in a way that was not asked for" in failure(client.runs()).message
+        assert client.runs() == Ok([])
+        assert "cannot be reached" in failure(client.runs()).message
+        monkeypatch.setattr(client_module, "_ANSWER_S", -100)
+        assert "takes too long" in failure(client.runs()).message
+        client.close()
+    assert {headers["accept-encoding"] for _, headers in server.requests} == {"gzip"}
+
+
+@pytest.mark.parametrize("run", ["", "../x", "\ud800", "a\x1b[31m", "x" * 101])
+def test_a_run_whose_id_can_be_none_is_not_listed(run: str) -> None:
+    with answering((200, [{"run": run}])) as server:
+        client = HistoryClient(server.url, TOKEN)
+        assert "that no history server gives" in failure(client.runs()).message
+        client.close()
 
 
 def test_what_a_coordinator_says_is_handed_on() -> None:
