@@ -11,10 +11,19 @@ from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from kindlm.cli.history import existing_history, fail_to_open, project_here, require_read_models
+from kindlm.cli.console import fail
+from kindlm.cli.history import (
+    disk_full,
+    existing_history,
+    fail_to_open,
+    project_here,
+    require_read_models,
+)
+from kindlm.errors import KindlmError, SourceLocation, broken
 from kindlm.events.codec import Payload, new_event
 from kindlm.recording.history_file import open_log, project_secrets
-from kindlm_store import EventLog, NewEvent, OpenError
+from kindlm.recording.project import Project
+from kindlm_store import EventLog, NewEvent, OpenError, WriteFailedError
 
 
 @contextmanager
@@ -23,7 +32,8 @@ def open_journal(
 ) -> Iterator[tuple[EventLog, sqlite3.Connection]]:
     """Open the history to write to its journal, and to read what it holds.
 
-    The command ends if there is no history and none is to be created, or it cannot be opened.
+    The command ends if there is no history and none is to be created, or if it cannot be opened or
+    written.
     """
     project = project_here(database) if create else existing_history(database)
     try:
@@ -32,7 +42,18 @@ def open_journal(
         fail_to_open(error)
     with log, closing(log.reader()) as reader:
         require_read_models(reader)
-        yield log, reader
+        try:
+            yield log, reader
+        except WriteFailedError as error:
+            fail([disk_full(project.database, error.__cause__) or _not_written(project, error)])
+
+
+def _not_written(project: Project, error: WriteFailedError) -> KindlmError:
+    return broken(
+        f"The history could not be written: {error.__cause__ or error}.",
+        "Check the disk and its permissions, and run it again.",
+        where=SourceLocation(str(project.database)),
+    )
 
 
 def author() -> str:

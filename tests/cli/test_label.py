@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 from typing import Any
 
 import pytest
 
 from kindlm.events.codec import new_event
 from kindlm.events.run import RunLabelled
-from kindlm_store import NewEvent
+from kindlm_store import EventLog, NewEvent, WriteFailedError
 
 
 @pytest.fixture
@@ -163,3 +164,27 @@ def test_a_name_is_one_line_of_some_length(record: Any, label: Any, labels: Any,
     assert label("aaaa", name).code == 1
     assert labels() == {"aaaa2222": None}
     assert label("aaaa", "x" * 200).code == 0
+
+
+@pytest.mark.parametrize(
+    ("cause", "message"),
+    [
+        ("SQLITE_FULL", "There is no space left on the disk of the history"),
+        ("SQLITE_IOERR", "The history could not be written: disk"),
+    ],
+)
+def test_a_label_that_the_disk_does_not_take_is_an_error_of_the_disk(
+    label: Any, record: Any, monkeypatch: pytest.MonkeyPatch, cause: str, message: str
+) -> None:
+    record("aaaa2222")
+    error = sqlite3.OperationalError("disk")
+    error.sqlite_errorcode = getattr(sqlite3, cause)
+
+    def append(*_: Any) -> None:
+        raise WriteFailedError from error
+
+    monkeypatch.setattr(EventLog, "append", append)
+    refused = label("aaaa", "x")
+    assert refused.code == 1
+    assert message in refused.err
+    assert "itself failed" not in refused.err

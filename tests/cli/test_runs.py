@@ -101,7 +101,13 @@ def test_a_full_disk_is_called_by_its_name(
         with suppress(OSError), (folder / "filler").open("wb", buffering=0) as filler:
             while True:
                 filler.write(bytes(4096))
-        for command in (("runs",), ("diff",), ("purge", "--run", "aaaa", "-y")):
+        commands = (
+            ("runs",),
+            ("diff",),
+            ("purge", "--run", "aaaa", "-y"),
+            ("token", "create", "--name", "ci"),
+        )
+        for command in commands:
             outcome = kindlm(*command, "--db", database)
             assert outcome.code == 1
             assert "There is no space left on the disk" in outcome.err

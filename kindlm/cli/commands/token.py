@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sqlite3
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from kindlm.cli.commands.runs import table
-from kindlm.cli.console import note, or_fail, refuse
-from kindlm.cli.history import project_here
+from kindlm.cli.console import fail, note, or_fail, refuse
+from kindlm.cli.history import disk_full, project_here
 from kindlm.cli.options import DatabaseOption, ListFormat
 from kindlm.errors import ErrorCode
 from kindlm.reports.untrusted import one_line, printed_json
@@ -67,7 +69,7 @@ def create_command(
     """Create a token for a history server, and print it once."""
     limits = Limits(pushes_per_minute, mb_per_day and mb_per_day * _MB, mb_total and mb_total * _MB)
     wanted = [scope.strip() for scope in scopes.split(",") if scope.strip()]
-    with open_tokens(project_here(db).database, create=True) as store:
+    with _tokens(project_here(db).database, create=True) as store:
         token = or_fail(store.create(name, wanted, project=project, days=days, limits=limits))
     sys.stdout.write(f"{token}\n")
     sys.stdout.flush()
@@ -82,7 +84,7 @@ def list_command(
     db: DatabaseOption = None,
 ) -> None:
     """List tokens, with what was pushed with them. The tokens themselves are not stored."""
-    with open_tokens(project_here(db).database) as store:
+    with _tokens(project_here(db).database) as store:
         found = store.tokens()
     if output == "json":
         listed = [asdict(each) for each in found]
@@ -107,7 +109,7 @@ def revoke_command(
     db: DatabaseOption = None,
 ) -> None:
     """Revoke a token. A running server refuses it at once."""
-    with open_tokens(project_here(db).database) as store:
+    with _tokens(project_here(db).database) as store:
         or_fail(store.revoke(name))
     note(f"The token {name} is revoked.")
 
@@ -125,8 +127,25 @@ def open_tokens(database: Path, *, create: bool = False) -> TokenStore:
     try:
         return TokenStore.open(database)
     except (OSError, sqlite3.Error) as error:
-        refuse(
-            f"The file {shown_path(token_file(database))} cannot be opened: {error}.",
-            "Check its permissions and those of its folder.",
-            code=ErrorCode.UNKNOWN_ERROR,
-        )
+        _fail_to_use(database, "opened", error)
+
+
+@contextmanager
+def _tokens(database: Path, *, create: bool = False) -> Iterator[TokenStore]:
+    """Open the tokens of a history; end the command if they cannot be written, either."""
+    with open_tokens(database, create=create) as store:
+        try:
+            yield store
+        except sqlite3.Error as error:
+            _fail_to_use(database, "written", error)
+
+
+def _fail_to_use(database: Path, what: str, error: OSError | sqlite3.Error) -> NoReturn:
+    if (full := disk_full(database, error)) is not None:
+        fail([full])
+    why = getattr(error, "strerror", None) or error
+    refuse(
+        f"The file {shown_path(token_file(database))} cannot be {what}: {why}.",
+        "Check its permissions and those of its folder.",
+        code=ErrorCode.UNKNOWN_ERROR,
+    )
