@@ -18,6 +18,7 @@ from contextlib import (
     redirect_stdout,
     suppress,
 )
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import NoReturn, Self
 
@@ -38,7 +39,7 @@ from kindlm.engine.field_log import FieldLog
 from kindlm.engine.resources import LiveRun
 from kindlm.engine.steering import Steering
 from kindlm.engine.stop import Stop, leaving_nothing
-from kindlm.errors import KindlmError, misuse
+from kindlm.errors import KindlmError, broken, misuse
 from kindlm.guard import guard
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
@@ -128,7 +129,9 @@ def record_run(
         finally:
             guard.come_back()
             # However it ended: what was not written must not be lost with the process.
-            if log.failure:
+            if log.failure and server_environ().get("KINDLM_LEASE"):
+                show([_lost_by_worker(request.database, log.failure)])
+            elif log.failure:
                 keep_unwritten(log, run, shown_path(request.database), lambda error: show([error]))
         if log.failure:
             return
@@ -137,6 +140,15 @@ def record_run(
                 f"The read model {name!r} could not be kept: {problem}",
                 "Run: kindlm history rebuild",
             )
+
+
+def _lost_by_worker(database: Path, failure: Exception) -> KindlmError:
+    """Return what a worker says whose own history, and all beside it, is gone when it ends."""
+    return broken(
+        f"The history of this worker, {database}, could no longer be written:"
+        f" {failure.__cause__ or failure}. What it had not pushed is lost.",
+        "Make room where temporary files go (TMPDIR), and resume the group.",
+    )
 
 
 async def _run(

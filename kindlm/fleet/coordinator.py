@@ -46,6 +46,8 @@ _SIGNALS = frozenset({"Ctrl-C", "SIGTERM", "SIGHUP"})
 
 _NOT_KEPT = "the history takes nothing that workers push"
 
+_SILENT_END = "a worker ended before it began, and said nothing: is there room for temporary files?"
+
 _SAID_LINES = 5
 
 _ERROR = "✗ "
@@ -354,8 +356,8 @@ class Coordinator:
                 self.undone[shard] = _how_it_ended(end)
             elif not has_begun and end.code is not None and 0 <= end.code < _BY_SIGNAL:
                 self.undone[shard] = "its worker did not begin"
-                self.refusal = self.refusal or end.said
-                self._stop.abort("a worker did not begin")
+                self.refusal = self.refusal or end.said or None
+                self._stop.abort("a worker did not begin" if end.said else _SILENT_END)
             else:
                 why = _last_words(end)
                 self._leases.lose(shard)

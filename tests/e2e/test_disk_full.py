@@ -185,6 +185,17 @@ def test_what_nothing_takes_is_said_to_be_lost(
     assert not list(workspace.root.rglob("unwritten-*"))
 
 
+def test_a_worker_keeps_no_file_beside_a_history_that_is_gone_with_it(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_suite(workspace, server)
+    workspace.env["KINDLM_LEASE"] = "1.1"
+    stderr = run_with_small_files(workspace, 300_000)
+    assert "The history of this worker" in stderr
+    assert "kindlm history import" not in stderr
+    assert not list(workspace.root.rglob("unwritten-*"))
+
+
 def test_a_disk_that_is_full_at_the_start_costs_nothing(
     workspace: Workspace, server: LoopbackServer, small_disk: Path
 ) -> None:

@@ -140,6 +140,16 @@ def test_a_command_that_does_not_even_begin_ends_the_run_and_is_said_once(histor
     assert stop.reason == "a worker did not begin"
 
 
+def test_a_command_that_ends_without_a_word_is_no_empty_refusal(history: History) -> None:
+    def ends(workers: Workers, shard: int) -> ShardEnd:
+        workers.claim(shard)
+        return ShardEnd(1)
+
+    coordinator, _, stop, _ = carry_out(history, [ends])
+    assert coordinator.refusal is None
+    assert "ended before it began, and said nothing" in (stop.reason or "")
+
+
 def test_a_worker_that_was_heard_of_has_begun_even_if_it_pushed_no_events(
     history: History,
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from forked_workers import beside, fork_workers
 from loaded_kindlm import Started
 from orders import asked, hold, order, serve_orders, write_orders
 from processes import assert_ended
+from small_disk import mounted
 from workspace import Workspace, new_workspace, until
 
 
@@ -191,6 +193,26 @@ def test_what_workers_cannot_do_is_refused_before_any_call(
     assert refused.returncode == 1
     assert message in refused.stderr
     assert not server.requests
+
+
+def test_a_history_that_cannot_be_written_is_named_and_an_empty_file_becomes_one(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write(workspace, server, 1)
+    workspace.database.parent.mkdir(exist_ok=True)
+    # What a run leaves that was killed as it made its history.
+    workspace.database.touch()
+    run = workspace.run("test", "--workers", "1")
+    assert run.returncode == 0, run.stderr
+    other = workspace.root / "other.db"
+    other.write_text("no history")
+    with mounted(workspace.root / "disk", "64k") as folder:
+        subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+        for database in (other, folder / "new.db"):
+            refused = workspace.run("test", "--workers", "1", "--db", str(database))
+            assert refused.returncode == 1
+            assert "The history cannot be opened" in refused.stderr
+            assert "kindlm itself failed" not in refused.stderr
 
 
 def test_a_program_on_a_fixed_port_is_not_started_twice(

@@ -92,6 +92,7 @@ def test_on_workers(
     stop = Stop()
     with HeldSignals() as held:
         with closing(_fleet(request, loaded, options)) as fleet:
+            _require_writable(request.database)
             try:
                 # Shows others that the group goes on, and keeps them from going on with it.
                 with StreamLock(request.database, f"group/{name}"):
@@ -109,6 +110,14 @@ def test_on_workers(
 
             push_group(request, name, options)
         return report_group(request, name, reporters, options, stop.reason)
+
+
+def _require_writable(database: Path) -> None:
+    """Make the history if it is not there; end the command if it cannot be written."""
+    try:
+        open_log(database).close()
+    except OpenError as error:
+        fail_to_open(error)
 
 
 def _refuse_fixed_ports(suites: Sequence[Suite]) -> None:
@@ -156,19 +165,18 @@ def _parts(
     group: Group | None = None
     took: Took = {}
     needed: list[str] = []
-    if request.database.exists():
-        with closing(open_tables(request.database)) as db:
-            took, needed = read_took(db, request.suites), runs_needed(db, plan)
-            shards = shards_of(db, name)
-            if shards and not resumes:
-                # A shard of it that finished would stand for one that this run does not come to.
-                refuse(
-                    f"There is a group {name} already.",
-                    f"Finish it with --resume {name}, or choose another --run-group.",
-                )
-            if resumes:
-                group = or_fail(find_group(db, name, shards))
-                needed += _require_same(request, group, db, force=options.force_resume)
+    with closing(open_tables(request.database)) as db:
+        took, needed = read_took(db, request.suites), runs_needed(db, plan)
+        shards = shards_of(db, name)
+        if shards and not resumes:
+            # A shard of it that finished would stand for one that this run does not come to.
+            refuse(
+                f"There is a group {name} already.",
+                f"Finish it with --resume {name}, or choose another --run-group.",
+            )
+        if resumes:
+            group = or_fail(find_group(db, name, shards))
+            needed += _require_same(request, group, db, force=options.force_resume)
     number = shard_count(plan, workers) if group is None else group.count
     unfinished = {} if group is None else {each.index: each for each in group.shards}
     left = {
