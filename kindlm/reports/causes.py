@@ -188,10 +188,8 @@ def _failures(
     execution = attempt.execution
     if execution.error_code is not None:
         message = mask.text(execution.error or "")
-        # Numbers, what looks like an id, and a quoted answer differ from one try to the next.
-        alike = re.sub(r": [\[{\"].*|[0-9a-f]{8,}|\d+", "#", message[:_VALUE], flags=re.DOTALL)
         yield (
-            (execution.error_code, alike),
+            (execution.error_code, _alike(message)),
             test.line,
             lambda: _errored(view, execution, message, mask),
         )
@@ -214,6 +212,18 @@ def _failures(
                     attempt, shown, demand, mask
                 ),
             )
+
+
+_CHANGING = re.compile(r': [\[{"].*|[0-9a-f]{8,}|\d+', re.DOTALL)
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*+"?')
+
+
+def _alike(message: str) -> str:
+    """Return a message without numbers, what looks like an id, and a quoted answer.
+
+    They differ from one try to the next.
+    """
+    return _CHANGING.sub("#", message[:_VALUE])
 
 
 def _errored(view: RunView, execution: ExecutionView, message: str, mask: Mask) -> Cause:
@@ -337,6 +347,10 @@ def sentence_of(check: CheckResult) -> str:
 def _demand(assertion: CheckResult, made: Sequence[ToolCallView]) -> _Demand:
     """Return what an assertion demanded, from what it recorded; older records may lack parts."""
     expected, actual, label = assertion.expected, assertion.actual, assertion.label
+    if assertion.outcome is Outcome.INCONCLUSIVE:
+        # What to do depends on why it is undecided.
+        why = _alike(_QUOTED.sub("#", assertion.message or ""))
+        return _Demand((label, why), _message(assertion), tuple(_more(assertion)))
     tool = expected.get("tool") if isinstance(expected, dict) else None
     match assertion.failure_code:
         case "TOOL_CALL_MISSING" if isinstance(tool, str):

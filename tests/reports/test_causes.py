@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kindlm.history.run_view import RunView
+from kindlm.outcome import Outcome
 from kindlm.reports.causes import Cause, causes_of, own_frame
 from kindlm.reports.facts import is_told
 
@@ -67,6 +68,26 @@ def test_tests_of_one_name_in_two_suites_are_two(history: Any, make: Any) -> Non
 )
 def test_a_message_has_a_value_as_a_word(value: Any, message: str, told: bool) -> None:
     assert is_told(value, message) is told
+
+
+def undecided(make: Any, message: str) -> Any:
+    fields = {"outcome": Outcome.INCONCLUSIVE, "expected": None, "actual": None}
+    return make.failed("judge", "is kind", "JUDGE_EVAL_ERROR", message, **fields)
+
+
+def test_what_is_undecided_for_different_reasons_has_a_cause_for_each(
+    causes: Any, make: Any
+) -> None:
+    cut = 'The judge gave no judgement: it was cut off. It answered "{}".'
+    found = causes(
+        {"assertions": (undecided(make, cut.format("It is")),)},
+        {"assertions": (undecided(make, cut.format(r"Hm: \"kind\" means")),)},
+        {"assertions": (undecided(make, "The judge could not be asked: rate limit hit."),)},
+        {"assertions": (undecided(make, 'The cost is not known: "a" has no price.'),)},
+        {"assertions": (undecided(make, 'The cost is not known: "b" reported 5 tokens.'),)},
+    )
+    assert [len(cause.executions) for cause in found] == [2, 1, 1, 1]
+    assert found[1].sentence == "The judge could not be asked: rate limit hit."
 
 
 def test_other_values_in_the_same_arguments_are_one_cause(causes: Any, make: Any) -> None:
