@@ -15,7 +15,15 @@ from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelReply, ModelRequest
-from kindlm.providers.api_format import ApiFormat, ApiRequest, function_tool, prefill_of, spoken
+from kindlm.providers.api_format import (
+    TO_THINK,
+    TOKENS_TO_THINK,
+    ApiFormat,
+    ApiRequest,
+    function_tool,
+    prefill_of,
+    spoken,
+)
 from kindlm.providers.client import HttpAnswer, NoAnswer, WireClient, within_bounds
 from kindlm.providers.embedders import EmbeddingWire, WireEmbedder
 from kindlm.providers.provider_failures import Endpoint
@@ -56,9 +64,14 @@ _FINISH_REASONS = {"stop": FinishReason.STOP, "length": FinishReason.MAX_TOKENS}
 def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> ApiRequest:
     """Return the body of a chat request. Ollama ignores options that a model does not take."""
     sent = ApiRequest(request.model, refused, {"model": request.model})
+    params, thinks = request.params, TO_THINK in refused
+    if request.response_schema is not None:
+        # Thoughts count against the limit; our own questions say how long an answer may be.
+        room = params.max_tokens + (TOKENS_TO_THINK if thinks else 0)
+        params, sent.is_tight = replace(params, max_tokens=room), not thinks
     sent.add("messages", [_message(message) for message in spoken(request)])
     sent.add("stream", False)
-    sent.add("options", _options(request.params))
+    sent.add("options", _options(params))
     sent.add("tools", [function_tool(tool) for tool in request.tools] or None)
     if request.response_schema is not None:
         sent.add("format", dict(request.response_schema.schema))

@@ -73,6 +73,20 @@ def test_a_key_is_sent_where_one_is_configured(ask, http):
     assert server.received[0].headers["authorization"] == "Bearer sk-1"
 
 
+def test_a_model_that_thinks_has_room_for_it_once_its_answer_was_cut_off(ask, http, make_request):
+    cut = http(200, {**REPLY, "done_reason": "length"})
+    judged = make_request(response_schema=ResponseSchema("verdict", {"type": "object"}))
+    requests = [judged, judged, make_request()]
+    (first, second, users), server = ask(cut, http(200, REPLY), cut, requests=requests)
+    assert isinstance(first, Err)
+    assert first.error.details["resend"] is True
+    assert first.error.details["usage"] == Usage(12, 8)
+    assert isinstance(second, Ok)
+    assert isinstance(users, Ok)  # what users let a model write is theirs to say
+    room = [request.body["options"]["num_predict"] for request in server.received]
+    assert room == [1024, 1024 + 25_000, 1024]
+
+
 def test_structured_output_is_asked_for_by_schema(ask, http, make_request):
     schema = {"type": "object", "properties": {"score": {"type": "number"}}}
     request = make_request(response_schema=ResponseSchema("verdict", schema))
