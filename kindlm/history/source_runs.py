@@ -13,28 +13,27 @@ from kindlm.history.runs import RunFilter, options_of, runs, sources_of, state_o
 from kindlm.plan import QualifiedName
 from kindlm.transcript import Role
 
-_SUITES = """
-SELECT id, project, name, path FROM suites
- WHERE run = :run AND error_code IS NULL AND (:name IS NULL OR name = :name)
- ORDER BY ordinal
-"""
+_WANTED = "s.run = :run AND s.error_code IS NULL AND (:suite IS NULL OR s.name = :suite)"
+
+_SUITES = f"SELECT id, project, name, path FROM suites s WHERE {_WANTED} ORDER BY ordinal"  # noqa: S608
 
 _FILES = "SELECT DISTINCT file FROM planned_tests WHERE suite = ? AND selected AND file IS NOT NULL"
 
 # Repeats that ended; a conversation whose texts were purged cannot be looked at again.
-_TESTS = """
-SELECT p.test, p.target, p.selected, p.skip, p.repeat AS planned,
+_TESTS = f"""
+SELECT s.project, s.name, p.test, p.target, p.selected, p.skip, p.repeat AS planned,
        json_group_array(e.repeat) FILTER (WHERE e.status IS NOT NULL) AS ended,
        max(e.status <> 'skipped') AS has_run,
        max(CASE WHEN e.status <> 'skipped' THEN e.messages END) AS messages,
        count(CASE WHEN e.output_ref IS NOT NULL THEN 1 END) AS said,
        count(CASE WHEN e.output_ref IS NOT NULL AND c.body IS NULL THEN 1 END) AS purged
-  FROM planned_tests p
+  FROM suites s
+  JOIN planned_tests p ON p.suite = s.id
   LEFT JOIN executions e ON e.suite = p.suite AND e.test = p.test AND e.target = p.target
   LEFT JOIN contents c ON c.ref = e.output_ref
- WHERE p.suite = ?
- GROUP BY p.test, p.target
-"""
+ WHERE {_WANTED}
+ GROUP BY s.ordinal, p.suite, p.test, p.target
+"""  # noqa: S608 (constants of this module)
 
 _LIVE = """
 SELECT r.id FROM runs r
@@ -63,7 +62,7 @@ class SourceTest:
 
 @dataclass(frozen=True, slots=True)
 class SourceSuite:
-    """A suite of the run, with its tests by name and target.
+    """A suite of the run.
 
     `files` are those that tests were selected from, where the suite has several.
     """
@@ -71,8 +70,7 @@ class SourceSuite:
     project: str
     name: str
     path: str
-    tests: Mapping[tuple[str, str], SourceTest]
-    files: frozenset[str] = frozenset()
+    files: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +89,9 @@ class SourceRun:
     passed: bool | None
     is_whole: bool
     suites: tuple[SourceSuite, ...]
+    tests: Mapping[QualifiedName, SourceTest]
     compat: str | None
-    paths: tuple[str, ...] = ()
-
-    @property
-    def tests(self) -> dict[QualifiedName, SourceTest]:
-        """The tests of all suites; several files may hold tests of one suite."""
-        return {
-            QualifiedName(suite.project, suite.name, *test): found
-            for suite in self.suites
-            for test, found in suite.tests.items()
-        }
+    paths: tuple[str, ...]
 
 
 def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> Result[SourceRun]:
@@ -116,11 +106,8 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
     # Repeats that are added to a run are numbered on from its own, and so in all that is made of
     # them.
     is_whole = "settled" not in sources_of(db, run).values()
-    found = [
-        (row, db.execute(_TESTS, (row["id"],)).fetchall())
-        for row in db.execute(_SUITES, {"run": run, "name": suite}).fetchall()
-    ]
-    tests = [test for _, rows in found for test in rows]
+    wanted = {"run": run, "suite": suite}
+    tests = db.execute(_TESTS, wanted).fetchall()
     if not any(test["has_run"] for test in tests):
         of = "" if suite is None else f" of suite {suite!r}"
         return _error(f"Run {run} recorded nothing{of}.", "Choose another run: kindlm runs")
@@ -139,19 +126,18 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
             passed=info.passed,
             is_whole=is_whole,
             suites=tuple(
-                SourceSuite(
-                    row["project"],
-                    row["name"],
-                    row["path"],
-                    {(test["test"], test["target"]): _test(db, test, is_whole) for test in tests},
-                    frozenset(file for (file,) in db.execute(_FILES, (row["id"],))),
-                )
-                for row, tests in found
+                SourceSuite(project, name, path, _files(db, identity))
+                for identity, project, name, path in db.execute(_SUITES, wanted).fetchall()
             ),
+            tests={QualifiedName(*row[:4]): _test(db, row, is_whole) for row in tests},
             compat=options.get("compat"),
             paths=tuple(options.get("paths") or ()),
         )
     )
+
+
+def _files(db: sqlite3.Connection, suite: str) -> frozenset[str]:
+    return frozenset(file for (file,) in db.execute(_FILES, (suite,)))
 
 
 def live_runs(db: sqlite3.Connection, *, since: str | None, suite: str | None) -> list[str]:
