@@ -147,6 +147,8 @@ HELD = "name: x\nturns:\n  - says: hi\n    expect: {contains: hi}\nassertions:\n
         (f"{HELD}  - judge: ~\n", 6, "judge is empty"),
         (f"{HELD}  - tool_called: {{tool: x, arguments: }}\n", 6, "arguments is empty"),
         (f"{HELD}  - contains: ''\n", 6, "must not be empty"),
+        (f"{HELD}  contains: hi\n  latency: {{max_ms: -1}}\n", 7, "at least 0"),
+        (f"{HELD}  contains: hi\n  matches: '('\n", 7, "not a valid regular expression"),
         (f"{HELD}  - weight: 2\n", 6, "assertions[0] holds no check"),
         (f"{HELD}  - {{}}\n", 6, "assertions[0] holds no check"),
         ("name: x\nturns:\n  - says: hi\n    expect: {}\n", 4, "expect holds no check"),
