@@ -144,8 +144,9 @@ def redacted(events: Sequence[NewEvent], redact: Callable[[str], str]) -> Sequen
         pieces += event.parts
         for body in event.texts:
             (alone if '"' in body or "\n" in body or "\r" in body else pieces).append(body)
-    # A quotation mark, since a secret that is cut off at the end of a text is found before it.
-    alone.append('"'.join(pieces))
+    # A quotation mark, since a secret that is cut off at the end of a text is found before it; and
+    # a new line, which ends all strings.
+    alone.append('"\n'.join(pieces))
     if list(map(redact, alone)) == alone:
         return events
     if len(events) > 1:

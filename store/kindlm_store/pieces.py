@@ -1,45 +1,42 @@
 """Texts that come in pieces: a few characters with each event of a stream, or each string of JSON.
 
-In server-sent events and lines of JSON, pieces belong together that stand under the same name: in
-all events, or in those that agree in their distinguishing members, their types and indices. Data of
-events that are not JSON objects are pieces of one text. Of such a text is known where it stands.
-
-For any other JSON there is one plain rule, which does not say where a text stands: the strings of
-the JSON are put together in order, as `Strings.put_together` does.
+Which pieces belong together depends on the format. So all strings are put together that may: those
+of a text in order, those of one name, and those of one name in events that are alike. Where a piece
+stands is not said: a text is left out as a whole if its pieces say what it must not.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-Span = tuple[int, int]
-"""Where in a text something begins and ends."""
-
-# What a text holds that is a stream, also where all of it was put on one line. Most hold none, and
-# nothing more is looked at.
-_SIGNS_OF_EVENTS = ("data:", "\n{", "\r{", "} {")
-
-_LINE = re.compile(r"[^\r\n]+|\n\n|\r\r|\r\n\r\n")
-
-# A name with a text or a number; a text that was cut ends with its line.
-_MEMBER = re.compile(
-    r'"([^"\\\s]{1,100})"[ \t]*:[ \t]*(?:"((?:[^"\\]|\\.)*+)(?:"|\\?\Z)|(\d{1,9}))', re.DOTALL
-)
-_DATA = re.compile(r"(?:^|(?<=\s))data: ?(.*?)(?=\sdata:|\Z)")
-_EVENT = "event:"
-_TELLS_APART = frozenset({"type", "index", "output_index", "content_index"})
+    from collections.abc import Callable, Iterator, Sequence
 
 # An array of bytes.
 _ARRAY = r"\[\s*(\d{1,3}\s*+(?:,\s*\d{1,3}\s*+)*+)\]"
 
-# A string of JSON, with the colon behind it if it is a name; or an array of bytes. A string ends at
-# the end of its line, so that what is no JSON misleads for a line only.
-_STRING_OR_ARRAY = re.compile(rf'"([^"\\\r\n]*+(?:\\.[^"\\\r\n]*+)*+)"?(\s*:)?|{_ARRAY}')
+# A string ends at the end of its line, so that what is no JSON misleads for a line only.
+_STRING = r'"([^"\\\n]*+(?:\\.[^"\\\n]*+)*+)'
+
+# Behind a string: of a name the colon, and the number behind that. Or what stands between strings.
+_BEHIND = rf"(\s*:[ \t]*(\d*))?|{_ARRAY}|(\n+)(event:[^\n\"]*)?"
+
+_IN_QUOTES = re.compile(rf'{_STRING}"?{_BEHIND}')
+"""What stands in quotation marks, in whatever form."""
+
+_IN_JSON = re.compile(
+    rf'(?<![^\s\[{{,:]){_STRING}(?:"(?=[ \t]*[\]}},\n]|\s*:|\s*\Z)|(?=\n)){_BEHIND}'
+)
+"""What stands in quotation marks where JSON has them: others in the text do not mislead."""
+
+_BEFORE_A_STRING = ("[", "{", ",", ":")
+
+_DATA = re.compile(r"(?<!\S)data: ?+(?![\[{])(.*?)(?=\sdata:|\n|\Z)")
+
+# In these members events differ that tell different texts.
+_TELLS_APART = frozenset({"type", "index", "output_index", "content_index"})
 
 # Every second string of a name, every third, and so on, are put together, too: several texts may
 # take turns under one name.
@@ -53,68 +50,73 @@ _LONG_WORD = re.compile(r"\S{1000}")
 _GOES_ON = 100
 
 
-class Piece(NamedTuple):
-    """A piece of a text: where it stands, and what it says."""
-
-    span: Span
-    said: str
-
-    @property
-    def is_escaped(self) -> bool:
-        """Whether something in it is written in another way."""
-        return self.span[1] - self.span[0] != len(self.said)
-
-    def part(self, start: int, end: int) -> Span:
-        """Where a part of what it says stands; all of it if it is escaped."""
-        at, behind = self.span
-        return self.span if self.is_escaped else (at + max(start, 0), min(at + end, behind))
-
-
 class Strings:
-    """The strings of the JSON in a text, in order, and its arrays of bytes as what these say.
+    """The strings of the JSON in a text, in order; its arrays of bytes are strings, too.
 
     Names of members are left out. It takes time in proportion to the text.
 
+    Args:
+        text: The text, with a newline for each end of a line.
+        form: How strings are recognised.
+
     Attributes:
         said: What the strings say.
-        named: What they say, by the name before them.
-        of_bytes: What the arrays of bytes among them say.
+        unquoted: What each array of bytes says, and all data of events that is not JSON.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, form: re.Pattern[str]) -> None:
         self.said: list[str] = []
-        self.named: dict[str, list[str]] = {}
-        self.of_bytes: list[str] = []
-        name, told = "", self.said
-        for written, colon, codes in _STRING_OR_ARRAY.findall(text):
-            if colon:
+        self.unquoted: list[str] = []
+        # By their names, and by these and what tells their events apart.
+        self._together: dict[object, list[str]] = {}
+        # Where the text was cut, its last string may be a name, and no piece.
+        self._is_whole = text.rstrip().endswith(("}", "]"))
+        name = event = ""
+        of_line: list[tuple[str, str]] = []
+        apart: list[str] = []
+        for written, colon, number, codes, end, begun in form.findall(f"\n{text}\n"):
+            if end:
+                kind = "\n".join((event, *apart))
+                for key, said in of_line:
+                    self._together.setdefault(key, []).append(said)
+                    self._together.setdefault((key, kind), []).append(said)
+                of_line, apart = [], []
+                event = begun if begun or len(end) > 1 else event
+            elif colon:
                 name = written
+                if number and name in _TELLS_APART:
+                    apart.append(number)
             elif said := characters(codes) if codes else _meant(written):
                 self.said.append(said)
-                told = self.named.setdefault(name, [])
-                told.append(said)
+                of_line.append((name, said))
                 if codes:
-                    self.of_bytes.append(said)
-        # Where the text was cut, its last string may be a name, and no piece.
-        is_whole = text.rstrip().endswith(("}", "]"))
-        self._before_a_cut = [] if is_whole else [self.said[:-1], told[:-1]]
+                    self.unquoted.append(said)
+                if name in _TELLS_APART:
+                    apart.append(said)
+        data = _DATA.findall(text) if "data:" in text else []
+        if data:
+            bare = (one.removeprefix('"').removesuffix('"') for one in data)
+            self.unquoted.append("".join(map(_meant, bare)))
 
-    def put_together(self, matters: Callable[[list[str]], bool]) -> Iterator[list[str]]:
-        """Yield strings that may belong together, whatever stands between them.
+    def put_together(self, matters: Callable[[Sequence[str]], bool]) -> Iterator[Sequence[str]]:
+        """Yield strings that may belong together, whatever stands between them, if they matter.
 
-        These are all strings, and those of each name that matters, as `of_each_name` has them.
+        These are all strings, and those of each name, as `of_each_name` has them.
         """
-        yield self.said
-        yield from self._before_a_cut
-        yield from self.of_each_name(matters)
+        for strings in (self.said, *self.of_each_name()):
+            if matters(strings):
+                yield strings
+                if not self._is_whole:
+                    yield strings[:-1]
 
-    def of_each_name(self, matters: Callable[[list[str]], bool]) -> Iterator[list[str]]:
-        """Yield the strings of each name that matters, and every second, every third and so on."""
-        for told in filter(matters, self.named.values()):
+    def of_each_name(self) -> Iterator[Sequence[str]]:
+        """Yield the strings of each name, and of these every second, every third and so on."""
+        for told in dict.fromkeys(map(tuple, self._together.values())):
+            if len({*told}) == 1:
+                continue
             yield told
             for turns in range(2, min(_TURNS, len(told) // 2) + 1):
-                for first in range(turns):
-                    yield told[first::turns]
+                yield from (told[first::turns] for first in range(turns))
 
 
 def strings_in(text: str) -> Iterator[Strings]:
@@ -122,13 +124,17 @@ def strings_in(text: str) -> Iterator[Strings]:
 
     It takes time in proportion to the text.
     """
-    while '"' in text or "[" in text:
-        strings = Strings(text)
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    while '"' in text or "[" in text or "data:" in text:
+        strings = Strings(text, _IN_QUOTES)
         yield strings
-        if any(not said.strip("[{ ") for said in strings.said):
-            # JSON stands in quotation marks: what was taken for its strings is between them.
-            yield Strings('"' + text.replace("\n", '\n"'))
-        text = "\n".join(said for said in strings.said if '"' in said or "[" in said)
+        said = dict.fromkeys(strings.said)
+        if any(one.rstrip().endswith(_BEFORE_A_STRING) for one in said):
+            # What stands between strings may have been taken for strings.
+            strings = Strings(text, _IN_JSON)
+            yield strings
+            said.update(dict.fromkeys(strings.said))
+        text = "\n".join(one for one in said if '"' in one or "[" in one)
 
 
 def spelled(text: str) -> str:
@@ -138,18 +144,16 @@ def spelled(text: str) -> str:
     break at least every 1,000 characters, as many a pattern takes a time that is quadratic in the
     length of a word. It takes time in proportion to the text.
     """
-    told = [[piece.said for piece in pieces] for pieces in texts_in_pieces(text)]
     lines: list[str] = []
     for strings in strings_in(text):
-        told += strings.of_each_name(_may_be_pieces)
-        lines += strings.of_bytes
-    lines += map("".join, filter(_may_be_pieces, told))
+        lines += strings.unquoted
+        lines += map("".join, filter(_may_be_pieces, strings.of_each_name()))
     return _LONG_WORD.sub(_broken, "\n".join(lines))
 
 
 def _may_be_pieces(said: Sequence[str]) -> bool:
     """Whether strings may be pieces of a text: of some words, or of a few characters each."""
-    if len({*said}) == 1:
+    if len({*said}) < 2:
         return False
     return sum(map(len, said)) <= _FEW * len(said) or any(" " in one for one in said)
 
@@ -159,9 +163,9 @@ def _broken(word: re.Match[str]) -> str:
     return f"{word[0]}\n{word[0][-_GOES_ON:]}"
 
 
-def arrays_in(text: str) -> list[str]:
-    """Return the arrays of bytes in a text, as they are written."""
-    return re.findall(_ARRAY, text) if "[" in text else []
+def holds_bytes(text: str) -> bool:
+    """Return whether there is an array of bytes in a text."""
+    return "[" in text and re.search(_ARRAY, text) is not None
 
 
 def characters(codes: str) -> str:
@@ -170,62 +174,6 @@ def characters(codes: str) -> str:
         return bytes(map(int, codes.split(","))).decode("latin-1")
     except ValueError:
         return ""
-
-
-def texts_in_pieces(text: str) -> Iterator[list[Piece]]:
-    """Return the pieces of each text that a stream tells in several, in order.
-
-    It takes time in proportion to the text.
-    """
-    if not any(sign in text for sign in _SIGNS_OF_EVENTS):
-        return
-    told: dict[object, list[Piece]] = {}
-    event = ""
-    for line in _LINE.finditer(text):
-        written = line[0]
-        if written.startswith(_EVENT):
-            event = written
-        elif written.isspace():
-            event = ""
-        for texts, piece in _pieces(written, line.start(), event):
-            for key in texts:
-                told.setdefault(key, []).append(piece)
-    yield from (pieces for pieces in told.values() if len(pieces) > 1)
-
-
-def covering(pieces: Iterable[Piece], found: Iterable[Span]) -> Iterator[Span]:
-    """Where what was found in the text of some pieces stands in these; it is in order."""
-    spans = iter(found)
-    start, end = next(spans, (0, 0))
-    at = 0
-    for piece in pieces:
-        behind = at + len(piece.said)
-        while start < end and start < behind:
-            # What a piece alone holds was found in it, too, by who knows how it is escaped.
-            if not (piece.is_escaped and at <= start and end <= behind):
-                yield piece.part(start - at, end - at)
-            if end > behind:
-                break
-            start, end = next(spans, (0, 0))
-        at = behind
-
-
-def _pieces(line: str, at: int, event: str) -> Iterator[tuple[tuple[object, ...], Piece]]:
-    """Return the pieces of one line, each with the texts it may belong to."""
-    members = list(_MEMBER.finditer(line))
-    apart = tuple(member[2] or member[3] for member in members if member[1] in _TELLS_APART)
-    for member in members:
-        if member[2]:
-            start, end = member.span(2)
-            name = member[1]
-            yield (name, (name, event, apart)), Piece((at + start, at + end), _meant(member[2]))
-    for data in _DATA.finditer(line):
-        start, end = data.span(1)
-        if line[start:end].startswith('"'):
-            start, end = start + 1, end - line.endswith('"', start + 1, end)
-            yield (_DATA,), Piece((at + start, at + end), _meant(line[start:end]))
-        elif not line.startswith(("{", "["), start):
-            yield (_DATA,), Piece((at + start, at + end), line[start:end])
 
 
 def _meant(written: str) -> str:

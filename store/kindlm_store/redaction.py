@@ -1,21 +1,16 @@
 """Takes secrets out of texts, also where they were encoded on the way.
 
-A key comes back in many forms: echoed in an error body, in a URL, in the base64 of an
-authorization header, escaped in JSON or in HTML. Forms that are fixed strings are looked for
-directly, and `[redacted]` stands in their place. For all others the escapes of the text are read,
-level by level: if that uncovers a secret, its place is not known, and the whole text is withheld.
-So it is if hex or base64 of a secret is wrapped over lines.
+There is one rule: what is found in a text as it stands is replaced by `[redacted]`, and if a secret
+is in anything else that the text says, all of the text is.
 
-A text may have been cut before it came here. So the beginning of a secret goes, too, where a text
-ends behind it, or goes on with what follows a cut: an ellipsis or a quotation mark. A scheme, a
-host and a user name are no such beginning, as they are in many texts that repeat no secret.
+What is found are fixed strings: a secret as it is, as JSON, URLs or HTML escape it, in hex or in
+base64. Of these also the beginning, where a text was cut: at its end, and before an ellipsis or a
+quotation mark. A scheme, a host and a user name are no such beginning, as they are in many texts
+that repeat no secret. Secrets may overlap, so all are found before any is replaced.
 
-A text may hold a secret in pieces, a few characters with each event of a stream or each string of
-JSON. Where it is known which pieces belong together, these go. Otherwise the strings of the text
-are put together in order: if that uncovers a secret, the whole text is withheld.
-
-One secret may be a part of another, or overlap it. So nothing is replaced before all is found, in
-the text as it came: what overlaps goes together.
+What else a text says is read in two ways. Its escapes are read, level by level, and then its lines
+as one, as hex and base64 are wrapped, and its plus signs as spaces. And its strings are put
+together, as a stream and log probabilities hold a text in pieces.
 """
 
 from __future__ import annotations
@@ -31,18 +26,16 @@ from typing import TYPE_CHECKING
 
 from kindlm_store.escapes import read_bytes, readings
 from kindlm_store.new_event import scrub
-from kindlm_store.pieces import (
-    arrays_in,
-    characters,
-    covering,
-    strings_in,
-    texts_in_pieces,
-)
+from kindlm_store.pieces import holds_bytes, strings_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from kindlm_store.pieces import Span
+Span = tuple[int, int]
+"""Where in a text something begins and ends."""
+
+_Form = tuple[str, int]
+"""How a secret may be written, and with how many characters that begins that say nothing."""
 
 REDACTED = "[redacted]"
 """What stands in the place of a secret, or of a text that is withheld."""
@@ -66,15 +59,10 @@ _BEHIND_A_CUT = frozenset(("", *"%\\&u….\"'`”\ufffd")) | {
     chr(part) for part in (*range(0x80, 0x100), *range(0xD800, 0xE000))
 }
 
-# Escapes of these say that a text was cut, too, and of bytes and halves of characters, where.
-_OF_A_CUT = _BEHIND_A_CUT - set("%\\&u")
-
 # What stands before a secret may be read as one escape with so many of its characters.
 _READ_AWAY = 4
 
 _HALF = MIN_LENGTH // 2
-
-_ESCAPED_ASCII = re.compile(r"\\u00[2-7]")
 
 # How a value may begin that is a URL, a user with a password, or a document of JSON. Of one with
 # digits it is unknown whether it is a user.
@@ -83,6 +71,11 @@ _PUBLIC = re.compile(
     r"|[{\[]\s*(?:\"[^\"\\]*\"\s*:\s*\"?)?",
     re.ASCII,
 )
+
+_ESCAPED_ASCII = re.compile(r"\\u00[2-7]")
+
+# With these a text may have strings without quotation marks, or with escapes in them.
+_UNREAD = ("data:", "%", "&", "\\\\")
 
 # The end of a line and the indentation of the next.
 _LINE_END = re.compile(r"\n[ \t]*")
@@ -97,6 +90,7 @@ _ENCODINGS: tuple[Callable[[str], str], ...] = (
     lambda value: urllib.parse.quote_plus(value, errors="replace"),
     lambda value: value.replace(" ", "+"),
     html.escape,
+    lambda value: value.encode("utf-8", "surrogatepass").decode("latin-1"),
 )
 """Write a value, or its beginning, in forms that are looked for directly."""
 
@@ -106,12 +100,12 @@ class Redactor:
 
     Replaced are the value itself, as JSON, URLs and HTML escape it, in hex, and in base64 and
     base64url wherever it begins inside the encoded text. Of each, also the first 8 characters or
-    more where the text was cut. Secrets that overlap in a text go as one. Of a stream of events
-    that holds a secret in pieces, a few characters with each, the pieces go.
+    more where the text was cut. Secrets that overlap in a text go as one.
 
-    A text that hides a secret in another way is withheld whole: behind several levels of escapes,
-    of percent signs, backslashes or references of HTML, in hex or base64 over several lines, or
-    in pieces, a few characters with each string of JSON, or in arrays of bytes.
+    A text that hides a secret in another way is withheld whole: `[redacted]` stands for it. So are
+    texts that have it behind several levels of escapes, of percent signs, backslashes or references
+    of HTML; in hex or base64 over several lines; in arrays of bytes; or in pieces, a few characters
+    with each event of a stream or each string of JSON.
 
     It takes time in proportion to the text.
 
@@ -124,76 +118,56 @@ class Redactor:
         forms: dict[str, int] = {}
         self._families: list[list[str]] = []
         self._values: set[str] = set()
-        wrappable: set[str] = set()
         for secret in sorted(set(secrets)):
             family: dict[str, int] = {}
             for value in _spellings(secret) if len(secret) >= MIN_LENGTH else ():
-                if len(value) >= MIN_LENGTH // 2 and value not in REDACTED:
-                    encoded = dict(_encoded(value))
-                    wrappable |= encoded.keys()
+                if len(value) >= _HALF and value not in REDACTED:
                     public = value[: _public(value)]
-                    family |= encoded | {write(value): len(write(public)) for write in _ENCODINGS}
+                    family |= {write(value): len(write(public)) for write in _ENCODINGS}
+                    family |= _encoded(value)
                     self._values.add(value)
             self._families.append([*family])
             forms |= family
-        self._tails = {_tail(form) for form in (*self._values, *wrappable)}
-        self._wrappable = {_tail(form) for form in wrappable}
-        # With a plus sign for each space, wherever they stand.
-        self._spaced = [value.replace("+", " ") for value in self._values if " " in value]
-        self._characters = {character for form in forms for character in form} | _OF_A_CUT
-        # Keys of one provider often begin alike, in all their encodings.
-        self._heads: dict[str, list[str]] = {}
+        self._has_spaces = any(" " in value for value in self._values)
+        # By four characters that are in whatever is left of a form. Keys of one provider often
+        # begin alike, in all their encodings.
+        self._forms: dict[str, list[_Form]] = {}
         for form, known in forms.items():
-            self._heads.setdefault(form[: known + MIN_LENGTH], []).append(form)
+            part = form[: known + MIN_LENGTH][-_HALF:]
+            self._forms.setdefault(part, []).append((form, known))
 
     def __call__(self, text: str) -> str:
         """The text with `[redacted]` for each secret in it, or instead of it."""
-        if not self._heads or len(text) < MIN_LENGTH:
+        if not self._values or len(text) < MIN_LENGTH:
             return text
         spans = self._found(text)
-        told: list[Span] = []
-        for pieces in texts_in_pieces(text):
-            said = "".join(piece.said for piece in pieces)
-            found = self._found(said)
-            if self._hides(said, found):
-                return REDACTED
-            told += covering(pieces, _merged(sorted(found)))
-        # What was only found cut may go on elsewhere.
-        joined = {*told}.difference(spans)
-        is_sure = bool(spans or told)
-        if self._spells(_without(text, joined) if joined else text, is_sure=is_sure):
-            return REDACTED
-        spans += told
-        if self._hides(text, spans):
+        if self._hides(text, spans) or self._spells(text, is_sure=bool(spans)):
             return REDACTED
         return _without(text, spans) if spans else text
 
     def _found(self, text: str) -> list[Span]:
         """Where fixed forms are, whole or cut."""
         spans: list[Span] = []
-        for head in [head for head in self._heads if head in text]:
-            for form in self._heads[head]:
-                spans += _merged(_occurrences(text, form))
-            spans += _beginnings(text, head, self._heads[head])
+        for form, known in self._likely(text):
+            spans += _merged(_occurrences(text, form))
+            spans += _beginnings(text, form, known + MIN_LENGTH)
         return spans
 
+    def _likely(self, text: str) -> list[_Form]:
+        """The forms that a text may have, whole or cut: mostly none."""
+        found = [forms for part, forms in self._forms.items() if part in text]
+        return [form for forms in found for form in forms]
+
     def _hides(self, text: str, spans: Sequence[Span]) -> bool:
-        """Whether a secret is in a text that is not among what was found in it."""
+        """Whether a reading of a text says a secret that is not among what was found in it."""
         # The beginning of a secret may stand before a part of it that was found.
-        said = left = _without(text, spans, mark='"') if spans else text
-        if not ("\\" in text or "%" in text or "&" in text or "\n" in text or "\r" in text):
-            return self._has_plus_signs(left)
-        for said, uncovered in readings(left):
-            if uncovered is None:
+        left = _without(text, spans, mark='"') if spans else text
+        for said, uncovered in self._readings(left):
+            if uncovered is None or self._begins(said, uncovered):
                 return True
-            if uncovered.isdisjoint(self._characters):
-                continue
-            if any(tail in said for tail in self._tails):
-                return True
-            if self._found(said) or self._begins(said, uncovered):
-                return True
-        if self._wraps(said) or self._has_plus_signs(said):
-            return True
+            for form, known in self._likely(said):
+                if _tail(form) in said or any(_beginnings(said, form, known + MIN_LENGTH)):
+                    return True
         if spans:
             # What was taken out may have been a part of what is escaped beside it.
             counts = self._counts(text)
@@ -201,6 +175,16 @@ class Redactor:
                 if any(map(int.__gt__, self._counts(said), counts)):
                     return True
         return False
+
+    def _readings(self, text: str) -> Iterator[tuple[str, set[str] | None]]:
+        """The readings of a text, and of the last one those of its lines and its plus signs."""
+        said = text
+        for said, uncovered in readings(text):
+            yield said, uncovered
+        if "\n" in said or "\r" in said:
+            yield _LINE_END.sub("", said.replace("\r", "\n")), set()
+        if "+" in said and self._has_spaces:
+            yield said.replace("+", " "), set()
 
     def _spells(self, text: str, *, is_sure: bool) -> bool:
         """Whether the strings of the JSON in a text spell a secret, a few characters with each.
@@ -211,13 +195,32 @@ class Redactor:
         if not self._may_spell(text):
             return False
         for strings in strings_in(text):
-            if is_sure and any(_spell(strings.said, value) for value in self._values):
+            unquoted = '"'.join(strings.unquoted)
+            if self._found(unquoted) or self._hides(unquoted, ()):
                 return True
-            if self._is_in(strings.of_bytes):
+            if is_sure and any(_spell(strings.said, value) for value in self._values):
                 return True
             if any(map(self._goes_on, strings.put_together(self._may_be_pieces))):
                 return True
         return False
+
+    def _may_spell(self, text: str) -> bool:
+        """Whether a text may spell a secret in its strings. It is fast, and mostly not so.
+
+        Then a string begins or ends with half of 8 characters of it, or several short ones are in
+        it. What is not written as it is may spell anything.
+        """
+        if any(sign in text for sign in _UNREAD) or _ESCAPED_ASCII.search(text):
+            return True
+        if holds_bytes(text):
+            return True
+        parts, known = self._parts, 0
+        # Without backslashes the strings in strings are seen, too.
+        for said, behind in pairwise((*text.replace("\\", "").split('"'), "")):
+            # Names are short more often than not.
+            if (said[:_HALF] in parts or said[-_HALF:] in parts) and not behind.startswith(":"):
+                known += len(said)
+        return known > 1
 
     def _goes_on(self, strings: Sequence[str]) -> bool:
         """Whether a secret begins in one of some strings and goes on in the next."""
@@ -227,60 +230,27 @@ class Redactor:
             ends = {*accumulate(map(len, strings))}
             if any(not ends.isdisjoint(range(start + 1, end)) for start, end in found):
                 return True
-        if self._hides(text, found):
-            return True
-        # Bytes may end within a character, which the next ones go on with.
-        read = text if text.isascii() else read_bytes(text)
-        return read != text and bool(self._found(read))
+        return self._hides(text, found)
 
-    def _may_spell(self, text: str) -> bool:
-        """Whether a text may spell a secret in its strings. It is fast, and mostly not so."""
-        if not ('"' in text or "[" in text):
-            return False
-        if "\\" in text:
-            if _ESCAPED_ASCII.search(text):
-                return True
-            # So the strings in strings are seen, too.
-            text = text.replace("\\n", " ").replace("\\", "")
-        parts = text.split('"')
-        said = {*parts}
-        short = self._parts.intersection(said)
-        if self._may_be_pieces(said - short):
-            return True
-        if short:
-            # Names are short more often than not.
-            told = [one for one, behind in pairwise(parts) if one in short and behind[:1] != ":"]
-            if len("".join(told)) > 1:
-                return True
-        of_bytes = [characters(codes) for codes in {*arrays_in(text)}]
-        return self._may_be_pieces(of_bytes) or self._is_in(of_bytes)
+    def _may_be_pieces(self, said: Sequence[str]) -> bool:
+        """Whether a secret may begin in one of some strings and go on in the next. It is fast.
 
-    def _is_in(self, of_bytes: Sequence[str]) -> bool:
-        """Whether an array of bytes holds a secret."""
-        return bool(of_bytes and self._found(read_bytes('"'.join(of_bytes))))
-
-    def _may_be_pieces(self, said: Collection[str]) -> bool:
-        """Whether some of the strings may be pieces of a secret.
-
-        Of two pieces, one has half of the 8 characters or more; of more pieces, one lies within
-        the secret.
+        Of 8 characters or more, half are on one side, or a whole string is among them.
         """
         parts = self._parts
-        return not (
-            parts.isdisjoint([piece[:_HALF] for piece in said])
-            and parts.isdisjoint([piece[-_HALF:] for piece in said])
-        )
+        return any(
+            one[1 - _HALF :] + other[:1] in parts or one[-1:] + other[: _HALF - 1] in parts
+            for one, other in {*pairwise(said)}
+        ) or not {"%", "\\", "&"}.isdisjoint("".join(said))
 
     @cached_property
     def _parts(self) -> frozenset[str]:
         """All parts of what is looked for directly that have up to half of 8 characters."""
-        forms = [form for forms in self._heads.values() for form in forms]
-        forms += [form.replace("\\", "") for form in forms if "\\" in form]
-        # Arrays of bytes say the bytes of UTF-8.
-        forms += [_of_bytes(value) for value in self._values if not value.isascii()]
         return frozenset(
             form[at : at + length]
-            for form in forms
+            for family in self._families
+            for written in family
+            for form in {written, written.replace("\\", "")}
             for length in range(1, _HALF + 1)
             for at in range(len(form) - length + 1)
         )
@@ -291,29 +261,14 @@ class Redactor:
         Escaped, even two characters may fill all that is left of a text.
         """
         for value in self._values:
-            for start, _ in _beginnings(said, value[: _public(value) + 2], [value]):
+            if uncovered.isdisjoint(value):
+                continue
+            for start, _ in _beginnings(said, value, _public(value) + 2):
                 rest = said[start : start + len(value)]
                 # What is escaped behind it is no part of it.
                 if not uncovered.isdisjoint(rest[: _agreeing(rest, value)]):
                     return True
         return False
-
-    def _wraps(self, text: str) -> bool:
-        """Whether hex or base64 of a secret is in a text once its lines are joined."""
-        if not ("\n" in text or "\r" in text):
-            return False
-        joined = _LINE_END.sub("", text.replace("\r", "\n"))
-        return any(form in joined for form in self._wrappable)
-
-    def _has_plus_signs(self, text: str) -> bool:
-        """Whether a secret is in a text once plus signs are read as spaces."""
-        if not (self._spaced and "+" in text):
-            return False
-        said = text.replace("+", " ")
-        return any(
-            value in said or any(_beginnings(said, value[: _public(value) + MIN_LENGTH], [value]))
-            for value in self._spaced
-        )
 
     def _counts(self, text: str) -> list[int]:
         """How often each secret is in a text, in any of its forms."""
@@ -356,34 +311,32 @@ def _occurrences(text: str, form: str) -> Iterator[Span]:
         at = text.find(form, at + 1)
 
 
-def _beginnings(text: str, head: str, forms: Sequence[str]) -> Iterator[Span]:
-    """Where beginnings are that a cut left of forms with one head, which all have to have."""
-    longest = max(map(len, forms))
-    at = text.find(head)
+def _beginnings(text: str, form: str, least: int) -> Iterator[Span]:
+    """Where beginnings of a form are that a cut left, of so many characters or more."""
+    at = text.find(form[:least])
     while at >= 0:
-        rest = text[at : at + longest]
-        length = max(_agreeing(rest, form) for form in forms)
-        for end in range(at + length, at + len(head) - 1, -1):
+        length = _agreeing(text[at : at + len(form)], form)
+        for end in range(at + length, at + least - 1, -1):
             if text[end : end + 1] in _BEHIND_A_CUT and (cut := _CUT.match(text, end)):
                 yield at, cut.start(1)
                 break
-        at = text.find(head, at + 1)
+        at = text.find(form[:least], at + 1)
 
 
 def _spell(said: Iterable[str], value: str) -> bool:
     """Whether some of the strings, in order, spell what a value begins with."""
     beginning = value[: _public(value) + MIN_LENGTH]
-    heads = [beginning[:length] for length in range(1, len(beginning))]
-    # How many of its characters the strings so far may spell.
-    spelled: set[int] = set()
+    heads = {beginning[:length] for length in range(1, len(beginning))}
+    # The heads that the strings so far may spell.
+    spelled: set[str] = set()
     for piece in said:
         if not (piece[0] in beginning or piece[-1] in beginning):
             continue
-        rests = [(at, beginning[at:]) for at in spelled]
-        if any(piece.startswith(rest) for _, rest in rests):
+        longer = {head + piece for head in spelled}
+        if any(one.startswith(beginning) for one in longer):
             return True
-        spelled.update(at + len(piece) for at, rest in rests if rest.startswith(piece))
-        spelled.update(len(head) for head in heads if piece.endswith(head))
+        spelled |= heads & longer
+        spelled.update(head for head in heads if piece.endswith(head))
     return False
 
 
@@ -402,13 +355,11 @@ def _spellings(secret: str) -> Iterator[str]:
     stored = scrub(secret)
     yield stored
     yield read_bytes(stored)
+    if " " in stored:
+        # So it is once plus signs are read as spaces.
+        yield stored.replace("+", " ")
     for said, _ in readings(stored):
         yield scrub(said)
-
-
-def _of_bytes(value: str) -> str:
-    """A character for each byte of a value."""
-    return value.encode("utf-8", "surrogatepass").decode("latin-1")
 
 
 def _tail(form: str) -> str:
