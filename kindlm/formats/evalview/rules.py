@@ -212,6 +212,10 @@ def warn_of_no_effect(case: CaseConfig, config: ProjectConfig, reporter: Reporte
     """Warn of each thing that is written and does nothing here, or that can never fail."""
     for place, message, hint in _without_effect(case, adapter_of(case, config)):
         reporter.warning(place, message, hint, reason="no_effect")
+    if case.turns and case.input is not None and case.input.query != case.turns[0].query:
+        message = "`input.query` has no effect: the messages are those of `turns`"
+        hint = "Remove it, or write it as the first turn"
+        reporter.warning(("input", "query"), message, hint, reason="no_effect")
     for place in _unchecked(case):
         message = f"`{place[-1]}` has no effect without `check: true`"
         reporter.warning(place, message, "Add it, or remove the block", reason="no_effect")

@@ -241,7 +241,7 @@ SETTINGS = """\
 adapter_config:
   {timeout: 5, headers: {A: b}, verbose: true, mode: cloud, streaming: true, assistant_id: a,
    input_key: k, graph_config: {a: 1}, sequence_mode: exact, model: gpt-x}
-turns: [{query: a}, {query: b, context: {c: 1}}]
+turns: [{query: What is the capital of France?}, {query: b, context: {c: 1}}]
 mocks: {strict: true, tool_mocks: [{tool: a, returns: 1}]}
 """
 
@@ -277,7 +277,8 @@ def test_a_block_that_decides_nothing_is_reported(
     load: Load, case_text: str, block: str, place: str
 ) -> None:
     text = case_text.replace("tools: [search]", block)
-    turns = f"turns: [{{query: a}}, {{query: b, expected: {{{block}}}}}]\n"
+    first = "{query: What is the capital of France?}"
+    turns = f"turns: [{first}, {{query: b, expected: {{{block}}}}}]\n"
     found = [path for _, _, path in load(f"{text}{turns}").lines("warning")]
     assert [path.rpartition(".")[2] for path in found] == [place] * 2
     assert found[1].startswith("turns[1].expected")
@@ -286,6 +287,12 @@ def test_a_block_that_decides_nothing_is_reported(
 @pytest.mark.parametrize("block", ["safety: {}", "safety: {check: false, severity_threshold: low}"])
 def test_a_block_that_is_off_is_not(load: Load, case_text: str, block: str) -> None:
     assert not load(case_text.replace("tools: [search]", block)).diagnostics
+
+
+def test_an_input_that_is_not_sent_is_reported(load: Load, case_text: str) -> None:
+    loaded = load(f"{case_text}turns: [{{query: a}}, {{query: b}}]\n")
+    assert [path for _, _, path in loaded.lines("warning")] == ["input.query"]
+    assert loaded.case.prompt.user == "a"
 
 
 def test_repeats_that_may_all_fail_are_reported(load: Load, case_text: str) -> None:
