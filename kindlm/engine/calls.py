@@ -55,9 +55,6 @@ MAX_DELAY_S = 30.0
 MAX_RESENDS = 5
 """How often a call is made again at once because its client asks for it, which is not a retry."""
 
-_BILLED = "kindlm.billed"
-"""Where an error holds what is recorded of the answer that it is about."""
-
 _log = FieldLog(__name__)
 
 
@@ -109,6 +106,7 @@ class Calls:
         failed: type[CallFailed],
         about: Mapping[str, Any],
         record: Callable[[Payload], None],
+        billed: Callable[[KindlmError], Mapping[str, Any]] = lambda _: {},
     ) -> Result[tuple[int, T]]:
         """Call until there is an answer, an error that no retry can help, or no try or time left.
 
@@ -120,6 +118,7 @@ class Calls:
             failed: the event of a try that failed.
             about: what log lines say of the callee.
             record: takes the events.
+            billed: counts what a failed try cost, and returns what its event says of that.
 
         Returns:
             The number of the call that was answered, with the answer; or the last error.
@@ -133,8 +132,8 @@ class Calls:
         def record_failure(error: KindlmError, begun: float, delay_s: float | None) -> None:
             latency_ms = (clock.monotonic() - begun) * 1000
             keep_raw = self.suite.record_raw_bodies
-            billed = error.details.get(_BILLED, {})
-            event = failed.of(number, error, latency_ms, delay_s, keep_raw=keep_raw, **billed)
+            cost = billed(error)
+            event = failed.of(number, error, latency_ms, delay_s, keep_raw=keep_raw, **cost)
             record(event)
             _log.warning(
                 "The call failed",
@@ -313,12 +312,8 @@ class Calls:
             "provider": provider,
             "model": request.model,
         }
-
-        async def counted() -> Result[ModelReply]:
-            result = await complete()
-            return result if isinstance(result, Ok) else Err(self._billed(result.error, target))
-
-        result = await self.make(callee, sent, counted, ProviderFailed, about, record)
+        billed = partial(self._billed, target)
+        result = await self.make(callee, sent, complete, ProviderFailed, about, record, billed)
         if isinstance(result, Err):
             return result
         number, reply = result.value
@@ -338,25 +333,24 @@ class Calls:
         _log.debug("The model answered", **about, call=number, latency_ms=event.latency_ms)
         return Ok((reply, event))
 
-    def _billed(self, error: KindlmError, target: ModelTarget) -> KindlmError:
-        """Count what an answer cost that could not be used; return the error with what is recorded.
+    def _billed(self, target: ModelTarget, error: KindlmError) -> dict[str, Any]:
+        """Count what an answer cost that could not be used; return what is recorded of it.
 
         An answer of an earlier run, and one that does not report its tokens, counts nothing.
         """
         usage = error.details.get("usage")
         if not isinstance(usage, Usage):
-            return error
+            return {}
         told, asked = error.details.get("model"), target.model
         cost = self.pricing.cost(target.provider, told or asked, usage, requested=asked)
         self.spend(told or asked, cost)
-        billed = {
+        return {
             "model": bounded(scrub(told)) if told else None,
             "input_tokens": usage.input_tokens,
             "output_tokens": usage.output_tokens,
             "cost_usd": cost.usd,
             "cost_source": cost.source,
         }
-        return replace(error, details={**error.details, _BILLED: billed})
 
     async def ask(self, assertion: int | None, question: Question) -> Result[ModelReply]:
         """Put a question of one assertion, or of none; a part of it is a `ports.Ask`."""
