@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from kindlm.normal_form import normal_form
 from kindlm.patterns import matches_in
+from kindlm_store.redaction import merged
 
 # Any 16 digits fit it; only what has a valid check digit is taken for a card.
 _CARD_PATTERN = r"\b\d{4}[\s-]?\d{4}[\s-]?\d{4}[\s-]?\d{4}\b"
@@ -31,7 +32,7 @@ def personal_data_in(text: str, pattern: str, deadline: float) -> Iterator[tuple
         return
     found = [*_matches_in(text, pattern, deadline)]
     found += (form.written(*place) for place in _matches_in(form.text, pattern, deadline))
-    yield from _merged(sorted(found))
+    yield from merged(sorted(found))
 
 
 def _matches_in(text: str, pattern: str, deadline: float) -> Iterator[tuple[int, int]]:
@@ -40,21 +41,7 @@ def _matches_in(text: str, pattern: str, deadline: float) -> Iterator[tuple[int,
         return
     # Overlapping, since a card may begin inside 16 digits that are not a card, or only look so.
     found = matches_in(pattern, text, deadline, overlapped=True)
-    yield from _merged(place for place in found if passes_luhn(text[slice(*place)]))
-
-
-def _merged(places: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield ranges that are in order, those that overlap as one."""
-    whole: tuple[int, int] | None = None
-    for start, end in places:
-        if whole and start < whole[1]:
-            whole = whole[0], max(end, whole[1])
-            continue
-        if whole:
-            yield whole
-        whole = start, end
-    if whole:
-        yield whole
+    yield from merged(place for place in found if passes_luhn(text[slice(*place)]))
 
 
 def passes_luhn(text: str) -> bool:

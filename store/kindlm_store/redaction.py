@@ -20,6 +20,7 @@ import json
 import re
 import urllib.parse
 from base64 import b64encode
+from collections import ChainMap
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
@@ -29,7 +30,7 @@ from kindlm_store.new_event import scrub
 from kindlm_store.pieces import holds_bytes, strings_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 Span = tuple[int, int]
 """Where in a text something begins and ends."""
@@ -114,10 +115,9 @@ class Redactor:
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        # How much of each form says nothing.
-        forms: dict[str, int] = {}
-        self._families: list[list[str]] = []
         self._values: set[str] = set()
+        # Of each secret its forms, with how many characters of each say nothing.
+        self._families: list[dict[str, int]] = []
         for secret in sorted(set(secrets)):
             family: dict[str, int] = {}
             for value in _spellings(secret) if len(secret) >= MIN_LENGTH else ():
@@ -126,15 +126,17 @@ class Redactor:
                     family |= {write(value): len(write(public)) for write in _ENCODINGS}
                     family |= _encoded(value)
                     self._values.add(value)
-            self._families.append([*family])
-            forms |= family
+            self._families.append(family)
         self._has_spaces = any(" " in value for value in self._values)
-        # By four characters that are in whatever is left of a form. Keys of one provider often
-        # begin alike, in all their encodings.
-        self._forms: dict[str, list[_Form]] = {}
-        for form, known in forms.items():
-            part = form[: known + MIN_LENGTH][-_HALF:]
-            self._forms.setdefault(part, []).append((form, known))
+        # By their heads, the shortest beginnings that go where a text was cut: keys of one provider
+        # often begin alike, in all their encodings. And by the ends of their heads, which are never
+        # read together with what stands before.
+        self._by_head: dict[str, list[_Form]] = {}
+        self._by_part: dict[str, list[_Form]] = {}
+        for form, known in ChainMap(*self._families).items():
+            head = form[: known + MIN_LENGTH]
+            self._by_head.setdefault(head, []).append((form, known))
+            self._by_part.setdefault(head[-_HALF:], []).append((form, known))
 
     def __call__(self, text: str) -> str:
         """The text with `[redacted]` for each secret in it, or instead of it."""
@@ -148,15 +150,10 @@ class Redactor:
     def _found(self, text: str) -> list[Span]:
         """Where fixed forms are, whole or cut."""
         spans: list[Span] = []
-        for form, known in self._likely(text):
-            spans += _merged(_occurrences(text, form))
+        for form, known in _likely(self._by_head, text):
+            spans += merged(_occurrences(text, form))
             spans += _beginnings(text, form, known + MIN_LENGTH)
         return spans
-
-    def _likely(self, text: str) -> list[_Form]:
-        """The forms that a text may have, whole or cut: mostly none."""
-        found = [forms for part, forms in self._forms.items() if part in text]
-        return [form for forms in found for form in forms]
 
     def _hides(self, text: str, spans: Sequence[Span]) -> bool:
         """Whether a reading of a text says a secret that is not among what was found in it."""
@@ -165,7 +162,7 @@ class Redactor:
         for said, uncovered in self._readings(left):
             if uncovered is None or self._begins(said, uncovered):
                 return True
-            for form, known in self._likely(said):
+            for form, known in _likely(self._by_part, said):
                 if _tail(form) in said or any(_beginnings(said, form, known + MIN_LENGTH)):
                     return True
         if spans:
@@ -177,7 +174,10 @@ class Redactor:
         return False
 
     def _readings(self, text: str) -> Iterator[tuple[str, set[str] | None]]:
-        """The readings of a text, and of the last one those of its lines and its plus signs."""
+        """The readings of a text; of the last one also with its lines joined, or plus as space.
+
+        With each come the characters that escapes stood for, as `readings` says.
+        """
         said = text
         for said, uncovered in readings(text):
             yield said, uncovered
@@ -210,6 +210,8 @@ class Redactor:
         Then a string begins or ends with half of 8 characters of it, or several short ones are in
         it. What is not written as it is may spell anything.
         """
+        if not ('"' in text or "[" in text or "data:" in text):
+            return False
         if any(sign in text for sign in _UNREAD) or _ESCAPED_ASCII.search(text):
             return True
         if holds_bytes(text):
@@ -276,20 +278,26 @@ class Redactor:
             sorted(span for form in family for span in _occurrences(text, form))
             for family in self._families
         )
-        return [sum(1 for _ in _merged(spans)) for spans in places]
+        return [sum(1 for _ in merged(spans)) for spans in places]
+
+
+def _likely(forms: Mapping[str, list[_Form]], text: str) -> list[_Form]:
+    """The forms that a text may have, by the parts of them that it has: mostly none."""
+    found = [alike for part, alike in forms.items() if part in text]
+    return [form for alike in found for form in alike]
 
 
 def _without(text: str, spans: Iterable[Span], mark: str = REDACTED) -> str:
     """The text with a mark in the place of all that the spans cover."""
     kept: list[str] = []
     behind = 0
-    for start, end in _merged(sorted(spans)):
+    for start, end in merged(sorted(spans)):
         kept += (text[behind:start], mark)
         behind = end
     return "".join((*kept, text[behind:]))
 
 
-def _merged(spans: Iterable[Span]) -> Iterator[Span]:
+def merged(spans: Iterable[Span]) -> Iterator[Span]:
     """Spans in the order of their starts, those that overlap as one."""
     covered: Span | None = None
     for start, end in spans:
