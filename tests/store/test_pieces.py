@@ -110,11 +110,6 @@ def pieces_of_base64(said: list[str]) -> list[str]:
     return pieces(base64.b64encode("".join(said).encode()).decode(), len(said[0]))
 
 
-def written(text: str) -> list[str]:
-    """What stands in the quotation marks and lines of a stream, without escapes."""
-    return text.encode().decode("unicode_escape").replace('"', "\n").split("\n")
-
-
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 @examples(40)
 @given(size=st.integers(2, 20), before=st.integers(0, 20), after=st.integers(0, 20))
@@ -129,27 +124,25 @@ def test_a_text_whose_strings_spell_a_secret_is_withheld(
 
 @pytest.mark.parametrize("name", ["completions", "named events", "lines", "bare", "strings"])
 @pytest.mark.parametrize("size", [3, 4, 14])
-def test_no_piece_is_left_of_a_stream_that_is_quoted_on_one_line(name: str, size: int) -> None:
-    said = pieces(SECRET, size)
-    assert_none_left(said, Redactor([SECRET])(" ".join(TEXTS[name](said).split())))
+def test_so_is_a_stream_that_is_quoted_on_one_line(name: str, size: int) -> None:
+    stream = TEXTS[name](pieces(SECRET, size))
+    assert Redactor([SECRET])(" ".join(stream.split())) == "[redacted]"
 
 
-def assert_none_left(said: list[str], redacted: str) -> None:
-    assert "[redacted]" in redacted
-    left = "".join(written(redacted))
-    assert not any(one in left for one in pieces(SECRET, 8)[:3])
-    assert not any(one in left for one in said if len(one) > 2 and one in SECRET)
+CUT = ("completions", "lines", "bare", "strings", "two calls at once")
+CUT += ("an array of strings", "an array of events", "numbered lines")
 
 
-@pytest.mark.parametrize("name", ["completions", "lines", "bare", "strings", "two calls at once"])
-def test_a_stream_that_was_cut_leaves_no_more_than_seven_characters(name: str) -> None:
+@pytest.mark.parametrize("name", CUT)
+def test_a_text_that_was_cut_leaves_no_more_than_seven_characters(name: str) -> None:
     said = pieces(f"It is {SECRET}.", 4)
     whole = TEXTS[name](said)
     redact = Redactor([SECRET])
     for end in range(len(whole)):
-        left = redact(whole[:end])
-        told = [one for one in said[1:] if f'"{one}' in left or f"data: {one}" in left]
-        assert len("".join(told)) < 8 + 4, left
+        for mark in ("", "…"):
+            left = redact(whole[:end] + mark)
+            told = [one for one in said[1:] if f'"{one}' in left or f"data: {one}" in left]
+            assert len("".join(told)) < 8 + 4, left
 
 
 def test_the_last_of_several_bare_data_may_end_with_a_beginning() -> None:
@@ -169,27 +162,13 @@ def test_json_that_is_quoted_is_read_all_the_same(name: str, before: str) -> Non
     assert redact(json.dumps({"message": f"{before}{said}"})) == "[redacted]"
 
 
-@pytest.mark.parametrize("name", ["an array of strings", "an array of events", "numbered lines"])
-def test_strings_that_were_cut_leave_no_more_than_seven_characters(name: str) -> None:
-    whole = TEXTS[name](pieces(SECRET, 4))
-    redact = Redactor([SECRET])
-    for end in range(len(whole)):
-        for mark in ("", "…"):
-            left = redact(whole[:end] + mark)
-            told = [one for one in pieces(SECRET, 4)[1:] if f'"{one}' in left]
-            assert len("".join(told)) < 8 + 4, left
-
-
 @pytest.mark.parametrize("secret", ["Gr\u00fc\u00dfe-an-\u732b-42", "https://me:Zq7xKw9v@host/"])
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_so_it_is_for_secrets_of_other_letters(
     text: Callable[[list[str]], str], secret: str, size: int
 ) -> None:
-    redacted = Redactor([secret])(text(pieces(secret, size)))
-    assert "[redacted]" in redacted
-    assert len(redacted) < 300
-    assert json.dumps(secret[-size:])[1:-1] not in redacted
+    assert Redactor([secret])(text(pieces(secret, size))) == "[redacted]"
 
 
 def test_bytes_may_end_within_a_character() -> None:
