@@ -367,6 +367,7 @@ def assertion_of(row: sqlite3.Row) -> AssertionView:
         expected=read_json(row["expected"]),
         actual=read_json(row["actual"]),
         message=row["message"] or "",
+        duration_ms=row["duration_ms"] or 0.0,
         evidence=tuple(Evidence(**each) for each in found),
         advisory=bool(row["advisory"]),
     )

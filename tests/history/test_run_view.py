@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from kindlm.events.execution_events import AssertionEvaluated
 from kindlm.history import queries
 from kindlm.outcome import Status
-from kindlm_store import StreamLock
+from kindlm_store import NewEvent, StreamLock
 
 
 def test_a_run_is_read_back_whole(history: Any, make: Any) -> None:
@@ -127,3 +128,18 @@ def test_one_run_is_read_without_reading_the_whole_history(
     plan = [row[3] for row in history.reader().execute(f"EXPLAIN QUERY PLAN {asked}", parameters)]
     large = re.compile(r"^SCAN (e|c|a|p|executions|provider_calls|assertions|planned_tests)\b")
     assert not [step for step in plan if large.search(step)]
+
+
+def test_a_check_whose_duration_was_not_recorded_took_none(history: Any, make: Any) -> None:
+    run = history.run()
+    run.suite(tests=[make.planned()])
+    run.execution(assertions=(make.passed(),))
+    at, event = next(
+        (at, event) for at, event in enumerate(run._events) if event.type == AssertionEvaluated.type
+    )
+    data = {key: value for key, value in event.data.items() if key != "duration_ms"}
+    run._events[at] = NewEvent(event.type, data, event.schema, event.subject)
+    view = run.leave()
+    (execution,) = view.executions(next(view.tests()))
+    (assertion,) = view.assertions(execution)
+    assert assertion.duration_ms == 0.0
