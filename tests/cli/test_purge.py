@@ -10,13 +10,16 @@ from typing import Any
 
 import pytest
 
+from kindlm.cli.commands import purge
 from kindlm.events.codec import new_event
 from kindlm.events.execution_events import ExecutionStarted
 from kindlm.events.run import ReviewRecorded
+from kindlm.history.search import index_file
+from kindlm.recording.purging import erase
 from kindlm.reports.pages.execution_page import execution_page
 from kindlm.reports.pages.html_document import Links, render
 from kindlm.transcript import Message, Role
-from kindlm_store import StreamLock
+from kindlm_store import OpenError, StreamLock
 
 SECRET = "jane.roe@example.com"
 
@@ -64,6 +67,28 @@ def test_a_run_loses_what_it_alone_said(kindlm: Any, recorded: Any) -> None:
     assert report["tests"][0]["executions"][0]["output"] == "[erased]"
     other = kindlm("show", "bbbb", "1", "--db", recorded.path).out
     assert "[erased]" not in other
+
+
+def test_what_is_beside_a_history_goes_though_the_disk_fails_behind_a_purge(
+    kindlm: Any, recorded: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = index_file(recorded.path)
+
+    def fails(*given: Any, **options: Any) -> None:
+        erase(*given, **options)
+        raise OpenError(recorded.path, "cannot be used (disk I/O error)")
+
+    monkeypatch.setattr(purge, "erase", fails)
+    index.write_text(SECRET)
+    failed = kindlm("purge", "--run", "aaaa", "--yes", "--db", recorded.path)
+    assert failed.code == 1
+    assert "purge again: until then, the file may still hold texts" in failed.err
+    assert not index.exists()
+    # Of a purge that was killed before it came to that.
+    index.write_text(SECRET)
+    again = kindlm("purge", "--run", "aaaa", "--yes", "--db", recorded.path)
+    assert "nothing to erase" in again.err
+    assert not index.exists()
 
 
 def test_what_a_check_found_stays_unreadable_when_only_its_text_is_erased(

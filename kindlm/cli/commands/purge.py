@@ -89,6 +89,7 @@ def purge_command(
             # That texts go later, with the other runs that refer to them, is recorded.
             is_later = found.shared and runs and matches is None and with_news(reader, runs)
             if not found.refs and not is_later:
+                _remove_copies(log)
                 note(f"There is nothing to erase{_shared(found)}.")
                 return
             _warn_of_baselines(reader, runs or [])
@@ -99,9 +100,10 @@ def purge_command(
             if not yes and not _ask(f"{what}{_shared(found)}."):
                 note("Nothing was erased.")
                 return
-            erased = erase(log, found, runs or (), by=author(), matching=matches is not None)
-            forget_erased(log.path)
-            remove_abandoned(log.path.parent)
+            try:
+                erased = erase(log, found, runs or (), by=author(), matching=matches is not None)
+            finally:
+                _remove_copies(log)
         except PatternError as error:
             fail([_unusable(matching or "", error)])
         except LockHeldError as error:
@@ -113,10 +115,17 @@ def purge_command(
                 fail([full])
             refuse(
                 f"The history {error.reason}.",
-                "Check the disk, and purge again. Texts that were recorded as erased are erased.",
+                "Check the disk, and purge again: until then, the file may still hold texts that"
+                " were erased.",
                 code=ErrorCode.UNKNOWN_ERROR,
             )
         _tell(log, found, erased, size)
+
+
+def _remove_copies(log: EventLog) -> None:
+    """Remove copies of texts beside the history; an earlier purge may have ended before that."""
+    forget_erased(log.path)
+    remove_abandoned(log.path.parent)
 
 
 def _ask(question: str) -> bool:

@@ -193,9 +193,12 @@ def erase_older(log: EventLog, before: str) -> None:
                 return
             streams = streams_to_purge(db, runs)
         found = log.erasable(streams.chosen, forgotten=streams.forgotten)
-        erased = erase(log, found, runs, by="retention")
-        forget_erased(log.path)
-        remove_abandoned(log.path.parent)
+        try:
+            erased = erase(log, found, runs, by="retention")
+        finally:
+            # Texts may be erased though the disk failed behind that.
+            forget_erased(log.path)
+            remove_abandoned(log.path.parent)
     except (StoreError, OSError, sqlite3.Error) as error:
         warn(f"Old content was not erased: {error}.", "kindlm tries again tomorrow.")
         return
