@@ -86,7 +86,7 @@ class Strings:
                 name = written
                 if number and name in _TELLS_APART:
                     apart.append(number)
-            elif said := characters(codes) if codes else _meant(written):
+            elif said := _bytes_of(codes) if codes else _meant(written):
                 self.said.append(said)
                 of_line.append((name, said))
                 if codes:
@@ -168,7 +168,7 @@ def holds_bytes(text: str) -> bool:
     return "[" in text and re.search(_ARRAY, text) is not None
 
 
-def characters(codes: str) -> str:
+def _bytes_of(codes: str) -> str:
     """Return what an array of bytes says, a character for each byte; of other numbers nothing."""
     try:
         return bytes(map(int, codes.split(","))).decode("latin-1")

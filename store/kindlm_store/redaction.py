@@ -73,10 +73,10 @@ _PUBLIC = re.compile(
     re.ASCII,
 )
 
-_ESCAPED_ASCII = re.compile(r"\\u00[2-7]")
-
-# With these a text may have strings without quotation marks, or with escapes in them.
-_UNREAD = ("data:", "%", "&", "\\\\")
+# With these a text may have strings without quotation marks, or with letters that are escaped. Ends
+# of lines and letters beyond ASCII are escaped in many.
+_UNREAD = ("data:", "%", "&")
+_ESCAPED = re.compile(r"\\(?:u00[2-7]|\\(?![nrtbf]|u(?!00[2-7])[0-9A-Fa-f]{4}))")
 
 # The end of a line and the indentation of the next.
 _LINE_END = re.compile(r"\n[ \t]*")
@@ -212,13 +212,14 @@ class Redactor:
         """
         if not ('"' in text or "[" in text or "data:" in text):
             return False
-        if any(sign in text for sign in _UNREAD) or _ESCAPED_ASCII.search(text):
+        if any(sign in text for sign in _UNREAD) or _ESCAPED.search(text):
             return True
         if holds_bytes(text):
             return True
         parts, known = self._parts, 0
         # Without backslashes the strings in strings are seen, too.
-        for said, behind in pairwise((*text.replace("\\", "").split('"'), "")):
+        strings = text.replace("\\n", "\n").replace("\\", "").split('"')
+        for said, behind in pairwise((*strings, "")):
             # Names are short more often than not.
             if (said[:_HALF] in parts or said[-_HALF:] in parts) and not behind.startswith(":"):
                 known += len(said)
@@ -248,14 +249,12 @@ class Redactor:
     @cached_property
     def _parts(self) -> frozenset[str]:
         """All parts of what is looked for directly that have up to half of 8 characters."""
-        return frozenset(
-            form[at : at + length]
-            for family in self._families
-            for written in family
-            for form in {written, written.replace("\\", "")}
-            for length in range(1, _HALF + 1)
-            for at in range(len(form) - length + 1)
-        )
+        forms = [form for family in self._families for form in family]
+        # As they are in strings in strings, without the backslashes.
+        forms += [form.replace("\\", "") for form in forms if "\\" in form]
+        together = "\0".join(forms)
+        lengths, starts = range(1, _HALF + 1), range(len(together))
+        return frozenset(together[at : at + length] for length in lengths for at in starts)
 
     def _begins(self, said: str, uncovered: set[str]) -> bool:
         """Whether a text was cut behind a beginning of a secret that is escaped, however short.
