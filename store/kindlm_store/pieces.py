@@ -93,10 +93,10 @@ class Strings:
                     self.unquoted.append(said)
                 if name in _TELLS_APART:
                     apart.append(said)
-        data = _DATA.findall(text) if "data:" in text else []
-        if data:
-            bare = (one.removeprefix('"').removesuffix('"') for one in data)
-            self.unquoted.append("".join(map(_meant, bare)))
+        if data := _DATA.findall(text) if "data:" in text else []:
+            # What begins with a quotation mark may be a string of JSON, or a piece as it is.
+            strings = (_meant(one[1:].removesuffix('"')) if one[:1] == '"' else one for one in data)
+            self.unquoted += ["".join(data), "".join(strings)]
 
     def put_together(self, matters: Callable[[Sequence[str]], bool]) -> Iterator[Sequence[str]]:
         """Yield strings that may belong together, whatever stands between them, if they matter.

@@ -162,7 +162,10 @@ def test_json_that_is_quoted_is_read_all_the_same(name: str, before: str) -> Non
     assert redact(json.dumps({"message": f"{before}{said}"})) == "[redacted]"
 
 
-@pytest.mark.parametrize("secret", ["Gr\u00fc\u00dfe-an-\u732b-42", "https://me:Zq7xKw9v@host/"])
+OTHER_SECRETS = ["Gr\u00fc\u00dfe-an-\u732b-42", "https://me:Zq7xKw9v@host/", 'Zq"xKw"9v"J4\\mz"Q8']
+
+
+@pytest.mark.parametrize("secret", OTHER_SECRETS)
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_so_it_is_for_secrets_of_other_letters(
