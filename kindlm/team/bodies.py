@@ -85,9 +85,9 @@ def _parts(
         until, there = ends[name], heads.get(name, StreamEnd())
         if there.version < until:
             yield Part(name, there.version, until)
-        elif there.version == until:
+        else:
             ours = hash_at(db, name, until)
-            if ours is None or hash_text(ours) != there.hash:
+            if there.version > until or ours is None or hash_text(ours) != there.hash:
                 yield Part(name, until, until)
 
 

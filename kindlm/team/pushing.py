@@ -111,7 +111,7 @@ def push_runs(
     if isinstance(answered, Err):
         return answered
     heads = answered.value
-    behind = [name for name in names if _is_behind(heads.get(name), ends[name])]
+    behind = [name for name in names if _is_to_be_sent(heads.get(name), ends[name])]
     if runs is None:
         units = {
             name.removeprefix("run/"): streams_of(db, name.removeprefix("run/"))[1]
@@ -187,11 +187,12 @@ class _Push:
         self.pushed.too_large += texts
 
 
-def _is_behind(there: StreamEnd | None, here: StreamEnd) -> bool:
-    """Return whether a server lacks events of a stream, or has others at its end."""
-    if there is None or there.version < here.version:
-        return True
-    return there.version == here.version and there.hash != here.hash
+def _is_to_be_sent(there: StreamEnd | None, here: StreamEnd) -> bool:
+    """Return whether a server lacks events of a stream, or may have others.
+
+    One that has more events may have gone on from ours, or apart from them: it has to compare.
+    """
+    return there != here
 
 
 class LivePush:
@@ -304,7 +305,7 @@ class LivePush:
             self._there = answered.value.get(self._stream, StreamEnd())
         end = _end_of(db, self._stream)
         is_planned = db.execute(_PLANNED, (self._run,)).fetchone() is not None
-        if not (end.version and is_planned) or not _is_behind(self._there, end):
+        if not (end.version and is_planned) or not _is_to_be_sent(self._there, end):
             return self._beat()
         push = _Push(
             self._client, db, {self._stream: self._there}, self.pushed, self._heard,

@@ -231,6 +231,28 @@ def test_a_refused_run_stops_no_other(
     assert served.log.reader().execute("SELECT 1 FROM runs WHERE id = 'bbbb3333'").fetchone()
 
 
+@pytest.mark.parametrize("named", [(), ("aaaa2222",)])
+def test_a_run_of_which_the_server_has_more_and_other_events_is_refused(
+    served: Served,
+    token: str,
+    kindlm: Command,
+    home: History,
+    tmp_path: Path,
+    named: tuple[str, ...],
+) -> None:
+    other = History(tmp_path / "other.db", "journal/other")
+    longer = other.run("aaaa2222")
+    longer.suite()
+    for number in range(20):
+        longer.execution(user="Another one", repeat=number + 1)
+    longer.finish()
+    other.close()
+    assert kindlm("push", "--db", tmp_path / "other.db").code == 0
+    done = kindlm("push", *named, "--db", home.log.path)
+    assert done.code == 1
+    assert "answered 409" in done.err
+
+
 def test_a_run_is_pushed_while_it_goes_on(
     served: Served, token: str, kindlm: Command, here: Path
 ) -> None:

@@ -240,6 +240,18 @@ def test_what_went_on_apart_is_a_conflict(here: History, server: EventLog) -> No
         assert "it diverged" in answer.message
 
 
+def test_a_longer_stream_there_is_compared_with_ours(here: History, server: EventLog) -> None:
+    push(here.log, server)
+    for who in ("you", "she"):
+        server.append("run/bbbb3333", [new_event(RunResumed(by=who, planned=2))])
+    # The server has all of ours, and more.
+    (answer,) = push(here.log, server)
+    assert (answer.added, answer.filled) == (0, 0)
+    here.log.append("run/bbbb3333", [new_event(RunResumed(by="me", planned=2))])
+    (body,) = packed(here.log, heads(server))
+    assert refusal(server, body).details == {"stream": "run/bbbb3333", "reason": "apart"}
+
+
 def test_what_does_not_follow_what_is_there_is_a_conflict(here: History, server: EventLog) -> None:
     first, second, *_ = packed(here.log, {}, most=6_000)
     assert refusal(server, second).details == {"stream": "run/aaaa2222", "reason": "behind"}
