@@ -31,7 +31,8 @@ _IN_JSON = re.compile(
 )
 """What stands in quotation marks where JSON has them: others in the text do not mislead."""
 
-_BEFORE_A_STRING = ("[", "{", ",", ":")
+# What stands before a string of JSON, or nothing.
+_BEFORE_A_STRING = "[{,:"
 
 _DATA = re.compile(r"(?<!\S)data: ?+(?![\[{])(.*?)(?=\sdata:|\n|\Z)")
 
@@ -129,8 +130,9 @@ def strings_in(text: str) -> Iterator[Strings]:
         strings = Strings(text, _IN_QUOTES)
         yield strings
         said = dict.fromkeys(strings.said)
-        if any(one.rstrip().endswith(_BEFORE_A_STRING) for one in said):
+        if any(one.rstrip()[-1:] in _BEFORE_A_STRING for one in said):
             # What stands between strings may have been taken for strings.
+            yield Strings('"' + text.replace("\n", '\n"'), _IN_QUOTES)
             strings = Strings(text, _IN_JSON)
             yield strings
             said.update(dict.fromkeys(strings.said))

@@ -149,6 +149,10 @@ def test_the_last_of_several_bare_data_may_end_with_a_beginning() -> None:
     assert Redactor([SECRET])(f"data: It is {SECRET[:8]}\n\ndata:") == "[redacted]"
 
 
+def test_a_text_may_begin_within_quotation_marks() -> None:
+    assert Redactor([SECRET])('" "'.join(pieces(SECRET, 4))) == "[redacted]"
+
+
 def test_a_text_may_hold_many_data_in_data() -> None:
     assert Redactor([SECRET])("data: " * 5_000) == "data: " * 5_000
 
