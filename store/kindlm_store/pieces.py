@@ -31,8 +31,7 @@ _IN_JSON = re.compile(
 )
 """What stands in quotation marks where JSON has them: others in the text do not mislead."""
 
-# What stands before a string of JSON, or nothing.
-_BEFORE_A_STRING = "[{,:"
+_BEFORE_A_STRING = ("[", "{", ",", ":")
 
 _DATA = re.compile(r"(?<!\S)data: ?+(?![\[{])(.*?)(?=\sdata:|\n|\Z)")
 
@@ -130,9 +129,10 @@ def strings_in(text: str) -> Iterator[Strings]:
         strings = Strings(text, _IN_QUOTES)
         yield strings
         said = dict.fromkeys(strings.said)
-        if any(one.rstrip()[-1:] in _BEFORE_A_STRING for one in said):
-            # What stands between strings may have been taken for strings.
+        # What stands between strings may have been taken for strings.
+        if any(not one.strip("[{ ") for one in said):
             yield Strings('"' + text.replace("\n", '\n"'), _IN_QUOTES)
+        if any(one.rstrip().endswith(_BEFORE_A_STRING) for one in said):
             strings = Strings(text, _IN_JSON)
             yield strings
             said.update(dict.fromkeys(strings.said))
