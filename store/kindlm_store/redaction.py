@@ -1,7 +1,7 @@
 """Takes secrets out of texts, also where they were encoded on the way.
 
-There is one rule: what is found in a text as it stands is replaced by `[redacted]`, and if a secret
-is in anything else that the text says, all of the text is.
+There is one rule. A secret that is found in a text as it stands is replaced by `[redacted]`. If the
+text says a secret in any other way, the whole text is replaced.
 
 What is found are fixed strings: a secret as it is, as JSON, URLs or HTML escape it, in hex or in
 base64. Of these also the beginning, where a text was cut: at its end, and before an ellipsis or a
