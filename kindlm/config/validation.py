@@ -17,7 +17,7 @@ from kindlm.config.schema import KindlmConfig
 from kindlm.config.yaml_document import ScalarError, resolve_plain
 from kindlm.packages import all_own
 from kindlm.plugins import Provider
-from kindlm.suggestions import ENDED, hint_for, suggest, words_for
+from kindlm.suggestions import ENDED, hint_for, meant_by, suggest, words_for
 from kindlm.values import TAGS
 from kindlm.wording import printable
 
@@ -173,7 +173,10 @@ def _report_unknown_key(
         shown = _example(model, (*place[:-1], key))
         return f" For example: `{shown}`" if key in words_for(str(path[-1])) and shown else ""
 
-    elsewhere = _elsewhere(model, place) if model is KindlmConfig else None
+    elsewhere = None
+    # In a foreign format, a key is rather misspelt than misplaced.
+    if model is KindlmConfig or (tolerant and meant_by(str(place[-1]), known) is None):
+        elsewhere = _elsewhere(model, place)
     reporter.unknown_key(path, known, tolerant=tolerant, elsewhere=elsewhere, example=example)
 
 

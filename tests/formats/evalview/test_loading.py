@@ -52,6 +52,12 @@ MISTAKES = [
     ("expected: {}", "expected: {}\nchecks: [pii]", "checks must be a mapping", "{pii: true}"),
     ("min_score: 7", "min_score: 7 0", 'must be a number, but is the text "7 0"', ""),
     ("expected: {}", "expected: {categories: [web]}", 'Unknown key "categories"', "tool_categ"),
+    (
+        "expected: {}",
+        "expected: {contains: [a]}",
+        'Unknown key "contains"',
+        "output: {contains: …}",
+    ),
     ("expected: {}", "expected: {output: {regex: [a]}}", 'Unknown key "regex"', "regex_patterns"),
     ("{min_score: 7}", "7", "thresholds must be a mapping", "{min_score: 70}"),
     ("expected: {}", "expected: {output: Paris}", "output must be a mapping", "{contains: [...]}"),
