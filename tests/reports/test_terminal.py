@@ -318,6 +318,20 @@ def test_what_changed_is_reported_only_if_something_did(
     assert "Compare" not in nothing_ran
 
 
+def test_a_run_with_another_test_is_unchanged_in_the_tests_that_both_have(
+    history: Any, make: Any, write: Any
+) -> None:
+    for run, names in (("k3f9x2ab", ["old"]), ("m7q2w8rt", ["old", "new"])):
+        writer = history.run(run)
+        writer.suite(tests=[make.planned(name) for name in names])
+        writer.execution("old", assertions=(make.failed(),))
+        if "new" in names:
+            writer.execution("new")
+        writer.finish()
+    told = write(history.view("m7q2w8rt"), "terminal")
+    line_with(told, "Unchanged since k3f9x2ab: 1 test compared, 1 added")
+
+
 def test_a_run_names_the_one_to_compare_it_with(history: Any, make: Any, write: Any) -> None:
     for run in ("k3f9x2ab", "m7q2w8rt"):
         writer = history.run(run)

@@ -329,12 +329,14 @@ def _changed(view: RunView, earlier: RunView) -> str | None:
     # What compares runs takes longer to import than a report of a run that passed.
     from kindlm.history.diff.evidence_values import Kind
     from kindlm.history.diff.run_diff import DiffOptions, RunDiff
-    from kindlm.reports.diff.phrases import headline_of
+    from kindlm.reports.diff.phrases import headline_of, scope_text
 
     diff = RunDiff(view.db, earlier, view, DiffOptions())
     if not diff.compared:
         return None
     headline = headline_of(diff)
-    if headline.good and diff.kinds.keys() <= {Kind.UNCHANGED, Kind.OTHER_WORDS}:
-        return f"Unchanged since {one_line(earlier.id)}"
-    return f"Changed since {one_line(earlier.id)}: {'; '.join(headline.reasons)}"
+    since = f"since {one_line(earlier.id)}"
+    others = diff.kinds.keys() - {Kind.UNCHANGED, Kind.OTHER_WORDS}
+    if headline.good and others <= {Kind.ADDED, Kind.NOT_RUN}:
+        return f"Unchanged {since}: {scope_text(diff)}" if others else f"Unchanged {since}"
+    return f"Changed {since}: {'; '.join(headline.reasons)}"
