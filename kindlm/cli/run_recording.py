@@ -142,6 +142,14 @@ def record_run(
             )
 
 
+def require_writable(database: Path) -> None:
+    """Make the history if it is not there; end the command if it cannot be written."""
+    try:
+        open_log(database).close()
+    except OpenError as error:
+        fail_to_open(error)
+
+
 def _lost_by_worker(database: Path, failure: Exception) -> KindlmError:
     """Return what a worker says whose own history, and all beside it, is gone when it ends."""
     return broken(

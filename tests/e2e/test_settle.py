@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from checked_server import LoopbackServer
+from small_disk import mounted
 from workspace import new_workspace, until
 
 AGENT = {"rules": [{"name": "answer", "when": {}, "reply": {"text": "It was delivered."}}]}
@@ -183,6 +185,20 @@ def test_a_budget_ends_it_and_the_next_one_goes_on(
     assert last.returncode == 1
     assert "regression confirmed" in last.stdout
     assert repeats(workspace) == list(range(4, 4 + len(server.requests) - asked))
+
+
+def test_a_history_that_cannot_be_written_is_named(
+    workspace: Any, server: LoopbackServer, suspicion: Suspicion
+) -> None:
+    asked = len(server.requests)
+    with mounted(workspace.root / "disk", "16m") as folder:
+        database = shutil.copy(workspace.database, folder)
+        subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+        done = workspace.run("settle", "--db", str(database))
+    assert done.returncode == 1
+    assert "kindlm itself failed" not in done.stderr
+    assert "The history cannot be" in done.stderr
+    assert len(server.requests) == asked
 
 
 @pytest.mark.usefixtures("suspicion")

@@ -19,7 +19,7 @@ from kindlm.cli.history import (
 )
 from kindlm.cli.options import TestOptions
 from kindlm.cli.run_options import make_request
-from kindlm.cli.run_recording import HeldSignals, record_run
+from kindlm.cli.run_recording import HeldSignals, record_run, require_writable
 from kindlm.config import suite_identity
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
@@ -133,6 +133,7 @@ def _settle(rounds: Rounds, request: RunRequest) -> int:
     # Each round prints lines; only a bar shows what goes on inside one.
     progress = not options.no_progress and is_interactive(sys.stderr)
     with HeldSignals() as held:
+        require_writable(request.database)
         try:
             with StreamLock(request.database, f"settling/{pair.repeated}"):
                 record_run(request, run, progress=progress, held=held)

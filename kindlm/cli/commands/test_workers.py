@@ -19,7 +19,13 @@ from kindlm.cli.options import TestOptions, typed_again
 from kindlm.cli.progress import make_progress
 from kindlm.cli.reporters import Reporter
 from kindlm.cli.run_options import wants_push
-from kindlm.cli.run_recording import HeldSignals, Watching, report_group, stop_on_signals
+from kindlm.cli.run_recording import (
+    HeldSignals,
+    Watching,
+    report_group,
+    require_writable,
+    stop_on_signals,
+)
 from kindlm.cli.server_environ import SUITES, suites_hash
 from kindlm.dataclass import dataclass, replace
 from kindlm.engine.attempt import Finished
@@ -92,7 +98,7 @@ def test_on_workers(
     stop = Stop()
     with HeldSignals() as held:
         with closing(_fleet(request, loaded, options)) as fleet:
-            _require_writable(request.database)
+            require_writable(request.database)
             try:
                 # Shows others that the group goes on, and keeps them from going on with it.
                 with StreamLock(request.database, f"group/{name}"):
@@ -110,14 +116,6 @@ def test_on_workers(
 
             push_group(request, name, options)
         return report_group(request, name, reporters, options, stop.reason)
-
-
-def _require_writable(database: Path) -> None:
-    """Make the history if it is not there; end the command if it cannot be written."""
-    try:
-        open_log(database).close()
-    except OpenError as error:
-        fail_to_open(error)
 
 
 def _refuse_fixed_ports(suites: Sequence[Suite]) -> None:
