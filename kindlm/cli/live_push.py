@@ -26,7 +26,7 @@ from kindlm.team.pushing import LivePush, Pushed, push_runs
 from kindlm.team.withholding import combined
 from kindlm.wording import count
 
-_SILENT_S = 10.0
+_ANSWER_S = 10.0
 
 
 def live_push(request: RunRequest, run: str, options: TestOptions) -> Beside | None:
@@ -82,10 +82,9 @@ def push_group(request: RunRequest, group: str, options: TestOptions) -> None:
 
 @contextmanager
 def _as_guest(request: RunRequest, run: str, login: Login, options: TestOptions) -> Iterator[None]:
-    with closing(_client(login)) as client:
-        push = LivePush(client, request.database, run, texts=options.texts)
-        with push:
-            yield
+    client = _client(login)
+    with LivePush(client, request.database, run, texts=options.texts) as push:
+        yield
     if push.error is not None:
         _warn(push.error, run)
     else:
@@ -108,18 +107,15 @@ def _as_worker(
         # Nothing that is called from now on could be kept.
         end_now(error.message, NOT_TAKEN)
 
-    with (
-        closing(_client(login, lease)) as client,
-        LivePush(
-            client,
-            request.database,
-            run,
-            texts=True,
-            every_s=1.0,
-            on_control=obey,
-            on_refused=end,
-        ) as push,
-    ):
+    with LivePush(
+        _client(login, lease),
+        request.database,
+        run,
+        texts=True,
+        every_s=1.0,
+        on_control=obey,
+        on_refused=end,
+    ) as push:
         yield
     if push.error is not None:
         show([push.error])
@@ -127,7 +123,7 @@ def _as_worker(
 
 def _client(login: Login, lease: str | None = None) -> HistoryClient:
     return HistoryClient(
-        login.address.base, login.token, lease=lease, patience_s=0, silent_s=_SILENT_S
+        login.address.base, login.token, lease=lease, patience_s=0, answer_s=_ANSWER_S
     )
 
 

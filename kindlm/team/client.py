@@ -6,12 +6,14 @@ proxy is asked for a server on this machine, so that the token goes to the serve
 
 from __future__ import annotations
 
+import asyncio
 import re
 import ssl
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from io import BytesIO
 from typing import Annotated, Any, BinaryIO, TypeVar
 from urllib.parse import quote
 
@@ -33,10 +35,8 @@ _T = TypeVar("_T")
 _UNREACHABLE = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError)
 
 _CONNECT_S = 5.0
-_ANSWER_S = 120.0
-"""How long an answer may take to come; one that is longer has more time, at this rate."""
 _SLOWEST = 10_000
-"""Bytes in a second."""
+"""Bytes in a second: at this rate, what is sent and received adds to the time of a request."""
 
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 60.0
@@ -62,8 +62,8 @@ _AGAIN = "Check the server, then run it again. What has arrived is not sent agai
 _ADDRESS = "Check the address: it must be that of kindlm serve-history."
 
 
-class _EndlessError(Exception):
-    """An answer goes on for too long, or would once it is unpacked; so would the next one."""
+class _UnusableError(Exception):
+    """An answer is too long, or would be once it is unpacked; so would the next one."""
 
 
 class _Answer(BaseModel):
@@ -114,7 +114,7 @@ class HistoryClient:
         token: Sent with each request, and in no error.
         lease: As which worker of which shard this process pushes, `SHARD.NUMBER`.
         patience_s: How long requests are repeated while the server is away, or asks to wait.
-        silent_s: How long it may send nothing, or take nothing, in the middle of an exchange.
+        answer_s: How long a request may take with its answer, beside the time for their bytes.
         wait: Waits between tries.
 
     Raises:
@@ -128,7 +128,7 @@ class HistoryClient:
         *,
         lease: str | None = None,
         patience_s: float = 60.0,
-        silent_s: float = 30.0,
+        answer_s: float = 120.0,
         wait: Callable[[float], object] = time.sleep,
     ) -> None:
         address = ServerAddress.parse(url)
@@ -139,8 +139,10 @@ class HistoryClient:
         self.origin = address.origin
         self._token = token
         self._patience_s = patience_s
+        self._answer_s = answer_s
         self._wait = wait
-        self._http = httpx.Client(
+        self._runner = asyncio.Runner()
+        self._http = httpx.AsyncClient(
             headers={
                 "authorization": f"Bearer {token}",
                 "user-agent": f"kindlm/{__version__}",
@@ -150,12 +152,13 @@ class HistoryClient:
             verify=_tls_context() if address.is_encrypted else False,
             trust_env=not address.is_loopback,
             follow_redirects=False,
-            timeout=httpx.Timeout(silent_s, connect=_CONNECT_S),
+            timeout=httpx.Timeout(None, connect=_CONNECT_S),
         )
 
     def close(self) -> None:
         """Close its connections."""
-        self._http.close()
+        self._runner.run(self._http.aclose())
+        self._runner.close()
 
     def heads(self, streams: Sequence[str]) -> Result[dict[str, StreamEnd]]:
         """Return where streams end on the server: those that it has."""
@@ -225,9 +228,12 @@ class HistoryClient:
         while True:
             asked = None
             try:
-                reply = self._exchange(method, f"{self.base}/v1/{path}", out, given)
-            except _EndlessError as error:
+                url = f"{self.base}/v1/{path}"
+                reply = self._runner.run(self._exchange(method, url, out, given))
+            except _UnusableError as error:
                 return Err(self._failed(f"cannot be used: {error}", _ADDRESS))
+            except TimeoutError:
+                return Err(self._failed("takes too long to answer", _AGAIN))
             except _UNREACHABLE as error:
                 why = f"cannot be reached: {self._safe(unreachable_reason(error))}"
                 failed = self._failed(why, _AGAIN)
@@ -245,20 +251,35 @@ class HistoryClient:
             left -= waited
             pause *= 2
 
-    def _exchange(
+    async def _exchange(
         self, method: str, url: str, out: BinaryIO | None, given: Mapping[str, Any]
     ) -> _Reply:
-        with self._http.stream(method, url, **given) as response:
-            body = bytearray()
+        """Make a request once.
+
+        Raises:
+            TimeoutError: It takes too long, whatever comes meanwhile.
+        """
+        allowed_s = self._answer_s + len(given.get("content", b"")) / _SLOWEST
+        due = asyncio.get_running_loop().time() + allowed_s
+        async with (
+            asyncio.timeout_at(due) as deadline,
+            self._http.stream(method, url, **given) as response,
+        ):
+            body = BytesIO()
+            into: BinaryIO = body
+            most = _MOST_OF_AN_ANSWER
             if out is not None and response.status_code == 200:
+                into, most = out, _MOST_OF_A_RUN
                 out.seek(0)
                 out.truncate()
-                for piece in _pieces(response, _MOST_OF_A_RUN):
-                    out.write(piece)
-            else:
-                for piece in _pieces(response, _MOST_OF_AN_ANSWER):
-                    body += piece
-            return _Reply(response.status_code, response.headers, bytes(body))
+            unpack = _unpacking(response.headers.get("content-encoding", "identity"))
+            total = 0
+            async for raw in response.aiter_raw():
+                total += into.write(unpack(raw))
+                if total > most:
+                    raise _UnusableError("its answer is too long")
+                deadline.reschedule(due + total / _SLOWEST)
+            return _Reply(response.status_code, response.headers, body.getvalue())
 
     def _refused(self, reply: _Reply) -> KindlmError:
         """Return the error of an answer that is no success."""
@@ -287,26 +308,22 @@ class HistoryClient:
         return sentence(re.sub(re.escape(self._token), REDACTED, text))
 
 
-def _pieces(response: httpx.Response, most: int) -> Iterator[bytes]:
-    """Yield a body in pieces, unpacked once: what is packed twice can grow a million times."""
-    encoding = response.headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in ("gzip", "identity"):
-        raise _EndlessError("its answer is packed in a way that was not asked for")
-    inflate = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
-    total, began = 0, time.monotonic()
-    for raw in response.iter_raw():
-        piece = raw
-        if inflate is not None:
-            try:
-                piece = b"" if inflate.eof else inflate.decompress(raw)
-            except zlib.error as error:
-                raise httpx.DecodingError(str(error)) from None
-        total += len(piece)
-        if total > most:
-            raise _EndlessError("its answer is too long")
-        if time.monotonic() - began > _ANSWER_S + total / _SLOWEST:
-            raise _EndlessError("its answer takes too long")
-        yield piece
+def _unpacking(encoding: str) -> Callable[[bytes], bytes]:
+    """Return what unpacks a body, once: what is packed twice can grow a million times."""
+    encoding = encoding.strip().lower()
+    if encoding == "identity":
+        return bytes
+    if encoding != "gzip":
+        raise _UnusableError("its answer is packed in a way that was not asked for")
+    inflate = zlib.decompressobj(wbits=31)
+
+    def unpack(raw: bytes) -> bytes:
+        try:
+            return b"" if inflate.eof else inflate.decompress(raw)
+        except zlib.error as error:
+            raise httpx.DecodingError(str(error)) from None
+
+    return unpack
 
 
 def _tls_context() -> ssl.SSLContext:

@@ -202,7 +202,7 @@ class LivePush:
     hears of this process while nothing happens, and what it says is obeyed.
 
     Args:
-        client: The server; it should not be patient.
+        client: The server, not patient; its connections are closed in the end.
         path: The history.
         run: Id of the run.
         texts: Whether content is sent, even if the settings of the run do not include it.
@@ -267,13 +267,10 @@ class LivePush:
 
     def _work(self) -> None:
         try:
-            self._push()
+            with closing(self._client):
+                self._push()
         except (sqlite3.Error, StoreError) as error:
             self.error = _failed(f"the history cannot be read: {error}")
-        except RuntimeError:
-            # Nobody waits for this thread any more: its client may be closed.
-            if not self._given_up.is_set():
-                raise
         finally:
             self._done.set()
 

@@ -67,16 +67,15 @@ def test_a_worker_is_heard_of_and_obeys(
     hooks, log, url = coordinator
     controls: Queue[Control] = Queue()
     stale: Queue[KindlmError] = Queue()
-    with closing(HistoryClient(url, TOKEN, lease="3.1", patience_s=0)) as client:
-        push = LivePush(
-            client, home.log.path, "aaaa2222", texts=True, every_s=0.01,
-            on_control=controls.put, on_refused=stale.put,
-        )  # fmt: skip
-        with push:
-            # One of the push, and of what is said while nothing happens.
-            assert [controls.get(timeout=20).max_rpm for _ in range(3)] == [30.0] * 3
-            hooks.newest = 2
-            assert "409" in stale.get(timeout=20).message
+    client = HistoryClient(url, TOKEN, lease="3.1", patience_s=0)
+    with LivePush(
+        client, home.log.path, "aaaa2222", texts=True, every_s=0.01,
+        on_control=controls.put, on_refused=stale.put,
+    ) as push:  # fmt: skip
+        # One of the push, and of what is said while nothing happens.
+        assert [controls.get(timeout=20).max_rpm for _ in range(3)] == [30.0] * 3
+        hooks.newest = 2
+        assert "409" in stale.get(timeout=20).message
     assert push.error is not None
     with closing(log.reader()) as db:
         assert db.execute("SELECT count(*) FROM contents WHERE body IS NULL").fetchone()[0] == 0
@@ -84,20 +83,17 @@ def test_a_worker_is_heard_of_and_obeys(
 
 def test_what_has_not_arrived_is_sent_in_the_end(served: Served, home: History) -> None:
     token = served.token()
-    with closing(HistoryClient(served.url, token, patience_s=0)) as client:
-        push = LivePush(client, home.log.path, "aaaa2222", texts=False, every_s=600)
-        with push:
-            pass
+    client = HistoryClient(served.url, token, patience_s=0)
+    with LivePush(client, home.log.path, "aaaa2222", texts=False, every_s=600) as push:
+        pass
     assert push.error is None
     assert push.pushed.added == len(list(served.log.read())) == len(list(home.log.read()))
     assert push.pushed.withheld
 
 
 def test_a_token_that_is_not_accepted_ends_it(served: Served, home: History) -> None:
-    with (
-        closing(HistoryClient(served.url, TOKEN, patience_s=0)) as client,
-        LivePush(client, home.log.path, "aaaa2222", texts=False) as push,
-    ):
+    client = HistoryClient(served.url, TOKEN, patience_s=0)
+    with LivePush(client, home.log.path, "aaaa2222", texts=False) as push:
         pass
     assert push.error is not None
     assert push.error.details["status"] == 401
@@ -114,10 +110,9 @@ def test_ctrl_c_gives_up_without_a_traceback(home: History, listens: bool) -> No
         if not listens:
             silent.close()
         try:
-            with closing(HistoryClient(url, TOKEN, patience_s=0, silent_s=2)) as client:
-                push = LivePush(client, home.log.path, "aaaa2222", texts=False)
-                with push:
-                    ctrl_c.start()
+            client = HistoryClient(url, TOKEN, patience_s=0, answer_s=2)
+            with LivePush(client, home.log.path, "aaaa2222", texts=False) as push:
+                ctrl_c.start()
         finally:
             ctrl_c.join()
             signal.signal(signal.SIGUSR1, before)
@@ -152,10 +147,9 @@ def test_a_worker_leaves_out_nothing_however_large(
     large.execution(output=random.Random(1).randbytes(20_000).hex())
     large.finish()
     _, log, url = coordinator
-    with closing(HistoryClient(url, TOKEN, lease="3.1", patience_s=0)) as client:
-        push = LivePush(client, home.log.path, "bbbb3333", texts=True, on_control=lambda _: None)
-        with push:
-            pass
+    client = HistoryClient(url, TOKEN, lease="3.1", patience_s=0)
+    with LivePush(client, home.log.path, "bbbb3333", texts=True, on_control=lambda _: None) as push:
+        pass
     assert push.error is None
     with closing(log.reader()) as db:
         lengths = "SELECT max(length(body)), sum(body IS NULL) FROM contents"
@@ -172,11 +166,10 @@ def test_a_worker_whose_events_are_not_taken_hears_of_it(
     odd.execution(cost_usd=1e15)
     odd.finish()
     refused: Queue[KindlmError] = Queue()
-    with closing(HistoryClient(coordinator[2], TOKEN, lease="3.1", patience_s=0)) as client:
-        push = LivePush(
-            client, home.log.path, "bbbb3333", texts=True,
-            on_control=lambda _: None, on_refused=refused.put,
-        )  # fmt: skip
-        with push:
-            pass
+    client = HistoryClient(coordinator[2], TOKEN, lease="3.1", patience_s=0)
+    with LivePush(
+        client, home.log.path, "bbbb3333", texts=True,
+        on_control=lambda _: None, on_refused=refused.put,
+    ):  # fmt: skip
+        pass
     assert "the number is too large" in refused.get_nowait().message
