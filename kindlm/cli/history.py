@@ -129,13 +129,10 @@ def _update_tables(path: Path, reader: sqlite3.Connection) -> None:
 
     A second process waits for the lock that the first one folds under, and finds them updated.
     """
-    from kindlm.history.read_models import lost_writes, read_model_problem
+    from kindlm.history.read_models import read_model_problem
     from kindlm.projections import PROJECTIONS
     from kindlm_store import EventLog, OpenError
 
-    if lost := lost_writes(path):
-        # Writing begins the log anew: after that, the loss cannot be seen any more.
-        fail([writes_lost(lost, path)])
     if (reader.execute("SELECT max(seq) FROM events").fetchone()[0] or 0) > _MANY_EVENTS:
         note("Updating the tables of this history for this version of kindlm …")
     try:
@@ -196,7 +193,6 @@ def fail_to_open(error: Exception) -> NoReturn:
         NotSqliteError,
         OpenError,
     )
-    from kindlm_store.salvage import has_tables
 
     assert isinstance(error, OpenError)
     if (full := disk_full(error.path, error.__cause__)) is not None:
@@ -207,13 +203,12 @@ def fail_to_open(error: Exception) -> NoReturn:
         fail([_foreign(error)])
     hints = {
         NewerDatabaseError: "Update kindlm; a newer version recorded this history.",
-        CorruptDatabaseError: RESTORE,
+        CorruptDatabaseError: salvage_hint(error.path),
         NotAnEventLogError: _NAME_ANOTHER,
-        NotSqliteError: _NAME_ANOTHER,
+        NotSqliteError: f"{_NAME_ANOTHER} Or restore this one from a backup:"
+        " kindlm history backup makes them.",
     }
     hint = hints.get(type(error), "Check the permissions of the file and of its folder.")
-    if isinstance(error, (CorruptDatabaseError, NotSqliteError)) and has_tables(error.path):
-        hint = salvage_hint(error.path)
     refuse(
         f"The history cannot be opened: it {error.reason}.",
         hint,
@@ -488,12 +483,3 @@ def _reported_run(path: Path) -> str | None:
     run = report.get("run") if isinstance(report, dict) else None
     identity = run.get("id") if isinstance(run, dict) else None
     return identity if isinstance(identity, str) else None
-
-
-def writes_lost(lost: int, database: Path) -> KindlmError:
-    """Return the error of a write-ahead log that is damaged, which held the last writes."""
-    return broken(
-        f"What was recorded last is lost: {shown_path(database)}-wal is damaged, and {lost:,} of"
-        " the writes in it cannot be read.",
-        f"Restore it from a backup, with {database.name}; or run the tests: kindlm test",
-    )

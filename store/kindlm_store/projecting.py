@@ -472,8 +472,6 @@ class Projector:
             db.execute(f"DROP VIEW IF EXISTS main.{quoted(view)}")
         for table in {*old_tables, *projection.tables}:
             db.execute(f"DROP TABLE IF EXISTS main.{quoted(table)}")
-            # What a rebuild of an earlier version left that was killed.
-            db.execute(f"DROP TABLE IF EXISTS main.{quoted(table + SHADOW)}")
         for table, sql in projection.tables.items():
             db.execute(sql.replace("CREATE TABLE ", "CREATE TABLE main.", 1))
             if is_folded:
@@ -493,10 +491,6 @@ class Projector:
                 json.dumps(list(projection.views)),
             ),
         )
-
-
-SHADOW = "_shadow"
-"""What the names of temporary tables of earlier versions end with."""
 
 
 @contextmanager

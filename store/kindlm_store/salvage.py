@@ -1,18 +1,12 @@
 """Reads what can be read of a damaged file, row by row, past its indexes.
 
-Where SQLite cannot even read which tables there are, a copy of the file is given a first page that
-lists them.
 What is salvaged is held to its hashes like everything else that is taken; this only finds it.
 """
 
 from __future__ import annotations
 
-import re
-import shutil
 import sqlite3
-from contextlib import closing, suppress
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from kindlm_migrations import EVENT_LOG
@@ -33,16 +27,6 @@ _COLUMNS = {
 _PAGE = 500
 _PATIENCE = 40
 """So many pages of row ids without a row end a table: one damaged page holds fewer."""
-
-_MAGIC = b"SQLite format 3\0"
-_DEFAULT_PAGE = 4096
-"""Bytes: what logs are created with; asked for where the header of the file is damaged."""
-
-_LARGEST_PAGE = 65_536
-_ROOTS = re.compile(
-    rb"table(%b)\1(.{1,4}?)CREATE TABLE \1\b" % "|".join(_COLUMNS).encode(), re.DOTALL
-)
-"""A row of the schema as it lies in the file: kind, name twice, page of the root, statement."""
 
 
 def scratch_log() -> sqlite3.Connection:
@@ -80,75 +64,12 @@ def salvage(connection: sqlite3.Connection) -> sqlite3.Connection:
     return copy
 
 
-def salvage_file(path: Path) -> sqlite3.Connection | None:
-    """`salvage` of a log that SQLite cannot open; None if not even its tables can be found."""
-    with TemporaryDirectory(prefix="kindlm-") as folder:
-        copy = Path(folder) / "copy.db"
-        try:
-            # Page by page, with what is in the write-ahead log.
-            with (
-                closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as source,
-                closing(sqlite3.connect(copy)) as target,
-            ):
-                source.backup(target)
-        except sqlite3.Error:
-            copy.unlink(missing_ok=True)
-            shutil.copyfile(path, copy)
-        roots = _find_roots(copy)
-        if roots.keys() != _COLUMNS.keys():
-            return None
-        _replace_first_page(copy, roots)
-        with closing(sqlite3.connect(copy)) as connection:
-            return salvage(connection)
-
-
-def has_tables(path: Path) -> bool:
-    """Whether the tables of a log can be found in a file that SQLite cannot open."""
-    return _find_roots(path).keys() == _COLUMNS.keys()
-
-
 def is_damaged(connection: sqlite3.Connection) -> bool:
     """Whether SQLite finds anything wrong with the pages of the file."""
     try:
         return bool(connection.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok")
     except sqlite3.DatabaseError:
         return True
-
-
-def _find_roots(path: Path) -> dict[str, int]:
-    """The root pages of the tables of a log by name, those that are found: the first of each."""
-    roots: dict[str, int] = {}
-    rest = b""
-    with path.open("rb") as file:
-        while piece := file.read(1 << 20):
-            for name, page in _ROOTS.findall(rest + piece):
-                roots.setdefault(name.decode(), int.from_bytes(page))
-            if len(roots) == len(_COLUMNS):
-                break
-            rest = piece[-_DEFAULT_PAGE:]
-    return roots
-
-
-def _replace_first_page(path: Path, roots: dict[str, int]) -> None:
-    """Give a file a first page with the tables of a log, without their indexes, and no others."""
-    with path.open("r+b") as file:
-        header = file.read(18)
-        size = int.from_bytes(header[16:18])
-        size = _LARGEST_PAGE if size == 1 else size
-        if not header.startswith(_MAGIC):
-            size = _DEFAULT_PAGE
-        with closing(sqlite3.connect(":memory:", isolation_level=None)) as made:
-            made.execute(f"PRAGMA page_size = {size}")
-            # Keys would need an index.
-            for table, columns in _COLUMNS.items():
-                made.execute(f"CREATE TABLE {table} ({columns})")
-            made.execute("PRAGMA writable_schema = ON")
-            for root in roots.items():
-                made.execute("UPDATE sqlite_master SET rootpage = ?2 WHERE name = ?1", root)
-            page = bytearray(made.serialize()[:size])
-        page[28:32] = (path.stat().st_size // size).to_bytes(4)
-        file.seek(0)
-        file.write(page)
 
 
 def _readable(connection: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:

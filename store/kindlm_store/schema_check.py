@@ -12,7 +12,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kindlm_migrations import EVENT_LOG
-from kindlm_store.projecting import SHADOW
 from kindlm_store.store_errors import ForeignSchemaError
 
 if TYPE_CHECKING:
@@ -114,10 +113,9 @@ def schema_problems(
             problems.append(SchemaProblem(found[name][0], name, "changed", projection))
     for name, (kind, table, _) in found.items():
         is_known = name in made or {
-            # Of a table in another version, also one that a killed rebuild of it has left.
-            "index": table.removesuffix(SHADOW) in others,
+            "index": table in others,
             "view": name in others,
-            "table": name.removesuffix(SHADOW) in others or name.startswith("sqlite_"),
+            "table": name in others or name.startswith("sqlite_"),
         }.get(kind)
         if not is_known:
             problems.append(SchemaProblem(kind, name, "foreign", None))

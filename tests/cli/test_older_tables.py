@@ -126,15 +126,3 @@ def test_older_tables_beside_newer_ones_are_left_alone(kindlm: Any, recorded: An
     assert "written by a newer version of kindlm" in outcome.err
     assert "Update kindlm." in outcome.err
     assert versions(recorded.path) == left
-
-
-def test_writes_that_are_lost_are_reported_before_their_trace_goes(
-    kindlm: Any, recorded: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_older(recorded.path)
-    older = versions(recorded.path)
-    monkeypatch.setattr("kindlm.history.read_models.lost_writes", lambda _: 3)
-    outcome = kindlm("runs", "--db", recorded.path)
-    assert outcome.code == 1
-    assert "What was recorded last is lost" in outcome.err
-    assert versions(recorded.path) == older

@@ -37,7 +37,7 @@ from kindlm_store import (
     open_reader,
 )
 from kindlm_store.merging import Refusal, Taken
-from kindlm_store.salvage import is_damaged, salvage, salvage_file, scratch_log
+from kindlm_store.salvage import is_damaged, salvage, scratch_log
 
 _LOST = "SELECT count(*) FROM events WHERE stream NOT IN (SELECT id FROM streams)"
 
@@ -109,56 +109,46 @@ class Merged(NamedTuple):
 
 
 class _Opened(NamedTuple):
-    """An open history. `is_salvaged`: what is left of it."""
+    """An open history."""
 
     file: Path
     reader: sqlite3.Connection
-    is_salvaged: bool = False
 
 
 def _open(file: Path) -> _Opened:
-    """Open a history; or what is left of one that SQLite cannot open."""
+    """Open a history; end the command if it is none."""
     try:
         return _Opened(file, open_reader(file))
     except EmptyFileError:
         return _Opened(file, scratch_log())
     except OpenError as error:
-        if isinstance(error, (CorruptDatabaseError, NotSqliteError)):
-            copy = salvage_file(file)
-            if copy is not None:
-                return _Opened(file, copy, is_salvaged=True)
         fail([_unreadable(error)])
 
 
 def _take(log: EventLog, opened: _Opened) -> Merged:
     """Take a history; of one that is damaged, what can be read of it."""
-    file, reader, is_salvaged = opened
+    file, reader = opened
 
     def taken_of(source: sqlite3.Connection) -> Taken:
         return log.take(
             source, file, accept=require_known_form, claims=SEALED_HEADS, erasures=PURGES
         )
 
-    def left_of(copy: sqlite3.Connection, first: Taken) -> Merged:
-        warn(f"{file} is damaged: it is read row by row.")
-        taken = taken_of(copy)
-        taken.known -= first.added
-        taken.streams.update(first.streams)
-        return Merged(file, taken, is_damaged=True, lost=copy.execute(_LOST).fetchone()[0])
-
-    if is_salvaged:
-        return left_of(reader, Taken())
-    taken = Taken()
+    first = Taken()
     try:
-        taken = taken_of(reader)
+        first = taken_of(reader)
     except CorruptDatabaseError as error:
         if error.path != file:
             raise
     else:
-        if all(refusal.kind != "unsound" for refusal in taken.refused) or not is_damaged(reader):
-            return Merged(file, taken)
+        if all(refusal.kind != "unsound" for refusal in first.refused) or not is_damaged(reader):
+            return Merged(file, first)
+    warn(f"{file} is damaged: it is read row by row.")
     with closing(salvage(reader)) as copy:
-        return left_of(copy, taken)
+        taken = taken_of(copy)
+        taken.known -= first.added
+        taken.streams.update(first.streams)
+        return Merged(file, taken, is_damaged=True, lost=copy.execute(_LOST).fetchone()[0])
 
 
 def _explained(merged: Merged, refusal: Refusal) -> KindlmError:
@@ -209,6 +199,7 @@ def _unreadable(error: OpenError) -> KindlmError:
     hints = {
         NewerDatabaseError: "Update kindlm; a newer version recorded this history.",
         CorruptDatabaseError: f"Nothing of it can be read. {RESTORE}",
+        NotSqliteError: f"Name the file of a history. If this was one: {RESTORE}",
     }
     return KindlmError(
         ErrorCode.UNKNOWN_ERROR if error.path.exists() else ErrorCode.CONFIG_NOT_FOUND,

@@ -10,9 +10,9 @@ from typing import NoReturn
 
 import typer
 
-from kindlm.cli.console import fail, note, or_fail, refuse, show, warn
+from kindlm.cli.console import fail, note, or_fail, refuse, show
 from kindlm.cli.ending import NOTHING_RUN
-from kindlm.cli.history import existing_history, open_history, project_here, writes_lost
+from kindlm.cli.history import existing_history, open_history, project_here
 from kindlm.cli.options import TestOptions
 from kindlm.cli.reporters import Reporter, configured_reporters, parse_reporters, spare
 from kindlm.cli.run_options import as_recorded, make_request, no_selection, wants_push
@@ -30,7 +30,6 @@ from kindlm.dataclass import replace
 from kindlm.errors import Err, Result, misuse
 from kindlm.guard import guard
 from kindlm.history.groups import Group, find_group, shards_of
-from kindlm.history.read_models import lost_writes
 from kindlm.history.runs import RunFilter, held_lock, runs
 from kindlm.plan import make_plan
 from kindlm.recording.event_files import find_unwritten, import_command
@@ -197,12 +196,7 @@ def _unfinished(options: TestOptions, project: Project) -> Unfinished:
     with open_history(options.database) as reader:
         database = existing_history(options.database).database
         paths = paths_from(project.root, options.paths)
-        found = find_unfinished(reader, options.resume, paths=paths)
-        if lost := lost_writes(database):
-            if isinstance(found, Err):
-                fail([found.error, writes_lost(lost, database)])
-            warn(writes_lost(lost, database).message, "What is missing by that is run again.")
-        run = or_fail(found)
+        run = or_fail(find_unfinished(reader, options.resume, paths=paths))
         if (lock := held_lock(reader, run)) is not None:
             fail([run_elsewhere(run, LockHeldError(lock, holder(database, lock)))])
         if (file := find_unwritten(database, run, reader)) is not None:
