@@ -32,8 +32,8 @@ from urllib.parse import SplitResult, urlsplit
 from kindlm.bounds import SCHEDULERS
 from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
-from kindlm.fleet.bundle import Bundle, BundleError, make_bundle, unpack
-from kindlm.fleet.shard_job import ShardEnd, ShardJob, run_shard
+from kindlm.fleet.bundle import make_bundle, unpack
+from kindlm.fleet.shard_job import ShardJob, run_shard
 from kindlm.recording.git import git_state
 from kindlm.recording.loading import Loaded
 from kindlm.recording.project import project_name, run_environment
@@ -143,18 +143,18 @@ class DaskFleet:
     """
 
     def __init__(
-        self, client: Client, bundle: Bundle, root: Path, needed: Collection[str], address: str
+        self, client: Client, bundle: bytes, root: Path, needed: Collection[str], address: str
     ) -> None:
         self.listen = "127.0.0.1", 0
         self.left_out: dict[str, str] = {}
         self._fit: tuple[str, ...] = ()
         self._client, self._address = client, address
-        self._root, self._hash = root, bundle.hash
+        self._root = root
         self._needed = sorted(needed)
         self._url = ""
         self._environ = _environ_of(root)
         # The scheduler keeps what it takes to give them to a worker, whichever one is lost.
-        self._files = client.submit(_kept, bundle.data, key=f"kindlm-{uuid.uuid4()}", retries=0)
+        self._files = client.submit(_kept, bundle, key=f"kindlm-{uuid.uuid4()}", retries=0)
         self._waiting: deque[_Job] = deque()
         self._running: set[_Job] = set()
         self._lock = threading.Lock()
@@ -261,7 +261,7 @@ class DaskFleet:
                 # this one dies, Dask takes any other.
                 job.future = self._client.submit(
                     carry_out,
-                    *(job.text, self._files, self._hash, job.id),
+                    *(job.text, self._files, job.id),
                     key=f"kindlm-{job.id}",
                     workers=[job.worker],
                     allow_other_workers=True,
@@ -410,7 +410,7 @@ async def take_one_at_a_time(dask_worker: Worker) -> None:
     await dask_worker.set_resources(**{_SLOT: 1})
 
 
-def carry_out(job: str, files: bytes, expected: str, number: str) -> str:
+def carry_out(job: str, files: bytes, number: str) -> str:
     """Run a shard in a copy of the project that is there as long as the shard runs."""
     from distributed import get_worker
 
@@ -422,10 +422,7 @@ def carry_out(job: str, files: bytes, expected: str, number: str) -> str:
     space = get_worker().local_directory
     with TemporaryDirectory(prefix="kindlm-", dir=space, ignore_cleanup_errors=True) as folder:
         root = Path(folder)
-        try:
-            unpack(files, expected, root)
-        except BundleError as error:
-            return ShardEnd(None, str(error)).dump()
+        unpack(files, root)
         wanted = ShardJob.load(job)
         here = root / wanted.folder
         here.mkdir(parents=True, exist_ok=True)
