@@ -39,8 +39,8 @@ _redrawn: Console | None = None
 Another console cannot find out: rich gives it the stream behind the one that it puts in place.
 """
 
-_DAMAGE = {11, 26}
-"""SQLITE_CORRUPT and SQLITE_NOTADB, by their numbers: most commands need no SQLite."""
+_DAMAGE = {10, 11, 26}
+"""SQLITE_IOERR, SQLITE_CORRUPT, SQLITE_NOTADB by their numbers: most commands need no SQLite."""
 
 
 def set_verbose(verbose: bool) -> None:

@@ -44,7 +44,6 @@ from kindlm.recording.history_file import new_journal, new_run_id
 from kindlm.transcript import CostSource, Message, Role
 from kindlm_store import Append, EventLog, HeadOf, utc_now
 
-_LONGEST = 256 * 1024 * 1024
 _SUITE = "evalview"
 _TARGET = "agent"
 
@@ -96,11 +95,9 @@ def read_results(file: Path) -> Result[ForeignFile] | None:
     Raises:
         OSError: It cannot be read.
     """
-    if file.stat().st_size > _LONGEST:
-        return None
     raw = file.read_bytes()
     try:
-        value = json.loads(raw, parse_constant=lambda _: None, parse_float=_number)
+        value = json.loads(raw, parse_constant=lambda _: None)  # such as NaN
     except (ValueError, RecursionError) as error:
         if file.suffix != ".json":
             return None
@@ -286,9 +283,3 @@ def _status(execution: ForeignExecution) -> Status:
 
 def _source(execution: ForeignExecution) -> CostSource:
     return CostSource.UNKNOWN if execution.cost_usd is None else CostSource.REPORTED
-
-
-def _number(digits: str) -> float | None:
-    """Return a number; None for one without a finite value, which no JSON can say."""
-    number = float(digits)
-    return number if abs(number) != float("inf") else None

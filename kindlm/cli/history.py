@@ -14,7 +14,7 @@ import shutil
 import sqlite3
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     from kindlm.reports.report_registry import ReportOptions
     from kindlm_store import ForeignSchemaError, SchemaProblem
 
-_REPORT_LIMIT = 256 * 1024 * 1024
-"""Bytes; a larger file is not a JSON report of a run."""
-
 RESTORE = "Restore it from a backup; kindlm history backup makes them."
 
 _NAME_ANOTHER = "Name a history of kindlm with --db, or one that is not there yet."
@@ -52,12 +49,8 @@ _NAME_ANOTHER = "Name a history of kindlm with --db, or one that is not there ye
 _MANY_EVENTS = 2_000
 """From so many events on, folding them takes long enough to be noticed."""
 
-_UNREADABLE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR}
-
 _NEEDED = 128 * 1024
 """Bytes: with less, SQLite cannot make the index of its write-ahead log, which readers need."""
-
-_FOR_WANT_OF_SPACE = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
 
 
 def project_here(database: Path | None) -> Project:
@@ -97,12 +90,7 @@ def open_history(database: Path | None) -> Iterator[sqlite3.Connection]:
         except sqlite3.DatabaseError as error:
             if (full := disk_full(project.database, error)) is not None:
                 fail([full])
-            if not _is_damage(error):
-                raise
-            fail([_damaged(project.database, str(error))])
-        except UnicodeDecodeError:
-            # SQLite quotes what is damaged, and Python cannot decode that.
-            fail([_damaged(project.database, "a name or a text in it is not UTF-8")])
+            raise
 
 
 def open_tables(path: Path) -> sqlite3.Connection:
@@ -265,23 +253,6 @@ def _nothing_recorded(path: Path) -> KindlmError:
     )
 
 
-def _is_damage(error: sqlite3.DatabaseError) -> bool:
-    """Return whether the file is at fault: it cannot be read, or something is gone from it."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    missing = code == sqlite3.SQLITE_ERROR and str(error).startswith("no such ")
-    return code in _UNREADABLE or missing
-
-
-def _damaged(path: Path, why: str) -> KindlmError:
-    return broken(
-        f"The history cannot be read: {why}.",
-        "Compute the tables anew: kindlm history rebuild"
-        if why.startswith("no such ")
-        else salvage_hint(path),
-        where=SourceLocation(str(path)),
-    )
-
-
 @contextmanager
 def open_view(database: Path | None, wanted: str) -> Iterator[RunView]:
     """Open the run or the group of shards that a user names; end the command if there is none."""
@@ -326,17 +297,6 @@ def in_folder(options: ReportOptions, root: Path) -> ReportOptions:
     return replace(options, root=root, default_paths=tuple(paths))
 
 
-def require_names(*wanted: str | None) -> None:
-    """End the command if a run is named by nothing, as by a variable that a script never set."""
-    if any(name is not None and not name.strip() for name in wanted):
-        error = not_there(
-            "A run is named by an empty text.",
-            "Leave the name out for the default, or check the variable that it is from. The"
-            " recorded runs: kindlm runs",
-        )
-        fail([error])
-
-
 def no_execution(wanted: str, view: RunView) -> KindlmError:
     """Return the error that a run has no such execution."""
     what = "run" if view.group is None else "group"
@@ -354,12 +314,12 @@ def misused(message: str, command: str) -> KindlmError:
 
 def disk_full(path: Path, error: BaseException | None) -> KindlmError | None:
     """Return the error to show if a history could not be used since its disk is full."""
-    if isinstance(error, sqlite3.Error):
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        full = code == sqlite3.SQLITE_FULL or (code in _FOR_WANT_OF_SPACE and _has_no_room(path))
-    else:
-        full = isinstance(error, OSError) and error.errno == errno.ENOSPC
-    if not full:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    is_full = code == sqlite3.SQLITE_FULL or getattr(error, "errno", None) == errno.ENOSPC
+    if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN):
+        with suppress(OSError):
+            is_full = shutil.disk_usage(path.parent).free < _NEEDED
+    if not is_full:
         return None
     return broken(
         "There is no space left on the disk of the history.",
@@ -367,14 +327,6 @@ def disk_full(path: Path, error: BaseException | None) -> KindlmError | None:
         " disk, with the file -wal beside it, and name the copy with --db.",
         where=SourceLocation(str(path)),
     )
-
-
-def _has_no_room(path: Path) -> bool:
-    try:
-        found = os.statvfs(path.parent)
-    except OSError:
-        return False
-    return found.f_bavail * found.f_frsize < _NEEDED
 
 
 def forget_erased(history: Path) -> None:
@@ -475,8 +427,6 @@ def finished_side(
 def _reported_run(path: Path) -> str | None:
     """Return the run that a file is the JSON report of; None if it is none."""
     try:
-        if path.stat().st_size > _REPORT_LIMIT:
-            return None
         report = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
         return None

@@ -35,7 +35,7 @@ def test_a_variable_that_is_not_set_names_no_run(
         writer.finish()
     outcome = kindlm(*command, "--db", history.path)
     assert (outcome.code, outcome.out) == (1, "")
-    assert "A run is named by an empty text" in outcome.err
+    assert "There is no run ''" in outcome.err
 
 
 def test_a_name_that_is_too_long_for_a_file_is_an_error(kindlm: Any) -> None:

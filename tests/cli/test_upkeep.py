@@ -243,7 +243,7 @@ def test_a_damaged_page_is_found_and_what_is_left_comes_into_a_new_history(
     for command in (("runs",), ("rebuild",), ("backup", here / "copy.db")):
         outcome = kindlm(*command, "--db", history.path)
         assert "itself failed" not in outcome.err
-        assert outcome.code == 0 or "kindlm history merge kindlm.db --db NEW.db" in outcome.err
+        assert outcome.code == 0 or "kindlm history merge" in outcome.err
     outcome = kindlm("merge", history.path, "--db", here / "new.db")
     assert outcome.code == 0, outcome.err
     verified = kindlm("verify", "--db", here / "new.db")

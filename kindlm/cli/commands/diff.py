@@ -20,7 +20,6 @@ from kindlm.cli.history import (
     existing_history,
     open_history,
     report_options,
-    require_names,
 )
 from kindlm.cli.options import (
     RUN_NAMES,
@@ -128,7 +127,6 @@ def diff_command(
         if None not in sides:
             refuse("--base names the earlier run, and so does BEFORE.", "Leave one of them out.")
         sides = (None, sides[1] or sides[0])
-    require_names(base, *sides)
     history = existing_history(db)
     output = None if output == STDOUT else output
     if output is not None and is_history(output, history.database):

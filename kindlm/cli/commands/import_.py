@@ -48,10 +48,6 @@ _STDIN = Path("-")
 
 _RUNS = "SELECT substr(name, 5) FROM streams WHERE name GLOB 'run/*' ORDER BY id"
 
-_LONGEST_HEADER = 64 * 1024 * 1024
-
-_MAKE_ROOM = "Free disk space, then import again."
-
 _ANOTHER = (
     "Import it into the history that the run was recorded in (--db), before the run is resumed."
 )
@@ -183,7 +179,7 @@ def _import_events(take: _Take, opened: BinaryIO, file: Path, database: Path) ->
 def _format(opened: BinaryIO) -> str | None:
     """Return what the first line says of the format of a file, None if it says nothing."""
     try:
-        header = json.loads(opened.readline(_LONGEST_HEADER))
+        header = json.loads(opened.readline())
     except (ValueError, RecursionError):
         return None
     finally:
@@ -276,11 +272,8 @@ def import_unwritten(opened: BinaryIO, file: Path, database: Path) -> Result[Imp
             return _not_appended(file, str(error), "Wait until it has ended, then import again.")
         except (ConflictError, ValueError) as error:
             return _not_appended(file, str(error), _ANOTHER)
-        except WriteFailedError as error:
-            return _not_appended(file, str(error), _MAKE_ROOM)
-        except OSError as error:  # of a lock: the file has been read by now
-            reason = f"the history {log.path} cannot be written: {error.strerror or error}"
-            return _not_appended(file, reason, _MAKE_ROOM)
+        except (WriteFailedError, OSError) as error:  # also of a lock
+            return _not_appended(file, str(error), "Free disk space, then import again.")
     runs = [name.removeprefix("run/") for name in streams if name.startswith("run/")]
     return Ok(Imported(len(new), len(known), unwritten.missing, runs))
 

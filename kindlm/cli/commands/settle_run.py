@@ -15,7 +15,6 @@ from kindlm.cli.history import (
     open_recorded,
     project_here,
     report_options,
-    require_names,
 )
 from kindlm.cli.options import TestOptions
 from kindlm.cli.run_options import make_request
@@ -52,7 +51,6 @@ def settle_runs(options: SettleOptions) -> int:
     Also if something else than the evidence or a budget ended it, such as Ctrl-C. Faults of the
     user end the command through `fail`.
     """
-    require_names(options.before, options.after)
     project = project_here(options.database)
     threshold = or_fail(regression_threshold(project.root))
     with open_history(options.database) as db:
