@@ -9,10 +9,9 @@ import errno
 import os
 import re
 import sys
-import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache, wraps
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -296,6 +295,10 @@ def _invoke(arguments: Sequence[str]) -> int:
     command = _make_command(next((name for name in names if name in _LOADABLE), None))
     try:
         code = command.main(args=named, prog_name="kindlm", standalone_mode=False)
+        if code == 0 and guard.is_entered:
+            # Commands that succeed return: a signal handler of the user's code raised this.
+            guard.report_exit("a signal handler raised typer.Exit")
+            code = guard.code_of_ended
     except SystemExit as stop:
         if isinstance(stop.__context__, BrokenPipeError):
             # Typer ends the process then, and leaves what is not yet written to Python's exit.
@@ -326,10 +329,7 @@ def _make_command(name: str | None) -> Any:
 
 
 def finish_commands(command: Any) -> None:
-    """Give each command `--verbose`, and leave the Python types of arguments out of the help.
-
-    Let none end with success because code of a user says so.
-    """
+    """Give each command `--verbose`, and leave the Python types of arguments out of the help."""
     for inner in getattr(command, "commands", {}).values():
         finish_commands(inner)
     for parameter in command.params:
@@ -337,32 +337,6 @@ def finish_commands(command: Any) -> None:
             parameter.display_type_rich = lambda **_: None
     if not hasattr(command, "commands") and all(each.name != "verbose" for each in command.params):
         command.params.append(_verbose_option())
-    if command.callback is not None:
-        command.callback = _heeding_no_user_code(command.callback)
-
-
-def _heeding_no_user_code(work: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the work of a command; it fails if a signal handler of a user raises `typer.Exit(0)`.
-
-    Such a handler runs in the middle of kindlm's own code.
-    """
-
-    @wraps(work)
-    def call(**values: Any) -> Any:
-        try:
-            return work(**values)
-        except typer.Exit as ended:
-            if ended.exit_code or not guard.is_entered or _is_raised_by_kindlm(ended):
-                raise
-            guard.report_exit("a signal handler raised typer.Exit")
-            raise typer.Exit(guard.code_of_ended) from ended
-
-    return call
-
-
-def _is_raised_by_kindlm(error: BaseException) -> bool:
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    return str(frame.f_globals.get("__name__")).startswith("kindlm.")
 
 
 @cache
@@ -382,14 +356,9 @@ def _verbose_option() -> Any:
 
 def _usage_error(error: Any) -> KindlmError:
     command = error.ctx.command_path if error.ctx else "kindlm"
-    hint = f"How it is used: {command} --help"
-    if getattr(error, "option_name", None) == "-x" and any(
-        "--no-progress" in each.opts for each in error.ctx.command.params
-    ):
-        hint = f"To hide the progress, write --no-progress. {hint}"
     # The values are checked by pydantic, which speaks of input.
     said = error.format_message().replace(": Value error, ", ": ")
-    return misuse(_INPUT.sub(r"\1 \2.", said), hint)
+    return misuse(_INPUT.sub(r"\1 \2.", said), f"How it is used: {command} --help")
 
 
 _OTHER_COMMANDS: Mapping[str, Sequence[str]] = {

@@ -516,7 +516,8 @@ def with_options(work: Callable[..., int]) -> Callable[..., None]:
         }
         options = hints["options"](**values)
         others = {"context": context} if "context" in hints else {}
-        raise typer.Exit(work(options, **others))
+        if code := work(options, **others):
+            raise typer.Exit(code)
 
     command.__doc__ = work.__doc__
     command.__annotations__ = {each.name: each.annotation for each in parameters}

@@ -138,8 +138,6 @@ def test_a_command_that_does_not_know_an_option_says_where_to_look(kindlm: Any) 
     outcome = kindlm("runs", "--nonsense")
     assert outcome.err.startswith("✗ No such option: --nonsense")
     assert "kindlm runs --help" in outcome.err
-    assert "--no-progress" not in kindlm("runs", "-x").err
-    assert "write --no-progress" in kindlm("rescore", "-x").err
 
 
 def test_a_changed_table_is_one_line_and_a_trace_if_asked_for(kindlm: Any, history: Any) -> None:

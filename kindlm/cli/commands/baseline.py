@@ -160,8 +160,8 @@ def compare_command(
     del verbose
     from kindlm.cli.commands.baseline_compare import compare_with_baseline
 
-    ok = compare_with_baseline(db, run, suite, label, form, sys.stdout)
-    raise typer.Exit(0 if ok else 1)
+    if not compare_with_baseline(db, run, suite, label, form, sys.stdout):
+        raise typer.Exit(1)
 
 
 @baseline_app.command("remove")

@@ -57,7 +57,8 @@ def demo_command(
         write_diff(diff, sys.stdout, options)
         as_told = diff.before.passed and not diff.after.passed and diff.fails
     _tell_next(folder, after, page)
-    raise typer.Exit(0 if as_told else 1)
+    if not as_told:
+        raise typer.Exit(1)
 
 
 def _lay_out(folder: Path) -> None:

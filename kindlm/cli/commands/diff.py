@@ -137,7 +137,10 @@ def diff_command(
     with open_history(db) as reader:
         if base is not None:
             asked = Base(base, url, insecure, comment)
-            found = sides_with_branch(reader, history, asked, sides[1])
+            compared = sides_with_branch(reader, history, asked, sides[1])
+            if compared is None:
+                return
+            found = compared
         else:
             found = or_fail(find_sides(reader, *sides, commit_named))
             _check_baseline(reader, *found, by_default=sides[0] is None)
@@ -151,7 +154,8 @@ def diff_command(
         _say_what_it_can_show(diff)
         if comment:
             comment_on(diff, shown)
-        raise typer.Exit(1 if diff.fails else 0)
+        if diff.fails:
+            raise typer.Exit(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +174,11 @@ class Base:
 
 def sides_with_branch(
     db: sqlite3.Connection, project: Project, base: Base, wanted: str | None
-) -> tuple[Side, Side]:
+) -> tuple[Side, Side] | None:
     """Return the newest run of a branch, and the run to compare with it, which has to be here.
 
-    A history server is asked first, if there is one. Without a run of the branch the command ends:
-    with an error, or with 0 if the comment on the pull request says so.
+    A history server is asked first, if there is one. Without a run of the branch, the command ends
+    with an error; or None is returned if the comment on the pull request says so.
     """
     from kindlm.history.run_names import find_changed, newest_of_branch
     from kindlm.history.run_view import RunView
@@ -201,7 +205,7 @@ def sides_with_branch(
         raise typer.Exit(NOTHING_RUN)
     note(message)
     _keep_comment(f"### ⚠️ kindlm: nothing to compare with\n\n{plain(message)}\n")
-    raise typer.Exit
+    return None
 
 
 def _pull(db: sqlite3.Connection, project: Project, base: Base, after: Run) -> KindlmError | None:

@@ -51,4 +51,5 @@ def report_command(
             errors += [error] if (error := write_pdf(view, pdf, options, view.suites)) else []
         if errors:
             fail(errors)
-        raise typer.Exit(exit_code(view))
+        if code := exit_code(view):
+            raise typer.Exit(code)

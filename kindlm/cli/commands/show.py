@@ -32,7 +32,9 @@ def show_command(
             from kindlm.reports.terminal.report import REPORT
 
             REPORT.write(view, sys.stdout, options)
-            raise typer.Exit(exit_code(view))
+            if code := exit_code(view):
+                raise typer.Exit(code)
+            return
         from kindlm.reports.terminal.execution_text import render_execution
 
         found = view.execution(execution)

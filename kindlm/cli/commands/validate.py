@@ -72,7 +72,8 @@ def validate_command(
         found += [count(warnings, "warning")] if warnings else []
         problems = ", ".join(found) or "no problems"
         sys.stdout.write(f"{count(files, 'file')}, {count(tests, 'test')}: {problems}\n")
-    raise typer.Exit(1 if errors else 0)
+    if errors:
+        raise typer.Exit(1)
 
 
 def _unset(loaded: Loaded, root: Path) -> Iterator[Diagnostic]:

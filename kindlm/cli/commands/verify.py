@@ -88,7 +88,8 @@ def verify_command(
             code=ErrorCode.UNKNOWN_ERROR,
             where=SourceLocation(str(path)),
         )
-    raise typer.Exit(0 if found.ok and sound else 1)
+    if not (found.ok and sound):
+        raise typer.Exit(1)
 
 
 def _stream(connection: sqlite3.Connection, wanted: str) -> str:
