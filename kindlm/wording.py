@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,18 @@ def listed(first: Iterable[str], total: int) -> str:
     shown_first = list(first)
     more = total - len(shown_first)
     return "; ".join([*shown_first, f"and {more} more"] if more > 0 else shown_first)
+
+
+def option_words(option: str, value: object) -> Iterator[str]:
+    """Yield an option and what it is given as words of a command line."""
+    if value is True:
+        yield option
+        return
+    values = value if isinstance(value, list | tuple) else (value,)
+    if option == "--tags":  # only the last one of a command line counts
+        values = (",".join(values),)
+    for each in values:
+        yield from (option, str(each))
 
 
 def cut(text: str, limit: int) -> str:

@@ -17,6 +17,7 @@ import typer
 from kindlm.bounds import MAX_CONCURRENCY, MAX_REPEAT
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, Ok, Result, misuse
+from kindlm.wording import option_words
 
 _AGE = re.compile(r"(\d{1,6})([mhdw])", re.ASCII)
 _JOB = re.compile(r"\d{1,5}", re.ASCII)
@@ -140,11 +141,25 @@ StrictOption = Annotated[
 NoProgressOption = Annotated[bool, typer.Option("--no-progress", help="Hide progress.")]
 
 
-def more_than_nothing(limit: float | None) -> float | None:
+def _more_than_nothing(limit: float | None) -> float | None:
     """Return a limit of costs; refuse 0, which is for `kindlm test --cache` alone."""
-    if limit == 0:
-        raise typer.BadParameter("0 allows no call at all. Write a sum above 0, or leave it out.")
+    if limit is not None and limit <= 0:
+        raise typer.BadParameter(
+            f"{limit:g} allows no call at all. Write a sum above 0, or leave it out."
+        )
     return limit
+
+
+MaxCostOption = Annotated[
+    float | None,
+    typer.Option(
+        "--max-cost",
+        metavar="USD",
+        callback=_more_than_nothing,
+        help="Stop the run when it has cost more.",
+    ),
+]
+"""The limit of commands that make a run of a recorded one. That of `kindlm test` may be 0."""
 
 
 def parse_since(text: str, now: datetime | None = None) -> Result[str]:
@@ -440,18 +455,8 @@ def typed_again(options: TestOptions, names: Iterable[str]) -> Iterator[str]:
     defaults = {field.name: field.default for field in fields(TestOptions)}
     for name in names:
         value = getattr(options, name)
-        if value == defaults[name]:
-            continue
-        option = typed(name)
-        if value is True:
-            yield option
-        elif name == "tags":  # only the last `--tags` of a command line counts
-            yield f"{option}={','.join(value)}"
-        elif option.startswith("--"):
-            values = value if isinstance(value, tuple) else (value,)
-            yield from (f"{option}={each}" for each in values)
-        else:
-            yield from (option, value)
+        if value != defaults[name]:
+            yield from option_words(typed(name), value)
 
 
 SourceRunArgument = Annotated[
@@ -473,19 +478,7 @@ class DerivedOptions(TestOptions):
         "verbose", "quiet", "no_progress",
     )  # fmt: skip
 
-    max_cost_usd: Annotated[
-        float | None,
-        typer.Option(
-            "--max-cost",
-            metavar="USD",
-            min=0,
-            callback=more_than_nothing,
-            help="Stop the run when judges have cost more.",
-        ),
-    ] = None
-    label: Annotated[
-        str | None, typer.Option("--label", metavar="NAME", help="Name the new run.")
-    ] = None
+    max_cost_usd: MaxCostOption = None
 
 
 def with_options(work: Callable[..., int]) -> Callable[..., None]:

@@ -28,7 +28,7 @@ from kindlm.reports.attacks import attacks_of
 from kindlm.reports.figures import comparison, cost, duration, percent, score, score_of_limit, tally
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import bounded, one_line, visible
-from kindlm.wording import count
+from kindlm.wording import count, option_words
 
 _FINISHED_BY = {
     "live": "kindlm test --resume {run}",
@@ -194,6 +194,7 @@ _CHOSEN_BY = {
     "models": "--model",
     "keywords": "-k",
     "compat": "--compat",
+    "tags": "--tags",
 }
 """The options that choose tests, or the rules for them, by their names in the record."""
 
@@ -208,11 +209,9 @@ def _asked(view: RunView, options: ReportOptions) -> list[str]:
     found = tuple(paths) == options.default_paths
     words = [] if found else [typed_path(path, options.root) for path in paths]
     for name, option in _CHOSEN_BY.items():
-        value = recorded.get(name) or []
-        for each in [value] if isinstance(value, str) else value:
-            words += [option, each]
-    tags = recorded.get("tags")
-    return [*words, "--tags", ",".join(tags)] if tags else words
+        if value := recorded.get(name):
+            words += option_words(option, value)
+    return words
 
 
 def _load_again(view: RunView, suite: SuiteView, options: ReportOptions) -> str:

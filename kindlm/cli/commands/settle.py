@@ -12,9 +12,9 @@ from kindlm.cli.options import (
     RUN_NAMES,
     ConcurrencyOption,
     DatabaseOption,
+    MaxCostOption,
     NoProgressOption,
     VerboseOption,
-    more_than_nothing,
     with_options,
 )
 from kindlm.dataclass import dataclass
@@ -65,16 +65,7 @@ class SettleOptions:
         ),
     ] = None
     of_before: Annotated[bool, typer.Option("--of-before", hidden=True)] = False
-    max_cost_usd: Annotated[
-        float | None,
-        typer.Option(
-            "--max-cost",
-            metavar="USD",
-            min=0,
-            callback=more_than_nothing,
-            help="Stop the run when it has cost more.",
-        ),
-    ] = None
+    max_cost_usd: MaxCostOption = None
     max_runs: Annotated[
         int | None,
         typer.Option("--max-runs", metavar="N", min=1, help="Maximum number of repeats in total."),
