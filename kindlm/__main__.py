@@ -11,14 +11,13 @@ if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
 
 import sys
 
-from kindlm.cli.ending import ending_at_once, interrupt_on_signals, leave_with
-from kindlm.garbage import put_off
+from kindlm.cli.ending import interrupt_on_signals, leave_with, loading
 from kindlm.guard import guard
 
 
 def main() -> None:
     """Run the command line that this process was started with."""
-    with ending_at_once(), put_off():
+    with loading():
         from kindlm.cli.app import run
         from kindlm.cli.console import report_ended
     interrupt_on_signals()

@@ -33,7 +33,7 @@ from kindlm.browse.access import histories, is_about_history, is_history, may_re
 from kindlm.browse.descriptions import VIEW_DESCRIPTIONS, metadata
 from kindlm.browse.history_server import App, Message, Receive, Send
 from kindlm.browse.routes import ACCOUNT, PREFIX, Addresses
-from kindlm.reports.untrusted import Escapes, visible
+from kindlm.reports.untrusted import visible
 
 if TYPE_CHECKING:
     from datasette.app import Datasette  # type: ignore[import-untyped]
@@ -92,32 +92,18 @@ def _attribute() -> Markup:
     return Markup("") if nonce is None else Markup(' nonce="{}"').format(nonce)
 
 
-# Values are escaped in pages: `<` and `>` are those of tags. What a form sends back, and what runs,
-# stays as it is. Styles hold names of columns, which narrow screens show.
+# Values are escaped in pages: `<` and `>` are those of tags. What a form sends back, and what is no
+# text, stays as it is.
 _PART = re.compile(
-    r"(?P<style><style\b.*?</style\s*>)"
-    r"|(?P<kept><!--.*?-->|<(?P<name>script|textarea)\b.*?</(?P=name)\s*>|<[^>]*>)"
-    r"|(?P<text>[^<]+)",
+    r"<!--.*?-->|<(?P<name>script|style|textarea)\b.*?</(?P=name)\s*>|<[^>]*>|(?P<text>[^<]+)",
     re.DOTALL | re.IGNORECASE,
 )
 
 
 def visible_page(page: str) -> str:
     r"""Return an HTML document in whose texts controls, direction marks and the like are shown."""
-    return _PART.sub(_visible, page)
+    return _PART.sub(lambda found: visible(found["text"]) if found["text"] else found[0], page)
 
-
-def _visible(found: re.Match[str]) -> str:
-    if found["style"] is not None:
-        return _IN_STYLES.written(found["style"])
-    return visible(found["text"]) if found["text"] is not None else found[0]
-
-
-# In a string of CSS a backslash stands for itself when there are two.
-_IN_STYLES = Escapes(lambda char: f"\\{visible(char)}")
-
-
-_METHODS = frozenset({"GET", "HEAD", "POST", "OPTIONS", "PUT", "PATCH", "DELETE"})
 
 _POLICY = b"content-security-policy"
 
@@ -129,12 +115,6 @@ def guarded(datasette: Datasette, app: App) -> App:
     """Return an ASGI application whose answers about histories are safe to look at."""
 
     async def answered(scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] not in _METHODS:
-            # Datasette has no answer to these but an error of its own.
-            allowed = [(b"allow", ", ".join(sorted(_METHODS)).encode("ascii"))]
-            await send({"type": "http.response.start", "status": 405, "headers": allowed})
-            await send({"type": "http.response.body", "body": b""})
-            return
         if scope["type"] == "http" and _is_concerned(datasette, scope["path"]):
             with page_nonce() as nonce:
                 await app(scope, receive, _Answer(page_policy(nonce), send).take)

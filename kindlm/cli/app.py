@@ -27,10 +27,9 @@ from kindlm.cli.console import (
     set_verbose,
     show,
 )
-from kindlm.cli.ending import INTERRUPTED, NOTHING_RUN, USAGE, ending_at_once
+from kindlm.cli.ending import INTERRUPTED, NOTHING_RUN, USAGE, loading
 from kindlm.cli.github import inert_output
 from kindlm.errors import KindlmError, broken, misuse
-from kindlm.garbage import put_off
 from kindlm.guard import guard
 
 _COMMANDS: Mapping[str, Mapping[str, str]] = {
@@ -321,7 +320,7 @@ def _make_command(name: str | None) -> Any:
     """Return the command line with one command loaded, or with the names of all of them."""
     if name is None:
         return typer.main.get_command(make_app(loaded=False))
-    with ending_at_once(), put_off():
+    with loading():
         app = make_app([name])
     command = typer.main.get_command(app)
     finish_commands(command)

@@ -5,13 +5,14 @@ Nothing heavy is imported here: this comes before everything else.
 
 from __future__ import annotations
 
-import atexit
 import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
+
+from kindlm.garbage import put_off
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -21,17 +22,18 @@ unless `--exit-codes pytest` asks for them."""
 
 
 @contextmanager
-def ending_at_once() -> Iterator[None]:
-    """End the process at once on Ctrl-C or SIGTERM while the context lasts.
+def loading() -> Iterator[None]:
+    """Look for no garbage while modules are loaded, and end the process on Ctrl-C or SIGTERM.
 
-    For the time in which modules are loaded: an exception that a signal raises there shows a
-    traceback of Python's own, or is lost in a callback of its import system.
+    An exception that a signal raises meanwhile shows a traceback of Python's own, or is lost in a
+    callback of its import system.
     """
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     for number in _SIGNALS:
         signal.signal(number, _end)
     try:
-        yield
+        with put_off():
+            yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -53,14 +55,7 @@ def leave_with(code: int) -> NoReturn:
 
     for number in _SIGNALS:
         signal.signal(number, leave)
-    # Python takes handlers away at its very end, when threads have ended: a signal would kill.
-    atexit.register(_ignore_signals)
     raise SystemExit(code)
-
-
-def _ignore_signals() -> None:
-    for number in _SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:

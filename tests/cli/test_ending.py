@@ -58,49 +58,24 @@ def test_nothing_is_held_before_the_run_has_ended() -> None:
         signal.raise_signal(signal.SIGINT)
 
 
-PROGRAM = """
-import os, signal
-{load}
-class Last:
-    def __del__(self, kill=os.kill, pid=os.getpid(), number={number}):
-        kill(pid, number)
-{moment}
+def test_ctrl_c_is_handled_before_anything_else_is_loaded() -> None:
+    """When the entry of the program loads its first module."""
+    program = """
+import os, signal, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "kindlm.cli":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+import kindlm.__main__
 """
-
-
-def ended(load: str, moment: str, number: signal.Signals) -> subprocess.CompletedProcess[str]:
-    program = PROGRAM.format(load=load, moment=moment, number=int(number))
     # Whoever runs the tests in the background may have them ignore Ctrl-C.
-    return subprocess.run(
-        [sys.executable, "-c", f"import signal\n{program}"],
+    done = subprocess.run(
+        [sys.executable, "-c", program],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 1)])
-def test_a_signal_when_python_has_taken_its_handlers_away_changes_no_code(
-    number: signal.Signals, code: int
-) -> None:
-    """What is deleted last is deleted after that."""
-    done = ended(
-        "from kindlm.cli.ending import leave_with", f"last = Last()\nleave_with({code})", number
-    )
-    assert (done.returncode, done.stderr) == (code, "")
-
-
-def test_ctrl_c_is_handled_before_anything_else_is_loaded() -> None:
-    """When the entry of the program loads its first module."""
-    load = """
-import sys
-class Finder:
-    def find_spec(self, name, path=None, target=None):
-        if name == "kindlm.cli":
-            os.kill(os.getpid(), signal.SIGINT)
-sys.meta_path.insert(0, Finder())
-"""
-    done = ended(load, "import kindlm.__main__", signal.SIGINT)
     assert (done.returncode, done.stderr) == (1, "")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 import typer
 
 from kindlm.cli.console import fail, note, or_fail, refuse, show, warn
-from kindlm.cli.ending import NOTHING_RUN, ending_at_once
+from kindlm.cli.ending import NOTHING_RUN, loading
 from kindlm.cli.history import (
     commit_named,
     existing_history,
@@ -115,7 +115,7 @@ def diff_command(
 
     Exits with 1 if a regression is confirmed or a test was removed.
     """
-    with ending_at_once():
+    with loading():
         from kindlm.history.diff.evidence_values import FailOn
         from kindlm.history.diff.run_diff import DiffOptions, compare_runs
         from kindlm.history.run_names import find_sides

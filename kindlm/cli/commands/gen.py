@@ -8,10 +8,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from kindlm.cli.ending import ending_at_once
+from kindlm.cli.ending import loading
 from kindlm.cli.options import DatabaseOption, with_options
 from kindlm.dataclass import dataclass
-from kindlm.garbage import put_off
 from kindlm.reports.untrusted import one_line
 
 MAX_TESTS = 1_000
@@ -163,7 +162,7 @@ def gen_command(options: GenOptions) -> int:
         return write_recorded(options)
     if options.count > MOST_PLANNED:
         raise typer.BadParameter(f"a model plans at most {MOST_PLANNED}", param_hint="--count")
-    with ending_at_once(), put_off():
+    with loading():
         from kindlm.cli.commands.generation import write_tests
 
     return write_tests(options)

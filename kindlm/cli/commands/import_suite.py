@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kindlm.cli.console import fail, note, or_fail
-from kindlm.cli.ending import ending_at_once
+from kindlm.cli.ending import loading
 from kindlm.errors import Err, KindlmError, SourceLocation, misuse
-from kindlm.garbage import put_off
 from kindlm.wording import count
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def import_suite_command(
 
     Nothing is run and nothing is fetched. What has no equivalent is listed with its line.
     """
-    with ending_at_once(), put_off():
+    with loading():
         from kindlm.config.load import read_bytes
         from kindlm.generate.suite_text import suite_text, write_file
         from kindlm.generate.suites import FORMATS, Files, LeftOutError, format_named, read_part

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 from rich.cells import cell_len
 
 from kindlm.cli.console import or_fail
-from kindlm.cli.ending import ending_at_once
+from kindlm.cli.ending import loading
 from kindlm.cli.history import project_here
 from kindlm.cli.options import ListFormatOption, TestOptions, VerboseOption, with_options
 from kindlm.dataclass import dataclass, replace
-from kindlm.garbage import put_off
 from kindlm.reports.untrusted import json_document, one_line
 from kindlm.wording import count
 
@@ -41,7 +40,7 @@ def list_command(options: ListOptions) -> int:
 
     Shows suites, tests, targets, repeats and tags. Exits with 1 if there is nothing to run.
     """
-    with ending_at_once(), put_off():
+    with loading():
         from kindlm.cli.run_options import make_request
         from kindlm.cli.run_recording import tell_loaded
         from kindlm.plan import make_plan

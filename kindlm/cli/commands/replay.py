@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import typer
 
 from kindlm.cli.console import note, or_fail, refuse
-from kindlm.cli.ending import ending_at_once
+from kindlm.cli.ending import loading
 from kindlm.cli.options import DerivedOptions, SourceRunArgument, with_options
 from kindlm.dataclass import dataclass, replace
-from kindlm.garbage import put_off
 
 if TYPE_CHECKING:
     from kindlm.history.source_runs import SourceRun
@@ -68,7 +67,7 @@ def _is_path(text: str) -> bool:
 
 def _replay(wanted: str | None, options: ReplayOptions) -> int:
     """Run suites with the answers of a recorded run; report the new run, return the exit code."""
-    with ending_at_once(), put_off():
+    with loading():
         from kindlm.cli.commands.rescoring import as_judged, load_again
         from kindlm.cli.history import finished_run, open_history, project_here
         from kindlm.cli.reporters import parse_reporters, spare

@@ -8,10 +8,9 @@ from typing import Annotated, ClassVar
 import typer
 
 from kindlm.cli.console import refuse
-from kindlm.cli.ending import ending_at_once
+from kindlm.cli.ending import loading
 from kindlm.cli.options import DerivedOptions, SourceRunArgument, with_options
 from kindlm.dataclass import dataclass
-from kindlm.garbage import put_off
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ def rescore_command(options: RescoreOptions) -> int:
 
     The tested model is not called.
     """
-    with ending_at_once(), put_off():
+    with loading():
         from kindlm.cli.commands.rescoring import rescore, rescore_all, resume_rescoring
 
     _require_sense(options)

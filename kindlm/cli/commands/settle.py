@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kindlm.cli.ending import ending_at_once
+from kindlm.cli.ending import loading
 from kindlm.cli.options import (
     RUN_NAMES,
     ConcurrencyOption,
@@ -18,7 +18,6 @@ from kindlm.cli.options import (
     with_options,
 )
 from kindlm.dataclass import dataclass
-from kindlm.garbage import put_off
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ def settle_command(options: SettleOptions) -> int:
 
     The repeats are added to AFTER. Exits with 1 if a regression is confirmed.
     """
-    with ending_at_once(), put_off():
+    with loading():
         from kindlm.cli.commands.settle_run import settle_runs
 
     return settle_runs(options)

@@ -6,10 +6,9 @@ import os
 
 import typer
 
-from kindlm.cli.ending import ending_at_once
+from kindlm.cli.ending import loading
 from kindlm.cli.options import TestOptions, with_options
 from kindlm.cli.server_environ import kept_from_tests
-from kindlm.garbage import put_off
 from kindlm.guard import ENDED_BY_USER_CODE, guard
 
 
@@ -24,11 +23,11 @@ def test_command(options: TestOptions, context: typer.Context) -> int:
         if "KINDLM_LEASE" in os.environ:
             guard.code_of_ended = ENDED_BY_USER_CODE
     if options.watch or context.info_name == "watch":
-        with ending_at_once(), put_off():
+        with loading():
             from kindlm.cli.commands.watch import watch_tests
 
         return watch_tests(options)
-    with ending_at_once(), put_off():
+    with loading():
         from kindlm.cli.commands.test_run import run_tests
 
     with kept_from_tests():

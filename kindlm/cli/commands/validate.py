@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kindlm.cli.console import note, or_fail, show
-from kindlm.cli.ending import ending_at_once
+from kindlm.cli.ending import loading
 from kindlm.cli.options import ListFormat, StrictOption, VerboseOption
 from kindlm.dataclass import replace
 from kindlm.errors import SourceLocation
-from kindlm.garbage import put_off
 from kindlm.recording.project import default_paths, find_project
 from kindlm.recording.secrets import redactor
 from kindlm.reports.untrusted import json_document
@@ -40,7 +39,7 @@ def validate_command(
     verbose: VerboseOption = False,
 ) -> None:
     """Check test files without running them."""
-    with ending_at_once(), put_off():
+    with loading():
         from kindlm.recording.loading import load_paths
 
     del verbose

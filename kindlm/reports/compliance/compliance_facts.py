@@ -164,11 +164,7 @@ def _config(
     row = db.execute(_CONFIG, (suite.id,)).fetchone()
     if row is not None and row[0] is None:
         return {}, "erased" if row[1] is None else "withheld"
-    try:
-        config = json.loads(row[0]) if row else {}
-    except (ValueError, RecursionError):
-        return {}, None
-    return config if isinstance(config, dict) else {}, None
+    return (json.loads(row[0]) if row else {}), None
 
 
 def _stated(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from kindlm.reports.pages.html_document import Document
 from kindlm.reports.untrusted import one_line
 
 _LISTED = 20
-_MOST_DIGITS = 15
+_NUMBER = re.compile(r"-?\d{1,15}", re.ASCII)
 
 KINDS = {
     Kind.PROMPT: "prompts",
@@ -95,7 +96,4 @@ def _found(
 
 
 def _number(text: str | None) -> int | None:
-    digits = (text or "").removeprefix("-")
-    if text is None or not digits.isascii() or not digits.isdigit() or len(digits) > _MOST_DIGITS:
-        return None
-    return int(text)
+    return int(text) if text and _NUMBER.fullmatch(text) else None
