@@ -302,10 +302,14 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Price in US dollars per million tokens."""
+    """Price in US dollars per million tokens.
+
+    `cached_usd` is that of input which a provider reads from its cache, if it is known.
+    """
 
     input_usd: float
     output_usd: float
+    cached_usd: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from enum import StrEnum
 from functools import cached_property
@@ -65,11 +65,27 @@ class CostSource(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class CacheTokens:
+    """Tokens of the input that have prices of their own, since a provider cached the prompt.
+
+    `read` came from the cache and `written` went into it, `written_1h` of these for an hour.
+    """
+
+    read: int = 0
+    written: int = 0
+    written_1h: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one call or of several; `None` where they were not reported."""
+    """Tokens of one call or of several; `None` where they were not reported.
+
+    The input includes those of the `cache`.
+    """
 
     input_tokens: int | None = None
     output_tokens: int | None = None
+    cache: CacheTokens | None = None
 
     @property
     def total(self) -> int | None:
@@ -81,7 +97,20 @@ class Usage:
         return Usage(
             _add(self.input_tokens, other.input_tokens),
             _add(self.output_tokens, other.output_tokens),
+            cache_of((self, other)),
         )
+
+
+def cache_of(usages: Iterable[Usage]) -> CacheTokens | None:
+    """Return what the caches of several calls did together."""
+    caches = [usage.cache for usage in usages if usage.cache is not None]
+    if not caches:
+        return None
+    return CacheTokens(
+        sum(cache.read for cache in caches),
+        sum(cache.written for cache in caches),
+        sum(cache.written_1h for cache in caches),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,7 +394,9 @@ def sum_of(calls: Sequence[tuple[Usage, Cost]]) -> tuple[Usage, Cost]:
     figures = [(u.input_tokens, u.output_tokens, cost.usd, cost.source) for u, cost in calls]
     inputs, outputs, usd, sources = zip(*figures, strict=True)
     tokens = Usage(
-        None if None in inputs else sum(inputs), None if None in outputs else sum(outputs)
+        None if None in inputs else sum(inputs),
+        None if None in outputs else sum(outputs),
+        cache_of(usage for usage, _ in calls),
     )
     if None in usd:
         return tokens, Cost()

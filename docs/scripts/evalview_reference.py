@@ -67,7 +67,6 @@ OTHERWISE_IN_PROJECT = {
     "diff": "Thresholds of `check`",
     "ci": "When `check` fails",
     "model.pricing": "A missing price is invented",
-    "model.pricing.cached_per_1m": "The price of cached input",
     "allow_private_urls": "True by default",
 }
 

@@ -28,7 +28,7 @@ from kindlm.agents.tool_entries import UNREAD, hidden_calls, is_of_tool, reporte
 from kindlm.bounds import MAX_COUNTED
 from kindlm.dataclass import dataclass
 from kindlm.ports import AgentReply
-from kindlm.transcript import UNNAMED, Usage
+from kindlm.transcript import UNNAMED, Usage, cache_of
 
 Piece: TypeAlias = Mapping[str, Any] | str
 """An event, or a text that is no event."""
@@ -178,6 +178,7 @@ class _Draft:
         self.usage = Usage(
             _sum(self.usage.input_tokens, usage.input_tokens),
             _sum(self.usage.output_tokens, usage.output_tokens),
+            cache_of((self.usage, usage)),
         )
         cost = read_cost(said)
         cost = read_cost(event) if cost is None else cost

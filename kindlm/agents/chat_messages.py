@@ -29,7 +29,7 @@ from kindlm.agents.reply_reading import bounded, read_counts, read_model
 from kindlm.agents.told_calls import ToldCalls
 from kindlm.agents.tool_entries import failed_tool, listed_calls, single_call, together
 from kindlm.dataclass import dataclass, replace
-from kindlm.transcript import UNNAMED, ToolCall, ToolUse, Usage
+from kindlm.transcript import UNNAMED, ToolCall, ToolUse, Usage, cache_of
 from kindlm.wires.answer import content_text
 
 
@@ -170,7 +170,7 @@ def last_text(messages: Sequence[ChatMessage]) -> str | None:
 def spoken(messages: Iterable[ChatMessage]) -> Spoken:
     """Return what messages say: calls with their answers, and all reported usage added up."""
     calls, ids, lost = ToldCalls(), list[str](), 0
-    tokens = [list[int](), list[int]()]
+    usages = list[Usage]()
     models: dict[str, None] = {}
     for message in messages:
         for call in message.calls:
@@ -181,12 +181,14 @@ def spoken(messages: Iterable[ChatMessage]) -> Spoken:
             lost += 1
             calls.add(message.name or UNNAMED, message.answers, None).answer(message.response)
             ids.append(message.answers or "")
-        usage = message.usage
-        for counts, told in zip(tokens, (usage.input_tokens, usage.output_tokens), strict=True):
-            counts.extend([] if told is None else [told])
+        usages.append(message.usage)
         if message.model is not None:
             models[message.model] = None
-    usage = Usage(*(sum(counts) if counts else None for counts in tokens))
+    inputs = [usage.input_tokens for usage in usages if usage.input_tokens is not None]
+    outputs = [usage.output_tokens for usage in usages if usage.output_tokens is not None]
+    usage = Usage(
+        sum(inputs) if inputs else None, sum(outputs) if outputs else None, cache_of(usages)
+    )
     uses = tuple(
         replace(use, call=replace(use.call, id=call_id))
         for use, call_id in zip(calls.uses, ids, strict=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import astuple, is_dataclass
+from dataclasses import is_dataclass
 from typing import Any
 
 from pydantic import BaseModel
@@ -75,7 +75,8 @@ async def read_answer(
             said = found
     except (FailedReply, UnreadableReply) as error:
         return Err(agent_failures.of_reply(who, error, raw))
-    if any((count or 0) > MAX_COUNTED for count in astuple(said.usage)):
+    usage = said.usage
+    if any((count or 0) > MAX_COUNTED for count in (usage.input_tokens, usage.output_tokens)):
         return Err(agent_failures.of_reply(who, "its token count is too large", ""))
     if (said.reported_cost_usd or 0) > MAX_COUNTED:
         return Err(agent_failures.of_reply(who, "its cost is too large", ""))

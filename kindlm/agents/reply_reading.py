@@ -43,10 +43,10 @@ from kindlm.dataclass import dataclass, replace
 from kindlm.ports import AgentReply
 from kindlm.same_calls import with_ids
 from kindlm.section import Maybe, Text
-from kindlm.transcript import ToolUse, Usage
+from kindlm.transcript import CacheTokens, ToolUse, Usage
 from kindlm.values import refuse
 from kindlm.wires import anthropic, chat
-from kindlm.wires.answer import token_count
+from kindlm.wires.answer import cache_tokens, object_or_empty, token_count
 from kindlm.wording import shown
 
 
@@ -118,6 +118,7 @@ _OUTPUT_TOKENS = (
     *("output_tokens", "completion_tokens", "output"),
     *("outputTokens", "completionTokens"),
 )
+_DETAILS = ("input_tokens_details", "prompt_tokens_details", "input_token_details")
 _MODELS = ("model", "model_id", "model_name")
 _NO_TEXT = "kindlm found no answer text in it"
 _BESIDE_CALLS = frozenset(
@@ -237,18 +238,38 @@ def read_usage(value: Any) -> Usage:
 
 def read_counts(counts: Any) -> Usage:
     """Read what stands under `usage`: the tokens by their names, or the written ones alone."""
-    if isinstance(counts, dict):
-        # Anthropic's leave out what was written to or read from the prompt cache.
-        with_cache = anthropic.usage_of(counts).input_tokens
-        told = _count(counts, _INPUT_TOKENS) if with_cache is None else with_cache
-        return Usage(told, _count(counts, _OUTPUT_TOKENS))
-    return Usage(None, token_count(counts))
+    if not isinstance(counts, dict):
+        return Usage(None, token_count(counts))
+    # Anthropic's leave out what was written to or read from the prompt cache.
+    with_cache = anthropic.usage_of(counts)
+    told, cache = with_cache.input_tokens, with_cache.cache
+    if told is None:
+        told = _count(counts, _INPUT_TOKENS)
+    if cache is None:
+        cache = _cache(next((each for key in _DETAILS if (each := counts.get(key))), None))
+    return Usage(told, _count(counts, _OUTPUT_TOKENS), cache)
+
+
+def _cache(details: Any) -> CacheTokens | None:
+    """Read the details of the input: OpenAI's, or LangChain's, which names each lifetime."""
+    details = object_or_empty(details)
+    read, written, short, long = (
+        _count(details, keys) or 0
+        for keys in (
+            ("cached_tokens", "cache_read"),
+            ("cache_write_tokens", "cache_creation"),
+            ("ephemeral_5m_input_tokens",),
+            ("ephemeral_1h_input_tokens",),
+        )
+    )
+    return cache_tokens(read, written + short + long, long)
 
 
 def bounded(usage: Usage) -> Usage:
     """Return a sum of usages without counts beyond all that is counted."""
     counts = (usage.input_tokens, usage.output_tokens)
-    return Usage(*(None if count is None or count > MAX_COUNTED else count for count in counts))
+    told, written = (None if (count or 0) > MAX_COUNTED else count for count in counts)
+    return Usage(told, written, usage.cache)
 
 
 def read_model(value: Any) -> str | None:

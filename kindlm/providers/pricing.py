@@ -4,22 +4,28 @@ A price belongs to a model, not to names that look like it. A dated or tagged ve
 (`gpt-4o-2024-08-06`, `x@20250514`, `y-latest`) has the price of the model; any other longer name
 (`gpt-4o-mini` beside `gpt-4o`, `o3-pro` beside `o3`) is another model. What has no price costs an
 unknown amount, never 0.
+
+A prompt cache has prices of its own. Where the table has none, those are derived that Anthropic
+documents: a token written costs 1.25 times a token of the input, one written for an hour twice as
+much. What is read costs as much as other input, and a tenth of it with prices of the user for a
+Claude model. https://platform.claude.com/docs/en/build-with-claude/prompt-caching#pricing
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from kindlm.suite import Price, Suite
-from kindlm.transcript import Cost, CostSource, Usage
+from kindlm.transcript import CacheTokens, Cost, CostSource, Usage
 
 if TYPE_CHECKING:
-    from genai_prices.types import ModelInfo
+    from genai_prices.types import ModelInfo, TieredPrices
 
 
 _VERSION = re.compile(r"[-@:](?:\d{4}-\d{2}-\d{2}|\d{8}|\d{6}|\d{3,4}|latest)", re.ASCII)
@@ -73,7 +79,7 @@ class PriceTable:
             return Cost(0.0, CostSource.COMPUTED)
         if price is None and reported_usd is not None:
             return Cost(reported_usd, CostSource.REPORTED)
-        if usage.input_tokens is None or usage.output_tokens is None:
+        if usage.total is None:
             return Cost()
         if price is None:
             named = requested or model or ""
@@ -87,13 +93,24 @@ class PriceTable:
             names = (model, requested if provider is not None else None)
             seller = None if provider is None else self._sellers.get(provider, provider)
             costs = (
-                _listed_cost(seller, name, usage.input_tokens, usage.output_tokens)
+                _listed_cost(seller, name, usage)
                 for name in dict.fromkeys(names)
                 if name is not None
             )
             return next((cost for cost in costs if cost.usd is not None), Cost())
-        usd = usage.input_tokens * price.input_usd + usage.output_tokens * price.output_usd
-        return Cost(usd / _MILLION, CostSource.COMPUTED)
+        input_usd = cache_read = Decimal(str(price.input_usd))
+        if price.cached_usd is not None:
+            cache_read = Decimal(str(price.cached_usd))
+        elif "claude" in f"{model} {requested}".lower():
+            cache_read = input_usd * _CLAUDE_READ
+        rates = _Rates(
+            input_usd,
+            Decimal(str(price.output_usd)),
+            cache_read=cache_read,
+            cache_write=input_usd * _CACHE_WRITE,
+            cache_write_1h=input_usd * _CACHE_WRITE_1H,
+        )
+        return rates.cost(usage)
 
     def _users(self, model: str) -> Price | None:
         """Return the user's own price of a model."""
@@ -115,42 +132,83 @@ def matching_name(model: str, names: Collection[str]) -> str | None:
     return max(matches, key=len, default=None)
 
 
-def _listed_cost(provider: str | None, model: str, input_tokens: int, output_tokens: int) -> Cost:
+def _listed_cost(provider: str | None, model: str, usage: Usage) -> Cost:
     if provider == "vertex":
         model = model.removeprefix("google/")  # its endpoint names the publisher, too
-    rates = _listed_rates(provider, model)
-    if rates is None:
+    found = _listed(provider, model)
+    if found is None:
         return Cost()
-    if rates is not _VARIABLE:
-        usd = (input_tokens * rates.input_usd + output_tokens * rates.output_usd) / _MILLION
-        return Cost(float(usd), CostSource.COMPUTED)
-    from genai_prices import Usage as Tokens
-    from genai_prices import calc_price
+    prices = {
+        name: _of_tier(price, usage.input_tokens or 0)
+        for name, price in vars(found.get_prices(datetime.now(UTC))).items()
+        if price is not None
+    }
+    input_usd = prices.get("input_mtok")
+    if input_usd is None:
+        return Cost()  # it sells something else than text
+    rates = _Rates(
+        input_usd,
+        prices.get("output_mtok"),
+        cache_read=prices.get("cache_read_mtok", input_usd),
+        cache_write=prices.get("cache_write_mtok", input_usd * _CACHE_WRITE),
+        cache_write_1h=prices.get("cache_write_1h_mtok", input_usd * _CACHE_WRITE_1H),
+        request=prices.get("requests_kcount", Decimal(0)) * 1000,
+    )
+    return rates.cost(usage)
 
-    tokens = Tokens(input_tokens=input_tokens, output_tokens=output_tokens)
-    price = calc_price(tokens, model, provider_id=provider)
-    return Cost(float(price.total_price), CostSource.COMPUTED)
+
+def _of_tier(price: Decimal | TieredPrices, input_tokens: int) -> Decimal:
+    """Return a price, which may depend on how long the input is."""
+    if isinstance(price, Decimal):
+        return price
+    tiers = (tier.price for tier in reversed(price.tiers) if input_tokens > tier.start)
+    return next(tiers, price.base)
+
+
+_CLAUDE_READ = Decimal("0.1")
+_CACHE_WRITE = Decimal("1.25")
+_CACHE_WRITE_1H = Decimal(2)
 
 
 class _Rates(NamedTuple):
-    """Dollars for a million tokens."""
+    """Dollars for a million tokens, and for a million requests.
 
-    input_usd: Decimal
-    output_usd: Decimal
+    `output` is None of a model that writes nothing, such as one that makes vectors.
+    """
 
+    input: Decimal
+    output: Decimal | None
+    cache_read: Decimal
+    cache_write: Decimal
+    cache_write_1h: Decimal
+    request: Decimal = Decimal(0)
 
-_VARIABLE = _Rates(Decimal("NaN"), Decimal("NaN"))
-"""Stands for a price that depends on the amount or the time, and is worked out for each call."""
+    def cost(self, usage: Usage) -> Cost:
+        """Return what a call cost, unknown without its tokens or the price of what it wrote."""
+        sent, written = usage.input_tokens, usage.output_tokens
+        if sent is None or written is None or (written and self.output is None):
+            return Cost()
+        cache = usage.cache or CacheTokens()
+        if cache.read + cache.written > sent:
+            cache = CacheTokens()  # the input does not include it
+        usd = (
+            (sent - cache.read - cache.written) * self.input
+            + cache.read * self.cache_read
+            + (cache.written - cache.written_1h) * self.cache_write
+            + cache.written_1h * self.cache_write_1h
+            + written * (self.output or 0)
+            + self.request
+        )
+        return Cost(float(usd / _MILLION), CostSource.COMPUTED)
 
 
 @cache
-def _listed_rates(provider: str | None, model: str) -> _Rates | None:
+def _listed(provider: str | None, model: str) -> ModelInfo | None:
     """Look a model up in the table: finding it costs far more than multiplying."""
     if provider == "scripted":
         return None  # no company sells it, and the table takes long to load
     from genai_prices import Usage as Tokens
     from genai_prices import calc_price
-    from genai_prices.types import ModelPrice
 
     try:
         found = calc_price(Tokens(input_tokens=1, output_tokens=1), model, provider_id=provider)
@@ -158,17 +216,7 @@ def _listed_rates(provider: str | None, model: str) -> _Rates | None:
         return None
     # The table finds names by what they begin with or contain, which takes a `-8b` or `-pro` of a
     # model for the model. Only its own names and their versions count.
-    if matching_name(model.lower(), _names(found.model)) is None:
-        return None
-    input_usd = getattr(found.model_price, "input_mtok", None)
-    output_usd = getattr(found.model_price, "output_mtok", None)
-    if input_usd is None or output_usd is None:
-        return None  # it sells something else than text
-    fixed = isinstance(found.model.prices, ModelPrice)
-    per_request = getattr(found.model_price, "requests_kcount", None)
-    if fixed and isinstance(input_usd, Decimal) and isinstance(output_usd, Decimal):
-        return _Rates(input_usd, output_usd) if per_request is None else _VARIABLE
-    return _VARIABLE
+    return found.model if matching_name(model.lower(), _names(found.model)) else None
 
 
 def _names(model: ModelInfo) -> frozenset[str]:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from kindlm.bounds import MAX_COUNTED
 from kindlm.dataclass import dataclass
 from kindlm.strict_json import parse_json, unique_keys
-from kindlm.transcript import FinishReason, Role, ToolCall, Usage
+from kindlm.transcript import CacheTokens, FinishReason, Role, ToolCall, Usage
 
 Wire = Literal["chat", "responses", "anthropic"]
 """OpenAI's Chat Completions, OpenAI's Responses, Anthropic's Messages."""
@@ -80,6 +80,11 @@ def objects(value: Any) -> list[Mapping[str, Any]]:
     return [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []
 
 
+def object_or_empty(value: Any) -> Mapping[str, Any]:
+    """Return an object, an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
 def text_or_none(value: Any) -> str | None:
     """Return a text, None for anything else."""
     return value if isinstance(value, str) else None
@@ -99,7 +104,15 @@ def token_usage(counts: Any, sent: str, written: str) -> Usage:
     """Return the tokens that an answer reports by these names."""
     if not isinstance(counts, dict):
         return Usage()
-    return Usage(token_count(counts.get(sent)), token_count(counts.get(written)))
+    details = object_or_empty(counts.get(f"{sent}_details"))
+    cache = cache_tokens(details.get("cached_tokens"), details.get("cache_write_tokens"))
+    return Usage(token_count(counts.get(sent)), token_count(counts.get(written)), cache)
+
+
+def cache_tokens(read: Any, written: Any, written_1h: Any = None) -> CacheTokens | None:
+    """Return the tokens of a prompt cache by their reported numbers; None if there are none."""
+    counts = [token_count(count) or 0 for count in (read, written, written_1h)]
+    return CacheTokens(*counts) if any(counts) else None
 
 
 def error_message(body: Any) -> str | None:

@@ -10,7 +10,9 @@ from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
 from kindlm.wires.answer import (
     UnreadableReply,
     WireAnswer,
+    cache_tokens,
     error_message,
+    object_or_empty,
     objects,
     role_of,
     said_text,
@@ -98,7 +100,8 @@ def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bo
         elif kind == "message_delta":
             body["stop_reason"] = delta.get("stop_reason") if isinstance(delta, dict) else None
             for usage in (body.pop("usage", None), event.get("usage")):
-                counts |= usage if isinstance(usage, dict) else {}
+                told = object_or_empty(usage)
+                counts |= {name: count for name, count in told.items() if count is not None}
             body["usage"] = counts
         elif kind == "message_stop":
             is_whole = True
@@ -160,11 +163,15 @@ def usage_of(value: Any) -> Usage:
     if not isinstance(value, dict):
         return Usage()
     fresh = token_count(value.get("input_tokens"))
-    cached = sum(
-        token_count(value.get(name)) or 0
-        for name in ("cache_creation_input_tokens", "cache_read_input_tokens")
+    output = token_count(value.get("output_tokens"))
+    cache = cache_tokens(
+        value.get("cache_read_input_tokens"),
+        value.get("cache_creation_input_tokens"),
+        object_or_empty(value.get("cache_creation")).get("ephemeral_1h_input_tokens"),
     )
-    return Usage(None if fresh is None else fresh + cached, token_count(value.get("output_tokens")))
+    if fresh is None or cache is None:
+        return Usage(fresh, output)
+    return Usage(fresh + cache.read + cache.written, output, cache)
 
 
 def _finish_reason(value: Any) -> FinishReason | None:

@@ -11,7 +11,7 @@ import pytest
 from kindlm.agents.reply_reading import read_cost
 from kindlm.strict_json import parse_json
 from kindlm.suite import AgentTarget
-from kindlm.transcript import ToolCall, ToolUse, Usage
+from kindlm.transcript import CacheTokens, ToolCall, ToolUse, Usage
 from kindlm.wires.answer import token_count
 
 
@@ -236,6 +236,20 @@ def test_an_agent_may_report_no_tool_calls(reply, body, options, names):
         ({"usage": {"prompt_tokens": "3", "completion_tokens": True}}, Usage(None, None)),
         ({"usage": {"prompt_tokens": 10**20, "completion_tokens": 2**53}}, Usage(None, None)),
         ({}, Usage(None, None)),
+        (
+            {"usage": {"input_tokens": 1, "output_tokens": 5, "cache_read_input_tokens": 9}},
+            Usage(10, 5, CacheTokens(read=9)),
+        ),
+        (
+            {
+                "usage": {
+                    "prompt_tokens": 9,
+                    "prompt_tokens_details": {"cached_tokens": 7, "cache_write_tokens": 1},
+                    "completion_tokens": 4,
+                }
+            },
+            Usage(9, 4, CacheTokens(read=7, written=1)),
+        ),
     ],
 )
 def test_usage_is_read_under_either_spelling_and_never_made_up(reply, body, usage):

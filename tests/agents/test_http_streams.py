@@ -10,7 +10,7 @@ from options import options_of
 
 from kindlm.errors import ErrorCode
 from kindlm.suite import AgentTarget
-from kindlm.transcript import ToolCall, Usage
+from kindlm.transcript import CacheTokens, ToolCall, Usage
 
 STREAM = "text/event-stream; charset=utf-8"
 
@@ -136,8 +136,13 @@ def test_a_call_in_another_choice_is_a_call_and_its_text_is_none(reply):
 
 def test_a_stream_of_content_blocks_is_put_together(reply):
     tool = {"type": "tool_use", "id": "t1", "name": "look", "input": {}}
+    usage = {
+        "input_tokens": 5,
+        "cache_creation_input_tokens": 20,
+        "cache_creation": {"ephemeral_1h_input_tokens": 20},
+    }
     body = events(
-        {"type": "message_start", "message": {"model": "c-1", "usage": {"input_tokens": 5}}},
+        {"type": "message_start", "message": {"model": "c-1", "usage": usage}},
         {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hi"}},
         {"type": "content_block_start", "index": 1, "content_block": tool},
         {"type": "content_block_delta", "index": 1, "delta": {"partial_json": '{"id":1'}},
@@ -148,7 +153,8 @@ def test_a_stream_of_content_blocks_is_put_together(reply):
     told = reply(body, kind=STREAM)
     assert told.text == "Hi"
     assert [use.call for use in told.tool_uses] == [ToolCall("t1", "look", {"id": 1})]
-    assert (told.usage, told.model) == (Usage(5, 6), "c-1")
+    cache = CacheTokens(written=20, written_1h=20)
+    assert (told.usage, told.model) == (Usage(25, 6, cache), "c-1")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from kindlm.errors import ErrorCode
-from kindlm.transcript import Message, Role, ToolCall, ToolUse, Usage
+from kindlm.transcript import CacheTokens, Message, Role, ToolCall, ToolUse, Usage
 
 TOKEN = "tok-planted-0123456789"
 SSE = "text/event-stream"
@@ -335,6 +335,12 @@ class TestStates:
     def test_usage_is_read_as_providers_write_it(self, reply):
         metadata = {"token_usage": {"prompt_tokens": 5, "completion_tokens": 2}}
         assert reply({"messages": [ai("ok", response_metadata=metadata)]}).usage == Usage(5, 2)
+
+    def test_what_caches_did_for_several_answers_is_added_up(self, reply):
+        details = {"cache_read": 1, "cache_creation": 0, "ephemeral_1h_input_tokens": 3}
+        usage = {"input_tokens": 5, "output_tokens": 2, "input_token_details": details}
+        told = reply({"messages": [SENT, ai("a", usage_metadata=usage), ai("b", **used(5, 2))]})
+        assert told.usage == Usage(10, 4, CacheTokens(read=1, written=3, written_1h=3))
 
 
 class TestStreams:

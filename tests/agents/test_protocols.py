@@ -77,7 +77,7 @@ BLOCKS = [
         "message": {
             **MESSAGE,
             "content": [],
-            "usage": {"input_tokens": 2, "cache_read_input_tokens": 3, "output_tokens": 1},
+            "usage": {"input_tokens": 5, "output_tokens": 1},
         },
     },
     {"type": "ping"},

@@ -10,7 +10,7 @@ from kindlm.model_answers import object_in
 from kindlm.ports import ResponseSchema, ToolDefinition
 from kindlm.providers.anthropic_provider import decode, encode
 from kindlm.suite import ModelParams
-from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
+from kindlm.transcript import CacheTokens, FinishReason, Message, Role, ToolCall, Usage
 from kindlm.wires.answer import UnreadableReply
 
 USER = Message(Role.USER, "U")
@@ -163,7 +163,20 @@ def test_content_that_is_not_a_block_makes_the_reply_unreadable(make_request):
                 "cache_read_input_tokens": 300,
                 "output_tokens": 5,
             },
-            Usage(321, 5),
+            Usage(321, 5, CacheTokens(read=300, written=20)),
+        ),
+        (
+            {
+                "input_tokens": 1,
+                "cache_creation_input_tokens": 20,
+                "cache_read_input_tokens": 0,
+                "cache_creation": {
+                    "ephemeral_5m_input_tokens": 5,
+                    "ephemeral_1h_input_tokens": 15,
+                },
+                "output_tokens": 5,
+            },
+            Usage(21, 5, CacheTokens(written=20, written_1h=15)),
         ),
         ({"input_tokens": 1, "cache_read_input_tokens": None, "output_tokens": 0}, Usage(1, 0)),
         ({"cache_read_input_tokens": 300}, Usage(None, None)),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from examples import examples
 from kindlm.providers.pricing import PriceTable, matching_name
 from kindlm.suite import Price
-from kindlm.transcript import Cost, CostSource, Usage
+from kindlm.transcript import CacheTokens, Cost, CostSource, Usage
 
 MILLION = Usage(1_000_000, 1_000_000)
 NAMES = {"gpt-4o": 1, "gpt-4o-mini": 1, "o3": 1, "claude-opus-4": 1, "claude-opus-4-5": 1}
@@ -172,3 +172,59 @@ def test_the_price_is_that_of_who_sells_the_model(provider, model, requested, se
     expected = PriceTable({}).cost(seller, name, MILLION)
     assert expected.usd
     assert PriceTable({}).cost(provider, model, MILLION, requested=requested) == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "cache", "usd"),
+    [
+        ("claude-opus-4-8", CacheTokens(read=1_000_000), 0.5),
+        ("claude-opus-4-8", CacheTokens(written=1_000_000), 6.25),
+        ("claude-opus-4-8", CacheTokens(written=1_000_000, written_1h=1_000_000), 10.0),
+        ("claude-opus-4-8", CacheTokens(100_000, 300_000, 100_000), 5.3),
+        ("gpt-5", CacheTokens(read=1_000_000), 0.125),
+        ("gpt-4o", CacheTokens(read=500_000), 1.875),
+        # Its table says nothing of caches.
+        ("gpt-4", CacheTokens(read=500_000), 30.0),
+        ("gpt-4", CacheTokens(written=1_000_000), 37.5),
+    ],
+)
+def test_a_cache_of_prompts_has_prices_of_its_own(model, cache, usd):
+    assert PriceTable({}).cost(None, model, Usage(1_000_000, 0, cache)).usd == usd
+
+
+def test_a_price_with_tiers_counts_what_the_cache_held():
+    table, model = PriceTable({}), "claude-sonnet-4-5"
+    few = table.cost("anthropic", model, Usage(10_000, 0, CacheTokens(written=10_000)))
+    many = table.cost("anthropic", model, Usage(1_000_000, 0, CacheTokens(written=1_000_000)))
+    assert (few.usd, many.usd) == (0.0375, 7.5)
+
+
+@pytest.mark.parametrize(
+    ("model", "requested", "cache", "usd"),
+    [
+        ("claude-x", None, CacheTokens(read=1_000_000), 0.1),
+        ("claude-x-20260101", "ours", CacheTokens(read=1_000_000), 0.1),
+        ("ours", "ours", CacheTokens(read=1_000_000), 1.0),
+        ("ours", "ours", CacheTokens(written=1_000_000), 1.25),
+        ("ours", "ours", CacheTokens(written=1_000_000, written_1h=600_000), 1.7),
+    ],
+)
+def test_prices_of_the_user_extend_to_the_cache(model, requested, cache, usd):
+    table = PriceTable({"ours": Price(1.0, 2.0), "claude-x": Price(1.0, 2.0)})
+    cost = table.cost("p", model, Usage(1_000_000, 0, cache), requested=requested)
+    assert cost == Cost(usd, CostSource.COMPUTED)
+
+
+def test_a_user_may_say_what_reading_from_the_cache_costs():
+    table = PriceTable({"claude-x": Price(1.0, 2.0, 0.5)})
+    assert table.cost("p", "claude-x", Usage(10, 0, CacheTokens(read=10))).usd == 0.000005
+
+
+def test_a_cache_that_the_input_cannot_include_makes_nothing_cheaper():
+    usage = Usage(1_000_000, 0, CacheTokens(read=1_000_001))
+    assert PriceTable({}).cost("openai", "gpt-5", usage).usd == 1.25
+
+
+def test_vectors_cost_what_their_texts_do():
+    cost = PriceTable({}).cost("openai", "text-embedding-3-small", Usage(1_000_000, 0))
+    assert cost == Cost(0.02, CostSource.COMPUTED)

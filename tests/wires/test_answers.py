@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import examples
-from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
+from kindlm.transcript import CacheTokens, FinishReason, Message, Role, ToolCall, Usage
 from kindlm.wires.answer import Wire, WireAnswer
 from kindlm.wires.reading import read_answer, read_request
 
@@ -25,7 +25,12 @@ def chat(message: dict[str, Any], reason: str = "stop") -> dict[str, Any]:
         "object": "chat.completion",
         "model": "gpt-x",
         "choices": [{"index": 0, "message": message, "finish_reason": reason}],
-        "usage": {"prompt_tokens": 12, "completion_tokens": 5, "total_tokens": 17},
+        "usage": {
+            "prompt_tokens": 12,
+            "prompt_tokens_details": {"cached_tokens": 2},
+            "completion_tokens": 5,
+            "total_tokens": 17,
+        },
     }
 
 
@@ -37,7 +42,12 @@ def response(*items: dict[str, Any], **more: Any) -> dict[str, Any]:
         "status": "completed",
         "error": None,
         "output": list(items),
-        "usage": {"input_tokens": 12, "output_tokens": 5, "total_tokens": 17},
+        "usage": {
+            "input_tokens": 12,
+            "input_tokens_details": {"cached_tokens": 2},
+            "output_tokens": 5,
+            "total_tokens": 17,
+        },
         **more,
     }
 
@@ -202,7 +212,7 @@ def test_an_answer_has_text_calls_usage_and_why_it_ended(wire: Wire) -> None:
     assert answer == WireAnswer(
         text="One moment.",
         tool_calls=(CALL, RAW),
-        usage=Usage(12, 5),
+        usage=Usage(12, 5, CacheTokens(read=2)),
         finish_reason=FinishReason.TOOL_CALLS,
         model=BODIES[wire]["model"],
         id=BODIES[wire]["id"],

@@ -19,6 +19,7 @@ from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.told_calls import ToldCalls
 from kindlm.agents.tool_entries import failed_tool
 from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
+from kindlm.wires.answer import cache_tokens
 
 _PACKAGE = "pydantic_ai"
 _HIDDEN = "kindlm does not see the tool calls of agents that run inside tools"
@@ -68,21 +69,20 @@ class PydanticAI(Framework):
 
 def _reply(messages: Sequence[Any], output: Any, result: Any) -> AgentReply:
     """Return what messages say. `output` is that of a run, whose `result` shows all tool calls."""
-    calls, inputs, outputs = ToldCalls(), list[int](), list[int]()
+    calls, usages = ToldCalls(), list[Usage]()
     answer, model = "", None
     for message in messages:
         if message.kind == "response":
-            inputs.append(message.usage.input_tokens)
-            outputs.append(message.usage.output_tokens)
+            usages.append(_usage(message.usage))
             model = message.model_name or model
             answer = "".join(part.content for part in message.parts if part.part_kind == "text")
         _add_calls(calls, message.parts, getattr(result, "_output_tool_name", None))
-    usage, requests = Usage(sum(inputs), sum(outputs)), len(inputs)
+    usage, requests = sum(usages, Usage(0, 0)), len(usages)
     if result is not None:
         # It is a method in older versions.
         counted = result.usage() if inspect.ismethod(result.usage) else result.usage
-        usage, requests = Usage(counted.input_tokens, counted.output_tokens), counted.requests
-    hidden = requests > len(inputs)
+        usage, requests = _usage(counted), counted.requests
+    hidden = requests > len(usages)
     if output is not None:
         answer = output if isinstance(output, str) else compact_json(as_json(output))
     return AgentReply(
@@ -94,6 +94,11 @@ def _reply(messages: Sequence[Any], output: Any, result: Any) -> AgentReply:
         reports_tools=None if result is None else not hidden,
         warnings=(_HIDDEN,) if hidden else (),
     )
+
+
+def _usage(counted: Any) -> Usage:
+    cache = cache_tokens(counted.cache_read_tokens, counted.cache_write_tokens)
+    return Usage(counted.input_tokens, counted.output_tokens, cache)
 
 
 def _add_calls(calls: ToldCalls, parts: Iterable[Any], output_tool: str | None) -> None:

@@ -123,10 +123,6 @@ def _warn_of_unserved(config: ProjectConfig, reporter: Reporter) -> None:
     for name, hint in _ELSEWHERE.items():
         if getattr(config, name) is not None:
             reporter.warning((name,), f"`{name}` has no effect", hint, reason="no_effect")
-    pricing = config.model.pricing if config.model else None
-    if pricing is not None and pricing.cached_per_1m is not None:
-        message = "`cached_per_1m` has no effect: kindlm prices cached tokens as input tokens"
-        reporter.warning(("model", "pricing", "cached_per_1m"), message, reason="no_effect")
     for name in PACE:
         if config.retry is not None and name in config.retry.model_fields_set:
             message = f"`{name}` has no effect: kindlm determines the wait during the run"

@@ -169,7 +169,8 @@ def _prices(config: ProjectConfig) -> dict[str, Price]:
     model = config.model
     if model is None or model.name is None or model.pricing is None:
         return {}
-    return {model.name: Price(model.pricing.input_per_1m, model.pricing.output_per_1m)}
+    pricing = model.pricing
+    return {model.name: Price(pricing.input_per_1m, pricing.output_per_1m, pricing.cached_per_1m)}
 
 
 def _config_text(cases: Sequence[CheckedCase], config: ProjectConfig, *, compat: bool) -> str:

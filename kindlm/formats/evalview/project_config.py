@@ -28,8 +28,8 @@ class PricingConfig(EvalviewSection):
     """The price of input."""
     output_per_1m: Annotated[Number, Field(ge=0)]
     """The price of output."""
-    cached_per_1m: Number | None = None
-    """Has no effect; kindlm warns, and charges cached input like other input."""
+    cached_per_1m: Annotated[Number, Field(ge=0)] | None = None
+    """The price of input that is read from a cache; by default, see [limits](running.md#limits)."""
 
 
 class ModelConfig(EvalviewSection):

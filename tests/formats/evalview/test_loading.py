@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kindlm.checks.evalview.weighted_score import Weights
+from kindlm.suite import Price
 
 Load = Callable[..., Any]
 
@@ -369,14 +370,13 @@ budget: 0.5
     )
     loaded = load({CONFIG: config, "case.yaml": text})
     suite, case = loaded.only, loaded.case
-    assert loaded.lines("warning") == [("config.yaml", 5, "model.pricing.cached_per_1m"),
-                                       ("config.yaml", 7, "retry.base_delay"),
+    assert loaded.lines("warning") == [("config.yaml", 7, "retry.base_delay"),
                                        ("config.yaml", 12, "moniter"),
                                        ("config.yaml", 13, "budget")]  # fmt: skip
     assert (case.agent.adapter, case.agent.endpoint) == ("langgraph", "http://127.0.0.1:8/threads")
     assert case.agent.headers == {"X-Team": "a", "x-kind": "c"}
     assert (suite.timeout_ms, suite.retries) == (12_500, 5)
-    assert suite.prices["gpt-x"].output_usd == 2
+    assert suite.prices["gpt-x"] == Price(1, 2, 0.5)
     judge = suite.judge()
     assert (judge.model, suite.providers[judge.provider].base_url) == (
         "gpt-judge",
