@@ -4,26 +4,37 @@ The shard is claimed when a worker begins, not when it is submitted: of two work
 shard, the one that claimed it last has the lease, and pushes of the other one are refused.
 
 A job and its end go to a worker and come back as JSON texts, so that nothing of kindlm is pickled.
+
+The history of a worker is in a temporary folder. It stays there if the coordinator is killed, until
+the group is resumed on the same machine.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, field
+from hashlib import sha256
 from pathlib import Path
-from tempfile import TemporaryDirectory, TemporaryFile
+from tempfile import TemporaryDirectory, TemporaryFile, gettempdir
 from typing import Any, Self
 
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err
+from kindlm.events.run import PURGES, SEALED_HEADS
 from kindlm.keeper import PARENT
+from kindlm.recording.export_file import require_known_form
 from kindlm.team.client import HistoryClient
 from kindlm.team.pulling import pull_run
+from kindlm_store import EventLog, OpenError, open_reader
+
+_DATABASE = "kindlm.db"
 
 _SAID_BYTES = 4_000
 
@@ -46,6 +57,7 @@ class ShardJob:
         again: What it is given, besides the run, if an unfinished run of the shard goes on.
         folder: Where `kindlm test` is started; paths among the arguments are relative to it.
         environ: What its environment has besides that of the worker.
+        prefix: How the name of its temporary folder begins.
     """
 
     url: str
@@ -55,6 +67,7 @@ class ShardJob:
     again: tuple[str, ...]
     folder: str
     environ: Mapping[str, str] = field(default_factory=dict)
+    prefix: str = "kindlm-shard-"
 
     def dump(self) -> str:
         """Return the job as a text."""
@@ -103,14 +116,45 @@ class ShardEnd:
         return [(message, "\n".join(rest) or None) for message, *rest in found]
 
 
+def folder_prefix(database: Path, group: str) -> str:
+    """Return how the temporary folders of all workers of a group begin."""
+    key = sha256(f"{database.resolve()} {group}".encode()).hexdigest()
+    return f"kindlm-shard-{key[:16]}-"
+
+
+def take_left(log: EventLog, prefix: str) -> None:
+    """Take what workers could not push any more, as their coordinator was killed; then remove it.
+
+    What cannot be read, or not be taken, stays.
+    """
+    for folder in Path(gettempdir()).glob(f"{prefix}*"):
+        found = folder.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+            continue  # Others can make files there, too.
+        database = folder / _DATABASE
+        with suppress(OpenError):
+            if database.exists():
+                with closing(open_reader(database)) as left:
+                    taken = log.take(
+                        left,
+                        database,
+                        accept=require_known_form,
+                        claims=SEALED_HEADS,
+                        erasures=PURGES,
+                    )
+                if taken.refused:
+                    continue
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 Started = Callable[[subprocess.Popen[bytes]], None]
 
 
 def run_shard(job: str, *, started: Started = lambda _: None) -> str:
     """Carry out a `ShardJob`, and return its `ShardEnd`; `started` gets the process."""
     shard = ShardJob.load(job)
-    with TemporaryDirectory(prefix="kindlm-shard-") as folder:
-        database = Path(folder) / "kindlm.db"
+    with TemporaryDirectory(prefix=shard.prefix) as folder:
+        database = Path(folder) / _DATABASE
         with closing(HistoryClient(shard.url, shard.token)) as client:
             claimed = client.claim(shard.shard)
             if isinstance(claimed, Err):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -118,6 +120,44 @@ def test_no_worker_outlives_the_coordinator_and_the_group_is_resumed(
     assert anew.returncode == 1
     assert "There is a group g2 already" in anew.stderr
     assert len(server.requests) == calls
+
+
+@needs_proc
+def test_what_a_worker_could_not_push_is_taken_from_its_folder_when_the_group_is_resumed(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    temporary = workspace.root / "temporary"
+    temporary.mkdir()
+    workspace.env["TMPDIR"] = str(temporary)
+
+    def finished_by_workers() -> int:
+        ended = "SELECT count(*) FROM executions WHERE status IS NOT NULL"
+        found = 0
+        for folder in temporary.iterdir():
+            with closing(sqlite3.connect(folder / "kindlm.db")) as db:
+                found += db.execute(ended).fetchone()[0]
+        return found
+
+    write_orders(
+        workspace, server, [order("k0", judged=False, repeat=3), order("k1", judged=False)]
+    )
+    slow = {"latencyMs": 3_000, "contains": "<k0>", "next": 1}
+    server.use_faults([slow, {"latencyMs": 600_000, "contains": "<k1>", "next": 1}])
+    run = workspace.start("test", "--workers", "2", "--run-group", "g9", "-j", "1")
+    until(lambda: workspace.database.exists() and len(workspace.query("SELECT id FROM runs")) == 2)
+    # It takes no answer any more.
+    run.send_signal(signal.SIGSTOP)
+    until(lambda: finished_by_workers() == 3)
+    left = list(commands_of("g9"))
+    run.kill()
+    run.communicate()
+    assert_ended(left)
+    assert len(list(temporary.iterdir())) == 2
+    resumed = workspace.run_apart("test", "--resume", "g9")
+    assert resumed.returncode == 0, resumed.stderr
+    assert asked(server) == {("k0", "agent"): 3, ("k1", "agent"): 2}
+    assert not list(temporary.iterdir())
+    assert workspace.run("history", "verify").returncode == 0
 
 
 @needs_proc

@@ -34,7 +34,7 @@ from kindlm.engine.stop import Stop
 from kindlm.errors import KindlmError, SourceLocation, broken
 from kindlm.fleet.coordinator import Coordinator
 from kindlm.fleet.fleet import Fleet, LocalFleet
-from kindlm.fleet.shard_job import ShardJob
+from kindlm.fleet.shard_job import ShardJob, folder_prefix, take_left
 from kindlm.fleet.shards import Took, longest_first, read_took, runs_needed, shard_count
 from kindlm.guard import guard
 from kindlm.history.groups import Group, find_group, shards_of
@@ -102,7 +102,9 @@ def test_on_workers(
             try:
                 # Shows others that the group goes on, and keeps them from going on with it.
                 with StreamLock(request.database, f"group/{name}"):
-                    resumes = group is not None
+                    if resumes := group is not None:
+                        with open_log(request.database) as log:
+                            take_left(log, folder_prefix(request.database, name))
                     parts = _parts(request, plan, fleet.capacity, options, name, resumes=resumes)
                     if options.warnings:
                         _tell(parts, fleet.capacity)
@@ -258,6 +260,7 @@ def _carry_out(
                 again,
                 root,
                 suites,
+                folder_prefix(request.database, parts.group),
             )
             for shard in parts.left
         }
