@@ -141,7 +141,11 @@ def describe_group(group: Group) -> tuple[str, ...]:
 
 def show_run(view: RunView) -> str:
     """Return the command that shows a run, or a group."""
-    return f"kindlm show {shlex.quote(one_line(view.id))}"
+    return f"kindlm show {_typed_id(view)}"
+
+
+def _typed_id(view: RunView) -> str:
+    return shlex.quote(one_line(view.id))
 
 
 def show_command(execution: str) -> str:
@@ -162,11 +166,13 @@ def next_command(view: RunView, options: ReportOptions) -> str:
     if was_stopped and view.info.mode in _FINISHED_BY:
         command = _FINISHED_BY[view.info.mode].format(run=view.id, source=view.info.source_run)
         return command + (higher_limit(view.info.reason) if view.info.ended == "aborted" else "")
-    if view.group is not None and view.group.missing:
-        return "kindlm history merge DB"
     if view.group is not None and not view.group.complete:
-        stopped = [shard for shard in view.group.unfinished if shard.state != "running"]
-        return f"kindlm test --resume {stopped[0].run}" if stopped else show_run(view)
+        if any(shard.state == "running" for shard in view.group.unfinished):
+            return show_run(view)
+        resume = f"kindlm test --resume {_typed_id(view)}"
+        if view.group.missing:
+            return f"kindlm history merge DB if they ran elsewhere, else {resume}"
+        return resume
     if (failing := _show_failing(view)) is not None:
         return failing
     for suite in view.suites:

@@ -216,6 +216,9 @@ def test_a_group_that_has_spent_its_money_says_that_it_needs_more(
     stopped = workspace.run("test", "--workers=1", "--run-group=g8", "--max-cost=1e-9")
     assert stopped.returncode == 1
     assert "Next: kindlm test --resume g8 --max-cost MORE" in stopped.stdout
+    shown = workspace.run("show", "g8")
+    assert "is not here" in shown.stdout
+    assert "if they ran elsewhere, else kindlm test --resume g8" in shown.stdout
 
 
 @pytest.mark.parametrize(
