@@ -12,9 +12,7 @@ import asyncio
 import json
 import re
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
@@ -38,8 +36,8 @@ from kindlm_store.pieces import spelled
 _TEXT_S = 2.0
 """Seconds for all patterns on one text; a text that takes longer is not recorded."""
 
-_SLOW_S = 0.02
-"""Seconds that a pattern has for a text once it was too slow for another one."""
+_SLOW_S = 0.2
+"""Seconds for all patterns on one text once they took too long for another one."""
 
 _OF_WIRES = frozenset({"provider.requested", "agent.traced"})
 _BODIES = frozenset({"body", "items", "input", "output"})
@@ -53,18 +51,6 @@ _NESTING = 4
 
 _FIELDS = frozenset({"excerpt", "label", "warnings"})
 """Strings of events that may repeat what a person or model wrote, beside the texts themselves."""
-
-_TOLD = {
-    "assertion.evaluated": "message",
-    "execution.finished": "error",
-    "provider.failed": "message",
-    "agent.failed": "message",
-}
-"""Where events hold a sentence of kindlm's own, which may end with what a person or model wrote."""
-
-_OWN_WORDS = re.compile(r"[^:\"'`(\[{]*")
-"""How such a sentence begins: a quotation follows a colon, or stands in quotation marks
-or brackets."""
 
 _MEASURED = frozenset({"cost", "latency", "max_length"})
 """Checks that report only numbers, which are kindlm's own."""
@@ -91,41 +77,28 @@ def patterns_of(suite: Suite) -> tuple[str, ...]:
 class PersonalData:
     """Makes what patterns match unreadable; a pattern that does not compile matches nothing.
 
-    A pattern that runs out of time on one text has next to none for those that follow: whatever it
-    is still too slow for is not recorded either. `given_up` is called once for it.
+    Texts for which the patterns take too long are not recorded; after the first of them, there is
+    little time for each of those that follow. `given_up` is called once, with the pattern that
+    the time ended by.
     """
 
     def __init__(
         self, patterns: tuple[str, ...], given_up: Callable[[str], None] = lambda _: None
     ) -> None:
         self._patterns = [pattern for pattern in patterns if _compiles(pattern)]
-        self._slow: set[str] = set()
+        self._time_s = _TEXT_S
         self._given_up = given_up
         self._remembered = lru_cache(_REMEMBERED)(self._hide)
 
     def hide_in(self, kind: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the data of an event of a type without personal data; names and numbers stay.
-
-        What kindlm itself says stays too, as far as it quotes no text.
-        """
+        """Return the data of an event of a type without personal data; names and numbers stay."""
         if data.get("gen_ai.evaluation.name") in _MEASURED:
             return data
         hidden: dict[str, Any] = self._hide_value(data, is_wire=kind in _OF_WIRES)
-        told = _TOLD.get(kind)
-        if told is not None and told in data:
-            hidden[told] = Text(self.hide_told(data[told].body))
         body = data.get(RAW_BODY)
         if isinstance(body, Text) and (hidden != data or self._is_in_pieces_of(body.body)):
             del hidden[RAW_BODY]
         return hidden
-
-    def hide_told(self, sentence: str, check: str | None = None) -> str:
-        """Return a sentence of kindlm's own, of a check if one is named, without personal data."""
-        if check in _MEASURED:
-            return sentence
-        own = _OWN_WORDS.match(sentence)
-        start = own.end() if own else 0
-        return sentence[:start] + self.hide(sentence[start:])
 
     def hide(self, text: str) -> str:
         """Return a text without personal data; what was JSON stays JSON."""
@@ -170,76 +143,54 @@ class PersonalData:
         return self.hide(said) != said
 
     def _hide(self, text: str) -> str:
-        search = _Search(self._slow)
         try:
-            return self._hide_nested(text, search, _NESTING)
+            return self._hide_nested(text, time.monotonic() + self._time_s, _NESTING)
         except PatternError:
-            for pattern in search.too_slow():
-                self._slow.add(pattern)
-                self._given_up(pattern)
             return json.dumps(_WITHHELD) if _is_json(text) else _WITHHELD
 
-    def _hide_nested(self, text: str, search: _Search, depth: int) -> str:
+    def _hide_nested(self, text: str, end: float, depth: int) -> str:
         was_json = _is_json(text)
 
         def hide_token(found: re.Match[str]) -> str:
             token = found[0]
             if not token.startswith('"'):
-                value, hidden = token, self._mask(token, search)
+                value, hidden = token, self._mask(token, end)
             else:
                 try:
                     value = json.loads(token)
                 except ValueError:
                     return token  # quotation marks of a text
-                hidden = self._hide_nested(value, search, depth - 1)
+                hidden = self._hide_nested(value, end, depth - 1)
             return token if hidden == value else json.dumps(hidden, ensure_ascii=False)
 
         if depth:
             # Escapes hide what stands in a string; its value has to be looked at.
             text = (_JSON_TOKEN if was_json else _TEXT_TOKEN).sub(hide_token, text)
-        hidden = self._mask(text, search)
+        hidden = self._mask(text, end)
         if was_json and not _is_json(hidden):
             return json.dumps(hidden, ensure_ascii=False)
         return hidden
 
-    def _mask(self, text: str, search: _Search) -> str:
+    def _mask(self, text: str, end: float) -> str:
         for pattern in self._patterns:
-            for start, end in search.ranges(pattern, text):
-                kept = 2 if end - start > 4 else 0
-                stars = "*" * (end - start - 2 * kept)
-                mask = text[start : start + kept] + stars + text[end - kept : end]
-                if search.ranges(pattern, mask):
-                    mask = "*" * (end - start)
-                text = text[:start] + mask + text[end:]
+            for start, stop in self._ranges(pattern, text, end):
+                kept = 2 if stop - start > 4 else 0
+                stars = "*" * (stop - start - 2 * kept)
+                mask = text[start : start + kept] + stars + text[stop - kept : stop]
+                if self._ranges(pattern, mask, end):
+                    mask = "*" * (stop - start)
+                text = text[:start] + mask + text[stop:]
         return text
 
-
-class _Search:
-    """The time that patterns take for one text; those that are known to be slow have less."""
-
-    def __init__(self, slow: AbstractSet[str]) -> None:
-        self._slow = slow
-        self._ended_by: str | None = None
-        self._end = time.monotonic() + _TEXT_S
-        self._spent: defaultdict[str, float] = defaultdict(float)
-
-    def ranges(self, pattern: str, text: str) -> list[tuple[int, int]]:
+    def _ranges(self, pattern: str, text: str, end: float) -> list[tuple[int, int]]:
         """Return what a pattern matches; raise `PatternError` if the time is over."""
-        began = time.monotonic()
-        left = _SLOW_S - self._spent[pattern] if pattern in self._slow else _TEXT_S
         try:
-            return list(personal_data_in(text, pattern, min(self._end, began + left)))
+            return list(personal_data_in(text, pattern, end))
         except PatternError:
-            self._ended_by = pattern
+            if self._time_s != _SLOW_S:
+                self._time_s = _SLOW_S
+                self._given_up(pattern)
             raise
-        finally:
-            self._spent[pattern] += time.monotonic() - began
-
-    def too_slow(self) -> frozenset[str]:
-        """Return the pattern that took most of the time that is over, if it is a new one."""
-        if self._ended_by in self._slow:
-            return frozenset()
-        return frozenset({max(self._spent, key=self._spent.__getitem__)}) - self._slow
 
 
 def _compiles(pattern: str) -> bool:
@@ -334,7 +285,7 @@ class RunRecorder:
     ) -> None:
         """Record nothing that patterns for personal data match, of the suites that ask for it.
 
-        `given_up` is called once, from another thread, for each pattern that takes too long.
+        `given_up` is called from another thread with a pattern that takes too long.
         """
         tell = cache(given_up)
         for planned in suites:
@@ -410,9 +361,11 @@ class RunRecorder:
         error = finished.error
         return replace(
             finished,
-            error=error and replace(error, message=personal.hide_told(error.message)),
+            error=error and replace(error, message=personal.hide(error.message)),
             failed=tuple(
-                replace(result, message=personal.hide_told(result.message, result.kind))
+                result
+                if result.kind in _MEASURED
+                else replace(result, message=personal.hide(result.message))
                 for result in finished.failed
             ),
         )
