@@ -19,7 +19,7 @@ from kindlm.events import load_event
 from kindlm.events.run import PlannedTest, RunOptions, RunStarted, SuiteSkipped, SuiteStarted
 from kindlm.history.run_names import find_run
 from kindlm.history.runs import options_of, runner_of, state_of
-from kindlm.plan import Earlier, Places, QualifiedName, Selection, make_plan
+from kindlm.plan import Earlier, Places, QualifiedName, make_plan
 from kindlm.providers.provider_registry import check_settings
 from kindlm.recording.git import commit_of
 from kindlm.recording.request import RunRequest, SkippedSuite
@@ -257,9 +257,8 @@ def resumed(request: RunRequest, unfinished: Unfinished, *, force: bool) -> Resu
     ordinals |= {path: at for at, path in enumerate(unknown, max(recorded, default=-1) + 1)}
     places = Places(ordinals, tuple(unfinished.started))
     suites = sorted(request.suites, key=lambda suite: ordinals[suite.path])
-    selection = _as_begun(request, unfinished)
     changed: list[str] = []
-    for planned in make_plan(suites, selection, places=places).suites:
+    for planned in make_plan(suites, request.selection, places=places).suites:
         before = unfinished.started.get(planned.ordinal)
         if before is None:
             continue  # One that could not start, for want of a key or a port, may start now.
@@ -281,29 +280,11 @@ def resumed(request: RunRequest, unfinished: Unfinished, *, force: bool) -> Resu
         replace(
             request,
             suites=suites,
-            selection=selection,
             group=group,
             changed=tuple(changed),
             places=places,
         )
     )
-
-
-def _as_begun(request: RunRequest, unfinished: Unfinished) -> Selection:
-    """Return the selection with the tests that the run has, which are those it was asked for.
-
-    Earlier versions took a name for a part of names, even where it was the whole name of a test.
-    """
-    selection = request.selection
-    if not selection.tests or selection.shard or len(unfinished.started) < len(request.suites):
-        return selection
-    others = {
-        (suite.path, name)
-        for suite in unfinished.started.values()
-        for name in {test.name for test in suite.tests}
-        - {test.name for test in suite.tests if test.selected}
-    }
-    return replace(selection, tests=(), unnamed=selection.unnamed | others)
 
 
 def _identity(test: PlannedTest) -> tuple[str, str, bool, bool, int]:
