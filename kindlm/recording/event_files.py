@@ -68,20 +68,16 @@ def numbered_lines(
     *,
     may_end_early: bool,
     object_hook: Callable[[dict[str, Any]], Any] | None = None,
-    is_welcome: Callable[[bytes], bool] = lambda _: True,
 ) -> Iterator[tuple[int, Any]]:
     """Yield numbered lines as the values that they are in JSON.
 
-    With `may_end_early`, a last line that was not written whole is left out. `is_welcome` says of
-    a line whether it may be read at all. Raises `LineError`.
+    With `may_end_early`, a last line that was not written whole is left out. Raises `LineError`.
     """
     number = 0
     while raw := file.readline(_LONGEST_LINE + 1):
         number += 1
         if len(raw) > _LONGEST_LINE:
             raise LineError(number, f"is longer than {_LONGEST_LINE:,} bytes")
-        if not is_welcome(raw):
-            raise LineError(number, "is too long")
         try:
             value = json.loads(raw.decode(), object_hook=object_hook)
         except (ValueError, RecursionError) as error:

@@ -61,17 +61,6 @@ _SHARES = ("pass_rate", "confidence")
 
 _SHARD = re.compile(r"([1-9][0-9]{0,3})/([1-9][0-9]{0,3})")
 
-_LONGEST_LINE = 24_000_000
-"""Bytes of a line that is more than one text. The start of a suite names each of its tests."""
-
-_MOST_MEMBERS = 2_500_000
-"""Members that such a line may have: in memory, small ones take forty times as much as here."""
-
-_TEXT_LINE = re.compile(
-    rb'\{"text":\{"ref":"[\w-]+","salt":"\w+","body":"(?:[^"\\]++|\\.)*+"\}\}\n?'
-)
-"""A text and nothing else, as `text_lines` writes it."""
-
 _ATTEMPT = re.compile(r"[0-9]{1,15}\.[0-9]{1,15}")
 """What an event of an attempt is about: `<number>.<attempt>`."""
 
@@ -231,7 +220,7 @@ def read_export(file: BinaryIO) -> Iterator[Export]:
     Raises:
         LineError: It is something else, ends early, or a line is not what it must be.
     """
-    lines = numbered_lines(file, may_end_early=False, is_welcome=_is_short_or_text)
+    lines = numbered_lines(file, may_end_early=False)
     number, first = next(lines, (1, None))
     require_format(first, FORMAT, VERSION, "events of an export")
     streams = checked(_Header, first, number).streams
@@ -272,13 +261,6 @@ def read_export(file: BinaryIO) -> Iterator[Export]:
             raise LineError(number, f"is the last one, and {count(missing, 'event')} {are} missing")
         log.execute("COMMIT")
         yield Export(log, begins)
-
-
-def _is_short_or_text(line: bytes) -> bool:
-    is_short = (
-        len(line) <= _LONGEST_LINE and sum(map(line.count, (b",", b"[", b"{"))) <= _MOST_MEMBERS
-    )
-    return is_short or _TEXT_LINE.fullmatch(line) is not None
 
 
 def _add_event(log: sqlite3.Connection, event: _Event, number: int) -> None:
