@@ -50,14 +50,11 @@ VERSION = 1
 
 _PIECE = 500
 
-_BITS = 63
-"""Bits of the largest integer that SQLite keeps as one; a parameter like `seed` may be as large."""
+_LARGEST_INTEGER = 2**63 - 1
+"""The largest that SQLite keeps as one; a parameter like `seed` may be as large."""
 
 _MOST = 10**12
-"""More than any number of an event is: sums of many still fit into SQLite."""
-
-_NEVER_NEGATIVE = re.compile(r"(?!start_ms$).*(_ms|_usd|_tokens)|planned|repeat")
-_SHARES = ("pass_rate", "confidence")
+"""More than any other number of an event is: sums of many still fit into SQLite."""
 
 _SHARD = re.compile(r"([1-9][0-9]{0,3})/([1-9][0-9]{0,3})")
 
@@ -314,8 +311,9 @@ def require_known_form(recorded: RecordedEvent) -> None:
         message = f"{recorded.type} is about nothing that there can be: {recorded.subject!r}"
         raise ValueError(message)
     for key, number in _numbers(recorded.data):
-        if not _is_possible(key, number):
-            message = f"{recorded.type} {key}: the number is too large, or none that there can be"
+        most = _LARGEST_INTEGER if key.startswith("parameters.") else _MOST
+        if not abs(number) <= most:  # also of what is no number
+            message = f"{recorded.type} {key}: the number is too large"
             raise ValueError(message)
     try:
         load_event(recorded.type, recorded.data, str)
@@ -327,16 +325,6 @@ def require_known_form(recorded: RecordedEvent) -> None:
     if part is None or int(part[1]) > int(part[2]):
         message = f"{recorded.type} shard: {shard!r} is not one of up to 9,999, like 2/4"
         raise ValueError(message)
-
-
-def _is_possible(key: str, number: float) -> bool:
-    """Return whether pages can calculate with a number, which a key of an event holds."""
-    if key.startswith("parameters."):
-        return not isinstance(number, int) or number.bit_length() <= _BITS
-    name = key.rpartition(".")[2]
-    if name in _SHARES:
-        return 0 <= number <= 1
-    return (0 if _NEVER_NEGATIVE.fullmatch(name) else -_MOST) <= number <= _MOST
 
 
 def _numbers(value: Any, key: str = "") -> Iterator[tuple[str, float]]:
