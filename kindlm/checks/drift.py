@@ -304,17 +304,10 @@ def cosine_similarity(left: Sequence[float], right: Sequence[float]) -> float:
 
     It is 0 where there is no angle: one has length zero, or they have different dimensions.
     """
-    # Scaled by the largest member, so that squares neither overflow nor vanish.
-    left, right = _scaled(left), _scaled(right)
-    length = math.hypot(*left) * math.hypot(*right)
-    if len(left) != len(right) or length == 0:
+    lengths = math.hypot(*left), math.hypot(*right)
+    if len(left) != len(right) or 0 in lengths:
         return 0.0
-    return math.fsum(a * b for a, b in zip(left, right, strict=True)) / length
-
-
-def _scaled(vector: Sequence[float]) -> Sequence[float]:
-    largest = max(map(abs, vector), default=0.0)
-    return [number / largest for number in vector] if largest else vector
+    return math.fsum(a / lengths[0] * (b / lengths[1]) for a, b in zip(left, right, strict=True))
 
 
 def _by_fields(baseline: str, current: str, fields: Sequence[str] | None) -> Measured:

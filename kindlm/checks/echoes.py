@@ -12,21 +12,15 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kindlm.normal_form import INVISIBLE, TAGS, readings_of, with_pairs_joined
 from kindlm.transcript import Transcript
-
-if TYPE_CHECKING:
-    import regex
 
 _NUMBER = r"\"?(-?[0-9.]{1,40}(?:e[+-]?[0-9]{1,3})?)"
 _QUOTES = re.compile("['`\u2018-\u201f\u2032\u2033\u2039\u203a\u00ab\u00bb]")
 # What a reader does not see, and the backslashes of escapes.
 _UNSEEN = re.compile(rf"[\s\\{INVISIBLE}]+")
-_MOST_MARKS = 30
-"""No language has more marks on one character (Unicode's UAX #15, 13.1)."""
 
 
 def is_copy(members: Mapping[str, Any], given: Iterable[str]) -> bool:
@@ -75,19 +69,8 @@ def texts_of(transcript: Transcript) -> Iterator[str]:
 def _plain(text: str) -> str:
     """Return a text without all that does not change what a reader takes it for."""
     if not text.isascii():
-        text = with_pairs_joined(text).translate(TAGS)
-        # Sorting a run of marks takes time with the square of its length.
-        text = _many_marks().sub(lambda run: run[0][:_MOST_MARKS], text)
-        text = unicodedata.normalize("NFKC", text)
+        text = unicodedata.normalize("NFKC", with_pairs_joined(text).translate(TAGS))
     return _UNSEEN.sub("", _QUOTES.sub('"', text.casefold()))
-
-
-@cache
-def _many_marks() -> regex.Pattern[str]:
-    """Return the pattern of a run of marks that is longer than any text has them."""
-    import regex
-
-    return regex.compile(rf"\p{{M}}{{{_MOST_MARKS + 1},}}")
 
 
 def _written(value: Any) -> str:

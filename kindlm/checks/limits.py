@@ -17,7 +17,7 @@ from kindlm.ports import CheckContext
 from kindlm.section import Positive
 from kindlm.transcript import Step, Transcript
 from kindlm.values import plain_number
-from kindlm.wording import count, excerpt, shown
+from kindlm.wording import excerpt, shown
 
 CODES = {
     "LATENCY_EXCEEDED": "the answer took longer than allowed",
@@ -147,15 +147,8 @@ def why_cost_unknown(transcript: Transcript) -> str:
     if step is None:
         return "The cost is not known: the target gave no answer."
     who = f'"{excerpt(step.model)}"' if step.model else "the target"
-    counts = (step.usage.input_tokens, step.usage.output_tokens)
-    told = [known for known in counts if known]
-    if told and None in counts:
-        return (
-            f"The cost is not known: {who} reported {count(told[0], 'token')}, and not how many it "
-            "read and how many it wrote."
-        )
-    if None in counts:
-        return f"The cost is not known: {who} did not report its tokens."
+    if None in (step.usage.input_tokens, step.usage.output_tokens):
+        return f"The cost is not known: {who} did not report the tokens it read and wrote."
     return (
         f"The cost is not known: {who} has no price. Add it to `prices` in kindlm.yaml, or to "
         "`model` in .evalview/config.yaml."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -13,7 +14,7 @@ from kindlm.json_schema import SchemaIssue, schema_issues
 from kindlm.model_answers import unfenced
 from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext
-from kindlm.strict_json import NotJsonError, parse_json, parse_json_at
+from kindlm.strict_json import parse_json, parse_json_at
 from kindlm.transcript import Transcript
 from kindlm.wording import excerpt, listed, shown
 
@@ -25,8 +26,6 @@ CODES = {
 _MAX_LISTED = 5
 _OPENING = re.compile(r'\{[ \t\n\r]*["}]')
 _MAX_OPENINGS = 1_000
-_MAX_READ = 20_000_000
-"""How many characters of objects that turn out to be none are read before a text is given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,23 +119,13 @@ def json_of(text: str) -> Any:
 def find_json(text: str) -> Any:
     """Return the JSON that a text is, or the first object in it; raise `ValueError` if none is.
 
-    Nothing is found any more once a thousand places turned out to be none, or once 20 million
-    characters were read in vain: where objects are open within one another, each is read to the
-    place where all of them break off.
+    Nothing is found any more once a thousand places turned out to be none.
     """
     try:
         return json_of(text)
     except ValueError:
         pass
-    read = 0
     for opening in islice(_OPENING.finditer(text), _MAX_OPENINGS):
-        start = opening.start()
-        try:
-            return parse_json_at(text, start)
-        except NotJsonError as error:
-            read += error.position - start + 1
-        except ValueError:  # it does not say where
-            read += len(text) - start
-        if read > _MAX_READ:
-            break
+        with suppress(ValueError):
+            return parse_json_at(text, opening.start())
     raise ValueError("it holds no JSON object")

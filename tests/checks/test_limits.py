@@ -92,9 +92,9 @@ def test_what_is_known_of_a_cost_can_exceed_the_limit(
         ),
         (
             (Step("x", usage=Usage(None, 42), model="m-1"),),
-            '"m-1" reported 42 tokens, and not how many it read',
+            '"m-1" did not report the tokens it read and wrote',
         ),
-        ((Step("x"),), "the target did not report its tokens"),
+        ((Step("x"),), "the target did not report the tokens"),
     ],
 )
 def test_why_a_cost_is_not_known(evaluate: Evaluate, steps: tuple[Step, ...], why: str) -> None:

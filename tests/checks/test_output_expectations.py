@@ -90,16 +90,8 @@ class TestSchema:
         result = evaluate("output_schema", {"schema": {"type": "object"}}, said(text))
         assert result.failure_code == "SCHEMA_PARSE_ERROR"
 
-    @pytest.mark.parametrize("opening", ['{"a": [', '{"a": {"b": NaN, "c": '])
-    def test_objects_that_break_off_are_not_all_read_to_the_end(
-        self, opening: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """An answer of 2 MB would take half a minute."""
-        monkeypatch.setattr("kindlm.checks.output_schema._MAX_READ", 200_000)
-        text = opening * 400 + "1," * 10_000 + '.{"value": 1}'
-        with pytest.raises(ValueError, match="holds no JSON object"):
-            find_json(text)
-        assert find_json(opening + "1," * 10_000 + '.{"value": 1}') == {"value": 1}
+    def test_an_object_may_follow_others_that_break_off(self) -> None:
+        assert find_json('{"a": [' + "1," * 100 + '.{"value": 1}') == {"value": 1}
 
     def test_braces_that_open_no_object_do_not_count(self) -> None:
         assert find_json("{" * 5_000 + '{"a": 1}') == {"a": 1}
