@@ -162,8 +162,8 @@ MaxCostOption = Annotated[
 """The limit of commands that make a run of a recorded one. That of `kindlm test` may be 0."""
 
 
-def parse_since(text: str, now: datetime | None = None) -> Result[str]:
-    """Return the point in time that `--since` means, in UTC as events have it.
+def parse_since(text: str, now: datetime | None = None, option: str = "--since") -> Result[str]:
+    """Return the point in time that an option means, in UTC as events have it.
 
     An age (`30d`, `12h`, `2w`, `90m`) counts back from `now`, by default from this
     moment. A date or time without a zone is local.
@@ -177,8 +177,8 @@ def parse_since(text: str, now: datetime | None = None) -> Result[str]:
     except (ValueError, OverflowError):
         return Err(
             misuse(
-                f"--since {text!r} is not an age or a date.",
-                "Write an age or a date: --since 30d, --since 12h, --since 2026-01-31",
+                f"{option} {text!r} is not an age or a date.",
+                f"Write an age or a date: {option} 30d, {option} 12h, {option} 2026-01-31",
             )
         )
     return Ok(moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ"))

@@ -14,7 +14,7 @@ import pytest
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--keep", "long"), "--keep 'long' is not an age."),
+        (("--keep", "long"), "--keep 'long' is not an age or a date."),
         (("--trust-header", "X User"), "'X User' is no header."),
         (("--host", "0.0.0.0", "--port", "0"), "kindlm token create"),
     ],

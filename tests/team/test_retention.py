@@ -79,6 +79,6 @@ def test_a_run_that_goes_on_is_left_alone(history: Any, since: str) -> None:
 
 
 def test_it_begins_with_the_server_and_ends_with_it(history: Any, since: str) -> None:
-    with retention(history.log, lambda: since):
+    with retention(history.log, since):
         pass
     assert kept(history) == ["bbbb3333"]

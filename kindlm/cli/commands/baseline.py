@@ -6,7 +6,7 @@ import sqlite3
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -33,6 +33,9 @@ from kindlm.reports.figures import local_time, power_text
 from kindlm.reports.untrusted import json_document, one_line
 from kindlm.wording import count
 from kindlm_store import EventLog, NewEvent
+
+if TYPE_CHECKING:
+    from kindlm.cli.foreign_import import ForeignFile
 
 baseline_app = typer.Typer(rich_markup_mode=None)
 
@@ -77,8 +80,11 @@ def set_command(
 ) -> None:
     """Make a finished run, or a complete group of shards, the baseline of its suites."""
     del verbose
-    with open_journal(database, create=_holds_results(wanted)) as (log, db):
-        view = RunView(db, or_fail(_chosen(log, db, wanted, suite)))
+    from kindlm.cli.foreign_import import read_results
+
+    read = read_results(Path(wanted)) if wanted and Path(wanted).is_file() else None
+    with open_journal(database, create=isinstance(read, Ok)) as (log, db):
+        view = RunView(db, or_fail(_chosen(log, db, wanted, suite, read)))
         run = view.runs[0]
         if view.group is not None and not view.group.complete:
             refuse(
@@ -193,31 +199,25 @@ def remove_command(
         note(f"The baseline is now {_named(now)}.")
 
 
-def _holds_results(wanted: str | None) -> bool:
-    """Return whether the name is that of a file with results of another program."""
-    from kindlm.cli.foreign_import import read_results
-
-    file = Path(wanted or "")
-    return file.is_file() and isinstance(read_results(file), Ok)
-
-
 def _chosen(
-    log: EventLog, db: sqlite3.Connection, wanted: str | None, suite: str | None
+    log: EventLog,
+    db: sqlite3.Connection,
+    wanted: str | None,
+    suite: str | None,
+    read: Result[ForeignFile] | None,
 ) -> Result[str | Group]:
-    """Return what a user names, also by a file in which another program recorded a run."""
-    from kindlm.cli.foreign_import import import_results, read_results
+    """Return what a user names: a run, or the one that was `read` from another program's file."""
+    from kindlm.cli.foreign_import import import_results
 
     found = finished_side(db, wanted, suite)
-    if isinstance(found, Ok) or wanted is None or not Path(wanted).is_file():
+    if isinstance(found, Ok) or read is None:
         return found
-    file = Path(wanted)
-    read = read_results(file)
-    if read is None or isinstance(read, Err):
-        return found if read is None else read
+    if isinstance(read, Err):
+        return read
     root = project_here(log.path).root
     run, added, _ = import_results(log, read.value, root, suite)
     if added:
-        note(f"{file} was imported as run {run}.")
+        note(f"{wanted} was imported as run {run}.")
     for warning in read.value.results.warnings:
         warn(warning)
     return Ok(run)

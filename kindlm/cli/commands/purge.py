@@ -10,16 +10,16 @@ import sqlite3
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from kindlm.cli.commands.backup import remove_abandoned
-from kindlm.cli.console import fail, note, refuse, warn
+from kindlm.cli.console import fail, note, or_fail, refuse, warn
 from kindlm.cli.history import disk_full, fail_to_open, forget_erased, named_run
 from kindlm.cli.journal import author, open_journal
 from kindlm.cli.options import DatabaseOption, parse_since
-from kindlm.errors import Err, ErrorCode, KindlmError, broken, misuse
+from kindlm.errors import ErrorCode, KindlmError, broken, misuse
 from kindlm.events.codec import strings_in
 from kindlm.events.execution_events import RAW_BODY
 from kindlm.history.runs import held_lock
@@ -166,13 +166,7 @@ def _runs(db: sqlite3.Connection, named: Sequence[str], older_than: str | None) 
         return list(chosen)
     if older_than is None:
         return None
-    before = parse_since(older_than)
-    if isinstance(before, Err):
-        refuse(
-            f"--older-than {older_than!r} is not an age or a date.",
-            "Write an age or a date: --older-than 90d, --older-than 2026-01-31",
-        )
-    older = runs_before(db, before.value)
+    older = runs_before(db, or_fail(parse_since(older_than, option="--older-than")))
     for run in older.going_on:
         warn(f"Run {run} is being recorded, so nothing of it is erased.")
     return older.ended
@@ -261,13 +255,10 @@ def names_that_match(
     found: dict[tuple[str, str], dict[str, int]] = {}
     for stream, kind, text in db.execute(_EVENTS):
         data = json.loads(text)
-        if chosen is not None and _run_of(stream, data) not in chosen:
+        run = stream.removeprefix("run/") if stream.startswith("run/") else data.get("run")
+        if chosen is not None and run not in chosen:
             continue
         for key in {key for key, name in strings_in(data) if matches(name)}:
             streams = found.setdefault((kind, key), {})
             streams[stream] = streams.get(stream, 0) + 1
     return found
-
-
-def _run_of(stream: str, data: dict[str, Any]) -> object:
-    return stream.removeprefix("run/") if stream.startswith("run/") else data.get("run")

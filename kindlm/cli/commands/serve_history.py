@@ -8,7 +8,7 @@ import shlex
 import sqlite3
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated
 
@@ -72,7 +72,8 @@ def serve_history_command(
 
     if trust_header is not None and not _HEADER.fullmatch(trust_header):
         refuse(f"{trust_header!r} is no header.", "Name one: --trust-header X-Forwarded-User")
-    before = None if keep is None else _kept_since(keep)
+    if keep is not None:
+        or_fail(parse_since(keep, option="--keep"))
     project = project_here(db)
     threshold = or_fail(regression_threshold(project.root))
     with ExitStack() as stack:
@@ -116,8 +117,8 @@ def serve_history_command(
                 )
             note("Ctrl-C ends it.")
 
-        if before is not None:
-            stack.enter_context(retention(log, before))
+        if keep is not None:
+            stack.enter_context(retention(log, keep))
         datasette = make_datasette(project.database, threshold, reviews_in(log))
         pages = Pages(datasette, tokens, trust_header)
         app = make_app(api, pages, project.database)
@@ -148,27 +149,14 @@ def reviews_in(log: EventLog) -> Reviewer:
     return reviewer
 
 
-def _kept_since(keep: str) -> Callable[[], str]:
-    """Return what says when the content begins that `--keep` keeps."""
-
-    def since() -> str:
-        found = parse_since(keep)
-        if isinstance(found, Err):
-            refuse(f"--keep {keep!r} is not an age.", "Write an age: --keep 180d")
-        return found.value
-
-    since()
-    return since
-
-
 @contextmanager
-def retention(log: EventLog, before: Callable[[], str]) -> Iterator[None]:
-    """Erase content of older runs at once and daily; `before` says of which, UTC, ISO 8601."""
+def retention(log: EventLog, keep: str) -> Iterator[None]:
+    """Erase content of runs that are older than `--keep` says, at once and daily."""
     ended = threading.Event()
 
     def work() -> None:
         while True:
-            erase_older(log, before())
+            erase_older(log, or_fail(parse_since(keep, option="--keep")))
             if ended.wait(_DAY_S):
                 return
 
