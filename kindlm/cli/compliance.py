@@ -91,7 +91,9 @@ def _write_documents(
         if (outside := _leads_out(request.root, suite.path, folder)) is not None:
             yield outside
             continue
-        stem = request.root / Path(suite.path).parent / folder / f"{view.id}-{_file_name(suite)}"
+        # The name of a suite as a part of a file's name.
+        name = _NOT_IN_NAMES.sub("-", suite.name).strip("-.")[:_LONGEST_NAME] or "suite"
+        stem = request.root / Path(suite.path).parent / folder / f"{view.id}-{name}"
         document = document_of(view, suite.id, options)
         try:
             file = _unused(stem, written)
@@ -144,11 +146,6 @@ def write_pdf(
     except OSError as error:
         return _not_written(file, error, view.id, "--pdf")
     return documents.problem
-
-
-def _file_name(suite: SuiteView) -> str:
-    """Return the name of a suite as a part of a file's name."""
-    return _NOT_IN_NAMES.sub("-", suite.name).strip("-.")[:_LONGEST_NAME] or "suite"
 
 
 def _unused(stem: Path, written: set[str]) -> Path:

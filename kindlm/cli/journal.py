@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from kindlm.cli.console import fail
+from kindlm.cli.console import fail, refuse
 from kindlm.cli.history import (
     disk_full,
     existing_history,
@@ -19,10 +19,9 @@ from kindlm.cli.history import (
     project_here,
     require_read_models,
 )
-from kindlm.errors import KindlmError, SourceLocation, broken
+from kindlm.errors import ErrorCode, SourceLocation
 from kindlm.events.codec import Payload, new_event
 from kindlm.recording.history_file import open_log, project_secrets
-from kindlm.recording.project import Project
 from kindlm_store import EventLog, NewEvent, OpenError, WriteFailedError
 
 
@@ -45,15 +44,14 @@ def open_journal(
         try:
             yield log, reader
         except WriteFailedError as error:
-            fail([disk_full(project.database, error.__cause__) or _not_written(project, error)])
-
-
-def _not_written(project: Project, error: WriteFailedError) -> KindlmError:
-    return broken(
-        f"The history could not be written: {error.__cause__ or error}.",
-        "Check the disk and its permissions, and run it again.",
-        where=SourceLocation(str(project.database)),
-    )
+            if (full := disk_full(project.database, error.__cause__)) is not None:
+                fail([full])
+            refuse(
+                f"The history could not be written: {error.__cause__ or error}.",
+                "Check the disk and its permissions, and run it again.",
+                code=ErrorCode.UNKNOWN_ERROR,
+                where=SourceLocation(str(project.database)),
+            )
 
 
 def author() -> str:

@@ -130,7 +130,12 @@ def record_run(
             guard.come_back()
             # However it ended: what was not written must not be lost with the process.
             if log.failure and server_environ().get("KINDLM_LEASE"):
-                show([_lost_by_worker(request.database, log.failure)])
+                lost = broken(
+                    f"The history of this worker, {request.database}, could no longer be written:"
+                    f" {log.failure.__cause__ or log.failure}. What it had not pushed is lost.",
+                    "Make room where temporary files go (TMPDIR), and resume the group.",
+                )
+                show([lost])
             elif log.failure:
                 keep_unwritten(log, run, shown_path(request.database), lambda error: show([error]))
         if log.failure:
@@ -148,15 +153,6 @@ def require_writable(database: Path) -> None:
         open_log(database).close()
     except OpenError as error:
         fail_to_open(error)
-
-
-def _lost_by_worker(database: Path, failure: Exception) -> KindlmError:
-    """Return what a worker says whose own history, and all beside it, is gone when it ends."""
-    return broken(
-        f"The history of this worker, {database}, could no longer be written:"
-        f" {failure.__cause__ or failure}. What it had not pushed is lost.",
-        "Make room where temporary files go (TMPDIR), and resume the group.",
-    )
 
 
 async def _run(

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from kindlm.cli.commands.schema import schema_text
-from kindlm.errors import Err, KindlmError, Ok, Result, SourceLocation, broken, misuse
+from kindlm.errors import Err, Ok, Result, SourceLocation, broken, misuse
 
 _TEMPLATES = "templates"
 _SETTINGS = "env"
@@ -45,7 +45,13 @@ def create_project(
     try:
         taken = [folder / name for name in texts if (folder / name).exists()]
         if taken and not overwrite:
-            return Err(_already_there(taken))
+            verb = "is" if len(taken) == 1 else "are"
+            return Err(
+                misuse(
+                    f"{', '.join(map(str, taken))} {verb} there already; nothing was written.",
+                    "Overwrite with --force, or name another folder: kindlm init DIR",
+                )
+            )
         folder.mkdir(parents=True, exist_ok=True)
         written = [_write(folder / name, text) for name, text in texts.items()]
         if _SUITE in texts:
@@ -112,12 +118,3 @@ def _add(path: Path, text: str, *, says: str) -> bool:
 
 def _first_variable(settings: str) -> str:
     return next(line for line in settings.splitlines() if "=" in line).partition("=")[0]
-
-
-def _already_there(taken: list[Path]) -> KindlmError:
-    listed = ", ".join(str(path) for path in taken)
-    verb = "is" if len(taken) == 1 else "are"
-    return misuse(
-        f"{listed} {verb} there already; nothing was written.",
-        "Overwrite with --force, or name another folder: kindlm init DIR",
-    )

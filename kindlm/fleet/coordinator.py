@@ -353,7 +353,7 @@ class Coordinator:
             elif end.code in (ENDED_BY_USER_CODE, NOT_TAKEN):
                 if end.code == ENDED_BY_USER_CODE:
                     self.ended.add(shard)
-                self.undone[shard] = _how_it_ended(end)
+                self.undone[shard] = _last_words(end)
             elif not has_begun and end.code is not None and 0 <= end.code < _BY_SIGNAL:
                 self.undone[shard] = "its worker did not begin"
                 self.refusal = self.refusal or end.said or None
@@ -369,15 +369,12 @@ class Coordinator:
 
 
 def _last_words(end: ShardEnd) -> str:
-    """Return how the process of a worker ended, and what it said last."""
+    """Return the last error that a worker showed; else how its process ended, and what it said."""
+    errors = [line for line in end.said.splitlines() if line.startswith(_ERROR)]
+    if errors:
+        return errors[-1].removeprefix(_ERROR).rstrip(".")
     how = "" if end.code is None else f"exit code {end.code}"
     if end.code is not None and not 0 <= end.code < _BY_SIGNAL:
         how = f"signal {abs(end.code) % _BY_SIGNAL}"
     said = " ".join(end.said.splitlines()[-_SAID_LINES:])
     return ": ".join(part for part in (how, said) if part)
-
-
-def _how_it_ended(end: ShardEnd) -> str:
-    """Return the last error that a worker showed."""
-    errors = [line for line in end.said.splitlines() if line.startswith(_ERROR)]
-    return errors[-1].removeprefix(_ERROR).rstrip(".") if errors else _last_words(end)

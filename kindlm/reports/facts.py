@@ -177,7 +177,10 @@ def next_command(view: RunView, options: ReportOptions) -> str:
         return failing
     for suite in view.suites:
         if suite.error_code is not None:
-            return _load_again(view, suite, options)
+            # What says whether it is right by now.
+            if suite.line is not None or suite.error_code in _IN_THE_FILE:
+                return shlex.join(["kindlm", "validate", typed_path(suite.path, options.root)])
+            return shlex.join(["kindlm", "test", *_asked(view, options)])
     return "kindlm browse"
 
 
@@ -218,13 +221,6 @@ def _asked(view: RunView, options: ReportOptions) -> list[str]:
         if value := recorded.get(name):
             words += option_words(option, value)
     return words
-
-
-def _load_again(view: RunView, suite: SuiteView, options: ReportOptions) -> str:
-    """Return the command that says whether a suite that could not be run is right by now."""
-    if suite.line is not None or suite.error_code in _IN_THE_FILE:
-        return shlex.join(["kindlm", "validate", typed_path(suite.path, options.root)])
-    return shlex.join(["kindlm", "test", *_asked(view, options)])
 
 
 def typed_path(path: str, root: Path | None) -> str:

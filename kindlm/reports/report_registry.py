@@ -86,7 +86,11 @@ def find_report(name: str) -> Result[Report]:
         return Ok(import_module(module).REPORT)
     found = packages.find(plugins.Report, name)
     if found is None:
-        return Err(_unknown(name))
+        known = report_names()
+        near = suggest(name, [*known, *_ALIASES])
+        guess = "" if near is None else f"Did you mean {near}? "
+        hint = f"{guess}There are: {', '.join(known)}"
+        return Err(misuse(f"There is no report {name!r}.", hint))
     if isinstance(found, Err):
         return found
     return Ok(_ReportOfPackage(packages.installed(plugins.Report.group)[name][0], found.value))
@@ -145,23 +149,10 @@ class _ReportOfPackage:
         if not isinstance(rendered, bytes):
             kind = type(rendered).__name__
             hint = f"Update {self.plugin.package}, or report this to its authors"
-            return self._error(f"returned neither text nor bytes, but {kind}", hint)
+            return broken(f"{self.plugin} returned neither text nor bytes, but {kind}", hint)
         if out.isatty() or not hasattr(out, "buffer"):
             hint = f"Name a file: --reporter {self.name}=FILE"
-            return self._error("is not text, and cannot be printed", hint)
+            return broken(f"{self.plugin} is not text, and cannot be printed", hint)
         out.flush()
         out.buffer.write(rendered)
         return None
-
-    def _error(self, what: str, hint: str) -> KindlmError:
-        return broken(f"{self.plugin} {what}", hint)
-
-
-def _unknown(name: str) -> KindlmError:
-    known = report_names()
-    near = suggest(name, [*known, *_ALIASES])
-    guess = "" if near is None else f"Did you mean {near}? "
-    return misuse(
-        f"There is no report {name!r}.",
-        f"{guess}There are: {', '.join(known)}",
-    )

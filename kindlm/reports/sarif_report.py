@@ -41,9 +41,10 @@ class _SarifReport:
         out.writelines(f"{_json(name)}: {_json(value)},\n" for name, value in _head(view))
         out.write('"results": [')
         separator = "\n"
-        for result in _results(view, options.folder):
-            out.write(separator + _json(result))
-            separator = ",\n"
+        for suite, test in went_wrong(view):
+            for found in _broken_guardrails(view, test):
+                out.write(separator + _json(_result(view, suite, test, found, options.folder)))
+                separator = ",\n"
         out.write("\n]}]}\n")
 
 
@@ -83,12 +84,6 @@ class _Finding:
 
     assertion: AssertionView
     executions: list[str] = field(default_factory=list)
-
-
-def _results(view: RunView, folder: str) -> Iterator[dict[str, Any]]:
-    for suite, test in went_wrong(view):
-        for found in _broken_guardrails(view, test):
-            yield _result(view, suite, test, found, folder)
 
 
 def _broken_guardrails(view: RunView, test: TestView) -> Iterable[_Finding]:

@@ -126,13 +126,13 @@ def _agent(
     """
     configured = compiled_agent(loaded, project.root)
     url = options.agent
-    if url is None or (configured is not None and _address(configured, environ) == url):
+    if url is None:
         return configured, None
+    if configured is not None:
+        known = insert(configured.endpoint, lambda name: environ.get(name.removeprefix("env."), ""))
+        if known == url:
+            return configured, None
     return compile_agent(or_fail(agent_at(url)), project.root), url
-
-
-def _address(agent: AgentTarget, environ: Mapping[str, str]) -> str:
-    return insert(agent.endpoint, lambda name: environ.get(name.removeprefix("env."), ""))
 
 
 def _read_prompt(file: Path) -> str:

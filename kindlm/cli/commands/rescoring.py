@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from kindlm.cli.console import fail, note, or_fail, show, warn
+from kindlm.cli.console import fail, note, or_fail, refuse, show, warn
 from kindlm.cli.history import finished_run, open_history, open_recorded, project_here
 from kindlm.cli.options import TestOptions, parse_since
 from kindlm.cli.reporters import Reporter, parse_reporters, spare
@@ -45,7 +45,12 @@ def rescore(wanted: str | None, options: TestOptions) -> int:
         run = or_fail(finished_run(db, wanted, options.suite))
         source = or_fail(read_source(db, run, options.suite))
     if not options.paths and source.mode == "imported":
-        fail([_no_files(source)])
+        names = ", ".join(repr(suite.name) for suite in source.suites)
+        refuse(
+            f"Run {run} was imported: no file here says what its suite {names} expects.",
+            "Check it by a suite of that name, with tests and targets of the same names: kindlm"
+            f" rescore {run} -c FILE",
+        )
     options = as_judged(options, source)
     rescoring = _rescoring(source, project, options, reporters)
     if options.warnings:
@@ -170,15 +175,6 @@ def _is_reworded(suite: Suite, case: Case, then: Mapping[QualifiedName, SourceTe
         if (recorded := then.get(name_of(suite, case, target))) is not None
         for role, text in recorded.first.items()
         if role in now
-    )
-
-
-def _no_files(source: SourceRun) -> KindlmError:
-    names = ", ".join(repr(suite.name) for suite in source.suites)
-    return misuse(
-        f"Run {source.id} was imported: no file here says what its suite {names} expects.",
-        "Check it by a suite of that name, with tests and targets of the same names: kindlm"
-        f" rescore {source.id} -c FILE",
     )
 
 
