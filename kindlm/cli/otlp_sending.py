@@ -10,7 +10,6 @@ import asyncio
 import gzip
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import aclosing
 from datetime import UTC, datetime
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -34,7 +33,6 @@ _TIMEOUT_S = 30.0
 _RETRIED = frozenset({429, 502, 503, 504})
 _TRIES = 5
 _LONGEST_WAIT_S = 60.0
-_MOST_OF_AN_ANSWER = 64_000
 _NOTED_EVERY = 20
 
 _CHECK = "Check the address, and that the receiver is running."
@@ -87,8 +85,7 @@ def receiver(url: str, environ: Mapping[str, str]) -> Result[Receiver]:
     remember_secrets(url_secrets(url))
     try:
         parts = urlsplit(url)
-        is_http = parts.scheme in ("http", "https") and url.isprintable()
-        is_valid = is_http and bool(httpx.URL(url).host) and parts.port != 0
+        is_valid = parts.scheme in ("http", "https") and bool(httpx.URL(url).host)
     except (httpx.InvalidURL, ValueError):
         is_valid = False
     if not is_valid:
@@ -152,8 +149,7 @@ async def _post(
     for tried in range(_TRIES):
         try:
             async with asyncio.timeout(_TIMEOUT_S):
-                async with aclosing(await client.send(request, stream=True)) as response:
-                    body = await _beginning(response)
+                response = await client.send(request)
         except TimeoutError:
             return Err(_unsent(to, f"it did not answer within {_TIMEOUT_S:.0f} s"))
         except UNREACHABLE as error:
@@ -162,25 +158,16 @@ async def _post(
         if 200 <= status < 300:
             if "html" in kind:  # of a web site that has pages at any address
                 return Err(_unsent(to, "it answered with a web page", _ADDRESS))
-            return Ok(rejected_of(kind, body))
+            return Ok(rejected_of(kind, response.content))
         if status not in _RETRIED or tried == _TRIES - 1:
             break
         asked = retry_after(response.headers, datetime.now(UTC))
         await asyncio.sleep(min(2.0**tried if asked is None else asked, _LONGEST_WAIT_S))
-    told = to.safe(body.decode("utf-8", "replace"))
+    told = to.safe(response.content.decode("utf-8", "replace"))
     what = f"it answered {status}{f': {told}' if told else ''}"
     if 300 <= status < 400:
         return Err(_unsent(to, f"it redirects ({status})", "Name the address that it leads to."))
     return Err(_unsent(to, what, _HINTS.get(status)))
-
-
-async def _beginning(response: httpx.Response) -> bytes:
-    body = b""
-    async for piece in response.aiter_bytes():
-        body += piece
-        if len(body) > _MOST_OF_AN_ANSWER:
-            break
-    return body[:_MOST_OF_AN_ANSWER]
 
 
 def _unsent(to: Receiver, why: str, hint: str | None = None) -> KindlmError:

@@ -83,10 +83,8 @@ def _template_texts(template: str, project: str, values: Mapping[str, str]) -> d
 
 
 def quoted(text: str) -> str:
-    """Return a text as a string of YAML and of TOML, whatever is in it."""
-    # Both take what JSON writes, but for halves of surrogate pairs, which it writes all the same.
-    printable = text.encode("utf-8", "replace").decode("utf-8")
-    return json.dumps(printable, ensure_ascii=False).replace("\x7f", "\\u007f")
+    """Return a text as a string of YAML and of TOML: both take what JSON writes."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _files(folder: Traversable, above: str = "") -> Iterator[tuple[str, Traversable]]:

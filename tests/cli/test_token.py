@@ -44,13 +44,6 @@ def test_wrong_names_and_scopes_are_refused(kindlm: Any, here: Path) -> None:
         assert (failed.code, failed.out) == (1, "")
 
 
-def test_a_folder_has_no_tokens(kindlm: Any, here: Path) -> None:
-    (here / "shop").mkdir()
-    failed = kindlm("token", "create", "--name", "ci", "--db", "shop")
-    assert (failed.code, "shop is a folder" in failed.err) == (1, True)
-    assert [each.name for each in here.iterdir()] == ["shop"]
-
-
 def test_a_limit_is_a_number_that_can_be_kept(kindlm: Any) -> None:
     failed = kindlm("token", "create", "--name", "ci", "--mb-total", "9" * 20)
     assert (failed.code, "--mb-total" in failed.err) == (1, True)

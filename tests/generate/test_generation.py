@@ -266,14 +266,6 @@ def test_what_takes_long_is_reported_when_it_begins(
     assert told.index("Asking judge-1 what") < told.index("Planning 1 test with judge-1…")
 
 
-def test_the_suggested_command_has_no_such_option(
-    project: Project, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert generate("--output", "-dash", "--count", "1") == 0
-    assert "Run them: kindlm test ./-dash\n" in capsys.readouterr().out
-    assert run(["test", "./-dash", "--quiet"]) == 0
-
-
 def test_a_file_that_came_up_meanwhile_is_left_alone(tmp_path: Path) -> None:
     first = write_file(tmp_path / "sub" / "test_a.py", "first", force=False)
     second = write_file(first, "second", force=False)

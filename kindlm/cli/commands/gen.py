@@ -133,13 +133,7 @@ class GenOptions:
         """Return a command as the user can type it."""
         if self.seen_from is None:
             return command
-        return f"cd {shlex.quote(argument_of(self.seen_from))} && {command}"
-
-
-def argument_of(path: Path) -> str:
-    """Return a path as it can stand where options can, too."""
-    text = one_line(str(path))
-    return f"./{text}" if text.startswith("-") else text
+        return f"cd {shlex.quote(one_line(str(self.seen_from)))} && {command}"
 
 
 @with_options

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from kindlm.cli.commands.gen import GenOptions, argument_of
+from kindlm.cli.commands.gen import GenOptions
 from kindlm.cli.commands.init import agent_at
 from kindlm.cli.console import fail, note, or_fail, refuse
 from kindlm.cli.history import no_execution, open_view, project_here
@@ -129,7 +129,7 @@ def _write_suites(options: GenOptions, texts: Iterable[str], file: Path) -> list
 
 def _tell_command(options: GenOptions, files: Iterable[Path], tests: int) -> None:
     """Print the command that runs suites, of which some tests are not skipped, or none."""
-    words = " ".join(shlex.quote(argument_of(each)) for each in files)
+    words = " ".join(shlex.quote(one_line(str(each))) for each in files)
     command = options.command(f"kindlm test {words}")
     run = f"Run {count(tests, 'test')}" if tests else "Then run"
     sys.stdout.write(f"\n{run}: {command}\n")

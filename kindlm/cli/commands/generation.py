@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from kindlm.cli.commands.gen import GenOptions, argument_of
+from kindlm.cli.commands.gen import GenOptions
 from kindlm.cli.commands.init import agent_at, secret_in_url
 from kindlm.cli.console import fail, note, or_fail, refuse, show, warn
 from kindlm.cli.history import open_recorded, project_here
@@ -222,7 +222,7 @@ def _tell_next(
             f"They need a judge: write [llm] into kindlm.toml, with provider = "
             f'"{llm.provider}" and model = "{llm.model}".',
         )
-    command = options.command(f"kindlm test {shlex.quote(argument_of(order.folder))}")
+    command = options.command(f"kindlm test {shlex.quote(one_line(str(order.folder)))}")
     sys.stdout.write(f"\nRun them: {command}\n")
 
 

@@ -116,8 +116,6 @@ def revoke_command(
 
 def open_tokens(database: Path, *, create: bool = False) -> TokenStore:
     """Open the tokens of a history; end the command if that fails, or there are none to open."""
-    if database.is_dir():
-        refuse(f"{shown_path(database)} is a folder.", "Name the file of a history with --db.")
     if not create and not token_file(database).exists():
         refuse(
             f"There are no tokens for {shown_path(database)}.",

@@ -93,15 +93,15 @@ class Page:
         """Write a line that is never wrapped, so that it can be copied: a path, a command."""
         self._put(Text.assemble(*parts), indent)
 
-    def ends(self, parts: Sequence[Part], end: str, indent: int = 0, hang: int = 2) -> None:
+    def ends(self, parts: Sequence[Part], end: str) -> None:
         """Write text with an end at the right margin, or below it where it does not fit."""
         text = Text.assemble(*parts)
-        room = self.width - indent - text.cell_len - cell_len(end)
+        room = self.width - text.cell_len - cell_len(end)
         if room >= _GAP:
-            self._put(Text.assemble(text, " " * room, (end, "dim")), indent)
+            self._put(Text.assemble(text, " " * room, (end, "dim")), 0)
         else:
-            self.line(*parts, indent=indent, hang=hang)
-            self.line((end, "dim"), indent=max(self.width - cell_len(end), indent + hang))
+            self.line(*parts, hang=2)
+            self.line((end, "dim"), indent=max(self.width - cell_len(end), 2))
 
     BETWEEN = "  ·  "
     """Stands between facts in one line."""
