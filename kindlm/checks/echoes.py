@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kindlm.normal_form import INVISIBLE, TAGS, readings_of, with_pairs_joined
+from kindlm.normal_form import INVISIBLE, TAGS, normal_form, readings_of, with_pairs_joined
 from kindlm.transcript import Transcript
 
 _NUMBER = r"\"?(-?[0-9.]{1,40}(?:e[+-]?[0-9]{1,3})?)"
@@ -69,7 +68,9 @@ def texts_of(transcript: Transcript) -> Iterator[str]:
 def _plain(text: str) -> str:
     """Return a text without all that does not change what a reader takes it for."""
     if not text.isascii():
-        text = unicodedata.normalize("NFKC", with_pairs_joined(text).translate(TAGS))
+        text = with_pairs_joined(text).translate(TAGS)
+        form = normal_form(text)
+        text = text if form is None else form.text
     return _UNSEEN.sub("", _QUOTES.sub('"', text.casefold()))
 
 
