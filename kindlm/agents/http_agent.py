@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from kindlm.agents.agent_events import Heard
 from kindlm.agents.event_framing import begins_as_object, holds_events
 from kindlm.agents.event_streams import EventStream, hear_events
-from kindlm.agents.http_exchange import EVENT_STREAM, HttpReply, HttpTarget, is_page
+from kindlm.agents.http_exchange import EVENT_STREAM, HttpReply, HttpTarget
 from kindlm.agents.http_request import (
     BodyTemplate,
     form_warnings,
@@ -32,7 +32,7 @@ from kindlm.agents.reply_reading import (
     failure_of,
     read_reply,
 )
-from kindlm.agents.served import PageCame, Served, ServedAgent
+from kindlm.agents.served import Served, ServedAgent
 from kindlm.agents.tool_entries import reported_calls
 from kindlm.dataclass import replace
 from kindlm.errors import Err, Result
@@ -179,8 +179,6 @@ def speaking(name: str, server: HttpTarget, template: Any, *, stream: bool) -> H
 
 
 def _read(answer: HttpReply, reading: Reading, protocol: Protocol | None = None) -> Heard:
-    if is_page(answer.text):
-        raise PageCame
     if answer.kind == EVENT_STREAM or holds_events(answer.text):
         stream = EventStream(answer.text, is_sse=True, has_end=answer.has_end)
         return hear_events(stream, reading, speaks=protocol.title if protocol else None)

@@ -183,7 +183,8 @@ class HttpExchange:
         latency_ms = (time.perf_counter() - started) * 1000
         if not 200 <= answer.status < 300:
             return Err(agent_failures.of_status(who, answer.status, answer.headers, answer.text))
-        if answer.kind in _PAGES and answer.text.lstrip("\ufeff \t\r\n").startswith("<"):
+        is_markup = answer.kind in _PAGES and answer.text.lstrip("\ufeff \t\r\n").startswith("<")
+        if is_markup or is_page(answer.text):
             return Err(agent_failures.of_page(who, answer.text, answer.status))
         return Ok(replace(answer, latency_ms=latency_ms))
 
@@ -224,7 +225,7 @@ class HttpExchange:
 async def _read(response: httpx.Response) -> HttpReply:
     """Read an answer to its end."""
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    decoder = codecs.getincrementaldecoder(_charset(response))("replace")
+    decoder = codecs.getincrementaldecoder(response.encoding or "utf-8")("replace")
     size, pieces, tail = 0, list[str](), "\n"
     async for received in response.aiter_raw():
         piece = decoder.decode(received)
@@ -243,16 +244,6 @@ async def _read(response: httpx.Response) -> HttpReply:
 
 class _TooLong(Exception):  # noqa: N818 - it names what arrived
     """A body that is longer than any answer."""
-
-
-def _charset(response: httpx.Response) -> str:
-    """Return the encoding that an answer names, if it can be used for text."""
-    named = response.charset_encoding or "utf-8"
-    try:
-        b"\xff".decode(named, "replace")
-    except (LookupError, ValueError):  # Python has codecs that decode no text, or not all of it
-        return "utf-8"
-    return named
 
 
 def _same_place(response: httpx.Response) -> httpx.URL | None:

@@ -72,10 +72,6 @@ class Served(Adapter):
         return False
 
 
-class PageCame(Exception):  # noqa: N818 - it names what arrived
-    """An HTML page came in place of an answer."""
-
-
 class ServedAgent:
     """What agents behind a URL have in common; with `send` one implements `ports.Agent`."""
 
@@ -113,8 +109,6 @@ class ServedAgent:
             # Shorter answers are read in less time than a thread takes to start.
             is_long = len(got.text) > _LONG
             reply = await asyncio.to_thread(read, got) if is_long else read(got)
-        except PageCame:
-            return Err(agent_failures.of_page(self._who, got.text, got.status))
         except (FailedReply, UnreadableReply) as error:
             return Err(agent_failures.of_reply(self._who, error, got.text, got.status, self.hint))
         warnings = (*self.warnings(request), *reply.warnings)

@@ -17,7 +17,7 @@ from pydantic import model_validator
 from kindlm.agents.agent_events import Heard, hear
 from kindlm.agents.event_streams import EventStream, hear_events
 from kindlm.agents.http_agent import HttpAgent, check_body, speaking
-from kindlm.agents.http_exchange import EVENT_STREAM, HttpReply, HttpTarget, is_page
+from kindlm.agents.http_exchange import EVENT_STREAM, HttpReply, HttpTarget
 from kindlm.agents.http_request import (
     BodyTemplate,
     context_with_history,
@@ -28,7 +28,7 @@ from kindlm.agents.http_request import (
 )
 from kindlm.agents.protocols import ProtocolName, protocol_named
 from kindlm.agents.reply_reading import QUERY_TEXT_KEYS, Reading, read_reply
-from kindlm.agents.served import PageCame, Served, Streams
+from kindlm.agents.served import Served, Streams
 from kindlm.ports import AgentRequest
 from kindlm.wires.answer import parse_body
 from kindlm.wires.sse import is_sse
@@ -83,9 +83,6 @@ def _body(request: AgentRequest, template: Any) -> Any:
 def _heard(answer: HttpReply) -> Heard:
     in_frames = answer.kind == EVENT_STREAM or is_sse(answer.text)
     stream = EventStream(answer.text, in_frames, answer.has_end)
-    # Bare text may begin with a tag: with events after it, it is a part of an answer.
-    if is_page(answer.text) and all(isinstance(piece, str) for piece in stream.pieces()):
-        raise PageCame
     return hear_events(stream, Reading(), lambda: hear(stream.pieces()))
 
 

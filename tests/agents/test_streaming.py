@@ -82,9 +82,6 @@ class TestPages:
         error = failure(hear("", "<!doctype HTML>", "<title>Log in</title>", kind=kind))
         assert "it sent an HTML page" in error.message
 
-    def test_bare_text_with_events_after_it_is_an_answer(self, hear, success):
-        assert success(hear("<html>", event("token", token="hi"))).text == "<html> hi"
-
 
 class TestEvents:
     @pytest.mark.parametrize("wrap", [lambda said: said, lambda said: {"data": said}])
