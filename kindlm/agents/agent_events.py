@@ -24,7 +24,13 @@ from kindlm.agents.reply_reading import (
     read_model,
 )
 from kindlm.agents.told_calls import ToldCalls, lost_answers
-from kindlm.agents.tool_entries import UNREAD, hidden_calls, is_of_tool, reported_calls, tool_answer
+from kindlm.agents.tool_entries import (
+    UNREAD,
+    hidden_calls,
+    is_of_tool,
+    read_tool_use,
+    reported_calls,
+)
 from kindlm.bounds import MAX_COUNTED
 from kindlm.dataclass import dataclass
 from kindlm.ports import AgentReply
@@ -41,9 +47,6 @@ _OF_THIS_FORMAT = (
 )
 """Events that show that the agent speaks this format, in which it reports tool calls, too."""
 _TEXTS = ("text", "message", "content", "data", "delta")
-_IDS = ("id", "tool_call_id", "call_id", "toolCallId")
-_NAMES = ("name", "tool", "tool_name", "toolName")
-_ARGUMENTS = ("args", "arguments", "parameters", "params", "input")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,7 @@ class _Draft:
             case "token":
                 self.texts.append(_text(said, ("token", "text", "content"), number) or "")
             case "tool_call":
-                self._call(said)
+                self.calls.add_use(read_tool_use(said))
             case "tool_result":
                 self._answer(said)
             case "step_narration":
@@ -144,7 +147,7 @@ class _Draft:
         An event of a tool in unknown words is a call without a known name.
         """
         calls = reported_calls(event, None)
-        place = hidden_calls(event, has_calls=bool(calls))
+        place = hidden_calls(event)
         # What looks like a call itself may be no more than the frame of those that it lists.
         if place not in (None, ".") or (not calls and (place == "." or is_of_tool(event))):
             calls = [*calls, UNREAD]
@@ -152,26 +155,18 @@ class _Draft:
             if self.calls.by_id(use.call.id) is None:
                 self.calls.add_use(use)
 
-    def _call(self, said: Mapping[str, Any]) -> None:
-        arguments = next((said[key] for key in _ARGUMENTS if key in said), None)
-        self.calls.add(
-            first_text(*map(said.get, _NAMES)) or UNNAMED,
-            first_text(*map(said.get, _IDS)),
-            arguments,
-        )
-
     def _answer(self, said: Mapping[str, Any]) -> None:
-        call_id, name = (first_text(*map(said.get, keys)) for keys in (_IDS, _NAMES))
-        if not self.calls.answer(call_id, name, tool_answer(said)):
+        told = read_tool_use(said)
+        call_id, name = told.call.id or None, told.call.name
+        if not self.calls.answer(call_id, None if name == UNNAMED else name, told.response):
             # What answered was called, whatever the stream leaves out.
             self.lost += 1
-            self.calls.add(name or UNNAMED, call_id, None).answer(tool_answer(said))
+            self.calls.add(name, call_id, None).answer(told.response)
 
     def _narrate(self, said: Mapping[str, Any], number: int) -> None:
-        text, tool = _text(said, ("text",), number) or "", first_text(*map(said.get, _NAMES))
-        if tool is None or text.startswith("Step"):
-            return
-        self.calls.add(tool, None, None).answer(text)
+        text, tool = _text(said, ("text",), number) or "", read_tool_use(said).call.name
+        if tool != UNNAMED and not text.startswith("Step"):
+            self.calls.add(tool, None, None).answer(text)
 
     def _count(self, event: Mapping[str, Any], said: Mapping[str, Any]) -> None:
         usage = read_counts(said)

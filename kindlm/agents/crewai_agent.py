@@ -109,7 +109,7 @@ def _hidden(value: Mapping[str, Any], uses: Sequence[ToolUse]) -> str | None:
         if key is not None and isinstance(value.get(key), list):
             unread[key] = [_unread(entry, tool) for entry in value[key]]
     known = Told(use.call for use in uses)
-    return hidden_calls(unread, has_calls=bool(uses), known=known)
+    return hidden_calls(unread, known)
 
 
 def _unread(entry: Any, tool: str) -> Any:

@@ -187,7 +187,7 @@ class _Draft:
             whole = listed_calls(lookup(value, path), path)
         refuse_more(len(self.calls) + len(whole), MAX_CALLS, "tool calls")
         if path is None:
-            place = hidden_calls(value, has_calls=bool(whole))
+            place = hidden_calls(value)
             is_of_call = place == "." or names_a_tool(kind) or is_of_tool(value)
             # What looks like a call itself may be no more than the frame of those that it lists.
             if place not in (None, ".") or (is_of_call and not whole):

@@ -25,13 +25,11 @@ from kindlm.agents.chat_messages import (
 )
 from kindlm.agents.event_framing import json_value
 from kindlm.agents.reply_parts import (
-    AGENT_RULE,
     MAX_CALLS,
     MAX_EVENTS,
     MAX_MESSAGES,
     UnreadableReply,
     error_text,
-    first_text,
     refuse_more,
 )
 from kindlm.agents.reply_reading import FailedReply, agent_reply, read_cost, read_model, read_usage
@@ -40,14 +38,15 @@ from kindlm.agents.tool_entries import (
     hidden_calls,
     looks_like_a_call,
     may_list_calls,
+    read_tool_use,
     reported_calls,
     tool_answer,
 )
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.ports import AgentReply
 from kindlm.same_calls import Told, uses_together
 from kindlm.strict_json import as_text
-from kindlm.transcript import UNNAMED, ToolCall, ToolUse, Usage
+from kindlm.transcript import ToolUse, Usage
 from kindlm.wires.answer import objects, parse_body
 from kindlm.wires.sse import DONE, Event, parse_events
 
@@ -57,8 +56,6 @@ _NODE_TEXTS = ("running_summary", *_TEXTS)
 _PAIRS = "intermediate_steps"
 _STEPS = ("steps", _PAIRS)
 """Where a state reports tool calls beside its messages."""
-_TOOLS = ("tool", "tool_name", "name")
-_ARGUMENTS = ("parameters", "params", "arguments", "args", "tool_input", "input", "inputs")
 _RESULTS = ("output", "result", "response", "observation", "content")
 _NO_ANSWER = "it has no message of the agent, and no text under " + ", ".join(_STATE_TEXTS[:-1])
 _SEVERAL_MODELS = "several models answered, so the cost is unknown"
@@ -202,9 +199,9 @@ class GraphReply:
             calls += reported_calls(beside, None)
             if not all(known.has(use.call) for use in calls):
                 return name or "."
-            if (place := hidden_calls(beside, known=known)) is not None:
+            if (place := hidden_calls(beside, known)) is not None:
                 return f"{name}.{place}".strip(".") or "."
-        return hidden_calls(own, has_calls=bool(uses), known=known)
+        return hidden_calls(own, known)
 
     def _beside_messages(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """Return what a state says itself beside its messages and steps, which are read."""
@@ -247,12 +244,11 @@ def _step(step: Mapping[str, Any]) -> ToolUse:
         step = {**action, **step}
     elif isinstance(action, str) and not step.get("tool"):
         step = {**step, "tool": action}
-    arguments = next((step[key] for key in _ARGUMENTS if key in step), None)
-    if isinstance(arguments, str) and arguments and not arguments.lstrip().startswith("{"):
-        arguments = {"tool_input": arguments}
-    call_id = first_text(step.get("id"), step.get("tool_call_id")) or ""
-    call = ToolCall.told(call_id, first_text(*map(step.get, _TOOLS)) or UNNAMED, arguments)
-    return ToolUse(call, tool_answer(step, _RESULTS), AGENT_RULE)
+    use = read_tool_use(step)
+    text = use.call.malformed
+    if text is not None and not text.lstrip().startswith("{"):
+        use = replace(use, call=replace(use.call, arguments={"tool_input": text}, malformed=None))
+    return replace(use, response=tool_answer(step, _RESULTS))
 
 
 _MESSAGES = frozenset({"ai", "human", "tool", "assistant", "user"})

@@ -203,7 +203,7 @@ def read_reply(value: Any, reading: Reading) -> AgentReply:
         raise _no_text(value)
     path, hint = reading.tool_calls_path, "set `toolCallsPath`"
     if path is None:
-        hidden = hidden_calls(value, has_calls=bool(calls))
+        hidden = hidden_calls(value)
     else:
         hidden = misplaced_calls(value, path)
         hint = f"correct `toolCallsPath: {path}`, or let the agent send an empty list there"

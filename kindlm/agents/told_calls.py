@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,8 +28,6 @@ class ToldCalls:
     def __init__(self) -> None:
         self.made: list[Made] = []
         self._by_id: dict[str, Made] = {}
-        self._waiting: deque[Made] = deque()
-        self._waiting_by_name: defaultdict[str, deque[Made]] = defaultdict(deque)
 
     @property
     def uses(self) -> tuple[ToolUse, ...]:
@@ -46,10 +43,9 @@ class ToldCalls:
         refuse_more(len(self.made) + 1, MAX_CALLS, "tool calls")
         made = Made(ToolCall.told(call_id or f"tool-{len(self.made)}", name, arguments))
         self.made.append(made)
-        if call_id is not None and self._is_free(call_id):
+        # Some agents use the id of a call again that is done.
+        if call_id is not None and (call_id not in self._by_id or self._by_id[call_id].is_answered):
             self._by_id[call_id] = made
-        self._waiting.append(made)
-        self._waiting_by_name[name].append(made)
         return made
 
     def add_use(self, use: ToolUse) -> Made:
@@ -79,15 +75,8 @@ class ToldCalls:
         """
         if call_id in self._by_id:
             return self._by_id[call_id]
-        waiting = self._waiting if name is None else self._waiting_by_name[name]
-        while waiting and waiting[0].is_answered:
-            waiting.popleft()
-        return waiting[0] if waiting else None
-
-    def _is_free(self, call_id: str) -> bool:
-        """Tell whether an id is new, or of a call that is done: some agents use ids again."""
-        earlier = self._by_id.get(call_id)
-        return earlier is None or earlier.is_answered
+        waiting = (made for made in self.made if not made.is_answered)
+        return next((made for made in waiting if name in (None, made.call.name)), None)
 
 
 @dataclass(slots=True)

@@ -156,7 +156,7 @@ def calls_anywhere(value: Any) -> str | None:
     return WHOLE if usual else hidden_calls(value)
 
 
-def hidden_calls(value: Any, *, has_calls: bool = False, known: Told | None = None) -> str | None:
+def hidden_calls(value: Any, known: Told | None = None) -> str | None:
     """Return the path of a tool call, or a list of them, that `reported_calls` does not read.
 
     It has a name that means tool calls, or looks like a call or like the result of one, and is in a
@@ -164,7 +164,6 @@ def hidden_calls(value: Any, *, has_calls: bool = False, known: Told | None = No
 
     Args:
         value: The answer, or an event of it.
-        has_calls: Whether some of its calls are read; parts with tool results belong to these.
         known: The calls that are read. What tells one of them again hides none.
     """
     if isinstance(value, dict):
@@ -190,11 +189,11 @@ def hidden_calls(value: Any, *, has_calls: bool = False, known: Told | None = No
                     return place
                 waiting.append((place, item))
         elif isinstance(part, list):
+            # Where parts are read, results belong to the calls beside them.
+            has_calls = path in _PLACES_OF_PARTS and any(map(_is_call, part))
             for index, item in enumerate(part):
-                is_read = path in _PLACES_OF_PARTS and _is_part(item)
-                if is_read and (_is_call(item) or (has_calls and is_of_tool(item))):
-                    continue
-                waiting.append((f"{path}[{index}]", item))
+                if not (has_calls and _is_part(item) and (_is_call(item) or is_of_tool(item))):
+                    waiting.append((f"{path}[{index}]", item))
     return None
 
 
