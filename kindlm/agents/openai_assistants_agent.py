@@ -32,7 +32,7 @@ from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.suite import AgentTarget
-from kindlm.transcript import UNNAMED, Role, ToolCall, ToolUse, Usage
+from kindlm.transcript import UNNAMED, ToolCall, ToolUse
 from kindlm.wires.answer import objects, parse_object
 
 _log = logging.getLogger(__name__)
@@ -47,8 +47,8 @@ _LONGEST_PAUSE_S = 2.0
 _CANCEL_S = 5.0
 _LONGEST_S = 3600.0
 """Of one request: the time of the whole message ends it before."""
-_MAX_PAGES = 20
 _PAGE = 100
+"""The most that the API lists at once."""
 
 Json = Mapping[str, Any]
 
@@ -121,9 +121,7 @@ class AssistantsAgent:
         self._exchange = HttpExchange(server, accept="application/json")
         self._assistant = assistant
         self._thread: str | None = None
-        self._said = 0
         self._run: str | None = None
-        self._usage = Usage(0, 0)
         self._simulated: dict[str, ToolUse] = {}
 
     async def __aenter__(self) -> Self:
@@ -141,8 +139,7 @@ class AssistantsAgent:
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Add a message to the thread and run the assistant on it; see `ports.Agent`.
 
-        A second try does not add the message again, and finds a run that was lost sight of. Where
-        it is unknown whether the server took the message, there is no second try.
+        Once there is a thread, there is no second try: the thread would hold the message twice.
         """
         assistant = first_text((request.context or {}).get("assistant_id") or self._assistant)
         if assistant is None:
@@ -157,22 +154,25 @@ class AssistantsAgent:
             async with asyncio.timeout(request.timeout_s):
                 reply = await self._answered(request, assistant)
         except TimeoutError:
-            await self._cancel()
-            # The run may not have ended yet, and a thread takes one at a time.
-            return Err(agent_failures.of_timeout(self._who, request.timeout_s, retryable=False))
+            error = agent_failures.of_timeout(self._who, request.timeout_s)
         except _Failed as failed:
-            return Err(failed.error)
+            error = failed.error
         except UnreadableReply as unreadable:
-            return Err(agent_failures.of_reply(self._who, unreadable, ""))
-        return Ok(replace(reply, latency_ms=(time.perf_counter() - begun) * 1000))
+            error = agent_failures.of_reply(self._who, unreadable, "")
+        else:
+            return Ok(replace(reply, latency_ms=(time.perf_counter() - begun) * 1000))
+        await self._cancel()
+        if self._thread is not None:
+            error = replace(error, details={**error.details, "retryable": False})
+        return Err(error)
 
     async def _answered(self, request: AgentRequest, assistant: str) -> AgentReply:
-        await self._add_message(request)
-        if self._run is None:
-            run = await self._post(self._place("runs"), {"assistant_id": assistant})
-            self._run = _id(run)
-        else:
-            run = await self._get(self._of_run())
+        if self._thread is None:
+            self._thread = _id(await self._post("/threads", {}))
+        message = {"role": "user", "content": last_user_text(request)}
+        await self._post(self._place("messages"), message)
+        run = await self._post(self._place("runs"), {"assistant_id": assistant})
+        self._run = _id(run)
         pause_s = _FIRST_PAUSE_S
         while True:
             status = str(run.get("status"))
@@ -185,29 +185,13 @@ class AssistantsAgent:
                 pause_s = _FIRST_PAUSE_S
                 continue
             if status in _ENDED:
-                self._over(run)
+                self._run = None
                 raise _Failed(self._not_completed(run))
             if status not in _WORKING:
                 raise UnreadableReply(f"its run has the unknown status {status!r}")
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
             run = await self._get(self._of_run())
-
-    async def _add_message(self, request: AgentRequest) -> None:
-        """Put the new message on the thread, unless it is there."""
-        if self._thread is None:
-            self._thread = _id(await self._post("/threads", {}))
-        users = sum(message.role is Role.USER for message in request.messages)
-        if self._said < users:
-            message = {"role": "user", "content": last_user_text(request)}
-            try:
-                await self._post(self._place("messages"), message)
-            except _Failed as failed:
-                if failed.error.details.get("status") is None:
-                    details = {**failed.error.details, "retryable": False}
-                    raise _Failed(replace(failed.error, details=details)) from None
-                raise
-            self._said = users
 
     async def _answer_tools(self, request: AgentRequest, run: Json) -> dict[str, Any]:
         assert request.answer_tool is not None
@@ -247,13 +231,13 @@ class AssistantsAgent:
             for part in objects(next(of_run, {}).get("content"))
             for path in ("text.value", "refusal")
         )
-        self._over(run)
+        self._run = None
         uses = tuple(
             _tool_use(step, call, self._simulated, f"{step.get('id', 'step')}-{index}")
             for step in steps
             for index, call in enumerate(_calls(step))
         )
-        usage, self._usage, self._simulated = self._usage, Usage(0, 0), {}
+        self._simulated = {}
         warnings = request_warnings(request, says_system=False)
         if set(request.context or {}) - {"assistant_id"}:
             unsent = "of the context, an assistant gets nothing but `assistant_id`"
@@ -262,16 +246,11 @@ class AssistantsAgent:
             text="".join(text for text in texts if isinstance(text, str)),
             raw=json.dumps({"run": run, "steps": steps, "messages": messages}),
             tool_uses=uses,
-            usage=usage,
+            usage=read_usage(run),
             model=read_model(run),
             warnings=(*warnings, *call_warnings(uses)),
             reports_tools=True,
         )
-
-    def _over(self, run: Json) -> None:
-        """Take note that a run has ended: what it used counts, however it ended."""
-        self._run = None
-        self._usage += read_usage(run)
 
     def _no_simulated_tools(self, run: Json) -> KindlmError:
         names = ", ".join(dict.fromkeys(self._who.quote(call.name) for call in _asked_calls(run)))
@@ -299,7 +278,6 @@ class AssistantsAgent:
             self._who,
             code,
             f"The run of agent {self._who.name!r} ended as {run['status']}: {self._who.quote(why)}",
-            retryable=reason in ("rate_limit_exceeded", "server_error"),
             body=json.dumps(run),
         )
 
@@ -326,20 +304,14 @@ class AssistantsAgent:
         return parse_object(answer.value.text)
 
     async def _list(self, at: str, **query: Any) -> list[dict[str, Any]]:
-        """Return the objects of a list, page by page."""
-        found: list[dict[str, Any]] = []
-        after: dict[str, str] = {}
-        for _ in range(_MAX_PAGES):
-            page = await self._get(at, limit=_PAGE, **query, **after)
-            data = page.get("data")
-            if not isinstance(data, list):
-                raise UnreadableReply(f"the list at {at} has no `data`")
-            found += [item for item in data if isinstance(item, dict)]
-            last = found[-1].get("id") if found else None
-            if page.get("has_more") is not True or not data or not isinstance(last, str):
-                return found
-            after = {"after": last}
-        raise UnreadableReply(f"the list at {at} has more than {_MAX_PAGES} pages")
+        """Return the objects of a list, which is one page."""
+        page = await self._get(at, limit=_PAGE, **query)
+        data = page.get("data")
+        if not isinstance(data, list):
+            raise UnreadableReply(f"the list at {at} has no `data`")
+        if page.get("has_more") is True:
+            raise UnreadableReply(f"the list at {at} has more than {_PAGE} entries")
+        return [item for item in data if isinstance(item, dict)]
 
     async def _cancel(self) -> None:
         """Cancel the run that may go on, as it would be paid for; what goes wrong is logged."""

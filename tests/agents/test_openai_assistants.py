@@ -117,62 +117,13 @@ class TestConversations:
         ]
         assert said == ["one", "two"]
 
-    def test_usage_is_that_of_all_runs_for_a_message(self, talk, success, failure, ask):
-        failed = {"last_error": {"code": "server_error", "message": "Sorry"}, **USAGE}
-        app = AssistantsApp(ScriptedRun(status="failed", fields=failed), ScriptedRun(fields=USAGE))
-        first, second = talk(app, ask(ONE), ask(ONE))
-        assert failure(first).details["retryable"]
-        assert success(second).usage == Usage(200, 100)
-        assert lines(app).count("POST /threads/thread_1/messages") == 1
-
-    def test_a_run_that_was_lost_sight_of_is_found_again(self, talk, success, failure, ask):
-        app = AssistantsApp(ScriptedRun("found"))
+    def test_once_there_is_a_thread_there_is_no_second_try(self, talk, failure):
         busy = HttpAnswer(503, b'{"error": {"message": "busy"}}')
-        place = "GET /threads/thread_1/runs/run_1/steps"
-        app.answers[place] = busy
-
-        async def healed():
-            async with listening(app, "127.0.0.1", 0) as port:
-                target = AgentTarget(
-                    "helper",
-                    "openai-assistants",
-                    f"http://127.0.0.1:{port}/v1",
-                    options=options_of("openai-assistants", {"assistantId": "a"}),
-                )
-                made = make_agent(target, environ={}, root=Path())
-                async with made.value as agent:
-                    first = await agent.send(ask(ONE))
-                    del app.answers[place]
-                    return first, await agent.send(ask(ONE))
-
-        first, second = asyncio.run(healed())
-        assert failure(first).details["retryable"]
-        assert success(second).text == "found"
-        assert lines(app).count("POST /threads/thread_1/runs") == 1
-
-
-class TestLostAnswers:
-    def test_a_message_that_may_have_arrived_is_not_sent_again(self, talk, failure):
-        line = "POST /threads/thread_1/messages"
-        lost = HttpAnswer(200, b"{}", cut="before")
-        assert not failure(talk(AssistantsApp(answers={line: lost}))[0]).details["retryable"]
-
-    def test_a_message_that_did_not_arrive_is_sent_again(self, talk, success, failure, ask):
-        app = AssistantsApp(ScriptedRun("first"))
-        line = "POST /threads/thread_1/messages"
-        app.answers[line] = HttpAnswer(503, b"{}")
-        handle = app.handle
-
-        def once(request):
-            answer = handle(request)
-            if app.requests[-1].line == line:
-                app.answers.pop(line, None)
-            return answer
-
-        app.handle = once
-        first, second = talk(app, ask(ONE), ask(ONE))
-        assert failure(first).details["retryable"]
-        assert success(second).text == "first"
+        error = failure(talk(AssistantsApp(answers={"POST /threads": busy}))[0])
+        assert error.details["retryable"]
+        app = AssistantsApp(answers={"GET /threads/thread_1/runs/run_1/steps": busy})
+        assert not failure(talk(app)[0]).details["retryable"]
+        assert lines(app)[-1] == "POST /threads/thread_1/runs/run_1/cancel"
 
 
 class TestWhichAssistant:
@@ -318,39 +269,36 @@ class TestTools:
 
 class TestRunsThatEnd:
     @pytest.mark.parametrize(
-        ("status", "fields", "code", "retryable", "said"),
+        ("status", "fields", "code", "said"),
         [
             (
                 "failed",
                 {"code": "server_error", "message": "Sorry"},
                 ErrorCode.PROVIDER_API_ERROR,
-                True,
                 "failed: Sorry",
             ),
             (
                 "failed",
                 {"code": "rate_limit_exceeded", "message": "Slow down"},
                 ErrorCode.PROVIDER_RATE_LIMIT,
-                True,
                 "Slow down",
             ),
             (
                 "failed",
                 {"code": "invalid_prompt", "message": "No"},
                 ErrorCode.PROVIDER_API_ERROR,
-                False,
                 "No",
             ),
-            ("cancelled", None, ErrorCode.PROVIDER_API_ERROR, False, "no explanation"),
-            ("expired", None, ErrorCode.PROVIDER_TIMEOUT, False, "expired"),
+            ("cancelled", None, ErrorCode.PROVIDER_API_ERROR, "no explanation"),
+            ("expired", None, ErrorCode.PROVIDER_TIMEOUT, "expired"),
         ],
     )
     def test_otherwise_than_completed_are_no_answer(
-        self, talk, failure, status, fields, code, retryable, said
+        self, talk, failure, status, fields, code, said
     ):
         app = AssistantsApp(ScriptedRun("half", status=status, fields={"last_error": fields}))
         error = failure(talk(app)[0])
-        assert (error.code, error.details["retryable"]) == (code, retryable)
+        assert (error.code, error.details["retryable"]) == (code, False)
         assert said in error.message
 
     def test_incomplete_ones_say_why(self, talk, failure):
@@ -409,7 +357,7 @@ class TestBrokenServers:
                 "GET /threads/thread_1/messages",
                 HttpAnswer(200, b'{"data": [{"id": "m"}], "has_more": true}'),
                 ErrorCode.PROVIDER_API_ERROR,
-                "pages",
+                "more than 100 entries",
             ),
         ],
     )
