@@ -147,7 +147,9 @@ class SeenConversation:
         items = items if isinstance(items, list) else []
         number = self.desk.next_call()
         base, twin = self._begins_with(path, items)
-        call = ModelCall(number, path, _model_of(body), items, base, None, len(items))
+        model = None if body is None else body.get("model")
+        model = bounded(scrub(model)) if isinstance(model, str) else ""
+        call = ModelCall(number, path, model, items, base, None, len(items))
         if base is not None:
             call.new = len(items) - len(base.items)
             call.items = [*base.items, *items[len(base.items) :]]  # what is equal is kept once
@@ -223,22 +225,14 @@ class SeenConversation:
 
     async def came(self, call: ModelCall, got: Answered) -> None:
         """Record what came back, and count it, also if the task is cancelled meanwhile."""
-        if got.body is None or len(got.body) < _LONG:
-            return self.answered(call, got)
-        # To read it takes up to seconds, in which nothing else would go on.
-        begun = time.perf_counter()
-        reading = asyncio.create_task(asyncio.to_thread(_read, call.path, got))
-        left: asyncio.CancelledError | None = None
-        while not reading.done():
-            try:
-                await asyncio.wait({reading})
-            except asyncio.CancelledError as cancelled:
-                left = cancelled
-        call.begun += time.perf_counter() - begun
-        self.answered(call, got, reading.result())
-        if left is not None:
-            raise left
-        return None
+        read, begun = None, time.perf_counter()
+        try:
+            if got.body is not None and len(got.body) >= _LONG:
+                # To read it takes up to seconds, in which nothing else would go on.
+                read = await asyncio.to_thread(_read, call.path, got)
+        finally:
+            call.begun += time.perf_counter() - begun
+            self.answered(call, got, read)
 
     def answered(
         self, call: ModelCall, got: Answered, read: tuple[WireAnswer, str | None] | None = None
@@ -372,11 +366,6 @@ class SeenConversation:
                 " `reportsTools: true` if it runs all that its models call."
             )
         return None
-
-
-def _model_of(body: Mapping[str, Any] | None) -> str:
-    model = body.get("model") if body is not None else None
-    return bounded(scrub(model)) if isinstance(model, str) else ""
 
 
 def _shown(messages: Sequence[Message], previous: ModelCall | None) -> tuple[Message, ...]:

@@ -32,7 +32,6 @@ from kindlm.wording import count
 
 MAX_SPANS = 20_000
 MAX_TRACE_BYTES = 50_000_000
-_MAX_STRANGERS = 10_000
 _MAX_RECORDED = 500
 _MAX_TEXT = 20_000
 _LONGEST_NAME = 200
@@ -69,7 +68,6 @@ class OtlpObserver:
     by_trace: dict[str, TracedConversation] = field(default_factory=dict)
     by_place: dict[str, TracedConversation] = field(default_factory=dict)
     over: set[str] = field(default_factory=set)
-    strange_traces: set[str] = field(default_factory=set)
     strange_spans: int = 0
     strange_calls: int = 0
     late_spans: int = 0
@@ -108,8 +106,6 @@ class OtlpObserver:
                 self.late_spans += 1
             else:
                 self.strange_spans += 1
-                if len(self.strange_traces) < _MAX_STRANGERS:
-                    self.strange_traces.add(span.trace)
                 self.strange_calls += dialects.kind_of(span) in _CALLS
         for conversation in touched:
             conversation.arrived.set()
@@ -123,9 +119,8 @@ class OtlpObserver:
     def notes(self) -> Iterator[tuple[str, str]]:
         """Yield what the user should know at the end of a run, each with what to do about it."""
         if self.strange_spans:
-            traces = count(len(self.strange_traces), "trace")
-            message = f"{count(self.strange_spans, 'span')} arrived in {traces} that kindlm did "
-            message += "not start. kindlm cannot assign them to an execution."
+            message = f"{count(self.strange_spans, 'span')} arrived in traces that kindlm did not "
+            message += "start. kindlm cannot assign them to an execution."
             yield message, "A thread or queue of the agent probably drops the header traceparent."
         if self.late_spans:
             message = f"{count(self.late_spans, 'span')} arrived after the end of their execution."

@@ -7,7 +7,7 @@ import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kindlm.dataclass import dataclass, replace
+from kindlm.dataclass import dataclass
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.strict_json import parse_json
 
@@ -123,11 +123,9 @@ def spans_in(request: Any, broken: dict[str, str] | None = None) -> list[Span]:
         try:
             spans.append(_span_of_json(span, scope))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            why = str(error)
-            if isinstance(error, KeyError):
-                why = f"a span has no {error}"
-            elif not isinstance(error, ValueError):
-                why = "a span, or a part of one, has another type than in OTLP"
+            why = "a span, or a part of one, is not as in OTLP"
+            if isinstance(error, ValueError):
+                why = str(error)
             trace = span.get("traceId") if isinstance(span, dict) else None
             if broken is None or not isinstance(trace, str) or len(trace) != 32:
                 raise ValueError(why) from None
@@ -197,10 +195,8 @@ def span_of(
     for event, more in events:
         named.setdefault(str(event), []).append(dict(more))
     size = 500 + _size(values) + _size(named)
-    found = Span(
-        trace, span, parent, name, scope, *times, values, named, *status, is_outgoing, size
-    )
-    return replace(found, has_local_parent=has_local_parent)
+    whose = (trace, span, parent, name, scope)
+    return Span(*whose, *times, values, named, *status, is_outgoing, size, has_local_parent)
 
 
 def _is_id(text: str, length: int) -> bool:

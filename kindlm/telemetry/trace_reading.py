@@ -126,9 +126,8 @@ def _grouped(
 
 def _enclosing(span: Span, kind: Kind, known: Mapping[str, Span]) -> Span | None:
     """Return the nearest span of a kind that a span is below, unless it is the work of another."""
-    seen, above = {span.id}, known.get(span.parent)
-    while above is not None and above.id not in seen:
-        seen.add(above.id)
+    above = known.get(span.parent)
+    while above is not None:
         found = dialects.kind_of(above)
         if found is kind:
             return above
