@@ -4,8 +4,8 @@
   for tokens; a reset is a duration such as `20ms`, `1s` or `6m0s`.
 - Anthropic: `anthropic-ratelimit-requests-remaining`, `-limit`, `-reset`, the same for tokens,
   input tokens and output tokens; a reset is a moment (RFC 3339).
-- The IETF's drafts (draft-ietf-httpapi-ratelimit-headers): up to 06 `ratelimit-remaining`,
-  `-limit`, `-reset`, a reset in seconds; from 08 on one field, `RateLimit: "name";r=50;t=30`.
+- The IETF's drafts (draft-ietf-httpapi-ratelimit-headers) up to 06: `ratelimit-remaining`,
+  `-limit`, `-reset`, a reset in seconds.
 
 Headers are untrusted: kindlm ignores what it cannot read.
 """
@@ -13,7 +13,7 @@ Headers are untrusted: kindlm ignores what it cannot read.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Literal
 
@@ -44,16 +44,11 @@ _COUNT = re.compile(r"[0-9]{1,15}")
 _SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 _DURATION = re.compile(r"(?:[0-9]{1,9}(?:\.[0-9]{1,9})?(?:ms|us|µs|ns|h|m|s))+")
 _STEP = re.compile(r"([0-9.]+)([a-zµ]+)")
-_LEFT = re.compile(r";\s*r=([0-9]{1,15})\s*(?=[;,]|$)")
-_RESET = re.compile(r";\s*t=([0-9]{1,9})\s*(?=[;,]|$)")
 
 
 def quotas(headers: Mapping[str, str], now: datetime) -> tuple[Quota, ...]:
     """Return what is left of each limit that the headers name; header names are any case."""
-    return (*_of_triples(headers, now), *_of_field(headers))
-
-
-def _of_triples(headers: Mapping[str, str], now: datetime) -> Iterator[Quota]:
+    found = list[Quota]()
     for kind, left_name, limit_name, reset_name in _NAMES:
         left = _count(headers.get(left_name))
         if left is None:
@@ -62,16 +57,8 @@ def _of_triples(headers: Mapping[str, str], now: datetime) -> Iterator[Quota]:
         # A limit of nothing is how some say that there is none.
         if limit == 0 or (limit is not None and left > limit):
             continue
-        yield Quota(kind, left, limit, _reset_s(headers.get(reset_name), now))
-
-
-def _of_field(headers: Mapping[str, str]) -> Iterator[Quota]:
-    # Several limits stand in one field, each with its name.
-    for item in headers.get("ratelimit", "")[:_LONGEST].split(","):
-        left, reset = _LEFT.search(item), _RESET.search(item)
-        if left is not None:
-            seconds = None if reset is None else float(reset.group(1))
-            yield Quota("requests", int(left.group(1)), None, seconds)
+        found.append(Quota(kind, left, limit, _reset_s(headers.get(reset_name), now)))
+    return tuple(found)
 
 
 def _count(text: str | None) -> int | None:

@@ -170,12 +170,9 @@ class SdkTransport:
         async with self._session.post(
             form.url, headers=form.headers_for(body), data=body, allow_redirects=False
         ) as response:
-            content = bytearray()
-            while piece := await response.content.read(_CHUNK_BYTES):
-                content += piece
-                if len(content) > MAX_BODY_BYTES:
-                    raise AnswerTooLong
-        return HttpAnswer(response.status, response.headers, _text(response, bytes(content)))
+            pieces = within_bounds(response.content.iter_chunked(_CHUNK_BYTES))
+            content = b"".join([piece async for piece in pieces])
+        return HttpAnswer(response.status, response.headers, _text(response, content))
 
 
 class _Connected:

@@ -45,7 +45,8 @@ def answer_of(body: Mapping[str, Any]) -> WireAnswer:
     items = objects(output)
     if len(items) < len(output):
         raise UnreadableReply("its `output` holds something that is not an item")
-    parts = [part for item in items if item.get("type") == "message" for part in _parts(item)]
+    messages = (item for item in items if item.get("type") == "message")
+    parts = [part for message in messages for part in objects(message.get("content"))]
     text = content_text([part for part in parts if part.get("type") != "refusal"])
     calls, hosted = list[ToolCall](), dict[str, Any]()
     for item in items:
@@ -184,10 +185,6 @@ def _result(item: Mapping[str, Any]) -> Any:
 
 def _is_output(item: Mapping[str, Any]) -> bool:
     return str(item.get("type")).endswith("_output") and isinstance(item.get("call_id"), str)
-
-
-def _parts(item: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return objects(item.get("content"))
 
 
 def _ending(body: Mapping[str, Any], *, refused: bool, calls: bool) -> FinishReason | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -88,9 +89,8 @@ class Answer:
 
     async def __aexit__(self, *_: object) -> None: ...
 
-    async def read(self, _: int) -> bytes:
-        body, self.body = self.body, b""
-        return body
+    async def iter_chunked(self, _: int) -> AsyncIterator[bytes]:
+        yield self.body
 
 
 def said(message: dict[str, Any]) -> dict[str, Any]:

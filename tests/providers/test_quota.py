@@ -46,22 +46,9 @@ def test_anthropic_says_at_what_moment():
     )
 
 
-@pytest.mark.parametrize(
-    ("headers", "expected"),
-    [
-        (
-            {"ratelimit-limit": "100", "ratelimit-remaining": "50", "ratelimit-reset": "7"},
-            (Quota("requests", 50, 100, 7.0),),
-        ),
-        ({"ratelimit": '"default";r=50;t=30'}, (Quota("requests", 50, None, 30.0),)),
-        (
-            {"ratelimit": '"burst";r=1, "daily"; r=999 ;t=3600'},
-            (Quota("requests", 1), Quota("requests", 999, None, 3600.0)),
-        ),
-    ],
-)
-def test_the_drafts_fields_are_read(headers, expected):
-    assert quotas(headers, NOW) == expected
+def test_the_drafts_fields_are_read():
+    headers = {"ratelimit-limit": "100", "ratelimit-remaining": "50", "ratelimit-reset": "7"}
+    assert quotas(headers, NOW) == (Quota("requests", 50, 100, 7.0),)
 
 
 @pytest.mark.parametrize("left", ["-1", "nan", "", "9" * 400, "٣"])
@@ -96,7 +83,7 @@ def test_whatever_headers_say_quotas_are_counts_and_seconds(headers):
 
 
 def test_replies_and_refusals_report_quotas(api, talking, http, make_request):
-    limits = {"RateLimit": '"default";r=5;t=30'}
+    limits = {"RateLimit-Remaining": "5", "RateLimit-Reset": "30"}
 
     async def run():
         answers = (http(200, api.reply, headers=limits), http(429, {}, headers=limits))
