@@ -15,8 +15,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shlex
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ from kindlm.agents.process_group import TooMuchOutput
 from kindlm.agents.sandbox import SandboxError, StartedProgram
 
 if TYPE_CHECKING:
-    from daytona import AsyncDaytona, AsyncSandbox
+    from daytona import AsyncSandbox
 
 
 _KEY = "DAYTONA_API_KEY"
@@ -72,11 +73,11 @@ async def daytona_sandbox(
         try:
             with _sdk_errors():
                 client = AsyncDaytona(config)
-                stack.push_async_callback(_close, client)
+                stack.push_async_callback(_quietly, client.close)
                 sandbox = await client.create(params, timeout=_CREATE_S)
         except SandboxError as error:
             raise NoSandboxError(str(error).replace(key, "[hidden]")) from None
-        stack.push_async_callback(_delete, sandbox)
+        stack.push_async_callback(_quietly, partial(sandbox.delete, timeout=_DELETE_S))
         yield DaytonaSandbox(sandbox, folder)
 
 
@@ -101,7 +102,8 @@ class DaytonaSandbox:
         async with AsyncExitStack() as stack:
             with _sdk_errors():
                 await process.create_session(session)
-                stack.push_async_callback(self._end, session)
+                delete = partial(process.delete_session, session, request_timeout=_DELETE_S)
+                stack.push_async_callback(_quietly, delete)
                 command = await process.execute_session_command(
                     session,
                     SessionExecuteRequest(
@@ -114,11 +116,6 @@ class DaytonaSandbox:
             stack.push_async_callback(program.forget)
             await program.started()
             yield program
-
-    async def _end(self, session: str) -> None:
-        """End what runs in a session; what cannot be ended goes with the sandbox."""
-        with contextlib.suppress(SandboxError), _sdk_errors():
-            await self._sandbox.process.delete_session(session, request_timeout=_DELETE_S)
 
 
 class DaytonaProgram(StartedProgram):
@@ -164,12 +161,7 @@ class DaytonaProgram(StartedProgram):
             if self._reader.done():
                 self._reader.result()
                 return self.lines.take_rest()
-            self.lines.arrived.clear()
-            arrived = asyncio.ensure_future(self.lines.arrived.wait())
-            try:
-                await asyncio.wait((arrived, self._reader), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                arrived.cancel()
+            await self.lines.more(self._reader)
         return line
 
     async def exit_code(self) -> int | None:
@@ -238,12 +230,7 @@ def _sdk_errors() -> Iterator[None]:
         raise SandboxError(str(error) or type(error).__name__) from error
 
 
-async def _delete(sandbox: AsyncSandbox) -> None:
-    """Delete a sandbox; one that cannot be deleted deletes itself when it stops."""
+async def _quietly(end: Callable[[], Awaitable[object]]) -> None:
+    """End something; what cannot be ended goes with its sandbox, which deletes itself."""
     with contextlib.suppress(SandboxError), _sdk_errors():
-        await sandbox.delete(timeout=_DELETE_S)
-
-
-async def _close(client: AsyncDaytona) -> None:
-    with contextlib.suppress(SandboxError), _sdk_errors():
-        await client.close()
+        await end()

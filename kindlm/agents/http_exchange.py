@@ -7,7 +7,6 @@ the cost of an exchange.
 from __future__ import annotations
 
 import asyncio
-import codecs
 import json
 import re
 import time
@@ -225,10 +224,8 @@ class HttpExchange:
 async def _read(response: httpx.Response) -> HttpReply:
     """Read an answer to its end."""
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    decoder = codecs.getincrementaldecoder(response.encoding or "utf-8")("replace")
     size, pieces, tail = 0, list[str](), "\n"
-    async for received in response.aiter_raw():
-        piece = decoder.decode(received)
+    async for piece in response.aiter_text():
         size += len(piece)
         if size > MAX_BODY_BYTES:
             raise _TooLong
@@ -236,10 +233,9 @@ async def _read(response: httpx.Response) -> HttpReply:
         tail = tail[-len("\ndata: [DONE]\n") :] + piece
         if kind == EVENT_STREAM and _STREAM_END.search(tail):
             break  # servers may leave the connection open
-    text = "".join(pieces) + decoder.decode(b"", final=True)
     # A body that ends earlier than HTTP says is an error by itself.
     has_end = not {"content-length", "transfer-encoding"}.isdisjoint(response.headers)
-    return HttpReply(response.status_code, response.headers, kind, text, has_end)
+    return HttpReply(response.status_code, response.headers, kind, "".join(pieces), has_end)
 
 
 class _TooLong(Exception):  # noqa: N818 - it names what arrived

@@ -104,27 +104,24 @@ class McpConnection:
     async def list_tools(self, timeout_s: float) -> Result[list[dict[str, Any]]]:
         """Return all tools that the server lists, page by page."""
 
-        async def pages() -> list[Mapping[str, Any]] | None:
+        async def pages() -> list[Mapping[str, Any]]:
             from mcp_types import ListToolsRequest, ListToolsResult, PaginatedRequestParams
 
             found: list[Mapping[str, Any]] = []
-            size, cursor = 0, None
+            cursor = None
             while True:
                 asked = ListToolsRequest(params=PaginatedRequestParams(cursor=cursor))
                 page = await self._session.send_request(asked, ListToolsResult)
                 found += [_as_json(tool) for tool in page.tools]
-                cursor, size = page.next_cursor, size + len(page.model_dump_json())
-                if len(found) > MAX_TOOLS or size > MAX_OUTPUT_BYTES:
-                    return None
-                if not cursor:
+                cursor = page.next_cursor
+                if not cursor or len(found) > MAX_TOOLS:
                     return found
 
         listed = await self._answered(pages, timeout_s)
         if isinstance(listed, Err):
             return listed
-        if listed.value is None:
-            most = f"{MAX_TOOLS:,} tools, or {MAX_OUTPUT_BYTES // 1_000_000} MB"
-            return self._refused(f"lists more than {most}")
+        if len(listed.value) > MAX_TOOLS:
+            return self._refused(f"lists more than {MAX_TOOLS:,} tools")
         tools = [{key: tool[key] for key in _KEPT if key in tool} for tool in listed.value]
         if len({tool["name"] for tool in tools}) < len(tools):
             return self._refused("lists two tools with the same name")

@@ -75,11 +75,9 @@ async def read_answer(
             said = found
     except (FailedReply, UnreadableReply) as error:
         return Err(agent_failures.of_reply(who, error, raw))
-    usage = said.usage
-    if any((count or 0) > MAX_COUNTED for count in (usage.input_tokens, usage.output_tokens)):
-        return Err(agent_failures.of_reply(who, "its token count is too large", ""))
-    if (said.reported_cost_usd or 0) > MAX_COUNTED:
-        return Err(agent_failures.of_reply(who, "its cost is too large", ""))
+    counts = (said.usage.input_tokens, said.usage.output_tokens, said.reported_cost_usd)
+    if any((count or 0) > MAX_COUNTED for count in counts):
+        return Err(agent_failures.of_reply(who, "its token count or its cost is too large", ""))
     return Ok(said)
 
 

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Protocol, Self
+from typing import Annotated, Any, Protocol, Self
 
 from pydantic import AfterValidator, Field
 
@@ -56,8 +56,7 @@ class OutputLines:
         self._lines = deque[bytes]()
         self._begun = bytearray()
         self._waiting = 0
-        self.arrived = asyncio.Event()
-        """Set when something arrives; the waiting task clears it."""
+        self._arrived = asyncio.Event()
         self.is_line_ended = False
         """Whether the line that was taken last had an end."""
 
@@ -74,9 +73,18 @@ class OutputLines:
             *whole, rest = bytes(self._begun).split(b"\n")
             self._lines.extend(whole)
             self._begun = bytearray(rest)
-        self.arrived.set()
+        self._arrived.set()
         if self._waiting > self._limit:
             raise TooMuchOutput
+
+    async def more(self, *ends: asyncio.Future[Any]) -> None:
+        """Wait until something arrives, or one of the `ends` is there."""
+        self._arrived.clear()
+        arrived = asyncio.ensure_future(self._arrived.wait())
+        try:
+            await asyncio.wait((arrived, *ends), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            arrived.cancel()
 
     def take(self) -> bytes | None:
         """Return the next whole line without its end, None if there is none yet."""
@@ -225,16 +233,13 @@ class LocalProgram(StartedProgram):
         return line
 
     async def _wait_for_more(self) -> None:
-        self.lines.arrived.clear()
         reader = self.running.readers[0]
         ended = asyncio.ensure_future(self.running.process.wait())
-        arrived = asyncio.ensure_future(self.lines.arrived.wait())
         try:
-            await asyncio.wait((ended, arrived, reader), return_when=asyncio.FIRST_COMPLETED)
+            await self.lines.more(ended, reader)
             has_ended = ended.done()
         finally:
             ended.cancel()
-            arrived.cancel()
         if has_ended:
             # What it left behind may hold the pipe open for ever.
             await self.running.drained()

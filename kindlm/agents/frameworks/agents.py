@@ -32,7 +32,8 @@ class OpenAIAgents(Framework):
 
     def is_agent(self, value: Any) -> bool:
         """Tell whether it is an agent of the SDK; a package of the user may have the same name."""
-        return is_a(value, _PACKAGE, "AgentBase") and _is_sdk()
+        is_sdk = hasattr(sys.modules.get(_PACKAGE), "set_default_openai_client")
+        return is_sdk and is_a(value, _PACKAGE, "AgentBase")
 
     async def send(self, agent: Any, request: AgentRequest) -> Any:
         """Run the agent with what was said before; return the result of the run."""
@@ -56,10 +57,6 @@ class OpenAIAgents(Framework):
 
 
 _EVENTS = ("RunItemStreamEvent", "RawResponsesStreamEvent", "AgentUpdatedStreamEvent")
-
-
-def _is_sdk() -> bool:
-    return hasattr(sys.modules.get(_PACKAGE), "set_default_openai_client")
 
 
 def _of_result(result: Any) -> AgentReply:
