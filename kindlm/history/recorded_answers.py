@@ -22,7 +22,7 @@ from kindlm.history.runs import sources_of
 from kindlm.matching import equal
 from kindlm.plan import Execution, QualifiedName
 from kindlm.ports import Agent, Asked, ModelReply, Provenance, Purpose, ReplayedModels
-from kindlm.suite import ProviderSettings, RecordedAnswer
+from kindlm.suite import ProviderSettings, RecordedAnswer, Suite
 from kindlm_store import REDACTED
 
 # The calls of executions of some runs, those of the first run first; each step by an index. A
@@ -215,12 +215,14 @@ class RescoredAnswers(RecordedAnswers):
     """Gives judges the answers of runs that looked at the same conversation.
 
     All of them are given, those of attempts that were cut off too, before a judge is asked again.
+    Those of another server are not: its model may be another one.
     """
 
     takes_any = True
 
     def __init__(self, db: sqlite3.Connection, runs: Sequence[str], execution: Execution) -> None:
         super().__init__(db, read_calls(db, runs, execution))
+        self._configs = _Configs(db, execution.suite.suite)
 
     def answer(self, asked: Asked) -> Result[ModelReply] | None:
         """Return what was answered; None if a judge is to be asked."""
@@ -233,6 +235,15 @@ class RescoredAnswers(RecordedAnswers):
             )
             return not_found(message, "Put it back as it was, or record it: kindlm test")
         return given
+
+    def _given(self, call: RecordedCall, asked: Asked) -> Result[ModelReply] | None:
+        then, now = self._configs.of(call.suite_id), self._configs.now
+        # What a user said belongs to the conversation, whoever wrote it.
+        if asked.purpose is not Purpose.SIMULATE and not equal(
+            _server(then, asked.provider), _server(now, asked.provider)
+        ):
+            return None
+        return self._reply(call)
 
 
 def not_found(message: str, hint: str) -> Err:
@@ -284,15 +295,13 @@ class CachedAnswers(RecordedAnswers):
     ) -> None:
         suite = execution.suite.suite
         super().__init__(db, read_calls(db, earlier(suite.project, suite.name), execution))
-        self._configs = {"now": _document(suite.config_text)}
+        self._configs = _Configs(db, suite)
         self._suite = suite
         self._wants_echo = wants_echo
 
     def _given(self, call: RecordedCall, asked: Asked) -> Result[ModelReply] | None:
-        if call.suite_id not in self._configs:
-            row = self._db.execute(_CONFIG, (call.suite_id,)).fetchone()
-            self._configs[call.suite_id] = _document(row[0]) if row and row[0] else {}
-        then, now = self._configs[call.suite_id], self._configs["now"]
+        then = self._configs.of(call.suite_id).get("config", {})
+        now = self._configs.now.get("config", {})
         provider = now.get("providers", {}).get(asked.provider)
         if (
             any(message.written not in (None, message.text) for message in asked.request.messages)
@@ -309,9 +318,36 @@ class CachedAnswers(RecordedAnswers):
         return None if given.value.tool_calls and self._wants_echo(settings) else given
 
 
-def _document(config: str) -> Mapping[str, Any]:
-    document: Mapping[str, Any] = json.loads(config).get("config", {})
-    return document
+class _Configs:
+    """The configurations of a suite: that of now, and those of earlier runs as far as known."""
+
+    def __init__(self, db: sqlite3.Connection, suite: Suite) -> None:
+        self.now: Mapping[str, Any] = json.loads(suite.config_text)
+        self._db = db
+        self._known: dict[str, Mapping[str, Any]] = {}
+
+    def of(self, suite_id: str) -> Mapping[str, Any]:
+        """Return the configuration of a suite in a run, an empty one if it is not there."""
+        if suite_id not in self._known:
+            row = self._db.execute(_CONFIG, (suite_id,)).fetchone()
+            self._known[suite_id] = json.loads(row[0]) if row and row[0] else {}
+        return self._known[suite_id]
+
+
+def _server(document: Mapping[str, Any], provider: str) -> Mapping[str, Any]:
+    """Return how a configuration says to reach a provider, but for the key.
+
+    It stands in `providers` of kindlm.yaml, in `judge` of an EvalView project, and in `[llm]` of
+    kindlm.toml.
+    """
+    config = document.get("config", {})
+    settings = config.get("providers", {}).get(provider) or config.get("judge")
+    settings = settings or document.get("llm") or {}
+    return {
+        name: value
+        for name, value in settings.items()
+        if value is not None and name not in ("apiKeyEnv", "api_key_env", "model")
+    }
 
 
 def _is_whole(reply: ModelReply) -> bool:

@@ -205,6 +205,23 @@ def test_a_judge_is_not_asked_again_what_another_rescoring_asked(
     assert asked(server, since) == {("k0", "judge"): 2}
 
 
+def test_a_judge_on_another_server_is_asked_anew(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, 1)
+    live = workspace.report()
+    with serve_orders() as other:
+        write_orders(workspace, other, 1)
+        report = rescored(workspace)
+        assert asked(other) == {("k0", "judge"): 1}
+        assert statuses(rescored(workspace, report["run"]["id"])) == {"k0": "passed"}
+        assert asked(other) == {("k0", "judge"): 1}
+    since = len(server.requests)
+    write_orders(workspace, server, 1)
+    rescored(workspace, live["run"]["id"])
+    assert len(server.requests) == since
+
+
 def test_a_run_that_was_stopped_is_not_reported_as_a_whole(
     workspace: Workspace, server: LoopbackServer
 ) -> None:
