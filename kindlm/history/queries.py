@@ -288,7 +288,8 @@ PLANNED = """
 SELECT coalesce(sum(repeat), 0) FROM planned_tests WHERE suite IN $ids AND selected
 """
 
-# A rescored execution has no calls of its own to its target.
+# A rescored execution has no calls of its own to its target. The calls of its source say what it
+# cost then, failed tries and earlier attempts included, if that is in this history.
 CAME_TO = """
 SELECT count(*) FILTER (WHERE e.status = 'passed') AS passed,
        count(*) FILTER (WHERE e.status = 'failed') AS failed,
@@ -297,7 +298,11 @@ SELECT count(*) FILTER (WHERE e.status = 'passed') AS passed,
        count(*) FILTER (WHERE e.status IS NULL) AS pending,
        avg(e.latency_ms) FILTER (WHERE e.status <> 'skipped' AND e.answers > 0)
          AS latency_average_ms,
-       sum(e.cost_then_usd) AS cost_then_usd,
+       sum(coalesce((
+         SELECT sum(coalesce(c.cost_then_usd, c.cost_usd))
+           FROM counted_calls c
+          WHERE e.source <> e.id AND c.execution = e.source AND c.counts_as = 'test'
+       ), e.cost_then_usd)) AS cost_then_usd,
        coalesce(sum(e.answers > 0 AND e.cost_then_usd IS NULL AND r.mode = 'rescored'), 0)
          AS unknown_then
   FROM executions e

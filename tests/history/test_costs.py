@@ -9,6 +9,7 @@ import pytest
 from kindlm.history.queries import Paid, paid_for_execution, paid_for_runs
 from kindlm.history.runs import RunFilter, read_figures, runs
 from kindlm.history.trends import read_trend
+from kindlm.history.verdict import suite_metrics
 from kindlm.plan import QualifiedName
 from kindlm.reports.figures import cost
 
@@ -57,6 +58,26 @@ def test_of_a_rescored_run_it_is_known_that_no_agent_was_called(history: Any, ma
     paid = paid_for_runs(view.db, ["abc11111"])["abc11111"]
     assert (paid.agents_usd, paid.judges_usd) == (0.0, pytest.approx(0.002))
     assert view.summary.paid == paid
+
+
+def test_a_rescored_run_counts_what_all_tries_and_attempts_cost_then(
+    history: Any, make: Any
+) -> None:
+    live = history.run("abd22222")
+    live.suite(tests=[make.planned()])
+    live.execution(retried=True)
+    failed = make.provider_failed(cost_usd=0.5)
+    live.execution(number=1, attempt=2, failures=(failed,), assertions=(make.passed(),))
+    then = suite_metrics(history.reader(), live.finish().suites[0].id)
+    rescored = history.run("abc11111", mode="rescored", source_run="abd22222")
+    rescored.suite(tests=[make.planned()])
+    rescored.execution(output=None, source="abd22222-1.2", assertions=(make.passed(),))
+    view = rescored.finish()
+
+    assert then.cost_usd == pytest.approx(0.502)
+    assert suite_metrics(view.db, view.suites[0].id).cost_usd == pytest.approx(0.502)
+    assert view.summary.cost_then_usd == pytest.approx(0.502)
+    assert view.summary.paid.total_usd == 0
 
 
 def test_an_unknown_cost_makes_that_of_the_test_unknown(history: Any, make: Any) -> None:
