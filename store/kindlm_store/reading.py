@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
 import json
-from operator import attrgetter
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from uuid import UUID
@@ -132,15 +130,11 @@ class LogReader:
     ) -> Iterator[RecordedEvent]:
         """Durable events in order of position, of one stream or of some types if asked for."""
         # Positions and versions grow together in a stream, which has an index by version.
-        if stream is not None:
-            wanted = None if types is None else frozenset(types)
-            events = self._pages("version", "streams.name", stream)
-            return (event for event in events if wanted is None or event.type in wanted)
-        if types is None:
-            return self._pages("seq")
-        # One index range per type is in order already: of several, each page would be sorted anew.
-        ranges = [self._pages("seq", "event_types.name", name) for name in sorted(set(types))]
-        return heapq.merge(*ranges, key=attrgetter("position"))
+        pages = (
+            self._pages("seq") if stream is None else self._pages("version", "streams.name", stream)
+        )
+        wanted = None if types is None else frozenset(types)
+        return (event for event in pages if wanted is None or event.type in wanted)
 
     def _pages(self, order: str, column: str = "1", value: object = 1) -> Iterator[RecordedEvent]:
         sql = (
