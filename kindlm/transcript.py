@@ -388,7 +388,10 @@ def total_of(steps: Sequence[Step]) -> Total:
 
 
 def sum_of(calls: Sequence[tuple[Usage, Cost]]) -> tuple[Usage, Cost]:
-    """Return tokens and costs together; unknown of none, and as soon as one is unknown."""
+    """Return tokens and costs together; unknown of none, and as soon as one is unknown.
+
+    The costs are known, so the tokens do not say any more which of them a cache had.
+    """
     if not calls:
         return Usage(), Cost()
     figures = [(u.input_tokens, u.output_tokens, cost.usd, cost.source) for u, cost in calls]
@@ -396,7 +399,6 @@ def sum_of(calls: Sequence[tuple[Usage, Cost]]) -> tuple[Usage, Cost]:
     tokens = Usage(
         None if None in inputs else sum(inputs),
         None if None in outputs else sum(outputs),
-        cache_of(usage for usage, _ in calls),
     )
     if None in usd:
         return tokens, Cost()
