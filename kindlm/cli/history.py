@@ -113,11 +113,10 @@ def open_tables(path: Path) -> sqlite3.Connection:
 
 
 def _update_tables(path: Path, reader: sqlite3.Connection) -> None:
-    """Fold tables of an older version anew; end the command if the file can't be written.
+    """Fold tables of an older version anew, unless the file cannot be written.
 
     A second process waits for the lock that the first one folds under, and finds them updated.
     """
-    from kindlm.history.read_models import read_model_problem
     from kindlm.projections import PROJECTIONS
     from kindlm_store import EventLog, OpenError
 
@@ -125,27 +124,10 @@ def _update_tables(path: Path, reader: sqlite3.Connection) -> None:
         note("Updating the tables of this history for this version of kindlm …")
     try:
         EventLog.open(path, projections=PROJECTIONS).close()
-    except (OpenError, OSError) as error:
+    except OpenError as error:
         # A subclass says more than that the file can't be written: it is damaged, say.
-        if isinstance(error, OpenError) and type(error) is not OpenError:
+        if type(error) is not OpenError or disk_full(path, error.__cause__) is not None:
             raise
-        if (full := disk_full(path, error.__cause__ or error)) is not None:
-            fail([full])
-        problem = read_model_problem(reader)
-        if problem is None:
-            return  # another process has updated them meanwhile
-        why = error.reason if isinstance(error, OpenError) else f"cannot be written ({error})"
-        fail(
-            [
-                replace(
-                    problem,
-                    message=f"{problem.message} They cannot be updated, because the history {why}.",
-                    hint="Make the file and its folder writable and run the command again. Or copy"
-                    " the history, with the file -wal beside it, and name the copy with --db.",
-                    where=SourceLocation(str(path)),
-                )
-            ]
-        )
 
 
 @contextmanager
