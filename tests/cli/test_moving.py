@@ -396,8 +396,8 @@ def test_what_cannot_be_merged_stops_all_of_it(kindlm: Any, other: Any, here: Pa
         db.execute("PRAGMA user_version = 999")
     bytes_before = newer.read_bytes()
     (here / "text.db").write_text("hello " * 1000)
-    for file, told in ((newer, "Update kindlm"), (here / "text.db", "cannot be merged"),
-                       (here / "none.db", "no file"), (here, "cannot be merged")):  # fmt: skip
+    for file, told in ((newer, "Update kindlm"), (here / "text.db", "cannot be opened"),
+                       (here / "none.db", "no file"), (here, "cannot be opened")):  # fmt: skip
         outcome = kindlm("merge", other.path, file, "--db", here / "new.db")
         assert outcome.code == 1
         assert told in outcome.err

@@ -22,7 +22,7 @@ from kindlm.cli.history import (
     taken_besides,
 )
 from kindlm.cli.options import DatabaseOption
-from kindlm.errors import ErrorCode, KindlmError, SourceLocation, broken
+from kindlm.errors import KindlmError, SourceLocation, broken, not_there
 from kindlm.events.run import PURGES, SEALED_HEADS
 from kindlm.recording.export_file import require_known_form
 from kindlm.recording.history_file import open_log
@@ -31,8 +31,6 @@ from kindlm_store import (
     CorruptDatabaseError,
     EmptyFileError,
     EventLog,
-    NewerDatabaseError,
-    NotSqliteError,
     OpenError,
     open_reader,
 )
@@ -55,21 +53,29 @@ def merge_command(
     refused: list[KindlmError] = []
     with ExitStack() as opened:
         # All of them are opened before anything is taken.
-        sources: list[_Opened] = []
+        sources: dict[Path, sqlite3.Connection] = {}
         for file in files:
-            if file.exists() and project.database.exists() and file.samefile(project.database):
+            if not file.exists():
+                hint = "Name a history, such as .kindlm/kindlm.db of another machine."
+                fail([not_there(f"There is no file {file}.", hint)])
+            if project.database.exists() and file.samefile(project.database):
                 refuse(
                     f"{file} is the history that the others are merged into.",
                     "Name the histories of other machines; --db names the one to merge into.",
                 )
-            sources.append(_open(file))
-            opened.enter_context(closing(sources[-1].reader))
+            try:
+                reader = open_reader(file)
+            except EmptyFileError:
+                reader = scratch_log()
+            except CorruptDatabaseError as error:
+                fail([broken(f"Nothing of {file} can be read: it {error.reason}.", RESTORE)])
+            except OpenError as error:
+                fail_to_open(error)
+            sources[file] = opened.enter_context(closing(reader))
         try:
             with open_log(project.database) as log:
-                merged = [_take(log, source) for source in sources]
+                merged = [_take(log, file, reader) for file, reader in sources.items()]
         except OpenError as error:
-            if error.path in files:
-                fail([_unreadable(error)])
             fail_to_open(error)
     if any(one.taken.erased or one.taken.filled for one in merged):
         forget_erased(project.database)
@@ -108,26 +114,8 @@ class Merged(NamedTuple):
     lost: int = 0
 
 
-class _Opened(NamedTuple):
-    """An open history."""
-
-    file: Path
-    reader: sqlite3.Connection
-
-
-def _open(file: Path) -> _Opened:
-    """Open a history; end the command if it is none."""
-    try:
-        return _Opened(file, open_reader(file))
-    except EmptyFileError:
-        return _Opened(file, scratch_log())
-    except OpenError as error:
-        fail([_unreadable(error)])
-
-
-def _take(log: EventLog, opened: _Opened) -> Merged:
+def _take(log: EventLog, file: Path, reader: sqlite3.Connection) -> Merged:
     """Take a history; of one that is damaged, what can be read of it."""
-    file, reader = opened
 
     def taken_of(source: sqlite3.Connection) -> Taken:
         return log.take(
@@ -192,21 +180,4 @@ def withheld(texts: int, file: Path) -> tuple[str, str]:
     return (
         f"{count(texts, 'text')} that {file} refers to are not in it: reports show [withheld].",
         "A copy of the history that has them fills them in: kindlm history merge COPY",
-    )
-
-
-def _unreadable(error: OpenError) -> KindlmError:
-    hints = {
-        NewerDatabaseError: "Update kindlm; a newer version recorded this history.",
-        CorruptDatabaseError: f"Nothing of it can be read. {RESTORE}",
-        NotSqliteError: f"Name the file of a history. If this was one: {RESTORE}",
-    }
-    return KindlmError(
-        ErrorCode.UNKNOWN_ERROR if error.path.exists() else ErrorCode.CONFIG_NOT_FOUND,
-        f"{error.path} cannot be merged: it {error.reason}."
-        if error.path.exists()
-        else f"There is no file {error.path}.",
-        hints.get(
-            type(error), "Name the file of a history, such as .kindlm/kindlm.db of another machine."
-        ),
     )
