@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 import secrets
 import shlex
 import sqlite3
@@ -24,11 +23,8 @@ from kindlm.wording import count
 from kindlm_store import OpenError, open_reader
 from kindlm_store.verification import Verification, verify_file
 
-_PART = re.compile(r"\..+\.[0-9a-f]{8}\.part")
-"""The name of a backup that is not complete."""
-
-_SQLITE = b"SQLite format 3\0"
-"""How a database begins; one into which nothing was copied yet is empty."""
+_PART = ".kindlm-part"
+"""How the name of a backup ends that is not complete."""
 
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
@@ -49,7 +45,7 @@ def backup_command(
             f"There is no folder {file.parent}.",
             f"Create it: mkdir -p {shlex.quote(str(file.parent))}",
         )
-    part = file.with_name(f".{file.name}.{secrets.token_hex(4)}.part")
+    part = file.with_name(f".{file.name}.{secrets.token_hex(4)}{_PART}")
     held = None
     try:
         with closing(open_reader(source)) as reader:
@@ -88,22 +84,13 @@ def backup_command(
 def remove_abandoned(folder: Path) -> None:
     """Remove what backups left in a folder that were killed: they hold all texts of a history.
 
-    Its writer holds it. A file of another program that has such a name stays.
+    One that is being written is locked by its writer.
     """
-    for part in folder.glob(".*.part"):
-        if not _PART.fullmatch(part.name):
-            continue
-        with suppress(OSError):
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            descriptor = os.open(part, flags)
-            try:
-                if os.read(descriptor, len(_SQLITE)) not in (b"", _SQLITE):
-                    continue
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                for each in files_of(part):
-                    each.unlink(missing_ok=True)
-            finally:
-                os.close(descriptor)
+    for part in folder.glob(f".*{_PART}"):
+        with suppress(OSError), part.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for each in files_of(part):
+                each.unlink(missing_ok=True)
 
 
 def _checked(part: Path, source: Path) -> Verification:
