@@ -104,24 +104,27 @@ class McpConnection:
     async def list_tools(self, timeout_s: float) -> Result[list[dict[str, Any]]]:
         """Return all tools that the server lists, page by page."""
 
-        async def pages() -> list[Mapping[str, Any]]:
+        async def pages() -> list[Mapping[str, Any]] | None:
             from mcp_types import ListToolsRequest, ListToolsResult, PaginatedRequestParams
 
             found: list[Mapping[str, Any]] = []
-            cursor = None
+            size, cursor = 0, None
             while True:
                 asked = ListToolsRequest(params=PaginatedRequestParams(cursor=cursor))
                 page = await self._session.send_request(asked, ListToolsResult)
                 found += [_as_json(tool) for tool in page.tools]
-                cursor = page.next_cursor
-                if not cursor or len(found) > MAX_TOOLS:
+                cursor, size = page.next_cursor, size + len(page.model_dump_json())
+                if len(found) > MAX_TOOLS or size > MAX_OUTPUT_BYTES:
+                    return None
+                if not cursor:
                     return found
 
         listed = await self._answered(pages, timeout_s)
         if isinstance(listed, Err):
             return listed
-        if len(listed.value) > MAX_TOOLS:
-            return self._refused(f"lists more than {MAX_TOOLS:,} tools")
+        if listed.value is None:
+            most = f"{MAX_TOOLS:,} tools, or {MAX_OUTPUT_BYTES // 1_000_000} MB"
+            return self._refused(f"lists more than {most}")
         tools = [{key: tool[key] for key in _KEPT if key in tool} for tool in listed.value]
         if len({tool["name"] for tool in tools}) < len(tools):
             return self._refused("lists two tools with the same name")
@@ -204,7 +207,6 @@ def _first(raised: BaseException) -> BaseException:
 
 
 _OUTPUT = "Standard output is for MCP messages only, one per line. Write logs to standard error"
-_PACKED = "its body is compressed, which kindlm did not request"
 _TOO_LONG = f"more than {MAX_BODY_BYTES // 1_000_000} MB"
 _ADDRESS = "Check that its URL is that of an MCP server (streamable HTTP)"
 
@@ -321,11 +323,9 @@ class HttpLink:
         import httpx2
         from mcp.client.streamable_http import streamable_http_client
 
-        # What is packed could be unpacked to any size.
-        headers = {"accept-encoding": "identity", **self._server.headers}
         async with (
             httpx2.AsyncClient(
-                headers=headers,
+                headers=self._server.headers,
                 timeout=None,  # callers bound the whole exchange
                 event_hooks={"response": [self._look_at]},
             ) as self._client,
@@ -342,17 +342,12 @@ class HttpLink:
         if response.request.method != "POST":
             return
         self._failed = None
-        if headers.get("content-encoding", "identity") != "identity":
-            self._failed = agent_failures.of_reply(who, _PACKED, "", status, _ADDRESS)
-            raise TooMuchOutput
         if kind == EVENT_STREAM and response.is_success:
             return
-        response.stream = _bounded(response.stream)
-        try:
-            body = (await response.aread()).decode("utf-8", "replace")
-        except TooMuchOutput:
+        body = (await response.aread()).decode("utf-8", "replace")
+        if len(body) > MAX_BODY_BYTES:
             self._failed = agent_failures.of_reply(who, _TOO_LONG, "", status, _ADDRESS)
-            raise
+            raise TooMuchOutput
         if kind == "application/json" and _is_message(body):
             return
         if not response.is_success:
@@ -388,25 +383,6 @@ def _is_message(body: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _bounded(stream: Any) -> Any:
-    """Return the stream of a body that raises `TooMuchOutput` where the body is too long."""
-    import httpx2
-
-    class Bounded(httpx2.AsyncByteStream):
-        async def __aiter__(self) -> AsyncIterator[bytes]:
-            size = 0
-            async for piece in stream:
-                size += len(piece)
-                if size > MAX_BODY_BYTES:
-                    raise TooMuchOutput
-                yield piece
-
-        async def aclose(self) -> None:
-            await stream.aclose()
-
-    return Bounded()
 
 
 def _words(who: Who, raised: BaseException) -> str:

@@ -25,7 +25,7 @@ import inspect
 import json
 import logging
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -184,7 +184,6 @@ class _Connected:
         http_client = sdk.module.DefaultAioHttpClient(
             verify=_tls_context(self._http), follow_redirects=False
         )
-        http_client.event_hooks = {"response": [_bound(self._http)]}
         self.client = sdk.connect(http_client)
         self.signs = sdk.signing is not None
         # openai before 2.17 and anthropic before 0.77 do not, and a class that signs puts a part
@@ -207,10 +206,10 @@ class _Connected:
             raise NoCredentials(str(error), hint) from error
         except self._failures as error:
             response = getattr(error, "response", None)
-            if response is None and isinstance(error.__cause__, AnswerTooLong):
-                raise AnswerTooLong from error
             if response is None:
                 raise NoAnswer from error
+        if len(response.content) > MAX_BODY_BYTES:
+            raise AnswerTooLong
         text = response.text
         if signing is not None:
             text = _without_tokens(text, response.request.headers)
@@ -268,25 +267,6 @@ def _tls_context(http: Any) -> ssl.SSLContext:
     return context
 
 
-def _bound(http: Any) -> Callable[[Any], Awaitable[None]]:
-    """Return a response hook that keeps what an SDK reads of a body `within_bounds`."""
-
-    class Bounded(http.AsyncByteStream):  # type: ignore[misc]
-        def __init__(self, stream: Any) -> None:
-            self._stream = stream
-
-        def __aiter__(self) -> AsyncIterator[bytes]:
-            return within_bounds(self._stream)
-
-        async def aclose(self) -> None:
-            await self._stream.aclose()
-
-    async def bound(response: Any) -> None:
-        response.stream = Bounded(response.stream)
-
-    return bound
-
-
 def _silence_sdk_logs() -> None:
     """Keep the SDKs from logging requests: with ANTHROPIC_LOG=debug they print keys in clear.
 
@@ -317,15 +297,10 @@ def _text(response: aiohttp.ClientResponse, content: bytes) -> str:
     headers = response.headers
     if "Content-Encoding" not in headers and "charset" not in headers.get("Content-Type", ""):
         return content.decode("utf-8", "replace")
-    # Unpacked piece by piece: a few bytes may stand for a thousand times as many.
-    packed = (content[at : at + _CHUNK_BYTES] for at in range(0, len(content), _CHUNK_BYTES))
-    whole = httpx.Response(response.status, headers=list(response.raw_headers), content=packed)
-    unpacked = bytearray()
-    for piece in whole.iter_bytes():
-        unpacked += piece
-        if len(unpacked) > MAX_BODY_BYTES:
-            raise AnswerTooLong
-    return unpacked.decode(whole.encoding or "utf-8", "replace")
+    whole = httpx.Response(response.status, headers=list(response.raw_headers), content=content)
+    if len(whole.content) > MAX_BODY_BYTES:
+        raise AnswerTooLong
+    return whole.text
 
 
 def header_names(environ: Mapping[str, str], variable: str) -> Iterator[str]:

@@ -282,8 +282,6 @@ def test_an_address_is_called_with_its_headers(make, ask, success):
         (lambda http: http("", status=202), "PROVIDER_API_ERROR", "not an MCP message"),
         (lambda http: http(":\n", kind="text/event-stream"), "PROVIDER_API_ERROR", "sent no"),
         (lambda http: http("x" * 10_000_001), "PROVIDER_API_ERROR", "more than 10 MB"),
-        (lambda http: http("x", headers={"Content-Encoding": "br"}), "PROVIDER_API_ERROR",
-         "compress"),
         (lambda http: None, "PROVIDER_NETWORK_ERROR", "No answer from agent 'shop'"),
     ],
 )  # fmt: skip

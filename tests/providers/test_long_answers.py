@@ -1,4 +1,4 @@
-"""An answer that does not end, or unpacks to more than memory holds, is read to a limit."""
+"""An answer that has more than 10 MB, packed or not, is an error that says so."""
 
 from __future__ import annotations
 
