@@ -80,9 +80,14 @@ _NAMES = 10
 
 def listed_names(names: Sequence[str]) -> str:
     """Return names one after the other, of many the first."""
-    more = len(names) - _NAMES
-    first = ", ".join(map(named, names[:_NAMES]))
-    return f"{first} and {more} more" if more > 0 else first
+    return first_of(map(named, names), _NAMES)
+
+
+def first_of(texts: Iterable[str], most: int) -> str:
+    """Return texts one after the other, of many the first, and how many more there are."""
+    every = list(texts)
+    more = len(every) - most
+    return ", ".join(every[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def listed(first: Iterable[str], total: int) -> str:

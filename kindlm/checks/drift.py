@@ -39,7 +39,7 @@ from kindlm.outcome import CheckResult
 from kindlm.ports import CheckContext, Purpose
 from kindlm.section import Maybe, Score, Solid
 from kindlm.transcript import Transcript
-from kindlm.wording import bounded, count, excerpt, shown
+from kindlm.wording import bounded, count, excerpt, first_of, shown
 
 CODES = {
     "DRIFT_EXCEEDED": "the output is further from the baseline than allowed",
@@ -334,20 +334,16 @@ def _by_fields(baseline: str, current: str, fields: Sequence[str] | None) -> Mea
     compared = [_Field(text, value_at(before, path), value_at(after, path)) for text, path in paths]
     differing = tuple(found for found in compared if found.differs)
     basis = f"{len(differing)} of {count(len(compared), 'field')} differ"
-    basis += _named([found.path for found in differing])
-    unknown = [found.path for found in compared if found.baseline is found.current is ABSENT]
+    if differing:
+        basis += f": {_named(differing)}"
+    unknown = [found for found in compared if found.baseline is found.current is ABSENT]
     if unknown:
-        basis += f"; neither side has{_named(unknown)[1:]}"
+        basis += f"; neither side has {_named(unknown)}"
     return Measured(len(differing) / len(compared), basis, differing=differing)
 
 
-def _named(paths: Sequence[str]) -> str:
-    """Return the names of some fields as they follow a word, nothing for none."""
-    if not paths:
-        return ""
-    more = len(paths) - _NAMED
-    names = ", ".join(excerpt(path) for path in paths[:_NAMED])
-    return f": {names} and {more} more" if more > 0 else f": {names}"
+def _named(found: Sequence[_Field]) -> str:
+    return first_of((excerpt(field.path) for field in found), _NAMED)
 
 
 _Path: TypeAlias = tuple[str | int, ...]

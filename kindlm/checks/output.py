@@ -37,7 +37,7 @@ from kindlm.ports import CheckContext
 from kindlm.section import EXTENSION, WHOLE, Maybe, Pattern, Solid, Text
 from kindlm.transcript import Transcript
 from kindlm.values import refuse
-from kindlm.wording import bounded, count, excerpt, shown
+from kindlm.wording import bounded, count, excerpt, first_of, shown
 
 CODES = {
     "EQUALS_FAILED": "the output is another text",
@@ -230,10 +230,7 @@ class ContainsAny(Check):
         text = transcript.text
         if any(occurs(wanted, text) for wanted in self.texts):
             return passed()
-        some = ", ".join(shown(wanted) for wanted in self.texts[:_MAX_NAMED])
-        more = len(self.texts) - _MAX_NAMED
-        if more > 0:
-            some = f"{some} and {more} more"
+        some = first_of(map(shown, self.texts), _MAX_NAMED)
         message = f"Expected the output to contain one of {some}, got {shown(text)}."
         expected = bounded(list(self.texts))
         return failed("CONTAINS_FAILED", message, expected=expected, actual=excerpt(text))

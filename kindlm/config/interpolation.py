@@ -32,6 +32,7 @@ from kindlm.suite import (
     ToolAnswer,
 )
 from kindlm.values import filled
+from kindlm.wording import first_of
 
 MARK = "\ufdd0"
 
@@ -327,15 +328,10 @@ def _filled(value: T, fill: Callable[[str], str], *names: str) -> T:
     return found
 
 
-def _some(places: list[str]) -> str:
-    more = len(places) - MAX_PLACES
-    return ", ".join(places[:MAX_PLACES]) + (f" and {more:,} more" if more > 0 else "")
-
-
 def _missing(suite: Suite, missing: Mapping[str, Mapping[str, None]]) -> KindlmError:
     names = [name.removeprefix("env.") for name in missing]
     listed = "; ".join(
-        f"{name.removeprefix('env.')} (in {_some(list(places))})"
+        f"{name.removeprefix('env.')} (in {first_of(places, MAX_PLACES)})"
         for name, places in missing.items()
     )
     return KindlmError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from kindlm.checks.canary import CANARY
 from kindlm.config.data_rows import MAX_ROWS, Row, RowFile, RowProblem
@@ -14,6 +14,7 @@ from kindlm.config.interpolation import DEFERRED_PREFIXES, counts_in, is_deferre
 from kindlm.errors import Err, Ok
 from kindlm.plugins import Adapter
 from kindlm.suggestions import hint_for
+from kindlm.wording import first_of
 
 MAX_FILLED_IN = 500_000_000
 """How many characters the templates of a suite may come to with the variables of all tests."""
@@ -290,7 +291,7 @@ def _report_missing(path: Path, test: Raw, missing: list[str], reporter: Reporte
         f'The test "{test.get("name")}" has no value for {_placeholders(missing)}'
         + (f' of the prompt "{prompt}"' if is_of_prompt else ""),
         "Add to its `vars:` "
-        + _first(f"`{name}:`" for name in missing)
+        + first_of((f"`{name}:`" for name in missing), MAX_SHOWN_NAMES)
         + (", or to its rows as columns" if "varsFrom" in test else ""),
         reason="missing_variables",
         at_key=True,
@@ -316,10 +317,4 @@ def _report_gaps(
 
 
 def _placeholders(names: list[str]) -> str:
-    return _first(f"{{{{{name}}}}}" for name in names)
-
-
-def _first(names: Iterable[str]) -> str:
-    every = list(names)
-    more = len(every) - MAX_SHOWN_NAMES
-    return ", ".join(every[:MAX_SHOWN_NAMES]) + (f", and {more:,} more" if more > 0 else "")
+    return first_of((f"{{{{{name}}}}}" for name in names), MAX_SHOWN_NAMES)

@@ -24,7 +24,7 @@ from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse, not_there
 from kindlm.history.groups import Group, GroupName, find_group, group_of, shards_of
 from kindlm.history.runs import Run, RunFilter, runs
-from kindlm.wording import count
+from kindlm.wording import count, first_of
 
 Revision: TypeAlias = Callable[[str], str | None]
 """Returns the full commit that a git revision names; None if there is no git, or no such name."""
@@ -466,8 +466,7 @@ def _named(side: Side) -> str:
 def _listed(suites: Sequence[str]) -> str:
     if not suites:
         return ""
-    more = f" and {len(suites) - 3} more" if len(suites) > 3 else ""
-    return f" of {', '.join(map(repr, suites[:3]))}{more}"
+    return f" of {first_of(map(repr, suites), 3)}"
 
 
 def _error(message: str, hint: str) -> Err:

@@ -48,7 +48,7 @@ from kindlm.scenarios.agent_fixture import NAME as AGENT_FIXTURE
 from kindlm.scenarios.api import spec_of
 from kindlm.scenarios.scenario_suite import with_agent
 from kindlm.suite import Case
-from kindlm.wording import count
+from kindlm.wording import count, first_of
 
 
 def register(config: pytest.Config) -> None:
@@ -126,9 +126,8 @@ class Objections:
         ]
         if not found:
             return None
-        more = f" and {len(found) - _MOST} more" if len(found) > _MOST else ""
-        listed = ", ".join(found[:_MOST])
-        return f"pytest failed {count(len(found), 'test')} that did not fail here: {listed}{more}"
+        tests = count(len(found), "test")
+        return f"pytest failed {tests} that did not fail here: {first_of(found, _MOST)}"
 
 
 _FUNCTION = pytest.StashKey[Callable[..., Any]]()

@@ -28,7 +28,7 @@ from kindlm.reports.attacks import attacks_of
 from kindlm.reports.figures import comparison, cost, duration, percent, score, score_of_limit, tally
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import bounded, one_line, visible
-from kindlm.wording import count, option_words
+from kindlm.wording import count, first_of, option_words
 
 _FINISHED_BY = {
     "live": "kindlm test --resume {run}",
@@ -367,10 +367,7 @@ def unknown_cost_text(view: RunView, suite: SuiteView | None = None) -> str:
     """Return of which calls the cost is unknown: `unknown for 3 calls of gpt-4o`."""
     summary = view.summary if suite is None else view.summary_of(suite)
     unpriced = view.unpriced_models(suite)
-    named = unpriced[:_NAMED_MODELS]
-    models = ", ".join(one_line(model, 60) for model in named)
-    if more := len(unpriced) - len(named):
-        models += f" and {more:,} more"
+    models = first_of((one_line(model, 60) for model in unpriced), _NAMED_MODELS)
     return f"unknown for {count(summary.unknown_costs, 'call')} of {models}"
 
 

@@ -13,7 +13,7 @@ import typer
 from kindlm.cli.console import fail, note, or_fail
 from kindlm.cli.ending import loading
 from kindlm.errors import Err, KindlmError, SourceLocation, misuse
-from kindlm.wording import count
+from kindlm.wording import count, first_of
 
 if TYPE_CHECKING:
     from kindlm.generate.suites import ImportedSuite
@@ -128,7 +128,6 @@ def _report(imported: ImportedSuite, written: Path, folder: Path) -> None:
         if notes:
             note(f"\n{title}")
         for what, places in notes.items():
-            some = ", ".join(str(folder / place) for place in [*places][:_MAX_PLACES])
-            more = f" and {len(places) - _MAX_PLACES} more" if len(places) > _MAX_PLACES else ""
-            note(f"  {some}{more}: {what.rstrip('.')}.")
+            some = first_of((str(folder / place) for place in places), _MAX_PLACES)
+            note(f"  {some}: {what.rstrip('.')}.")
     note(f"\nNext: kindlm test {shlex.quote(str(written))}")

@@ -25,7 +25,7 @@ from kindlm.events.execution_events import RAW_BODY
 from kindlm.history.runs import held_lock
 from kindlm.patterns import PatternError, matcher
 from kindlm.recording.purging import erase, runs_before, streams_to_purge, with_news
-from kindlm.wording import count, listed
+from kindlm.wording import count, first_of, listed
 from kindlm_store import CorruptDatabaseError, EventLog, LockHeldError, OpenError
 from kindlm_store.erasing import Erasable, Erased
 
@@ -201,19 +201,13 @@ def _warn_of_names(found: Mapping[tuple[str, str], Mapping[str, int]]) -> None:
         return
     places = [
         f"`{key}` of {count(sum(streams.values()), f'event {kind}', f'events {kind}')}"
-        f" in {_named(streams)}"
+        f" in {first_of((stream.replace('/', ' ', 1) for stream in streams), _NAMED)}"
         for (kind, key), streams in found.items()
     ]
     warn(
         f"The pattern also matches in events: {listed(places, len(places))}.",
         "Names, labels and warnings are part of the chain and cannot be erased.",
     )
-
-
-def _named(streams: Mapping[str, int]) -> str:
-    names = [stream.replace("/", " ", 1) for stream in streams]
-    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
 
 
 def _shared(found: Erasable) -> str:

@@ -26,7 +26,7 @@ from kindlm.recording.loading import load_paths
 from kindlm.recording.project import default_paths, find_project
 from kindlm.recording.watched_files import Stamps, WatchedFiles, changed, watched_files
 from kindlm.reports.untrusted import one_line
-from kindlm.wording import count
+from kindlm.wording import count, first_of
 
 _LOOK_EVERY_S = 0.3
 _QUIET_S = 0.2
@@ -260,9 +260,7 @@ class _Rounds:
 
 def _names(paths: Iterable[Path]) -> str:
     """Return the files as they are written from here, the first of many."""
-    names = sorted(one_line(os.path.relpath(path)) for path in paths)
-    more = len(names) - _SHOWN_NAMES
-    return ", ".join(names[:_SHOWN_NAMES]) + (f" and {more} more" if more > 0 else "")
+    return first_of(sorted(one_line(os.path.relpath(path)) for path in paths), _SHOWN_NAMES)
 
 
 def _no_rounds(options: TestOptions) -> KindlmError | None:
