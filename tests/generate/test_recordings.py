@@ -594,3 +594,20 @@ def test_an_agent_that_its_suite_starts_needs_the_folder_of_the_suite(
     assert run(["gen", "--from-run", "latest", "1"]) == 1
     assert "pass --output suites, or --agent" in capsys.readouterr().err
     assert run(["gen", "--from-run", "latest", "1", "--output", "suites"]) == 0
+
+
+def test_a_model_that_its_suite_serves_has_the_server_and_its_price_in_the_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KINDLM_DB", "kindlm.db")
+    assert run(["init", "--template", "agent", "suites"]) == 0
+    monkeypatch.setenv("LOCAL_AGENT_KEY", "any-key-will-do")
+    assert run(["test", "suites", "--quiet"]) == 0
+    assert run(["gen", "--from-run", "latest", "1"]) == 1
+    told = capsys.readouterr().err
+    assert "starts the model: pass --output suites, or --provider and --model" in told
+    assert run(["gen", "--from-run", "latest", "1", "--output", "suites"]) == 0
+    made = Path("suites/refunds_a_double_charge.yaml")
+    assert yaml.safe_load(made.read_text("utf-8"))["prices"].keys() == {"acme-support-1"}
+    assert run(["test", str(made), "--max-cost", "1", "--quiet"]) == 0

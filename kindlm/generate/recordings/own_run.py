@@ -97,36 +97,52 @@ def recorded_target(
     """Return what an execution of a kindlm.yaml ran on, for a suite in another folder.
 
     That is the model of the recording if the configuration cannot be carried over: parts of it were
-    secrets, or `serve` starts programs in the folder of the suite. An agent then has to be named.
+    secrets. What `serve` starts runs in the folder of the suite, so the new suite has to be there.
     """
-    nothing = Target()
     row = db.execute(_CONFIG, (execution.suite_id,)).fetchone()
     if row is None or row[0] is None:
-        return nothing
+        return Target()
     config = json.loads(row[0]).get("config", {})  # an imported run has none
-    home = Path(os.path.relpath((root / row[1]).parent, folder)).as_posix()
+    suite_folder = (root / row[1]).parent
+    home = Path(os.path.relpath(suite_folder, folder)).as_posix()
+    agent = _written_agent(config, execution.target, home)
+    written = agent or _written_model(config, execution.target)
+    if written is None:
+        return Target()
+    is_served = "{{serve." in json.dumps(written)
+    if home == "." and config.get("serve") and (agent or is_served):
+        written["serve"] = config["serve"]
+    elif is_served:
+        what, instead = ("agent", "--agent") if agent else ("model", "--provider and --model")
+        shown = os.path.relpath(suite_folder)
+        return Target(why_not=f"Its suite starts the {what}: pass --output {shown}, or {instead}.")
+    text = json.dumps(written)
+    cannot_move = HIDDEN in text or REDACTED in text
+    return Target() if cannot_move else Target(written, is_agent=agent is not None)
+
+
+def _written_agent(config: dict[str, Any], target: str, home: str) -> dict[str, Any] | None:
+    """Return an agent of a kindlm.yaml for a suite elsewhere; `home` is the way back from there."""
     for agent in config.get("agents", ()):
-        if agent["id"] != execution.target:
-            continue
-        entry = {key: value for key, value in agent.items() if value not in (False, {}, None)}
-        for key in ("path", "cwd"):
-            if key in agent or agent["adapter"] == _FOLDERS[key]:
-                entry[key] = Path(os.path.normpath(Path(home, agent.get(key, ".")))).as_posix()
-        written: dict[str, Any] = {"agents": [entry]}
-        if home == "." and config.get("serve"):
-            written |= {"serve": config["serve"]}
-        elif "{{serve." in json.dumps(written):
-            folder = Path(os.path.relpath((root / row[1]).parent))
-            return Target(
-                why_not=f"Its suite starts the agent: pass --output {folder}, or --agent."
-            )
-        return nothing if _cannot_move(written) else Target(written, is_agent=True)
+        if agent["id"] == target:
+            entry = {key: value for key, value in agent.items() if value not in (False, {}, None)}
+            for key in ("path", "cwd"):
+                if key in agent or agent["adapter"] == _FOLDERS[key]:
+                    entry[key] = Path(os.path.normpath(Path(home, agent.get(key, ".")))).as_posix()
+            return {"agents": [entry]}
+    return None
+
+
+def _written_model(config: dict[str, Any], target: str) -> dict[str, Any] | None:
+    """Return a model of a kindlm.yaml with its provider, and with its price if that is there."""
     for model in config.get("models", ()):
-        if model["id"] == execution.target:
-            provider = {model["provider"]: config["providers"][model["provider"]]}
-            found = {"providers": provider, "models": [model]}
-            return nothing if _cannot_move(found) else Target(found)
-    return nothing
+        if model["id"] == target:
+            name, provider = model["model"], model["provider"]
+            written = {"providers": {provider: config["providers"][provider]}, "models": [model]}
+            if name in config.get("prices", {}):
+                written["prices"] = {name: config["prices"][name]}
+            return written
+    return None
 
 
 _CONFIG = """
@@ -135,8 +151,3 @@ SELECT c.body, s.path FROM suites s LEFT JOIN contents c ON c.ref = s.config_ref
 """
 _FOLDERS = {"path": "python", "cwd": "subprocess"}
 """Options of agents that are folders, relative to the suite, and whose they are."""
-
-
-def _cannot_move(written: dict[str, Any]) -> bool:
-    text = json.dumps(written)
-    return HIDDEN in text or REDACTED in text or ("{{serve." in text and "serve" not in written)
