@@ -38,7 +38,7 @@ from kindlm.reports.pages.html_document import (
     render_part,
 )
 from kindlm.reports.pages.search_page import SearchIndex, search_page
-from kindlm_store import OpenError, open_reader
+from kindlm_store import OpenError, StoreError, open_reader
 
 if TYPE_CHECKING:
     from datasette.app import Datasette  # type: ignore[import-untyped]
@@ -329,7 +329,13 @@ async def _review(request: Request, datasette: Datasette) -> Response:
     if form.get("verdict") not in ("pass", "fail"):
         return _unrecorded(400, "A review says pass or fail.")
     note = form.get("note", "").strip() or None
-    found = await asyncio.to_thread(record, execution, form["verdict"] == "pass", note)
+    try:
+        found = await asyncio.to_thread(record, execution, form["verdict"] == "pass", note)
+    except StoreError as error:
+        why = f"The history could not be written: {error.__cause__ or error}."
+        return _unrecorded(
+            500, why, "Check the disk and its permissions, go back and send it again."
+        )
     if isinstance(found, Err):
         return _unrecorded(400, found.error.message)
     links = Addresses(datasette, database)
@@ -340,8 +346,9 @@ async def _review(request: Request, datasette: Datasette) -> Response:
     return Response.redirect(f"{shown}?{urlencode({'reviewed': execution})}", status=303)
 
 
-def _unrecorded(status: int, message: str) -> Response:
-    hint = "In a terminal: kindlm review RUN EXECUTION pass|fail"
+def _unrecorded(
+    status: int, message: str, hint: str = "In a terminal: kindlm review RUN EXECUTION pass|fail"
+) -> Response:
     return response(Answer(notice_page("Review not recorded", message, hint), status), Links())
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from kindlm.browse.history_server import make_datasette
 from kindlm.cli.commands.browse import reviews_of
+from kindlm_store import EventLog, OpenError
 
 OWN = {"sec-fetch-site": "same-origin"}
 
@@ -94,3 +95,19 @@ def test_no_page_offers_it_where_nothing_records_it(ask: Any, recorded: Any) -> 
     page = ask("execution/aaaa2222-1").text
     assert "<form" not in page
     assert re.findall(r'aria-keyshortcuts="(.)"', page) == ["j"]
+
+
+def test_what_cannot_be_written_is_said_on_the_page(
+    post: Any, history: Any, recorded: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    why = "cannot be written: the file or its folder is read-only"
+
+    def refused(path: Any, *_: Any, **__: Any) -> Any:
+        raise OpenError(path, why)
+
+    monkeypatch.setattr(EventLog, "open", refused)
+    answer = post(verdict="pass", note="Too cold.")
+    assert answer.status_code == 500
+    assert why in answer.text
+    assert "go back and send it again" in answer.text
+    assert reviews(history) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import webbrowser
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,7 @@ import typer
 
 from kindlm.cli.console import note, or_fail, warn
 from kindlm.cli.history import existing_history, open_history, project_here
-from kindlm.cli.journal import author, open_journal
+from kindlm.cli.journal import author
 from kindlm.cli.options import DatabaseOption
 from kindlm.errors import Err, Ok, Result
 
@@ -91,9 +92,12 @@ def reviews_of(database: Path | None) -> Reviewer:
     """Return what records the user's reviews from pages of a history."""
     from kindlm.cli.commands.review import reviewed
     from kindlm.history.run_view import RunView
+    from kindlm.recording.history_file import open_log, project_secrets
 
     def record(execution: str, passed: bool, text: str | None) -> Result[None]:
-        with open_journal(database) as (log, reader):
+        project = existing_history(database)
+        opened = open_log(project.database, project_secrets(project.root))
+        with opened as log, closing(log.reader()) as reader:
             view = RunView(reader, execution.rpartition("-")[0])
             found = reviewed(log, view, execution, passed, text, author())
         return found if isinstance(found, Err) else Ok(None)
