@@ -21,7 +21,7 @@ def repeats_of_before(history: History, cost_usd: float | None, **options: Any) 
     made = SimpleNamespace(both=Path("nowhere"), tests=(), concurrency=None, **options)
     pair: Any = SimpleNamespace(before=BEFORE, after="after001")
     with closing(history.reader()) as db:
-        repeats = RepeatsOfBefore(db, pair, made)
+        repeats = RepeatsOfBefore(db, pair, made, "shop")
     run = history.run("settled1", mode="settled", source_run=BEFORE)
     run.suite()
     run.execution(cost_usd=cost_usd)

@@ -152,11 +152,31 @@ def test_a_folder_that_is_not_what_before_ran_is_refused(
     assert now == asked
 
 
+def test_a_checkout_need_not_be_named_as_the_project(
+    workspace: Any, situation: Situation, tmp_path: Path
+) -> None:
+    """Without `suite` in the file, a suite has the name of the project: that of its folder."""
+    config = workspace.suite(situation.new_server.url, tests=[asks("A1")])
+    unnamed = config.read_text("utf-8").replace("suite:\n  name: orders\n", "")
+    config.write_text(unnamed, "utf-8")
+    (elsewhere := tmp_path / "v1.2").mkdir()
+    shutil.copy(config, elsewhere)
+    situation.new_server.use_faults([])
+    before = record(workspace, "--runs", "2")
+    situation.new_server.use_faults(wrong(2))
+    after = record(workspace, "--runs", "2")
+    done = workspace.run("settle", before, after, "--both", str(elsewhere), "--max-runs", "4")
+    assert done.returncode == 0, done.stderr
+    assert "2 to BEFORE" in done.stdout
+
+
 def test_a_budget_is_that_of_both_sides(workspace: Any, situation: Situation) -> None:
     asked = len(situation.old_server.requests), len(situation.new_server.requests)
     done = workspace.run("settle", "--both", str(situation.old), "--max-runs", "7")
     assert done.returncode == 0
     assert "Ended early: --max-runs 7 is used up." in done.stdout
+    pair = f"{situation.before} {situation.after}"
+    assert f"Next  kindlm settle {pair} --both {situation.old}   go on" in done.stdout
     new = (
         len(situation.old_server.requests) - asked[0],
         len(situation.new_server.requests) - asked[1],

@@ -7,6 +7,7 @@ agent have modules, variables and `.env` files of the same names.
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import subprocess
 import sys
@@ -172,10 +173,17 @@ class Rounds:
 
 
 class RepeatsOfBefore:
-    """Adds repeats to BEFORE by the suites in a folder, for half of what both sides may cost."""
+    """Adds repeats to BEFORE by the suites in a folder, for half of what both sides may cost.
 
-    def __init__(self, db: sqlite3.Connection, pair: SettledPair, options: SettleOptions) -> None:
+    `project` is what the project is called here.
+    """
+
+    def __init__(
+        self, db: sqlite3.Connection, pair: SettledPair, options: SettleOptions, project: str
+    ) -> None:
         assert options.both is not None
+        # A checkout may be named otherwise than the project, and suites are named as their folder.
+        self._environ = {**os.environ, "KINDLM_PROJECT": project}
         self._pair = pair
         self._options = options
         self._folder: Path = options.both
@@ -187,6 +195,7 @@ class RepeatsOfBefore:
         done = subprocess.run(
             command,
             cwd=self._folder,
+            env=self._environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             check=False,
@@ -209,6 +218,7 @@ class RepeatsOfBefore:
         process = await asyncio.create_subprocess_exec(
             *command,
             cwd=self._folder,
+            env=self._environ,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,12 +34,13 @@ from kindlm.plan import QualifiedName, Selection
 from kindlm.providers.provider_registry import check_settings
 from kindlm.recording.history_file import new_run_id
 from kindlm.recording.loading import Loaded, load_paths
-from kindlm.recording.project import Project, regression_threshold
+from kindlm.recording.project import Project, project_name, regression_threshold
 from kindlm.recording.request import RunRequest, Settling
 from kindlm.recording.resumption import Unfinished, read_unfinished
 from kindlm.reports.diff.parts import check_name
 from kindlm.reports.diff.phrases import not_comparable_text
 from kindlm.reports.terminal.settled_tests import Settled, write_planned, write_settled
+from kindlm.reports.untrusted import one_line
 from kindlm_store import LockHeldError, StreamLock
 
 _WORTH_IT = 10
@@ -76,7 +78,9 @@ def settle_runs(options: SettleOptions) -> int:
         )
         found = wanted_suspects(db, pair, options)
         unseen = not_comparable_text(diff)
-        of_before = None if options.both is None else RepeatsOfBefore(db, pair, options)
+        of_before = None
+        if options.both is not None:
+            of_before = RepeatsOfBefore(db, pair, options, project_name(project.root))
     if unseen is not None:
         note(f"{unseen}.")
     if not found:
@@ -86,7 +90,7 @@ def settle_runs(options: SettleOptions) -> int:
             f" and {after}."
         )
         return 0
-    settled = Settled(before, after, found, labels=pair.labels)
+    settled = Settled(before, after, found, labels=pair.labels, options=_typed_again(options))
     open_tests = [test.key for test in found if test.is_open]
     if not open_tests:
         return 0 if options.of_before else _show(settled, options)
@@ -163,12 +167,20 @@ def _report(rounds: Rounds) -> int:
             view.info.reason or rounds.ended,
             repeats_before,
             pair.labels,
+            _typed_again(options),
         )
     by_budget = view.info.ended == "aborted" and options.max_cost_usd is not None
     done = (view.info.ended == "finished" and not rounds.is_stuck) or by_budget
     if options.of_before:
         return 0 if done else 1
     return max(_show(settled, options), 0 if done else 1)
+
+
+def _typed_again(options: SettleOptions) -> str:
+    """Return the options that say what is repeated, as they are typed."""
+    tests = [word for name in options.tests for word in ("--test", name)]
+    both = [] if options.both is None else ["--both", str(options.both)]
+    return "".join(f" {one_line(shlex.quote(word))}" for word in (*tests, *both))
 
 
 def _show(settled: Settled, options: SettleOptions) -> int:

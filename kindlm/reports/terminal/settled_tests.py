@@ -28,7 +28,7 @@ class Settled(NamedTuple):
     """What was settled; `run` is None where nothing had to be run, `cost_usd` where unknown.
 
     `ended` says why it ended before all was decided. `repeats_before` were added to BEFORE.
-    `labels` are the checks as they may be shown.
+    `labels` are the checks as they may be shown. `options` are those with which to go on.
     """
 
     before: str
@@ -40,6 +40,7 @@ class Settled(NamedTuple):
     ended: str | None = None
     repeats_before: int = 0
     labels: Mapping[tuple[QualifiedName, CheckKey], str] = MappingProxyType({})
+    options: str = ""
 
     @property
     def confirmed(self) -> bool:
@@ -157,7 +158,7 @@ def _next_step(settled: Settled) -> tuple[str, str]:
     if Settlement.BEFORE_TOO_SMALL in standings and not is_open and not settled.confirmed:
         return f"kindlm settle {pair} --both FOLDER", "with BEFORE's suites and agent"
     if is_open and not settled.confirmed:
-        return f"kindlm settle {pair}", "go on; what was added counts"
+        return f"kindlm settle {pair}{settled.options}", "go on; what was added counts"
     return f"kindlm diff {pair}", "the comparison, with the added repeats"
 
 
