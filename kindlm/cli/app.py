@@ -311,7 +311,7 @@ def _invoke(arguments: Sequence[str]) -> int:
         code = INTERRUPTED
     except _USAGE_ERROR as error:
         code = USAGE
-        show([_usage_error(error)])
+        show([_usage_error(error, _path(command, named))])
     return code if isinstance(code, int) else int(code is not None)
 
 
@@ -353,8 +353,20 @@ def _verbose_option() -> Any:
     return option
 
 
-def _usage_error(error: Any) -> KindlmError:
-    command = error.ctx.command_path if error.ctx else "kindlm"
+def _path(command: Any, arguments: Sequence[str]) -> str:
+    """Return the names of the command that a command line is for."""
+    names = ["kindlm"]
+    for argument in arguments:
+        if argument not in getattr(command, "commands", {}):
+            break
+        command = command.commands[argument]
+        names.append(argument)
+    return " ".join(names)
+
+
+def _usage_error(error: Any, named: str) -> KindlmError:
+    # An option that lacks its value does not know its command.
+    command = error.ctx.command_path if error.ctx else named
     # The values are checked by pydantic, which speaks of input.
     said = error.format_message().replace(": Value error, ", ": ")
     return misuse(_INPUT.sub(r"\1 \2.", said), f"How it is used: {command} --help")

@@ -162,7 +162,7 @@ def read_bytes(path: Path) -> Result[bytes]:
     except FileNotFoundError:
         message, hint = f"{path} does not exist", "Check the path, or run: kindlm init"
     except IsADirectoryError:
-        message, hint = f"{path} is a folder", f"Name the file: {path / 'kindlm.yaml'}"
+        message, hint = f"{path} is a folder", "Name a file in it"
     except (OSError, ValueError) as error:
         reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
         message, hint = f"{path} cannot be read: {reason}", "Check its path and permissions"

@@ -90,6 +90,13 @@ def test_codes_of_checks_are_explained_and_all_codes_are_listed(kindlm: Any) -> 
     assert all(code in listed for code in (*codes(), *ENTRIES))
 
 
+def test_a_narrow_terminal_lists_all_codes(kindlm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    listed = kindlm("explain")
+    assert (listed.code, listed.err) == (0, "")
+    assert all(code in listed.out for code in (*codes(), *ENTRIES))
+
+
 def test_a_near_miss_of_a_code_is_guessed(kindlm: Any) -> None:
     done = kindlm("explain", "PROVIDER_RATELIMIT")
     assert (done.code, done.out) == (1, "")
@@ -127,6 +134,7 @@ def test_one_reference_is_enough_for_many_errors_of_a_kind(kindlm: Any, here: Pa
         (["test", "--repeat", "x"], "✗ '--repeat' should be a valid integer."),
         (["test", "-j", "99"], "✗ '--concurrency' / '-j' should be less than or equal to 32."),
         (["runs", "--format", "x"], "Invalid value for '--format': 'x' is not one of"),
+        (["runs", "--limit"], "Option '--limit' requires an argument."),
     ],
 )
 def test_wrong_usage_is_said_in_the_words_of_a_command_line(

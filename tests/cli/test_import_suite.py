@@ -154,3 +154,10 @@ def test_a_file_that_cannot_be_imported_is_an_error(
     assert outcome.code == 1
     assert said in outcome.err
     assert sorted(here.iterdir()) == before
+
+
+def test_a_folder_is_no_suite_to_import(here: Path, kindlm: Kindlm) -> None:
+    (here / "evals").mkdir()
+    refused = kindlm("import-suite", "evals")
+    assert (refused.code, "kindlm.yaml" in refused.err) == (1, False)
+    assert "Name a file in it" in refused.err

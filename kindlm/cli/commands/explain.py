@@ -22,6 +22,9 @@ _SECTION = re.compile(r"^### (\w+)\n\n\*\*(\d+)\.\*\* (.*?)(?=^#|\Z)", re.MULTIL
 _ROW = re.compile(r"^\| `(\w+)` \| (.*) \|$", re.MULTILINE)
 _LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 
+_NARROWEST = 20
+"""Columns of what a code means. A narrower terminal wraps the lines itself."""
+
 
 def explain_command(
     code: Annotated[
@@ -58,9 +61,10 @@ def explain_command(
 def _table(texts: Mapping[str, str], width: int) -> Iterator[str]:
     """Yield a line for each code, with the beginning of what it means."""
     names = max(map(len, texts))
+    left = max(width - names - 4, _NARROWEST)
     for name, text in texts.items():
         said = re.split(r"[.:;] ", text, maxsplit=1)[0].removesuffix(".")
-        yield f"  {name:{names}}  {shorten(said, width - names - 4, placeholder=' …')}"
+        yield f"  {name:{names}}  {shorten(said, left, placeholder=' …')}"
 
 
 def _wrapped(text: str, width: int) -> str:
