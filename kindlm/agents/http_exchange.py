@@ -73,6 +73,8 @@ MAX_BODY_BYTES = 10_000_000
 EVENT_STREAM = "text/event-stream"
 
 _STREAM_END = re.compile(r"(?:^|[\r\n])data: ?\[DONE\][\r\n]")
+_MAX_REDIRECTS = 5
+_KEEPS_METHOD = frozenset({307, 308})
 _PAGES = frozenset({"text/html", "application/xhtml+xml"})
 """What is sent for people: a login, an error of a server or proxy, never an answer of an agent.
 
@@ -187,25 +189,36 @@ class HttpExchange:
 
     @asynccontextmanager
     async def _response(
-        self, method: str, url: str, content: bytes | None, headers: dict[str, str]
+        self, method: str, to: str, content: bytes | None, headers: dict[str, str]
     ) -> AsyncIterator[httpx.Response]:
-        """Send a request; yield the answer, with its body unread. A redirect is an answer, too."""
+        """Send a request, again where the server moves it; yield the answer, with its body unread.
+
+        What is moved too often is answered as the last time.
+        """
         import httpx
 
-        client, cookies = self._client, self._cookies
+        client, url = self._client, httpx.URL(to)
         assert client is not None, "use it as `async with`"
-        sent = client.build_request(method, url, content=content, headers=headers, cookies=cookies)
-        got = await client.send(sent, stream=True)
-        try:
-            if "set-cookie" in got.headers:
-                cookies.extract_cookies(got)
-            encoding = got.headers.get("content-encoding", "").strip().lower()
-            if encoding not in ("", "identity"):
-                told = f"its body is compressed ({encoding}), which is not supported"
-                raise httpx.DecodingError(told)
-            yield got
-        finally:
-            await got.aclose()
+        for left in reversed(range(_MAX_REDIRECTS)):
+            sent = client.build_request(
+                method, url, content=content, headers=headers, cookies=self._cookies
+            )
+            got = await client.send(sent, stream=True)
+            try:
+                if "set-cookie" in got.headers:
+                    self._cookies.extract_cookies(got)
+                moved = _same_place(got)
+                if moved is None or not left:
+                    encoding = got.headers.get("content-encoding", "").strip().lower()
+                    if encoding not in ("", "identity"):
+                        told = f"its body is compressed ({encoding}), which is not supported"
+                        raise httpx.DecodingError(told)
+                    yield got
+                    return
+                await got.aread()  # so that the connection can be used again
+                url = moved
+            finally:
+                await got.aclose()
 
 
 async def _read(response: httpx.Response) -> HttpReply:
@@ -227,3 +240,16 @@ async def _read(response: httpx.Response) -> HttpReply:
 
 class _TooLong(Exception):  # noqa: N818 - it names what arrived
     """A body that is longer than any answer."""
+
+
+def _same_place(response: httpx.Response) -> httpx.URL | None:
+    """Return where a request is to be repeated as it is: at the same server, else nowhere.
+
+    The request holds what is meant for one server alone: the user's message and credentials.
+    """
+    if response.status_code not in _KEEPS_METHOD or response.next_request is None:
+        return None
+    here, there = response.request.url, response.next_request.url
+    if (here.scheme, here.host, here.port) != (there.scheme, there.host, there.port):
+        return None
+    return there

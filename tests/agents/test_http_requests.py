@@ -175,12 +175,14 @@ def test_headers_are_sent_and_may_replace_ours(talk, http):
     assert got["content-type"] == "application/json; v=2"
 
 
-def test_a_redirect_is_an_error_that_names_the_address(talk, http, failure):
-    (result,), server = talk(http("", status=307, headers={"Location": "/chat/"}))
-    error = failure(result)
-    assert error.message.endswith("returned 307: redirects to /chat/")
-    assert "Write the address" in str(error.hint)
-    assert len(server.received) == 1
+@pytest.mark.parametrize("status", [308])
+def test_a_redirect_at_the_same_server_is_followed_as_it_is(talk, http, success, status):
+    moved = http("", status=status, headers={"Location": "/chat/"})
+    (result,), server = talk(moved, http({"message": "ok"}), headers={"X-Api-Key": TOKEN})
+    assert success(result).text == "ok"
+    assert [request.path for request in server.received] == ["/chat", "/chat/"]
+    assert server.received[1].body == server.received[0].body
+    assert server.received[1].headers["x-api-key"] == TOKEN
 
 
 def test_a_redirect_elsewhere_is_not_followed(make, ask, peer, http, failure):
@@ -198,6 +200,12 @@ def test_a_redirect_elsewhere_is_not_followed(make, ask, peer, http, failure):
     assert thief.url in error.message
     assert TOKEN not in repr(error)
     assert thief.received == []
+
+
+def test_a_redirect_that_turns_in_circles_ends(talk, http, failure):
+    (result,), server = talk(http("", status=307, headers={"Location": "/chat"}))
+    assert failure(result).details["status"] == 307
+    assert len(server.received) < 20
 
 
 def test_the_proxy_of_the_environment_is_used(make, ask, peer, http, success, monkeypatch):
