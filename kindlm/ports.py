@@ -321,7 +321,8 @@ class Agent(Protocol):
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Send one message and wait for the answer.
 
-        Errors have the 2xx codes and the `details` of `ModelClient.complete`.
+        Errors have the 2xx codes and the `details` of `ModelClient.complete`; of what was spent,
+        these are `tokens` (read, written), `cost_usd` and `model`.
         """
 
 

@@ -1,7 +1,8 @@
 """What can go wrong between us and an agent under test, in words and codes.
 
 Codes are those of the error specification; `details` always holds `status`, `retry_after`,
-`retryable` and `body`, as with providers. A failure is never an answer.
+`retryable` and `body`, as with providers; also `tokens` (read, written), `cost_usd` and `model`, if
+the body reports them. A failure is never an answer.
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
+from typing import Any
 from urllib.parse import urlsplit
 
 from kindlm.agents.reply_parts import WHERE_THE_TEXT_IS, UnreadableReply, first_text, lookup
-from kindlm.agents.reply_reading import FailedReply
+from kindlm.agents.reply_reading import FailedReply, read_cost, read_model, read_usage
 from kindlm.agents.tool_entries import calls_anywhere
 from kindlm.dataclass import dataclass
 from kindlm.errors import ErrorCode, KindlmError, misuse
 from kindlm.strict_json import parse_json
+from kindlm.transcript import Usage
 from kindlm.unreachable import rate_limit_hint, retry_after, unreachable_reason
 from kindlm.wording import last_words
 
@@ -92,9 +95,23 @@ def failed(
         "retry_after": wait,
         "retryable": retryable,
         "body": None if body is None else who.clean(body),
+        **_spent(body),
     }
     shown = None if trace is None else who.clean(trace)
     return KindlmError(code, who.clean(message), hint, details=details, trace=shown)
+
+
+def _spent(body: str | None) -> Mapping[str, Any]:
+    """Return what a failed answer says that it cost: values of JSON, for other processes, too."""
+    try:
+        value = parse_json(body or "")
+    except ValueError:
+        return {}
+    usage, cost_usd = read_usage(value), read_cost(value)
+    if usage == Usage() and cost_usd is None:
+        return {}
+    tokens = [usage.input_tokens, usage.output_tokens]
+    return {"tokens": tokens, "cost_usd": cost_usd, "model": read_model(value)}
 
 
 def bad_option(who: Who, message: str, hint: str | None = None) -> KindlmError:

@@ -241,7 +241,7 @@ def read_counts(counts: Any) -> Usage:
     if not isinstance(counts, dict):
         return Usage(None, token_count(counts))
     # Anthropic's leave out what was written to or read from the prompt cache.
-    with_cache = anthropic.usage_of(counts)
+    with_cache = anthropic.usage_of({"usage": counts})
     told, cache = with_cache.input_tokens, with_cache.cache
     if told is None:
         told = _count(counts, _INPUT_TOKENS)

@@ -285,14 +285,11 @@ class _Attempt:
         attributes: dict[str, Any] = {
             "error.type": event.error_code,
             "http.response.status_code": event.status,
+            "gen_ai.response.model": event.model,
+            "gen_ai.usage.input_tokens": event.input_tokens,
+            "gen_ai.usage.output_tokens": event.output_tokens,
+            "kindlm.cost_usd": event.cost_usd,
         }
-        if isinstance(event, ProviderFailed):
-            attributes |= {
-                "gen_ai.response.model": event.model,
-                "gen_ai.usage.input_tokens": event.input_tokens,
-                "gen_ai.usage.output_tokens": event.output_tokens,
-                "kindlm.cost_usd": event.cost_usd,
-            }
         self._add(asked, attributes, is_error=True, message=self.content.text(event.message))
 
     def _answered(self, asked: _Open, event: CallAnswered) -> None:

@@ -343,9 +343,18 @@ class Calls:
             return {}
         told, asked = error.details.get("model"), target.model
         cost = self.pricing.cost(target.provider, told or asked, usage, requested=asked)
-        self.spend(told or asked, cost)
+        return self.failure_facts(told, usage, cost, asked)
+
+    def failure_facts(
+        self, model: str | None, usage: Usage, cost: Cost, name: str
+    ) -> dict[str, Any]:
+        """Return what is recorded of what a failed call cost, and count it.
+
+        `name` stands for a model that names itself not.
+        """
+        self.spend(model or name, cost)
         return {
-            "model": bounded(scrub(told)) if told else None,
+            "model": bounded(scrub(model)) if model else None,
             "input_tokens": usage.input_tokens,
             "output_tokens": usage.output_tokens,
             "cost_usd": cost.usd,

@@ -39,7 +39,16 @@ from kindlm.ports import (
     ReplayedModels,
 )
 from kindlm.suite import AgentTarget, Case, ModelTarget
-from kindlm.transcript import Cost, CostSource, FinishReason, Message, Role, Step, storable_json
+from kindlm.transcript import (
+    Cost,
+    CostSource,
+    FinishReason,
+    Message,
+    Role,
+    Step,
+    Usage,
+    storable_json,
+)
 from kindlm.wording import shown
 from kindlm_store.new_event import scrub
 
@@ -321,8 +330,9 @@ class AgentTalk(_LiveTalk):
             context=context,
         )
         send = partial(self._send, request)
+        about = {"agent": name}
         result = await calls.make(
-            self.callee, sent, send, AgentFailed, {"agent": name}, self.said.record
+            self.callee, sent, send, AgentFailed, about, self.said.record, self._billed
         )
         if isinstance(result, Err):
             self.error = result.error
@@ -337,15 +347,7 @@ class AgentTalk(_LiveTalk):
             warnings = (*reply.warnings, *self.models.warnings)
             took_ms = reply.latency_ms if then_ms is None else then_ms
             reply = replace(reply, latency_ms=took_ms, warnings=warnings)
-        # What it reports, else what observers know, else what its tokens cost at the price of its
-        # model: the one it names, or is known to run; `prices` may name the agent.
-        if reply.reported_cost_usd is not None:
-            cost = Cost(reply.reported_cost_usd, CostSource.REPORTED)
-        elif seen_cost.usd is not None:
-            cost = seen_cost
-        else:
-            model = reply.model or (target.model if target else None)
-            cost = calls.pricing.cost(None, model, reply.usage, requested=name)
+        cost = self._cost(reply.reported_cost_usd, reply.model, reply.usage, seen_cost)
         answer = AgentReplied(
             **calls.answer_facts(
                 number,
@@ -400,11 +402,41 @@ class AgentTalk(_LiveTalk):
             return result
         self._log_body("The agent sent", number, result.error.details.get("body") or "")
         error = await with_trouble(result.error, self.observations)
-        self.desk.spent_usd = 0.0  # no answer will contain it
         if not self.tools.has_answered:
             return Err(error)
         # Simulated tools count calls and keep state: asked again, they would answer otherwise.
         return Err(replace(error, details={**error.details, "retryable": False}))
+
+    def _cost(
+        self, reported_usd: float | None, model: str | None, usage: Usage, seen: Cost
+    ) -> Cost:
+        """Return what the agent reports that it cost, else what observers know.
+
+        Without either, it is what its tokens cost at the price of its model: the one it names, or
+        is known to run; `prices` may name the agent.
+        """
+        if reported_usd is not None:
+            return Cost(reported_usd, CostSource.REPORTED)
+        if seen.usd is not None:
+            return seen
+        model = model or (self.target.model if self.target else None)
+        return self.calls.pricing.cost(None, model, usage, requested=self.name)
+
+    def _billed(self, error: KindlmError) -> dict[str, Any]:
+        """Count what the agent says that it spent though it failed; return what is recorded of it.
+
+        What observers saw of that is counted already, with the calls of its models.
+        """
+        seen_usd, self.desk.spent_usd = self.desk.spent_usd, 0.0
+        tokens, told = error.details.get("tokens"), error.details.get("model")
+        if tokens is None or self.models is not None:
+            return {}
+        usage = Usage(*tokens)
+        cost = self._cost(error.details.get("cost_usd"), told, usage, Cost())
+        if seen_usd:
+            usage = Usage()
+            cost = replace(cost, usd=max((cost.usd or 0.0) - seen_usd, 0.0))
+        return self.calls.failure_facts(told, usage, cost, self.name)
 
     def _log_body(self, message: str, number: int, body: str) -> None:
         """Log what was said, as far as the target asks for it and nothing in it is to be hidden."""

@@ -198,6 +198,11 @@ class CallFailed(Payload):
     raw: Annotated[Authored | None, Meaning("the body as received, if any")] = None
     latency_ms: float
     retry_in_ms: float | None = None
+    model: Annotated[Name | None, Key("gen_ai.response.model")] = None
+    input_tokens: Annotated[int | None, Key("gen_ai.usage.input_tokens")] = None
+    output_tokens: Annotated[int | None, Key("gen_ai.usage.output_tokens")] = None
+    cost_usd: float | None = None
+    cost_source: CostSource | None = None
 
     @classmethod
     def of(
@@ -208,11 +213,11 @@ class CallFailed(Payload):
         delay_s: float | None,
         *,
         keep_raw: bool,
-        **more: Any,
+        **spent: Any,
     ) -> Self:
         """Return the event of a call that ended with an error and is made again after a delay.
 
-        `more` are fields that only this type of event has.
+        `spent` are the fields about what it cost.
         """
         body = error.details.get("body")
         return cls(
@@ -224,7 +229,7 @@ class CallFailed(Payload):
             raw=body if body and keep_raw else None,
             latency_ms=round(latency_ms, 3),
             retry_in_ms=None if delay_s is None else round(delay_s * 1000, 3),
-            **more,
+            **spent,
         )
 
     def failure(self) -> KindlmError:
@@ -302,11 +307,6 @@ class ProviderFailed(CallFailed):
     """
 
     type: ClassVar[str] = "provider.failed"
-    model: Annotated[Name | None, Key("gen_ai.response.model")] = None
-    input_tokens: Annotated[int | None, Key("gen_ai.usage.input_tokens")] = None
-    output_tokens: Annotated[int | None, Key("gen_ai.usage.output_tokens")] = None
-    cost_usd: float | None = None
-    cost_source: CostSource | None = None
 
 
 PaceReason = Literal["refused", "quota", "recovered"]
@@ -431,7 +431,11 @@ class AgentReplied(CallAnswered):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentFailed(CallFailed):
-    """A call to an agent failed. `retry_in_ms` is set if the engine tries again."""
+    """A call to an agent failed. `retry_in_ms` is set if the engine tries again.
+
+    Tokens and cost are there if the agent reported them beside its error. What kindlm saw of its
+    model calls is not among them.
+    """
 
     type: ClassVar[str] = "agent.failed"
 

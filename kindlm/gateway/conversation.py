@@ -244,11 +244,19 @@ class SeenConversation:
         latency_ms = (time.perf_counter() - call.begun) * 1000
         answer, problem = read or _read(call.path, got)
         raw = None if got.body is None else scrub(got.body)
+        model = bounded(scrub(answer.model)) if answer.model else None
+        provider = call.path.partition("/")[0]
         if problem is not None:
             if got.status < 400 and got.status:
                 self.lose(f"A model answer is incomplete: {problem}")
+            usage, cost = answer.usage, Cost()
+            if usage != Usage() and got.recorded is None:
+                cost = self.desk.price(provider, model or call.model, usage)
+                self.desk.spend(model or call.model, cost)
             if got.status < 400 and got.is_sent and call.path not in _FREE:
-                self._usage.append((call.number, Usage(), Cost()))
+                # Of an answer that is cut off, this may not be all.
+                is_all = answer.error is not None
+                self._usage.append((call.number, *((usage, cost) if is_all else (Usage(), Cost()))))
             if got.hint:
                 said = bounded(scrub(problem)).rstrip(".")
                 self._trouble = f"Its call of {call.path} failed: {said}. {got.hint}."
@@ -261,12 +269,15 @@ class SeenConversation:
                     message=scrub(problem),
                     raw=raw,
                     latency_ms=round(latency_ms, 3),
+                    model=model,
+                    input_tokens=usage.input_tokens,
+                    output_tokens=usage.output_tokens,
+                    cost_usd=cost.usd,
+                    cost_source=cost.source if cost.usd is not None else None,
                 )
             )
             return
         call.answer, self._trouble = answer, None
-        model = bounded(scrub(answer.model)) if answer.model else None
-        provider = call.path.partition("/")[0]
         cost = now = Cost(0.0, CostSource.COMPUTED)
         if call.path not in _FREE:
             cost = now = self.desk.price(provider, model or call.model, answer.usage)

@@ -21,7 +21,7 @@ from kindlm.providers.api_format import (
 from kindlm.providers.client import WireClient
 from kindlm.providers.provider_failures import Endpoint
 from kindlm.strict_json import parse_json
-from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
+from kindlm.transcript import FinishReason, Message, Role, ToolCall
 from kindlm.wires.answer import WireAnswer
 from kindlm.wires.anthropic import answer_of, usage_of
 
@@ -62,12 +62,7 @@ def decode(body: Mapping[str, Any], request: ModelRequest) -> WireAnswer:
     return replace(said, text=prefill_of(request) + said.text)
 
 
-def usage(body: Mapping[str, Any]) -> Usage:
-    """Return the tokens that a body reports."""
-    return usage_of(body.get("usage"))
-
-
-WIRE = ApiFormat("/v1/messages", encode, decode, usage)
+WIRE = ApiFormat("/v1/messages", encode, decode, usage_of)
 
 
 def _messages(request: ModelRequest) -> Iterable[dict[str, Any]]:

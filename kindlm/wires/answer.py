@@ -28,7 +28,7 @@ class WireAnswer:
     Attributes:
         text: all text in it; a refusal if there is nothing else.
         tool_calls: all calls in their order.
-        usage: the tokens that it reports.
+        usage: the tokens that it reports, also beside an error.
         finish_reason: why it ended.
         model: the model that it names.
         id: its id, which a later request may name.

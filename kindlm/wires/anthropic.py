@@ -58,7 +58,7 @@ def answer_of(body: Mapping[str, Any]) -> WireAnswer:
     return WireAnswer(
         text="".join(texts),
         tool_calls=tuple(calls),
-        usage=usage_of(body.get("usage")),
+        usage=usage_of(body),
         finish_reason=_finish_reason(body.get("stop_reason")),
         model=text_or_none(body.get("model")),
         id=text_or_none(body.get("id")),
@@ -154,20 +154,19 @@ def _result(block: Mapping[str, Any]) -> Any:
     return {"error": content} if block.get("is_error") is True else content
 
 
-def usage_of(value: Any) -> Usage:
-    """Read the usage.
+def usage_of(body: Mapping[str, Any]) -> Usage:
+    """Return the tokens that a body reports.
 
     `input_tokens` leaves out what was written to or read from the prompt cache. It is added here:
     it was sent, and it is part of what other providers call input.
     """
-    if not isinstance(value, dict):
-        return Usage()
-    fresh = token_count(value.get("input_tokens"))
-    output = token_count(value.get("output_tokens"))
+    told = object_or_empty(body.get("usage"))
+    fresh = token_count(told.get("input_tokens"))
+    output = token_count(told.get("output_tokens"))
     cache = cache_tokens(
-        value.get("cache_read_input_tokens"),
-        value.get("cache_creation_input_tokens"),
-        object_or_empty(value.get("cache_creation")).get("ephemeral_1h_input_tokens"),
+        told.get("cache_read_input_tokens"),
+        told.get("cache_creation_input_tokens"),
+        object_or_empty(told.get("cache_creation")).get("ephemeral_1h_input_tokens"),
     )
     if fresh is None or cache is None:
         return Usage(fresh, output)

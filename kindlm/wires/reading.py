@@ -1,8 +1,8 @@
 """Answers and requests in any of the wire formats, as JSON or as a stream.
 
-Each format is a module with three functions: `answer_of` reads a whole body, `whole_of` puts the
-events of a stream together as such a body, and `messages_of` reads a request. So a stream says what
-the same answer says without streaming.
+Each format is a module with four functions: `answer_of` reads a whole body, `usage_of` its tokens
+alone, `whole_of` puts the events of a stream together as such a body, and `messages_of` reads a
+request. So a stream says what the same answer says without streaming.
 """
 
 from __future__ import annotations
@@ -13,9 +13,16 @@ from typing import Any
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.strict_json import read_json
-from kindlm.transcript import FinishReason, Message
+from kindlm.transcript import FinishReason, Message, Usage
 from kindlm.wires import anthropic, chat, responses
-from kindlm.wires.answer import UnreadableReply, Wire, WireAnswer, objects, parse_object
+from kindlm.wires.answer import (
+    UnreadableReply,
+    Wire,
+    WireAnswer,
+    objects,
+    parse_object,
+    text_or_none,
+)
 from kindlm.wires.sse import DONE, is_sse, parse_events
 
 _FORMATS = {"chat": chat, "responses": responses, "anthropic": anthropic}
@@ -30,6 +37,7 @@ def read_answer(wire: Wire, content_type: str, body: str) -> WireAnswer:
         body: The body as text, as far as it came.
     """
     format_, is_whole = _FORMATS[wire], True
+    whole: Mapping[str, Any] = {}
     try:
         if "event-stream" in content_type.lower() or is_sse(body):
             whole, is_whole = format_.whole_of(_events(body))
@@ -37,7 +45,10 @@ def read_answer(wire: Wire, content_type: str, body: str) -> WireAnswer:
             whole = parse_object(body)
         answer: WireAnswer = format_.answer_of(whole)
     except (ValueError, RecursionError) as error:
-        return WireAnswer("", error=str(error), complete=False)
+        # A stream that breaks off does not tell yet what it cost.
+        usage = format_.usage_of(whole) if is_whole else Usage()
+        model = text_or_none(whole.get("model"))
+        return WireAnswer("", error=str(error), complete=False, usage=usage, model=model)
     says_calls = answer.finish_reason is FinishReason.TOOL_CALLS
     if says_calls and not answer.tool_calls:
         return replace(answer, error="it ends with tool calls, and none is in it", complete=False)

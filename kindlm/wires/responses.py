@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from kindlm.dataclass import replace
-from kindlm.transcript import FinishReason, Message, Role, ToolCall
+from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
 from kindlm.wires.answer import (
     UnreadableReply,
     WireAnswer,
@@ -61,7 +61,7 @@ def answer_of(body: Mapping[str, Any]) -> WireAnswer:
     return WireAnswer(
         text=text or content_text(parts),
         tool_calls=tuple(calls),
-        usage=token_usage(body.get("usage"), "input_tokens", "output_tokens"),
+        usage=usage_of(body),
         finish_reason=_ending(body, refused=bool(parts) and not text, calls=is_own),
         model=text_or_none(body.get("model")),
         id=text_or_none(body.get("id")),
@@ -69,6 +69,11 @@ def answer_of(body: Mapping[str, Any]) -> WireAnswer:
         # One that goes on in the background is asked for again.
         complete=status in ("completed", "incomplete", None),
     )
+
+
+def usage_of(body: Mapping[str, Any]) -> Usage:
+    """Return the tokens that a body reports."""
+    return token_usage(body.get("usage"), "input_tokens", "output_tokens")
 
 
 def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bool]:

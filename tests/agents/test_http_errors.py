@@ -40,6 +40,15 @@ def test_a_status_has_its_code_and_is_asked_once(talk, http, failure, status, co
     assert len(server.received) == 1
 
 
+@pytest.mark.parametrize("status", [200, 500])
+def test_an_error_holds_what_the_agent_spent(talk, http, failure, status):
+    usage = {"input_tokens": 7, "output_tokens": 2}
+    body = {"error": "no tool", "usage": usage, "metadata": {"cost": 0.02, "model": "m"}}
+    (result,), _ = talk(http(body, status=status))
+    details = failure(result).details
+    assert (details["tokens"], details["cost_usd"], details["model"]) == ([7, 2], 0.02, "m")
+
+
 @pytest.mark.parametrize(("wait", "fix"), [("2", "--concurrency 1"), ("4000", "Try again later")])
 def test_what_to_do_about_a_rate_limit_depends_on_the_wait(talk, http, failure, wait, fix):
     (result,), _ = talk(http({"error": "slow"}, status=429, headers={"Retry-After": wait}))

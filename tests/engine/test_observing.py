@@ -47,12 +47,16 @@ class Watcher:
         self.calls.append(call)
 
     async def seen(self) -> Seen:
-        if self.spends:
-            self.desk.spend("model-1", Cost(self.spends, CostSource.COMPUTED))
+        self._spend()
         return self.what
 
     async def trouble(self) -> str | None:
+        self._spend()
         return self.cause
+
+    def _spend(self) -> None:
+        if self.spends:
+            self.desk.spend("model-1", Cost(self.spends, CostSource.COMPUTED))
 
     def close(self) -> None:
         self.closed += 1
@@ -134,6 +138,23 @@ def test_what_observers_know_of_a_failure_is_in_its_error(bench, make) -> None:
     finished = bench.execute(make.case(targets=("shop",)), agents={"shop": target})
     assert finished.error is not None
     assert finished.error.message == "It returned 500. Its call failed: 401."
+
+
+@pytest.mark.parametrize(("seen_usd", "rest_usd"), [(0.0, 0.4), (0.25, 0.15), (0.5, 0.0)])
+def test_what_an_agent_spent_counts_though_it_failed(bench, make, seen_usd, rest_usd) -> None:
+    bench.observers = (Watcher(Seen(), spends=seen_usd),)
+    spent = {"tokens": [10, 2], "cost_usd": 0.4, "model": "model-1"}
+    bench.agent.outcomes = [make.failure(ErrorCode.PROVIDER_API_ERROR, **spent)]
+    target = AgentTarget("shop", "http", "http://127.0.0.1:1")
+    finished = bench.execute(make.case(targets=("shop",)), agents={"shop": target})
+    (event,) = bench.events("agent.failed")
+    assert event.data["cost_usd"] == pytest.approx(rest_usd)
+    assert (event.data["cost_source"], event.data["gen_ai.response.model"]) == (
+        "reported",
+        "model-1",
+    )
+    assert event.data.get("gen_ai.usage.input_tokens") == (None if seen_usd else 10)
+    assert finished.cost_usd == pytest.approx(seen_usd + rest_usd)
 
 
 def test_what_observers_spent_is_counted_once(talk) -> None:

@@ -127,6 +127,50 @@ def test_a_refusal_of_the_provider_reaches_the_agent_and_each_try_is_recorded(be
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_that_cannot_be_read_costs_what_it_reports(behind, stream):
+    message = {"tool_calls": [{"id": "c1", "function": {}}]}
+    choice = {"index": 0, "message": message, "delta": message, "finish_reason": "tool_calls"}
+    body = {**ANSWER, "choices": [choice]}
+    kind = {"content-type": "text/event-stream"}
+    event = b"data: " + json.dumps(body).encode() + b"\n\ndata: [DONE]\n\n"
+    answer = http_answer(200, event, kind) if stream else http_answer(200, body)
+
+    async def run():
+        async with open_peer(answer) as peer, behind(peer.url) as bench:
+            await post(bench, body={**SAID, "stream": stream})
+            seen = await bench.observed.seen()
+            (failure,) = bench.desk.failures
+            assert "cannot be read" in failure.message
+            assert (failure.input_tokens, failure.output_tokens) == (10, 5)
+            assert (failure.model, failure.cost_usd) == ("gpt-4o", 0.15)
+            assert [(model, cost.usd) for model, cost in bench.desk.spent] == [("gpt-4o", 0.15)]
+            assert (seen.usage, seen.cost.usd) == (Usage(10, 5), 0.15)
+            assert "incomplete" in seen.missing
+
+    asyncio.run(run())
+
+
+def test_what_is_known_of_an_answer_that_was_cut_off_is_spent(behind):
+    usage = {"input_tokens": 900, "output_tokens": 1}
+    start = {"type": "message_start", "message": {"model": "claude-opus-4-8", "usage": usage}}
+    event = b"data: " + json.dumps(start).encode() + b"\n\n"
+    answer = http_answer(200, event, {"content-type": "text/event-stream"})
+
+    async def run():
+        async with open_peer(answer) as peer, behind(peer.url) as bench:
+            body = {**SAID, "model": "claude-opus-4-8", "stream": True}
+            await post(bench, url=f"{bench.anthropic}/v1/messages", body=body)
+            seen = await bench.observed.seen()
+            (failure,) = bench.desk.failures
+            assert failure.cost_usd == 9.01
+            assert [cost.usd for _, cost in bench.desk.spent] == [9.01]
+            # It may have been more.
+            assert (seen.usage, seen.cost.usd) == (Usage(), None)
+
+    asyncio.run(run())
+
+
 def test_a_stream_that_the_provider_cuts_is_cut_and_leaves_tools_undecided(behind):
     async def run():
         answer = http_answer(200, ANSWER)
