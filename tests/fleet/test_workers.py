@@ -7,7 +7,7 @@ import signal
 import sqlite3
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -120,6 +120,31 @@ def test_no_worker_outlives_the_coordinator_and_the_group_is_resumed(
     assert anew.returncode == 1
     assert "There is a group g2 already" in anew.stderr
     assert len(server.requests) == calls
+
+
+@needs_proc
+def test_no_execution_that_was_pushed_is_paid_for_twice_whatever_is_killed(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, [order(name, judged=False, repeat=4) for name in ("k0", "k1")])
+    # The third repeat of each test is in flight when its process is killed.
+    held = {"latencyMs": 600_000, "every": 3, "next": 1}
+    server.use_faults([{**held, "contains": f"<{name}>"} for name in ("k0", "k1")])
+    run = workspace.start("test", "--workers", "2", "--run-group", "g10", "-j", "1")
+    until(lambda: finished(workspace) == 4 and len(server.requests) == 6)
+    for process, line in commands_of("g10").items():
+        if "--shard=1/2" in line:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+    until(lambda: finished(workspace) == 6)
+    left = list(commands_of("g10"))
+    run.kill()
+    run.communicate()
+    assert_ended(left)
+    resumed = workspace.run("test", "--resume", "g10")
+    assert resumed.returncode == 0, resumed.stderr
+    assert finished(workspace) == 8
+    assert asked(server) == {("k0", "agent"): 4 + 1, ("k1", "agent"): 4 + 1}
 
 
 @needs_proc
