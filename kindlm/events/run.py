@@ -288,6 +288,17 @@ class ContentsPurged(Payload):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StreamsPulled(Payload):
+    """Events came from a history server. Journal.
+
+    They may refer to any text of this history, so their content is not pushed by settings.
+    """
+
+    type: ClassVar[str] = "streams.pulled"
+    streams: Annotated[Sequence[str], Meaning("`run/ID` and `journal/ID`")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentProfiled(Payload):
     """A model described an agent's purpose, from its description and its answers."""
 

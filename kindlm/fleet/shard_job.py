@@ -162,7 +162,7 @@ def run_shard(job: str, *, started: Started = lambda _: None) -> str:
             if claimed.value["lease"] is None:
                 return ShardEnd(None, "the shard is not to be run any more").dump()
             for run in claimed.value["bring"]:
-                if isinstance(pulled := pull_run(client, database, run), Err):
+                if isinstance(pulled := pull_run(client, database, run, trusted=True), Err):
                     return ShardEnd(None, pulled.error.message).dump()
         arguments = _arguments(shard, claimed.value, database)
         environ = {

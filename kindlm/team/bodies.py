@@ -135,6 +135,8 @@ class _Body:
         The body of an answer is, if anything else that the event holds of that answer is.
         """
         withhold, raw = self.withhold, ref_under(RAW_BODY, event.data)
+        if withhold is not None and event.stream in withhold.pulled:
+            return withhold.always
         if withhold is None or withhold.every_text or raw is None:
             return withhold
         bodies = {ref: body for ref, _, _, body in stored_texts(self.db, refs_in([event.data]))}

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Collection, Iterable
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import BinaryIO
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.events.codec import new_event
+from kindlm.events.run import StreamsPulled
 from kindlm.history.runs import Run, RunFilter, runs
-from kindlm.recording.history_file import open_log
+from kindlm.recording.history_file import new_journal, open_log
 from kindlm.team.client import HistoryClient, ListedRun
 from kindlm.team.protocol import ApiError, PushAnswer
 from kindlm.team.taking import take_body
@@ -21,14 +25,21 @@ _HINTS = {
     422: "Nothing of it was taken. Check the server's history: kindlm history verify",
 }
 
+_ENDS = """
+SELECT name, version FROM streams WHERE name IN (SELECT value FROM json_each(?))
+"""
+
 _MOST = 500
 """Runs of the branch that are looked through; a group of shards is as many runs as it has."""
 
 
-def pull_run(client: HistoryClient, database: Path, run: str) -> Result[PushAnswer]:
+def pull_run(
+    client: HistoryClient, database: Path, run: str, *, trusted: bool = False
+) -> Result[PushAnswer]:
     """Fetch a run and all that belongs to it into a history; create that if need be.
 
-    What is there already stays, and nothing is erased.
+    What is there already stays, and nothing is erased. Unless the server is `trusted`, the history
+    notes what came from it: see `StreamsPulled`.
 
     Raises:
         OpenError: The history cannot be opened.
@@ -41,8 +52,8 @@ def pull_run(client: HistoryClient, database: Path, run: str) -> Result[PushAnsw
             if not database.exists():
                 # What is refused must leave no history where there was none.
                 with TemporaryDirectory(prefix="kindlm-") as folder:
-                    _take(run, file, Path(folder) / database.name)
-            return Ok(_take(run, file, database))
+                    _take(run, file, Path(folder) / database.name, trusted=True)
+            return Ok(_take(run, file, database, trusted=trusted))
         except ApiError as refused:
             message = f"Run {run} was not taken: {refused.message}"
             hint, details = _HINTS.get(refused.status), {"status": refused.status}
@@ -50,14 +61,25 @@ def pull_run(client: HistoryClient, database: Path, run: str) -> Result[PushAnsw
             return Err(error)
 
 
-def _take(run: str, file: BinaryIO, database: Path) -> PushAnswer:
+def _take(run: str, file: BinaryIO, database: Path, *, trusted: bool) -> PushAnswer:
+    before: dict[str, int] = {}
+
+    def ends(streams: Collection[str]) -> dict[str, int]:
+        with closing(log.reader()) as db:
+            return dict(db.execute(_ENDS, (json.dumps([*streams]),)).fetchall())
+
     def allowed(streams: Collection[str]) -> None:
         if f"run/{run}" not in streams:
             raise ApiError(422, "The server sent another run.")
+        before.update(dict.fromkeys(streams, 0) | ends(streams))
 
     file.seek(0)
     with open_log(database) as log:
-        return take_body(log, file, allowed=allowed)
+        taken = take_body(log, file, allowed=allowed)
+        grown = sorted(name for name, end in ends(before).items() if end > before[name])
+        if grown and not trusted:
+            log.append(new_journal(), [new_event(StreamsPulled(streams=grown))])
+    return taken
 
 
 def pull_newest(

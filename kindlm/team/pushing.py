@@ -30,8 +30,10 @@ _ENDS = "SELECT name, version, head FROM streams ORDER BY id"
 _END = "SELECT version, head FROM streams WHERE name = ?"
 _PLANNED = "SELECT 1 FROM suites WHERE run = ?"
 
-_PURGES = "SELECT DISTINCT stream FROM event_log WHERE type = 'contents.purged'"
-"""Journals that stay here: a server does not let others erase."""
+_OURS = """
+SELECT DISTINCT stream FROM event_log WHERE type IN ('contents.purged', 'streams.pulled')
+"""
+"""Journals about this history alone, which stay here: a server does not let others erase."""
 
 _OF_A_RUN = (404, 409, 413, 422)
 """Statuses that are about one run. After another failure, no other run is tried."""
@@ -105,8 +107,8 @@ def push_runs(
     units = {} if runs is None else {run: streams_of(db, run)[1] for run in runs}
     names = list(dict.fromkeys(name for streams in units.values() for name in streams))
     if runs is None:
-        purges = {name for (name,) in db.execute(_PURGES).fetchall()}
-        names = [name for name in ends if name not in purges]
+        ours = {name for (name,) in db.execute(_OURS).fetchall()}
+        names = [name for name in ends if name not in ours]
     answered = client.heads(names)
     if isinstance(answered, Err):
         return answered
@@ -166,8 +168,8 @@ class _Push:
         try:
             for body in made:
                 if rule.value is not None:
-                    self.pushed.withheld |= rule.value.every_text and rule.value.has_withheld
-                    self.pushed.redacts |= not rule.value.every_text
+                    self.pushed.withheld |= rule.value.has_withheld
+                    self.pushed.redacts |= rule.value.redacts
                 answered = self.client.send(body)
                 if isinstance(answered, Err):
                     return answered.error

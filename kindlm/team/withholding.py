@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 from kindlm.config.schema import NO_SERVER
@@ -48,15 +48,17 @@ _NAME = re.compile(_IN_NAME + r'{1,100}(; ?[\w=."-]{1,30})*|', re.ASCII)
 """What is a name, and no sentence; or nothing at all."""
 
 
-def withholder(include_artifacts: bool, patterns: Sequence[str]) -> Withholding | None:
+def withholder(
+    include_artifacts: bool, patterns: Sequence[str], pulled: Collection[str] = ()
+) -> Withholding | None:
     """Return what is to be withheld by the settings of `upload`; None if nothing is.
 
     Raises:
         PatternError: A pattern cannot be used.
     """
-    if include_artifacts and not patterns:
+    if include_artifacts and not patterns and not pulled:
         return None
-    return Withholding(every_text=not include_artifacts, patterns=patterns)
+    return Withholding(every_text=not include_artifacts, patterns=patterns, pulled=pulled)
 
 
 class Withholding:
@@ -65,13 +67,19 @@ class Withholding:
     Args:
         every_text: Whether all texts are withheld.
         patterns: Regular expressions: a text that one of them matches is withheld.
+        pulled: Streams whose texts are withheld, too. A server chose what they refer to.
 
     Attributes:
-        has_withheld: Whether there was a text that is withheld.
+        redacts: Whether only patterns withhold what was recorded here.
+        has_withheld: Whether there was a text that is withheld, whatever it is.
     """
 
-    def __init__(self, *, every_text: bool, patterns: Sequence[str]) -> None:
+    def __init__(
+        self, *, every_text: bool, patterns: Sequence[str], pulled: Collection[str] = ()
+    ) -> None:
         self.every_text = every_text
+        self.pulled = pulled
+        self.redacts = bool(patterns) and not every_text
         self.has_withheld = False
         self._matchers: list[Callable[[str], bool]] = []
         for pattern in patterns:
@@ -83,9 +91,12 @@ class Withholding:
 
     def __call__(self, text: str) -> bool:
         """Return whether a text is withheld."""
-        is_withheld = self.every_text or self._pattern_of(text) is not None
-        self.has_withheld = self.has_withheld or is_withheld
-        return is_withheld
+        return self.always(text) if self.every_text else self._pattern_of(text) is not None
+
+    def always(self, _text: str) -> bool:
+        """Return that a text is withheld."""
+        self.has_withheld = True
+        return True
 
     def objection(self, event: StoredEvent) -> str | None:
         """Return why an event cannot be sent, None if it can."""
@@ -137,6 +148,12 @@ SELECT c.body, s.front_end, s.path, s.project, s.name
   FROM suites s LEFT JOIN contents c ON c.ref = s.config_ref
  WHERE s.run IN (SELECT value FROM json_each(?)) AND s.config_ref IS NOT NULL
  ORDER BY s.run, s.ordinal
+"""
+
+
+_PULLED = """
+SELECT DISTINCT pulled.value FROM event_log e, json_each(e.data, '$.streams') pulled
+ WHERE e.type = 'streams.pulled'
 """
 
 
@@ -198,13 +215,17 @@ def recorded_rule(
 
     `also` are settings that hold besides. Where the settings of a suite are lost, such as in a
     purge, its patterns are those of `now`, with `texts`. Otherwise all content is withheld.
+
+    What was pulled is withheld without `texts`: it may refer to any text here, and claim any
+    settings.
     """
     uploads = [*recorded_uploads(db, runs, now if texts else gone), *also]
     known = [upload for upload in uploads if upload is not None]
     includes = texts or (bool(known) and all(upload.include_texts for upload in known))
     patterns = dict.fromkeys(each for upload in known for each in upload.patterns)
     try:
-        return Ok(withholder(includes and len(known) == len(uploads), [*patterns]))
+        pulled = set() if texts else {name for (name,) in db.execute(_PULLED).fetchall()}
+        return Ok(withholder(includes and len(known) == len(uploads), [*patterns], pulled))
     except PatternError as error:
         what = f"upload.redactPatterns cannot be used: {error}."
         return Err(misuse(what, "Nothing of the run is sent without them."))

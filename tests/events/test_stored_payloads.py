@@ -273,4 +273,4 @@ def test_an_event_of_another_form_is_refused_with_the_place_of_it(
 
 def test_every_type_of_event_is_known_by_its_name() -> None:
     assert all(name == event.type for name, event in EVENTS.items())
-    assert len(EVENTS) == 29
+    assert len(EVENTS) == 30
