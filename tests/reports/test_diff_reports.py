@@ -274,6 +274,17 @@ def test_repeats_that_were_added_later_are_counted_and_reported(history: History
     assert document["tests"][0]["added"] == {"passed": 0, "n": 10}
 
 
+def test_a_mean_that_only_rounding_changed_is_the_same(history: History) -> None:
+    for run, repeats in (("before", 3), ("after", 7)):
+        writer = history.run(run)
+        writer.suite(tests=[Make.planned(repeat=repeats)])
+        for repeat in range(1, repeats + 1):
+            writer.execution(repeat=repeat, cost_usd=0.1)
+        writer.finish()
+    (line,) = re.findall(r"^  cost .*$", written(compared(history), "terminal"), re.MULTILINE)
+    assert line.split() == ["cost", "$0.1000"]
+
+
 def test_runs_of_which_nothing_can_be_compared_say_so(history: History) -> None:
     record_run(history, "before", {"a": "+"})
     record_run(history, "after", {"b": "+"}, suite="other")

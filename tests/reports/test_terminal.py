@@ -343,6 +343,23 @@ def test_a_run_names_the_one_to_compare_it_with(history: Any, make: Any, write: 
     assert "Compare" not in write(history.view("k3f9x2ab"), "terminal")
 
 
+def test_added_repeats_are_compared_with_their_run_and_not_to_it(
+    history: Any, make: Any, write: Any
+) -> None:
+    for run, more in (
+        ("k3f9x2ab", {}),
+        ("p4d6h8jk", {"mode": "settled", "source_run": "k3f9x2ab"}),
+    ):
+        writer = history.run(run, **more)
+        writer.suite(tests=[make.planned()])
+        writer.execution(assertions=(make.failed(),))
+        writer.finish()
+    told = write(history.view("p4d6h8jk"), "terminal")
+    assert "settled" in told
+    assert "Compare" not in told
+    assert "since" not in told
+
+
 def test_commands_name_the_history_again_that_was_named(
     history: Any, make: Any, write: Any
 ) -> None:

@@ -6,6 +6,7 @@ makes the comparison fail, last what is as it was.
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -217,7 +218,7 @@ def _figure_text(figure: Figure) -> str:
     A change whose interval holds zero may be none at all.
     """
     form = _FORMS[figure.name]
-    if figure.before == figure.after:
+    if math.isclose(figure.before, figure.after):  # sums are off by rounding
         return form(figure.after)
     shown = f"{form(figure.before)} → {form(figure.after)}"
     change = _relative(figure, figure.after - figure.before)
