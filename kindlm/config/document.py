@@ -7,7 +7,7 @@ walk them and pass over what has another shape than they look for.
 
 from __future__ import annotations
 
-import codecs
+import json
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
@@ -204,9 +204,9 @@ def read_text(data: bytes) -> SourceText | Document:
             limit=True,
         )
         return Document.unreadable(_NO_TEXT, problem)
-    if (encoding := _other_encoding(data)) is not None:
+    if not (encoding := json.detect_encoding(data[:4])).startswith("utf-8"):
         hint = "Save the file with the encoding UTF-8"
-        problem = Problem(f"The file is {encoding}, not UTF-8", hint, Position(1, 1))
+        problem = Problem(f"The file is {encoding[:6].upper()}, not UTF-8", hint, Position(1, 1))
         return Document.unreadable(_NO_TEXT, problem)
     try:
         return SourceText(data.decode("utf-8-sig"))
@@ -218,17 +218,6 @@ def read_text(data: bytes) -> SourceText | Document:
             SourceText(before).position(len(before)),
         )
         return Document.unreadable(SourceText(data.decode("utf-8-sig", errors="replace")), problem)
-
-
-def _other_encoding(data: bytes) -> str | None:
-    """Return the encoding that a text is in by its first bytes, None if that may be UTF-8."""
-    names = {codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32"}
-    names |= {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
-    for mark, name in names.items():
-        if data.startswith(mark):
-            return name
-    # Without a mark: the first character is one of ASCII.
-    return "UTF-16" if data[:1] == b"\0" or data[1:2] == b"\0" else None
 
 
 Raw = Mapping[str, Any]

@@ -178,6 +178,9 @@ class _Builder:
     def _node(self, event: Any, path: Path) -> Node:
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event, len(path))
+        if event.tag is not None:
+            message = f"The tag {event.tag.replace(_TAG_PREFIX, '!!')} is not supported"
+            raise _RefusedError(message, "Remove it; quote what is text", _start(event))
         if event.anchor:
             self._anchors[event.anchor] = None
         if isinstance(event, yaml.ScalarEvent):
@@ -226,17 +229,11 @@ class _Builder:
     def _scalar(self, event: Any) -> Node:
         index = _start(event)
         text: str = event.value
-        plain, quoted = event.implicit
+        plain = event.implicit[0]
         if event.style in ("'", '"'):
             self._quoted = event
-        value: Any
         try:
-            if event.tag == "!" or (quoted and not plain):
-                value = text
-            elif plain:
-                value = resolve_plain(text)
-            else:
-                value = _resolve_tagged(event.tag, text)
+            value = resolve_plain(text) if plain else text
         except ScalarError as error:
             raise _RefusedError(
                 f"{str(error)[0].upper()}{str(error)[1:]}", "Quote it if it is text", index
@@ -246,7 +243,6 @@ class _Builder:
         return Node(value, index, empty=empty)
 
     def _sequence(self, event: Any, path: Path) -> Node:
-        self._check_tag(event, "seq")
         values: list[Any] = []
         node = Node(values, _start(event))
         for item in self._events:
@@ -258,7 +254,6 @@ class _Builder:
         return node
 
     def _mapping(self, event: Any, path: Path) -> Node:
-        self._check_tag(event, "map")
         values: dict[str, Any] = {}
         merged: list[Node] | None = None
         node = Node(values, _start(event))
@@ -293,19 +288,13 @@ class _Builder:
 
     def _key(self, event: Any) -> str:
         index = _start(event)
-        if isinstance(event, yaml.AliasEvent):
-            node = self._alias(event, 0)
-            if not node.children and isinstance(node.value, str):
-                return node.value
-        elif isinstance(event, yaml.ScalarEvent):
+        if isinstance(event, yaml.ScalarEvent):
             if event.value == "<<" and not self._merges and _is_merge(event):
                 raise _RefusedError(
                     "Merge keys (<<) are not part of YAML 1.2",
                     "Write the keys out; an alias (*name) can stand for a whole value",
                     index,
                 )
-            if event.anchor:
-                self._anchors[event.anchor] = Node(event.value, index)
             _check_characters(event.value, index)
             # The text as written: JSON has no other keys.
             return str(event.value)
@@ -339,11 +328,6 @@ class _Builder:
                 index,
                 limit=True,
             )
-
-    def _check_tag(self, event: Any, kind: str) -> None:
-        if event.tag not in (None, "!", _TAG_PREFIX + kind):
-            tag = event.tag.replace(_TAG_PREFIX, "!!")
-            raise _RefusedError(f"The tag {tag} is not supported", "Remove the tag", _start(event))
 
 
 def _too_deep(index: int, hint: str) -> _RefusedError:
@@ -463,17 +447,3 @@ def resolve_plain(text: str) -> str | int | float | bool | None:
     if not math.isfinite(value):
         raise ScalarError(f"{text} is too large")
     return value
-
-
-def _resolve_tagged(tag: str, text: str) -> str | int | float | bool | None:
-    """Return the value of a scalar with an explicit tag of the core schema, such as `!!str`."""
-    kind = tag.removeprefix(_TAG_PREFIX)
-    if kind == "str":
-        return text
-    value = resolve_plain(text)
-    kinds: dict[str, Any] = {"null": type(None), "bool": bool, "int": int, "float": (int, float)}
-    if kind not in kinds:
-        raise ScalarError(f"the tag {tag.replace(_TAG_PREFIX, '!!')} is not supported")
-    if not isinstance(value, kinds[kind]) or (isinstance(value, bool) and kind != "bool"):
-        raise ScalarError(f"this is not a valid !!{kind}")
-    return float(value) if kind == "float" else value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import codecs
+import json
 import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -35,13 +35,6 @@ _WITHOUT_SCENARIOS = ("*.egg", "_darcs", "build", "CVS", "dist", "venv", "{arch}
 
 _LOOKED_AT = 1 << 20
 """Bytes of a file that are looked at; a larger file is not a suite that could be loaded."""
-
-_MARKS = (
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,12 +220,7 @@ def _text(path: Path) -> str:
     """Return the text of a file; one in another encoding than UTF-8 is read, to be refused."""
     with path.open("rb") as file:
         data = file.read(_LOOKED_AT)
-    encoding = next((name for mark, name in _MARKS if data.startswith(mark)), "utf-8-sig")
-    if data[1:2] == b"\0" and encoding == "utf-8-sig":
-        encoding = "utf-16-le"
-    elif data[:1] == b"\0":
-        encoding = "utf-16-be"
-    return data.decode(encoding, errors="replace")
+    return data.decode(json.detect_encoding(data[:4]), errors="replace")
 
 
 def _is_looked_at(path: Path) -> bool:

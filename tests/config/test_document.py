@@ -48,9 +48,6 @@ def problem(text: str | bytes) -> tuple[str, int, int]:
         ("", None),
         ("=", "="),
         ('"true"', "true"),
-        ("!!str 1", "1"),
-        ("!!float 1", 1.0),
-        ("! 1", "1"),
         ("٣", "٣"),
     ],
 )
@@ -61,7 +58,7 @@ def test_scalars_mean_what_yaml_1_2_says(text: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [".inf", "-.INF", ".nan", "1e999", "9" * 2000, "!!int x", "!!set {}", "!mine x"]
+    "text", [".inf", "-.INF", ".nan", "1e999", "9" * 2000, "!!str 1", "!!set {}", "!mine x"]
 )
 def test_what_json_cannot_hold_is_an_error_at_its_place(text: str) -> None:
     assert problem(f"b: 1\na: {text}")[1:] == (2, 4)
@@ -87,12 +84,7 @@ def test_a_second_equal_key_is_an_error_and_the_first_one_holds() -> None:
 
 
 def test_an_alias_stands_for_its_value() -> None:
-    assert read("a: &x {b: [1]}\nc: *x\nd: &k e\n*k : 1").value == {
-        "a": {"b": [1]},
-        "c": {"b": [1]},
-        "d": "e",
-        "e": 1,
-    }
+    assert read("a: &x {b: [1]}\nc: *x").value == {"a": {"b": [1]}, "c": {"b": [1]}}
 
 
 @pytest.mark.parametrize(
@@ -111,6 +103,7 @@ def test_an_alias_stands_for_its_value() -> None:
         ("a: &x {b: 1}\nc:\n  <<: *x", "Merge keys (<<) are not part of YAML 1.2", 3, 3),
         ("a: 1\n---\nb: 1", "The file holds more than one document", 2, 1),
         ("? [a]\n: b", "A key must be a plain text", 1, 3),
+        ("a: &x b\n*x : c", "A key must be a plain text", 2, 1),
         ("a: {{x}}", "A value that begins with {{ must be in quotes", 1, 4),
         ("- {{env.X}}/chat", "A value that begins with {{ must be in quotes", 1, 3),
         ("a: 1\n  b: 2", "A ':' is not allowed here", 2, 4),
