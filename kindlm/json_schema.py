@@ -92,13 +92,18 @@ def _found(
         raise UndecidableSchemaError(
             f"The schema refers to {reference}, which is not in it."
         ) from None
-    except RecursionError:
-        raise UndecidableSchemaError("The value is nested too deeply for the schema.") from None
     except OverflowError:
         raise UndecidableSchemaError("A number is too large for the schema.") from None
     except TypeError as error:
         # The library trips over some rules, such as `items: true` beside `unevaluatedItems`.
         raise UndecidableSchemaError(f"A rule of the schema cannot be applied: {error}.") from None
+    except BaseException as error:
+        # The library looks references up in Rust, where a RecursionError becomes a panic.
+        if not isinstance(error, RecursionError) and type(error).__name__ != "PanicException":
+            raise
+        raise UndecidableSchemaError(
+            "The value is nested too deeply for the schema, or the schema refers to itself."
+        ) from None
 
 
 def has_no_rule(schema: Mapping[str, Any]) -> bool:

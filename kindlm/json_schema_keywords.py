@@ -18,6 +18,7 @@ from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from kindlm.matching import canonical
 from kindlm.patterns import PatternError, searches
 from kindlm.wording import shown
 
@@ -170,30 +171,10 @@ def _one_of(validator: Any, branches: list[Any], value: Any, _schema: Any) -> It
 
 def _unique_items(validator: Any, rule: Any, value: Any, _schema: Any) -> Iterator[Any]:
     if rule and validator.is_type(value, "array"):
-        budget = _budget.get()
-        if len({_canonical(budget, item) for item in value}) < len(value):
+        texts = [canonical(item) for item in value]
+        _budget.get().spend(len(texts) + sum(map(len, texts)) // _CHARACTERS_A_STEP)
+        if len({*texts}) < len(value):
             yield _error(f"{value!r} has non-unique elements")
-
-
-def _canonical(budget: Budget, value: Any) -> str:
-    """Return a text that is the same for values that are the same JSON, and for no others.
-
-    A text, not a tuple: the hashes of numbers can be made to collide, those of texts cannot.
-    """
-    if isinstance(value, str):
-        return f"{len(value)}:{value}"
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:x};"
-    if isinstance(value, (list, tuple)):
-        budget.spend(1 + (len(value) >> 2))
-        return f"[{''.join([_canonical(budget, item) for item in value])}]"
-    if isinstance(value, Mapping):
-        budget.spend(1 + (len(value) >> 2))
-        parts = [_canonical(budget, name) + _canonical(budget, value[name]) for name in value]
-        return f"{{{''.join(sorted(parts))}}}"
-    return f"{value!r};"
 
 
 def _format(validator: Any, name: str, value: Any, _schema: Any) -> Iterator[Any]:

@@ -139,6 +139,10 @@ def test_what_does_not_fit_is_what_the_library_finds(draft: type[Validator]) -> 
                 expected = _of_library(draft, schema, value)
         except (RecursionError, OverflowError, TypeError, Unresolvable):
             continue  # what the library cannot do, it need not agree about
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # a RecursionError in Rust
+                raise
+            continue
         found = schema_issues(written, value)
 
         assert (not found) == (not expected), (seed, schema, value)

@@ -6,9 +6,8 @@ A schema that is wrong would make every check of it undecided, at the end of a p
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterator
+from collections.abc import Container
 from functools import lru_cache
-from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from kindlm.config.diagnostics import Reporter
@@ -106,11 +105,7 @@ def _pattern_checker() -> Any:
 
 
 def _bad_reference(schema: Any) -> str | None:
-    """Return the first reference that leads nowhere, to no schema, or in a circle.
-
-    A schema may refer to itself for the parts of a value. One that does so for the value itself
-    never ends. Nothing is fetched.
-    """
+    """Return the first reference that leads nowhere, or to no schema. Nothing is fetched."""
     from jsonschema import Draft202012Validator
     from jsonschema.validators import validator_for
     from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
@@ -124,28 +119,25 @@ def _bad_reference(schema: Any) -> str | None:
     uri = root.id() or ""
     resolver = REGISTRY.with_resource(uri, root).crawl().resolver(uri)
     todo = [(root, resolver)]
-    same_value: dict[int, list[Any]] = {}
+    seen = set[int]()
     while todo:
         resource, here = todo.pop()
         contents = resource.contents
-        if not isinstance(contents, dict) or id(contents) in same_value:
+        if not isinstance(contents, dict) or id(contents) in seen:
             continue
-        same_value[id(contents)] = list(_applied_in_place(contents, validator.VALIDATORS))
+        seen.add(id(contents))
         for reference in _references(contents, validator.VALIDATORS):
             try:
                 found = here.lookup(reference)
             except Unresolvable:
                 return f"the reference {reference[:200]} does not exist in this file"
-            if id(found.contents) not in same_value:
+            if id(found.contents) not in seen:
                 # It may stand where the dialect's rules expect no schema.
                 fault = meta_schema_issue(validator, found.contents, _pattern_checker())
                 if fault is not None:
                     return fault
-            same_value[id(contents)].append(found.contents)
             todo.append((specification.create_resource(found.contents), found.resolver))
         todo.extend((child, here.in_subresource(child)) for child in resource.subresources())
-    if _has_circle(same_value):
-        return "it refers to itself for the same value, without end"
     return None
 
 
@@ -209,30 +201,6 @@ def _references(contents: dict[str, Any], known: Container[str]) -> list[str]:
     names = (name for name in ("$ref", "$dynamicRef", "$recursiveRef") if name in known)
     found = (contents.get(name) for name in names)
     return [reference for reference in found if isinstance(reference, str)]
-
-
-def _applied_in_place(contents: dict[str, Any], known: Container[str]) -> Iterator[Any]:
-    """Yield the schemas that a schema applies to the same value as itself."""
-    words = ("allOf", "anyOf", "oneOf", "extends", "not", "if", "dependentSchemas", "dependencies")
-    for word in words:
-        rule = contents.get(word) if word in known else None
-        if isinstance(rule, list):
-            yield from rule
-        elif isinstance(rule, dict) and word in ("dependentSchemas", "dependencies"):
-            yield from rule.values()
-        else:
-            yield rule
-    if "if" in contents and "if" in known:
-        yield from (contents.get("then"), contents.get("else"))
-
-
-def _has_circle(edges: dict[int, list[Any]]) -> bool:
-    """Return whether any way along the edges comes back to where it began."""
-    try:
-        TopologicalSorter({node: map(id, parts) for node, parts in edges.items()}).prepare()
-    except CycleError:
-        return True
-    return False
 
 
 def _error(message: str, hint: str) -> Err:
