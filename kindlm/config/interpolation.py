@@ -9,7 +9,6 @@ marked with a noncharacter that no loaded text can hold, so that a variable whos
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -50,12 +49,7 @@ def is_deferred(name: str) -> bool:
 
 def names_in(template: str) -> list[str]:
     """Return the names of all placeholders, each once, in the order of the text."""
-    return list(counts_in(template))
-
-
-def counts_in(template: str) -> Counter[str]:
-    """Return how often each placeholder is there, in the order of the text."""
-    return Counter(_PLACEHOLDER.findall(template))
+    return list(dict.fromkeys(_PLACEHOLDER.findall(template)))
 
 
 def render(template: str, variables: Mapping[str, str]) -> str:

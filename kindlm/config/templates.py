@@ -10,14 +10,11 @@ from kindlm.config.data_rows import MAX_ROWS, Row, RowFile, RowProblem
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.document import Path, Raw, items, prompts_of, section, texts
 from kindlm.config.files import SYSTEM_FILE_KEYS, ReferencedFiles, report_file
-from kindlm.config.interpolation import DEFERRED_PREFIXES, counts_in, is_deferred, names_in
+from kindlm.config.interpolation import DEFERRED_PREFIXES, is_deferred, names_in
 from kindlm.errors import Err, Ok
 from kindlm.plugins import Adapter
 from kindlm.suggestions import hint_for
 from kindlm.wording import first_of
-
-MAX_FILLED_IN = 500_000_000
-"""How many characters the templates of a suite may come to with the variables of all tests."""
 
 _ENV = re.compile(r"env\.\w+")
 _PORT = re.compile(r"serve\.(\w+)\.port")
@@ -45,7 +42,6 @@ def check_templates(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> Non
         for place, text in _service_texts(path, service):
             written = text.replace("{{gateway}}", "") if has_gateway and "env" in place else text
             check_deferred(place, written, started, reporter, only_deferred=True)
-    filled_in = 0
     for path, test in items(raw, "tests"):
         own = dict(_own_templates(path, test))
         for place, template in own.items():
@@ -56,17 +52,6 @@ def check_templates(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> Non
         used = (*(text for templates in named for text in templates.values()), *own.values())
         needed = dict.fromkeys(name for text in used for name in names_in(text))
         check_variables(path, test, list(needed), reporter, files)
-        before = filled_in
-        filled_in += _length_filled_in(test, used, files)
-        if before <= MAX_FILLED_IN < filled_in:
-            reporter.error(
-                (*path, "name"),
-                f"With their variables, the texts up to this test add up to {filled_in:,}"
-                f" characters;"
-                f" a suite may have {MAX_FILLED_IN:,}",
-                "Use long values less often, or split the suite",
-                reason="limit",
-            )
 
 
 def _check_no_deferred(path: Path, text: str, reporter: Reporter) -> None:
@@ -80,19 +65,6 @@ def _check_no_deferred(path: Path, text: str, reporter: Reporter) -> None:
             reason="unknown_placeholder",
             value=name,
         )
-
-
-def _length_filled_in(test: Raw, templates: Sequence[str], files: ReferencedFiles) -> int:
-    """Return how many characters the templates of a test come to, for all of its rows."""
-    rows = [row.values for row in files.rows_of(test)] or [{}]
-    variables = section(test, "vars")
-    total = 0
-    for template in templates:
-        total += len(template) * len(rows)
-        for name, times in counts_in(template).items():
-            own = len(str(variables.get(name, "")))
-            total += times * sum(len(row[name]) if name in row else own for row in rows)
-    return total
 
 
 def all_templates(raw: Raw, files: ReferencedFiles) -> Iterator[tuple[Path, str]]:

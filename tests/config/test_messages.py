@@ -328,14 +328,3 @@ def test_of_many_variables_without_a_value_the_first_are_reported(load: Any) -> 
     assert "{{v0}}, {{v1}}, " in found.error.message
     assert "and 19,980 more" in found.error.message
     assert len(found.error.message) + len(found.error.hint or "") < 1_000
-
-
-def test_texts_that_grow_beyond_measure_with_their_variables_are_refused(load: Any) -> None:
-    """What a file of a megabyte says would be two gigabytes, before anything is sent."""
-    grown = MANY.format(text="{{a}}" * 20_000, value="x" * 90_000)
-    (found,) = load(grown).diagnostics
-    assert found.error.message == (
-        "With their variables, the texts up to this test add up to 1,800,100,000 characters;"
-        " a suite may have 500,000,000"
-    )
-    assert not load(MANY.format(text="{{a}}" * 2_000, value="x" * 900)).diagnostics
