@@ -89,9 +89,9 @@ class Described(BaseModel):
     mapping."""
 
     @classmethod
-    def main_key(cls, value: Any) -> str | None:  # noqa: ARG003
-        """Return the key that a value stands for where it is written in place of the mapping."""
-        return cls.main
+    def main_key(cls, value: Any) -> str | None:
+        """Return the key that a value stands for if it is written in place of the mapping."""
+        return cls.main if isinstance(value, str | int | float) else None
 
     @classmethod
     def __get_pydantic_json_schema__(

@@ -146,7 +146,9 @@ class Judge(CheckSection, AskingCheck):
         return self
 
     @classmethod
-    def main_key(cls, value: Any) -> str:
+    def main_key(cls, value: Any) -> str | None:
+        if not isinstance(value, str | int | float):
+            return None
         # A word is the name of a ready criterion, or a slip of one: criteria are sentences. Those
         # of some languages have no spaces.
         name = _name_of(value)

@@ -24,9 +24,9 @@ from kindlm.config.schema import KindlmConfig
 from kindlm.config.target_schema import AgentConfig, ProviderConfig
 from kindlm.packages import own
 from kindlm.plugins import Adapter, Provider
-from kindlm.section import Section
+from kindlm.section import Described
 
-Sections = tuple[type[Section], ...]
+Sections = tuple[type[Described], ...]
 
 
 ALONE = {"agent": "agents", "model": "models"}
@@ -50,7 +50,7 @@ def write_out(
     root = document.root
     if root is None or not isinstance(root.value, dict):
         return {}
-    writer = _Writer()
+    writer = Writer()
     for key, plural in ALONE.items():
         if key in root.value and plural not in root.value:
             root.put(plural, root.take(key), root.keys[key])
@@ -73,7 +73,9 @@ def _name_prompts(root: Node) -> None:
         root.put("prompts", Node.mapping(prompts, **named))
 
 
-class _Writer:
+class Writer:
+    """Writes out the short forms of a mapping; `moved` is where the values stand that moved."""
+
     def __init__(self) -> None:
         self.moved: dict[Path, Path] = {}
 
@@ -102,7 +104,7 @@ class _Writer:
         node = parent.children[key]
         keys = (each.main_key(node.value) for each in sections)
         main = next((key for key in keys if key is not None), None)
-        if main is not None and isinstance(node.value, (str, int, float)):
+        if main is not None:
             parent.put(key, Node.mapping(node, **{main: node}))
             self.moved[*path, main] = path
         node = parent.children[key]
@@ -122,12 +124,12 @@ def _is_named(node: Node, sections: Sections) -> bool:
 
 def _options(
     sections: Sections, key: str | int, written: dict[str, Any]
-) -> Iterator[type[Section]]:
+) -> Iterator[type[Described]]:
     """Yield the options that kindlm's own kind of provider or agent adds to an entry."""
     kind = written.get("adapter", written.get("type", key))
     if not isinstance(kind, str):
         return
-    found: type[Section] | None = None
+    found: type[Described] | None = None
     if ProviderConfig in sections:
         found = own(Provider, kind)
     elif AgentConfig in sections:
@@ -136,7 +138,7 @@ def _options(
         yield found
 
 
-def _keys(section: type[Section]) -> set[str]:
+def _keys(section: type[Described]) -> set[str]:
     return {field.alias or name for name, field in section.model_fields.items()}
 
 
@@ -149,7 +151,7 @@ class Shape(NamedTuple):
 
 
 @cache
-def shapes(section: type[Section]) -> dict[str, Shape]:
+def shapes(section: type[Described]) -> dict[str, Shape]:
     """Return the keys of a section that hold lists or sections, by each of their names."""
     found: dict[str, Shape] = {}
     for name, field in section.model_fields.items():
@@ -163,7 +165,7 @@ def shapes(section: type[Section]) -> dict[str, Shape]:
 
 def _shape(annotations: Iterable[Any]) -> Shape:
     """Return what one of several types holds; where it may be a text, it is not a list."""
-    todo, sections = list(annotations), list[type[Section]]()
+    todo, sections = list(annotations), list[type[Described]]()
     is_list = is_mapping = is_text = False
     for each in todo:  # which grows
         origin, arguments = get_origin(each), get_args(each)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path as FilePath
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, Field
 
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import Document, Path, cases_of, dotted
+from kindlm.config.document import Document, Node, Path, cases_of
 from kindlm.config.json_schemas import report_inline_schema
+from kindlm.config.short_form import Writer
 from kindlm.config.validation import fit, kind_of
 from kindlm.config.yaml_document import read_documents
 from kindlm.dataclass import dataclass
@@ -29,25 +30,35 @@ Limit = Annotated[float, Field(ge=0)]
 Whole = Annotated[int, Field(ge=0), WHOLE]
 
 
-class TextConfig(Table):
+class CheckTable(Table):
+    """A check. Any value but a mapping stands for the key that it has to have."""
+
+    @classmethod
+    def main_key(cls, value: Any) -> str | None:
+        """Return the key that a value stands for if it is written in place of the mapping."""
+        needed = (name for name, field in cls.model_fields.items() if field.is_required())
+        return None if value is None or isinstance(value, dict) else next(needed, None)
+
+
+class TextConfig(CheckTable):
     """A check of the text."""
 
     text: Text
 
 
-class SolidConfig(Table):
+class SolidConfig(CheckTable):
     """A check of the text, for which spaces are nothing."""
 
     text: Solid
 
 
-class TextsConfig(Table):
+class TextsConfig(CheckTable):
     """A check of the text, with some texts."""
 
     texts: Annotated[list[Solid], Field(min_length=1)]
 
 
-class PatternConfig(Table):
+class PatternConfig(CheckTable):
     """A regular expression."""
 
     pattern: Annotated[Text, BeforeValidator(check_pattern)]
@@ -58,33 +69,38 @@ class SchemaConfig(Table):
 
     schema_: dict[str, Any] = Field(alias="schema")
 
+    @classmethod
+    def main_key(cls, value: Any) -> str | None:
+        """Return `schema` for a schema, which has another key: the key is no keyword of its own."""
+        return "schema" if isinstance(value, dict) and value.keys() != {"schema"} else None
 
-class LatencyConfig(Table):
+
+class LatencyConfig(CheckTable):
     """A limit of time."""
 
     max_ms: Limit
 
 
-class TokensConfig(Table):
+class TokensConfig(CheckTable):
     """A limit of tokens."""
 
     max_tokens: Whole
 
 
-class ToolConfig(Table):
+class ToolConfig(CheckTable):
     """A tool, and arguments that its call has to have among others."""
 
     tool: Text
     arguments: Maybe[dict[str, Any]] = None
 
 
-class ToneConfig(Table):
+class ToneConfig(CheckTable):
     """A tone."""
 
     tone: Text
 
 
-class JudgeConfig(Table):
+class JudgeConfig(CheckTable):
     """Criteria, and how many points of the scale are enough for each."""
 
     criteria: Annotated[list[Text], Field(min_length=1)]
@@ -92,21 +108,21 @@ class JudgeConfig(Table):
     scale: Positive = 5
 
 
-class GuardrailConfig(Table):
+class GuardrailConfig(CheckTable):
     """Rules."""
 
     must: list[Text] = Field(default=[])
     must_not: list[Text] = Field(default=[])
 
 
-class FactsConfig(Table):
+class FactsConfig(CheckTable):
     """What is true."""
 
     ground_truth: Text
     context: Maybe[str] = None
 
 
-class CostConfig(Table):
+class CostConfig(CheckTable):
     """A limit of money."""
 
     max_usd: Limit
@@ -140,13 +156,7 @@ class ChecksConfig(ConversationConfig):
     factuality: Maybe[FactsConfig] = None
 
 
-CHECKS = {
-    name: next((key for key, each in part.model_fields.items() if each.is_required()), None)
-    for name, field in ChecksConfig.model_fields.items()
-    for part in get_args(field.annotation)
-    if isinstance(part, type) and issubclass(part, Table)
-}
-"""The checks, and the key that each has to have: any value but a mapping stands for it."""
+CHECKS = tuple(name for name in ChecksConfig.model_fields if name != "weight")
 
 SomeChecks = Annotated[list[ChecksConfig], Field(min_length=1)]
 
@@ -183,54 +193,6 @@ class ScenarioConfig(Table):
     pass_rate: Score = 1.0
     timeout: Maybe[Seconds] = None
     agent: Maybe[dict[str, Any]] = None
-
-
-def spelt_out(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a scenario with the short forms written at length.
-
-    A single mapping stands for a list of one, a text for one rule or criterion, an `agent` that is
-    a text for its URL, and a check's value for the first of its keys. Other shapes stay.
-    """
-    long = dict(value)
-    if isinstance(long.get("agent"), str):
-        long["agent"] = {"type": "http", "url": long["agent"]}
-    for key in ("assertions", "conversation"):
-        if key in long:
-            long[key] = _checks_at_length(long[key])
-    if isinstance(long.get("turns"), list):
-        long["turns"] = [_turn_at_length(turn) for turn in long["turns"]]
-    return long
-
-
-def _turn_at_length(turn: Any) -> Any:
-    if not isinstance(turn, dict) or "expect" not in turn:
-        return turn
-    return {**turn, "expect": _checks_at_length(turn["expect"])}
-
-
-def _checks_at_length(value: Any) -> Any:
-    found = [value] if isinstance(value, dict) else value
-    if not isinstance(found, list):
-        return found
-    return [
-        {key: _check_at_length(key, item) for key, item in each.items()}
-        if isinstance(each, dict)
-        else each
-        for each in found
-    ]
-
-
-def _check_at_length(name: Any, value: Any) -> Any:
-    if name == "json_schema":
-        # The argument's name is not a keyword of JSON Schema.
-        is_short = isinstance(value, dict) and value.keys() != {"schema"}
-        return {"schema": value} if is_short else value
-    short = CHECKS.get(name) if isinstance(name, str) else None
-    if short is not None and not isinstance(value, dict) and value is not None:
-        value = {short: value}
-    if name in ("guardrail", "judge", "contains_any") and isinstance(value, dict):
-        return {key: [item] if isinstance(item, str) else item for key, item in value.items()}
-    return value
 
 
 def read_scenarios(file: FilePath, data: bytes) -> tuple[FoundScenarios, int]:
@@ -324,11 +286,18 @@ def _scenario(document: Document, reporter: Reporter) -> Scenario | None:
         message = f"A scenario must be a mapping, but is {kind_of(value)}"
         reporter.error((), message, "Begin with `name:`")
         return None
-    config = fit(ScenarioConfig, spelt_out(value), reporter)
+    assert document.root is not None
+    agent = document.root.child("agent")
+    if agent is not None and isinstance(agent.value, str):
+        document.root.put("agent", Node.mapping(agent, type=agent.leaf("http"), url=agent))
+    writer = Writer()
+    writer.section(document.root, (), (ScenarioConfig,))
+    reporter.moved = writer.moved
+    config = fit(ScenarioConfig, value, reporter)
     if config is None:
         return None
     turns = list(_turns(config, value, reporter))
-    whole = value.get("conversation")
+    whole = value.get("conversation", ())
     conversation = tuple(_checks(config.conversation, whole, ("conversation",), reporter))
     if not config.name.strip():
         reporter.error(("name",), "name must not be empty")
@@ -356,23 +325,22 @@ def _turns(config: ScenarioConfig, raw: dict[str, Any], reporter: Reporter) -> I
     last = len(config.turns) - 1
     for at, turn in enumerate(config.turns):
         path: Path = ("turns", at, "expect")
-        checks = list(_checks(turn.expect, raw["turns"][at].get("expect"), path, reporter))
+        checks = list(_checks(turn.expect, raw["turns"][at].get("expect", ()), path, reporter))
         if at == last:
-            written = raw.get("assertions")
+            written = raw.get("assertions", ())
             checks += _checks(config.assertions, written, ("assertions",), reporter)
         yield _Turn(turn.says, tuple(checks))
 
 
 def _checks(
-    configs: Sequence[ConversationConfig], raw: Any, path: Path, reporter: Reporter
+    configs: Sequence[ConversationConfig], raw: Sequence[Any], path: Path, reporter: Reporter
 ) -> Iterator[_Check]:
     """Yield the checks in the order in which they are written."""
-    for at, config in enumerate(configs):
-        is_single = isinstance(raw, dict)
-        written, place = (raw, path) if is_single else (raw[at], (*path, at))
+    for at, (config, written) in enumerate(zip(configs, raw, strict=True)):
+        place = (*path, at)
         names = [name for name in written if name in CHECKS]
         if not names:
-            message = f"{dotted(place)} holds no check"
+            message = f"{reporter.place(place)} holds no check"
             reporter.error(place, message, "Add one, such as `contains:`")
         for name in names:
             value = getattr(config, name)
