@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from scenario_project import Project
 
+from kindlm import packages
 from kindlm.cli.app import run
 from kindlm.formats import python_imports
 
@@ -15,6 +17,14 @@ TEST = """
 async def test_it(t: Trial) -> None:
     t.check(await t.agent.send("hi")).contains("hi")
 """
+
+
+@pytest.fixture(autouse=True)
+def _packages_of_this_test() -> Iterator[None]:
+    """Forget which packages are installed: a process looks once."""
+    packages.installed.cache_clear()
+    yield
+    packages.installed.cache_clear()
 
 
 @pytest.fixture

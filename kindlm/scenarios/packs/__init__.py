@@ -7,13 +7,14 @@ scenarios and suites of kindlm.yaml, or a module with scenarios.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from pathlib import Path
 
 from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse, not_there
 from kindlm.formats.discovery import PACK_MARK, Discovery, Found, discover
+from kindlm.packages import installed
 from kindlm.suggestions import suggest
 from kindlm.wording import shown
 
@@ -23,32 +24,27 @@ _GROUP = "kindlm.packs"
 def discover_pack(pack: str) -> Result[Discovery]:
     """Return the files with scenarios of a pack, by the names that their suites have."""
     name, _, wanted = pack.removeprefix(PACK_MARK).partition("/")
-    installed = entry_points(group=_GROUP)
-    known = [each for each in installed if each.name == name]
+    packs = installed(_GROUP)
+    known = packs.get(name, ())
     if not known:
-        names = sorted({each.name for each in installed})
-        near = suggest(name, names)
+        near = suggest(name, packs)
         return Err(
             not_there(
-                f"There is no pack {shown(name)}. Installed: {', '.join(names) or 'none'}.",
+                f"There is no pack {shown(name)}. Installed: {', '.join(packs) or 'none'}.",
                 f'Did you mean "{near}"?' if near else "Install the package that it comes with.",
             )
         )
-    # A package may be found twice, in two folders of packages.
-    packages = sorted({"a package" if it.dist is None else it.dist.name for it in known})
-    if len(packages) > 1:
-        return Err(
-            misuse(
-                f"Several packages have a pack {shown(name)}: {', '.join(packages)}.",
-                "Remove all of them but one.",
-            )
-        )
-    place = _place(known[0])
+    if len(known) > 1:
+        packages = ", ".join(sorted(each.package for each in known))
+        message = f"Several packages have a pack {shown(name)}: {packages}."
+        return Err(misuse(message, "Remove all of them but one."))
+    (pack_of,) = known
+    place = _place(pack_of.entry)
     if place is None:
         return Err(
             not_there(
-                f"The pack {shown(name)} of {packages[0]} is not installed: no module"
-                f" {known[0].module}.",
+                f"The pack {shown(name)} of {pack_of.package} is not installed: no module"
+                f" {pack_of.entry.module}.",
                 "Reinstall that package.",
             )
         )
