@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import inspect
 import os
@@ -173,7 +172,7 @@ def _read(name: str, path: FilePath, limit: int) -> Result[bytes]:
         with path.open("rb") as file:
             data = file.read(limit + 1)
     except OSError as error:
-        return _error(f'"{name}" cannot be read: {_reason(error)}', _remedy(error, path))
+        return _error(f'"{name}" cannot be read: {_reason(error)}', f"Check it: {path}")
     if len(data) > limit:
         return _error(
             f'"{name}" is larger than {limit // 1024**2} MiB',
@@ -181,12 +180,6 @@ def _read(name: str, path: FilePath, limit: int) -> Result[bytes]:
             ErrorCode.CONFIG_VALIDATION_ERROR,
         )
     return Ok(data)
-
-
-def _remedy(error: OSError, path: FilePath) -> str:
-    if error.errno == errno.ENAMETOOLONG:
-        return "Give the path of a file"
-    return f"Check the permissions of {path}"
 
 
 def _reason(error: Exception) -> str:

@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from itertools import chain
 
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import Path, Raw, expectations, items, prompts_of, section, texts
+from kindlm.config.document import Path, Raw, expectations, items, prompts_of, section
 from kindlm.config.expect import sections_of
 from kindlm.config.files import ReferencedFiles, check_files, check_template
-from kindlm.config.interpolation import names_in
 from kindlm.config.schema import NO_SERVER
 from kindlm.config.simulated_tools import check_tools
 from kindlm.config.templates import check_rows, check_templates
@@ -37,7 +36,7 @@ def check_references(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> No
     _check_servers(raw, reporter)
     check_tools(raw, reporter, files)
     check_rows(raw, reporter, files)
-    check_conversations(raw, reporter, files)
+    check_conversations(raw, reporter)
     check_templates(raw, reporter, files)
     check_template(raw, reporter, files)
     _check_upload(raw, reporter)
@@ -254,11 +253,11 @@ def _report_absent(key: str, raw: Raw, reporter: Reporter, instead: str = "") ->
         reporter.error((key,), f"{key} must have at least 1 entry, but is empty")
 
 
-def check_conversations(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
+def check_conversations(raw: Raw, reporter: Reporter) -> None:
     """Report what has no meaning for commands, and comparisons that have nothing to compare."""
     for path, test in items(raw, "tests"):
         if "command" in test:
-            _check_command(path, test, reporter, files)
+            _check_command(path, test, reporter)
         elif "reportsTools" in test:
             reporter.error(
                 (*path, "reportsTools"),
@@ -276,7 +275,7 @@ def check_conversations(raw: Raw, reporter: Reporter, files: ReferencedFiles) ->
                 )
 
 
-def _check_command(path: Path, test: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
+def _check_command(path: Path, test: Raw, reporter: Reporter) -> None:
     for key in {"prompt", "prompts"} & test.keys():
         reporter.error(
             (*path, key),
@@ -291,23 +290,6 @@ def _check_command(path: Path, test: Raw, reporter: Reporter, files: ReferencedF
             "Remove `conversation`, or test an agent (`agents:`)",
             at_key=True,
         )
-    used = {name for _, text in texts(test.get("command"), ()) for name in names_in(text)}
-    if any("\0" in value for value in _values_of(test, used, files)):
-        reporter.error(
-            (*path, "command"),
-            "An argument of this command holds the character U+0000, which no argument can",
-            "Remove it from the variable",
-            reason="command",
-        )
-
-
-def _values_of(test: Raw, names: set[str], files: ReferencedFiles) -> Iterator[str]:
-    """Yield the values of variables, of the test itself and of its rows."""
-    for values in (section(test, "vars"), *(row.values for row in files.rows_of(test))):
-        for name in names:
-            value = values.get(name)
-            if isinstance(value, str):
-                yield value
 
 
 def _server_ids(raw: Raw) -> list[str]:

@@ -35,6 +35,7 @@ from kindlm.suite import TOOL_PLACEHOLDER
 from kindlm.telemetry.dialects import PROVIDERS
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse, Transcript
 from kindlm.values import filled
+from kindlm.wording import cut
 from kindlm_store import REDACTED
 
 _CANARY = f"{{{{{CANARY}}}}}"
@@ -338,5 +339,4 @@ def _parameters(uses: Sequence[ToolUse]) -> dict[str, Any]:
 
 
 def _shortened(text: str, length: int) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= length else f"{line[:length].rstrip()}…"
+    return cut(" ".join(text.split()), length)

@@ -21,7 +21,6 @@ from kindlm.values import filled
 _OPENING = re.compile(r"\{[{%#]")
 _CLOSING = {"{{": "}}", "{%": "%}", "{#": "#}"}
 _NAME = re.compile(r"-?\s*([A-Za-z_]\w*(?:\.\w+)*)\s*-?", re.ASCII)
-_MAX_CHARACTERS = 1024 * 1024
 _FILE = re.compile(r"[\w./*-]+\.(?:txt|md|j2|json|jsonl|ya?ml|csv|[cm]?[jt]s|py|sh|rb)", re.ASCII)
 _ELSEWHERE = re.compile(r"(?:exec|langfuse|portkey|helicone|package)[:/]")
 _TEXTS = (".txt", ".md", ".j2")
@@ -34,7 +33,7 @@ def replace_names(text: str, replacement: Callable[[str], str]) -> str:
         LeftOutError: It has a filter, a block or another expression.
     """
     parts: list[str] = []
-    at = size = 0
+    at = 0
     for opening in _OPENING.finditer(text):
         if opening.start() < at:
             continue
@@ -47,14 +46,11 @@ def replace_names(text: str, replacement: Callable[[str], str]) -> str:
         name = _NAME.fullmatch(text[opening.end() : end])
         if opening[0] == "{{" and name is not None:
             parts.append(replacement(name[1]))
-            size += len(parts[-1])
         elif opening[0] != "{#":
             raise LeftOutError(
                 f"the template {excerpt_of(text[opening.start() : at])}",
                 "kindlm fills in plain names, as {{name}}: put the result into a variable",
             )
-        if size > _MAX_CHARACTERS:
-            raise LeftOutError("a template that becomes too long", "Use shorter values")
     return "".join([*parts, text[at:]])
 
 
