@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import regex
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from kindlm.section import Described
+from kindlm.section import Described, Pattern
 from kindlm.values import refuse
 from kindlm.wording import shown
 
@@ -43,17 +43,6 @@ def lowered(value: Any) -> Any:
     return value.strip().lower() if isinstance(value, str) else value
 
 
-def _mapping(message: str, hint: str) -> BeforeValidator:
-    """Return what refuses anything but a mapping."""
-
-    def check(value: Any) -> Any:
-        if value is not None and not isinstance(value, dict):
-            raise refuse(message, hint)
-        return value
-
-    return BeforeValidator(check)
-
-
 Boolean = Annotated[bool, BeforeValidator(_boolean)]
 Number = Annotated[float, BeforeValidator(no_bool)]
 Positive = Annotated[float, Field(gt=0), BeforeValidator(no_bool)]
@@ -67,7 +56,7 @@ class OutputConfig(EvalviewSection):
     """Texts that the answer contains, in upper or lower case."""
     not_contains: list[str] | None = None
     """Texts that the answer does not contain."""
-    regex_patterns: list[str] | None = None
+    regex_patterns: list[Pattern] | None = None
     """Patterns that match in the answer. They ignore case, and a dot matches any character."""
     json_schema: dict[str, Any] | None = None
     """Schema of the answer: the whole text as JSON, else the first object in it."""
@@ -121,23 +110,9 @@ class ExpectedConfig(EvalviewSection):
     """Tools that the agent calls in this order, according to `adapter_config.sequence_mode`."""
     sequence: list[str] | None = None
     """Another name of `tool_sequence`. If both are set, `tool_sequence` counts."""
-    output: Annotated[
-        OutputConfig | None, _mapping("must be a mapping", "Write `output: {contains: [...]}`")
-    ] = None
+    output: OutputConfig | None = Field(default=None, examples=[{"contains": ["refund"]}])
     """Expectations of the answer's text."""
-    metrics: (
-        dict[
-            str,
-            Annotated[
-                MetricConfig,
-                _mapping(
-                    "must be a mapping with `value` and `tolerance`",
-                    "Write such as `{value: 2, tolerance: 0.2}`",
-                ),
-            ],
-        ]
-        | None
-    ) = None
+    metrics: dict[str, MetricConfig] | None = None
     """Numbers, by name: `latency` (ms), `cost` (US dollars), `tokens`, `input_tokens`,
     `output_tokens`, `tool_calls`, `steps`, or one that the agent reports under that name.
     A step is a tool call."""
@@ -390,18 +365,13 @@ class CaseConfig(EvalviewSection):
     """Any printable characters; unique in the folder."""
     description: str | None = None
     """A description for people."""
-    input: Annotated[
-        InputConfig | None,
-        _mapping("must be a mapping with `query`", "Write `input:`, and below it `query:`"),
-    ] = None
+    input: InputConfig | None = Field(default=None, examples=[{"query": "Where is A1?"}])
     """The message to the agent. Required unless there are `turns`."""
     turns: Annotated[list[TurnConfig] | None, BeforeValidator(_turns)] = None
     """A conversation with two or more messages."""
     expected: Annotated[ExpectedConfig, BeforeValidator(_expected)]
     """Expectations of the whole conversation."""
-    thresholds: Annotated[
-        ThresholdsConfig, _mapping("must be a mapping", "Write such as `{min_score: 70}`")
-    ]
+    thresholds: ThresholdsConfig = Field(examples=[{"min_score": 70}])
     """The limits of the test."""
     adapter: str | None = None
     """The agent's adapter; by default that of the project, else `http`."""
@@ -409,9 +379,7 @@ class CaseConfig(EvalviewSection):
     """The agent's address; by default that of the project. For a model, its address or name."""
     adapter_config: AdapterConfig | None = None
     """How kindlm talks to the agent."""
-    checks: Annotated[
-        ChecksConfig | None, _mapping("must be a mapping", "Write such as `{pii: true}`")
-    ] = None
+    checks: ChecksConfig | None = Field(default=None, examples=[{"pii": True}])
     """Checks beyond those in `expected`."""
     tools: list[Annotated[ToolDefinitionConfig, BeforeValidator(_definition)]] | None = None
     """Tool definitions sent to the model; an agent gets them as `context.tools`."""

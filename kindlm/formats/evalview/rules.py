@@ -37,8 +37,7 @@ from kindlm.formats.evalview.expectations import (
 )
 from kindlm.formats.evalview.project_config import ProjectConfig
 from kindlm.suggestions import hint_for, suggest
-from kindlm.values import check_pattern, check_url
-from kindlm.wording import shown
+from kindlm.values import check_url
 
 _TOLERANCE = 0.001
 _SERVED = (*AGENT_ADAPTERS, *MODEL_ADAPTERS)
@@ -179,17 +178,7 @@ def _check_expected(
             hint = f'Did you mean "{meant}"?'
             reporter.warning((*path, "metrics", name), message, hint, reason="metric")
     output = expected.output
-    if output is None:
-        return
-    for index, pattern in enumerate(output.regex_patterns or ()):
-        try:
-            check_pattern(pattern)
-        except PydanticCustomError as error:
-            context = error.context or {}
-            message = f"{shown(pattern)} {context.get('message')}"
-            place = (*path, "output", "regex_patterns", index)
-            reporter.error(place, message, context.get("hint"), reason="pattern")
-    if output.json_schema is not None:
+    if output is not None and output.json_schema is not None:
         _check_json_schema(output.json_schema, (*path, "output", "json_schema"), reporter)
 
 
