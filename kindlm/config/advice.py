@@ -11,13 +11,13 @@ from kindlm.checks.limits import beyond
 from kindlm.config.compile import runs_on_models, targets_of
 from kindlm.config.credentials import written_in
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import Path, Raw, items
 from kindlm.config.entries import report_faulty
 from kindlm.config.expect import expect_sections
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.schema import GatesConfig, KindlmConfig, TestConfig
 from kindlm.config.simulated_tools import ToolAnswerConfig, ToolConfig
 from kindlm.config.variable_advice import warn_of_commands, warn_of_placeholders
+from kindlm.document import Path, Raw, items
 from kindlm.errors import Ok
 from kindlm.matching import matches
 from kindlm.packages import CRASHES, crashed, installed, is_own

@@ -10,7 +10,6 @@ from pathlib import Path as FilePath
 from kindlm.checks.tool_calls import ToolStrict
 from kindlm.config.config_text import config_hash, config_text, written_gates
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import Path
 from kindlm.config.entries import recorded_name
 from kindlm.config.expect import compile_expectations
 from kindlm.config.files import ReferencedFiles
@@ -26,6 +25,7 @@ from kindlm.config.target_schema import (
 )
 from kindlm.config.templates import part_name, prompt_names
 from kindlm.dataclass import dataclass, replace
+from kindlm.document import Path
 from kindlm.errors import SourceLocation, checked
 from kindlm.outcome import Gate
 from kindlm.section import resolved

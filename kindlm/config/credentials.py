@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kindlm.checks.of_packages import CheckOfPackage
-from kindlm.config.document import items, section, texts
 from kindlm.config.interpolation import bound_names, insert, names_in
+from kindlm.document import items, section, texts
 from kindlm.packages import as_written
 from kindlm.secrecy import (
     header_secrets,

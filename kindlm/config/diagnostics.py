@@ -8,8 +8,8 @@ from pathlib import PurePath
 from typing import Any, Literal
 
 from kindlm.config.data_rows import RowProblem
-from kindlm.config.document import Document, Path, Position, dotted
 from kindlm.dataclass import dataclass
+from kindlm.document import Document, Path, Position, dotted
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 from kindlm.secrecy import hide_in_urls, is_secret_option
 from kindlm.spelling import KINDLM_YAML, Spelling

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 from pydantic_core import PydanticCustomError
 
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import Path, Raw, texts
 from kindlm.config.target_schema import AgentConfig
 from kindlm.config.validation import describe_choice, fit
+from kindlm.document import Path, Raw, texts
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok
 from kindlm.packages import CRASHES, all_own, crashed, find, installed, is_own, own, own_names
 from kindlm.plugins import Adapter, Provider

@@ -15,8 +15,8 @@ from pydantic.alias_generators import to_snake
 
 from kindlm.checks.base import ExpectSection, Place, sections
 from kindlm.checks.of_packages import CheckOfPackage
-from kindlm.config.document import Path, Raw, expectations
 from kindlm.dataclass import replace
+from kindlm.document import Path, Raw, expectations
 from kindlm.errors import SourceLocation, checked
 from kindlm.section import EXTENSION, Maybe, Open
 from kindlm.suite import Expectation

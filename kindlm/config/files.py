@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from kindlm.config.data_rows import Row, RowFile, read_rows
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import MAX_BYTES, Path, Raw, dotted, items, section
 from kindlm.config.expect import sections_of
 from kindlm.config.interpolation import MARK
 from kindlm.config.json_schemas import parse_schema, report_inline_schema, warn_of_misspelt
+from kindlm.document import MAX_BYTES, Path, Raw, dotted, items, section
 from kindlm.errors import DOCS, Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.guard import guard
 from kindlm.suggestions import hint_for

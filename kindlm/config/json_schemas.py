@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import Path
+from kindlm.document import Path
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.json_schema import (
     UndecidableSchemaError,

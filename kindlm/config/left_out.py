@@ -18,9 +18,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain
 from typing import Any
 
-from kindlm.config.document import Node, Path, section
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.templates import prompt_templates
+from kindlm.document import Node, Path, section
 from kindlm.packages import own, own_names
 from kindlm.plugins import Provider
 

@@ -12,16 +12,16 @@ from kindlm.config.advice import warn
 from kindlm.config.compile import compile_suite
 from kindlm.config.credentials import written_in
 from kindlm.config.diagnostics import Diagnostic, Reporter
-from kindlm.config.document import MAX_BYTES, Node, section
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.plugged import Plugged
 from kindlm.config.references import check_references, check_requirements
 from kindlm.config.short_form import write_out
 from kindlm.config.validation import validate
-from kindlm.config.yaml_document import read_document
 from kindlm.dataclass import dataclass
+from kindlm.document import MAX_BYTES, Node, section
 from kindlm.errors import Err, Ok, Result, SourceLocation, not_there
 from kindlm.suite import Suite
+from kindlm.yaml_document import read_document
 
 
 @dataclass(frozen=True, slots=True)

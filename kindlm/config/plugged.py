@@ -11,10 +11,10 @@ from typing import Any
 
 from kindlm import packages, plugins
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import Path, Raw, expectations, items, section
 from kindlm.config.entries import fit_of_package, read_agent, read_provider, report_faulty
 from kindlm.config.expect import EXPECT_KEYS
 from kindlm.config.schema import KindlmConfig
+from kindlm.document import Path, Raw, expectations, items, section
 from kindlm.errors import Ok
 from kindlm.plugins import Adapter, Provider
 

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from itertools import chain
 
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import Path, Raw, expectations, items, prompts_of, section
 from kindlm.config.expect import sections_of
 from kindlm.config.files import ReferencedFiles, check_files, check_template
 from kindlm.config.schema import NO_SERVER
 from kindlm.config.simulated_tools import check_tools
 from kindlm.config.templates import check_rows, check_templates
+from kindlm.document import Path, Raw, expectations, items, prompts_of, section
 from kindlm.errors import ErrorCode
 from kindlm.packages import own
 from kindlm.plugins import Provider

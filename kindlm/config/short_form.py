@@ -17,11 +17,11 @@ from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from kindlm.config.document import Document, Node, Path
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.left_out import fill_in
 from kindlm.config.schema import KindlmConfig
 from kindlm.config.target_schema import AgentConfig, ProviderConfig
+from kindlm.document import Document, Node, Path
 from kindlm.packages import own
 from kindlm.plugins import Adapter, Provider
 from kindlm.section import Described

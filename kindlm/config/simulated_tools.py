@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag
 
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import Path, Raw, expectations, items, texts, walk
 from kindlm.config.files import ReferencedFiles, report_schema
 from kindlm.config.json_schemas import schema_fault, warn_of_misspelt
 from kindlm.dataclass import replace
+from kindlm.document import Path, Raw, expectations, items, texts, walk
 from kindlm.errors import Ok, checked
 from kindlm.json_schema import UndecidableSchemaError, schema_issues
 from kindlm.section import EXTENSION, Count, Maybe, Section, Text, Words

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from kindlm.checks.canary import CANARY
 from kindlm.config.data_rows import MAX_ROWS, Row, RowFile, RowProblem
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import Path, Raw, items, prompts_of, section, texts
 from kindlm.config.files import SYSTEM_FILE_KEYS, ReferencedFiles, report_file
 from kindlm.config.interpolation import DEFERRED_PREFIXES, is_deferred, names_in
+from kindlm.document import Path, Raw, items, prompts_of, section, texts
 from kindlm.errors import Err, Ok
 from kindlm.plugins import Adapter
 from kindlm.suggestions import hint_for

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from datetime import date, time
 from typing import Any
 
-from kindlm.config.document import (
+from kindlm.document import (
     MAX_DEPTH,
     Document,
     Node,

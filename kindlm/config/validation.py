@@ -12,14 +12,14 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import Path, dotted
 from kindlm.config.schema import KindlmConfig
-from kindlm.config.yaml_document import ScalarError, resolve_plain
+from kindlm.document import Path, dotted
 from kindlm.packages import all_own
 from kindlm.plugins import Provider
 from kindlm.suggestions import ENDED, hint_for, meant_by, suggest, words_for
 from kindlm.values import TAGS
 from kindlm.wording import printable
+from kindlm.yaml_document import ScalarError, resolve_plain
 
 M = TypeVar("M", bound=BaseModel)
 

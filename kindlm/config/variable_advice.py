@@ -9,11 +9,11 @@ from pathlib import PurePosixPath
 from kindlm.checks.canary import CANARY
 from kindlm.config.compile import compile_words
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import Path, Raw, items, texts
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.interpolation import is_deferred, names_in
 from kindlm.config.schema import KindlmConfig, TestConfig
 from kindlm.config.templates import all_templates
+from kindlm.document import Path, Raw, items, texts
 from kindlm.suite import TOOL_PLACEHOLDER
 
 _NEARLY = re.compile(r"\{\{([ \t]*[\w.-]{1,60}[ \t]*)\}\}|\$\{((?:env|serve)\.[\w.]+)\}")

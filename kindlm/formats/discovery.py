@@ -10,11 +10,11 @@ from dataclasses import field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from kindlm.config.yaml_document import read_documents
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, KindlmError, Ok, Result, SourceLocation, misuse, not_there
 from kindlm.formats.python_imports import Known, leads_to_kindlm
 from kindlm.formats.recognition import SUFFIXES, FrontEnd, has_name, looks_like_tests, recognised
+from kindlm.yaml_document import read_documents
 
 PACK_MARK = "pack:"
 """What the name of a pack stands behind: scenarios of an installed package."""

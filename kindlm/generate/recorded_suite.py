@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from kindlm.checks.canary import CANARY
-from kindlm.config.document import texts
 from kindlm.dataclass import dataclass
+from kindlm.document import texts
 from kindlm.errors import Err, Ok, Result
 from kindlm.generate.recordings import Recording
 from kindlm.generate.suite_text import (

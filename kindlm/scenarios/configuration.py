@@ -11,7 +11,6 @@ from pydantic.alias_generators import to_snake
 
 from kindlm.bounds import MAX_REPEAT
 from kindlm.config.diagnostics import Diagnostic, Reporter
-from kindlm.config.document import Document, section, texts
 from kindlm.config.entries import provider_types, read_agent
 from kindlm.config.interpolation import insert
 from kindlm.config.load import read_bytes
@@ -19,6 +18,7 @@ from kindlm.config.target_schema import AgentConfig
 from kindlm.config.toml_document import read_toml
 from kindlm.config.validation import fit
 from kindlm.dataclass import dataclass, replace
+from kindlm.document import Document, section, texts
 from kindlm.errors import Err, ErrorCode, KindlmError, SourceLocation, misuse
 from kindlm.packages import own
 from kindlm.plugins import Provider

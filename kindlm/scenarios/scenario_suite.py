@@ -12,8 +12,8 @@ from kindlm.config.compile import compile_agent
 from kindlm.config.config_text import canonical, config_hash
 from kindlm.config.credentials import hide_in_options
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import Document, section
 from kindlm.dataclass import dataclass, replace
+from kindlm.document import Document, section
 from kindlm.errors import KindlmError, misuse
 from kindlm.packages import as_written
 from kindlm.scenarios.configuration import (

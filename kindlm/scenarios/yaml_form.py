@@ -9,12 +9,11 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, Field
 
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import Document, Node, Path, cases_of
 from kindlm.config.json_schemas import report_inline_schema
 from kindlm.config.short_form import Writer
 from kindlm.config.validation import fit, kind_of
-from kindlm.config.yaml_document import read_documents
 from kindlm.dataclass import dataclass
+from kindlm.document import Document, Node, Path, cases_of
 from kindlm.errors import KindlmError, SourceLocation
 from kindlm.ports import Stage
 from kindlm.scenarios.api import ScenarioSpec
@@ -25,6 +24,7 @@ from kindlm.scenarios.trial import Checked, Trial
 from kindlm.scenarios.under_test import AgentError, Persona
 from kindlm.section import WHOLE, Maybe, Positive, Repeat, Score, Seconds, Solid, Table, Text
 from kindlm.values import check_pattern
+from kindlm.yaml_document import read_documents
 
 Limit = Annotated[float, Field(ge=0)]
 Whole = Annotated[int, Field(ge=0), WHOLE]

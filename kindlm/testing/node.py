@@ -2,61 +2,33 @@
 
 from __future__ import annotations
 
-import difflib
-import re
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import regex
-import yaml
 
 from kindlm.dataclass import dataclass
+from kindlm.suggestions import hint_for
+from kindlm.yaml_document import read_document
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable
 
 
 class ScriptError(Exception):
     """A script that cannot be used; the message names the place and what is wrong."""
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """YAML without its surprises: no duplicate keys, and `no` is a word."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            if key_node.value in seen:
-                raise ScriptError(
-                    f"line {key_node.start_mark.line + 1}: {key_node.value!r} occurs twice"
-                )
-            seen.add(key_node.value)
-        return super().construct_mapping(node, deep)
-
-
-_StrictLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(("bool", "timestamp"))]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_StrictLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), list("tf")
-)
-
-
 def load_yaml(text: str) -> Any:
     """Parses a script's YAML.
 
     Raises:
-        ScriptError: with the line of the mistake.
+        ScriptError: with the line of the first mistake.
     """
-    try:
-        return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader underneath
-    except yaml.MarkedYAMLError as error:
-        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
-        raise ScriptError(f"{line}{error.problem}") from error
-    except yaml.YAMLError as error:
-        raise ScriptError(f"not YAML: {error}") from error
-    except RecursionError:
-        raise ScriptError("nested too deeply") from None
+    document = read_document(text.encode())
+    for problem in document.problems:
+        line = f"line {problem.position.line}: " if problem.position else ""
+        raise ScriptError(f"{line}{problem.message}")
+    return document.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +51,13 @@ class Node:
         entries = self.entries()
         for key in entries:
             if key not in allowed:
-                close = difflib.get_close_matches(key, allowed, n=1)
-                hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(allowed)}"
-                self.fail(f"unknown key {key!r}; {hint}")
+                self.fail(f"unknown key {key!r}. {hint_for(str(key), allowed, 'Known keys')}")
         return entries
 
     def entries(self) -> dict[str, Node]:
         """The entries of a mapping with any text keys."""
         if not isinstance(self.value, dict):
             self.fail(f"expected a mapping, got {_kind(self.value)}")
-        if not all(isinstance(key, str) for key in self.value):
-            self.fail("keys must be text")
         return {key: Node(value, f"{self.where}.{key}") for key, value in self.value.items()}
 
     def items(self) -> list[Node]:

@@ -17,8 +17,8 @@ from kindlm.config import bind_services, bind_suite, json_schema
 from kindlm.config.interpolation import bind, names_in, render
 from kindlm.config.schema import KindlmConfig
 from kindlm.config.short_form import ALONE
-from kindlm.config.yaml_document import read_document
 from kindlm.errors import Err, Ok
+from kindlm.yaml_document import read_document
 
 SECRET = {"SECRET": "hunter22", "LOCAL_HOST": "localhost:1", "MODE": "test"}
 AGENT = {"SHOP_TOKEN": "t0p-secret", "TENANT": "acme"}

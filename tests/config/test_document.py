@@ -11,8 +11,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.config.document import MAX_BYTES, Document
-from kindlm.config.yaml_document import read_document
+from kindlm.document import MAX_BYTES, Document
+from kindlm.yaml_document import read_document
 
 
 def read(text: str) -> Document:
@@ -149,7 +149,7 @@ def test_an_empty_file_is_null(text: str) -> None:
     ids=["brackets", "braces", "dashes", "billion laughs", "long alias", "many items"],
 )
 def test_a_hostile_file_is_refused_by_a_limit(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kindlm.config.yaml_document.MAX_NODES", 50_000)
+    monkeypatch.setattr("kindlm.yaml_document.MAX_NODES", 50_000)
     document = read(text)
     assert document.value is None
     assert [p.limit for p in document.problems] == [True]

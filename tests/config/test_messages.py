@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from kindlm.config import Diagnostic, LoadedSuite, load_suite
-from kindlm.config.yaml_document import read_document
+from kindlm.yaml_document import read_document
 
 SERVED = "serve: [{name: x, command: ./run, ready: {line: up}}]\n"
 

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kindlm.config import LoadedSuite, json_schema, load_suite
-from kindlm.config.yaml_document import read_document
+from kindlm.yaml_document import read_document
 
 Load = Callable[..., LoadedSuite]
 Place = tuple[str | int, ...]

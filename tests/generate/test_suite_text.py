@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from kindlm.config.load import load_suite
-from kindlm.config.yaml_document import read_document
 from kindlm.errors import Err, Ok
 from kindlm.generate.suite_text import BRACES, Comment, literal, suite_text
+from kindlm.yaml_document import read_document
 
 TEXTS = [
     "yes", "1e3", "null", "- a", "a: b", "# no comment", "{{env.HOME}}", "", " lead", "trail ",

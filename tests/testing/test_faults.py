@@ -126,7 +126,7 @@ def test_faults_and_scripts_change_while_it_runs(serve, key):
     def ask() -> httpx.Response:
         return httpx.post(f"{server.url}{CHAT}", json=body, headers=headers)
 
-    with pytest.raises(ScriptError, match="did you mean 'status'"):
+    with pytest.raises(ScriptError, match='Did you mean "status"'):
         server.use_faults([{"staus": 500}])
     server.use_faults([{"status": 500, "next": 1}])
     assert [ask().status_code, ask().status_code] == [500, 200]

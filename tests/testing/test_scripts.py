@@ -22,7 +22,7 @@ def rule(**when):
 
 
 WRONG = [
-    ({"rulez": []}, "script: unknown key 'rulez'; did you mean 'rules'?"),
+    ({"rulez": []}, "script: unknown key 'rulez'. Did you mean \"rules\"?"),
     ({"rules": {}}, "script.rules: expected a list, got a mapping"),
     ({"rules": [{"when": {}}]}, "script.rules[0]: 'reply' is missing"),
     ({"rules": [{"reply": {}}]}, "expected one of text, json, toolCalls, fault"),
@@ -30,13 +30,13 @@ WRONG = [
     ({"rules": [{"reply": {"text": 5}}]}, "reply.text: expected text, got a number"),
     ({"rules": [{"reply": {"toolCalls": [{}]}}]}, "toolCalls[0]: 'name' is missing"),
     ({"rules": [{"reply": {"text": "x", "usage": {"inputTokens": 1}}}]}, "outputTokens"),
-    (rule(userr="x"), "did you mean 'user'?"),
+    (rule(userr="x"), 'Did you mean "user"?'),
     (rule(user=""), "none of them empty"),
     (rule(user={"matches": "("}), "user.matches: not a valid pattern"),
     ({"faults": [{"status": 500, "next": True}]}, "expected a number, got true or false"),
     ({"faults": [{"status": 500, "next": 1.5}]}, "expected a whole number"),
     (rule(asks="grpc"), "expected one of agent, judge, drift"),
-    (rule(results={"a": {"exist": 1}}), "did you mean 'exists'?"),
+    (rule(results={"a": {"exist": 1}}), 'Did you mean "exists"?'),
     ({"models": [{"reasoning": True}]}, "models[0]: 'name' is missing"),
     ({"judge": {"default": 2}}, "expected a number from 0 to 1"),
     ({"judge": {"rules": [{"criteria": "x"}]}}, "expected criteria and checks"),
@@ -64,8 +64,8 @@ def test_a_wrong_script_is_refused_with_the_place(data, message):
     ("text", "message"),
     [
         ("rules: [", "line 1"),
-        ("rules: []\nrules: []", "line 2: 'rules' occurs twice"),
-        ("[" * 1_000, "nested too deeply"),
+        ("rules: []\nrules: []", 'line 2: The key "rules" occurs twice'),
+        ("[" * 1_000, "nested more than 64 levels"),
         ("rules: !!python/name:os.system []", "line 1"),
     ],
 )

@@ -159,7 +159,7 @@ def agent_at(url: str) -> Result[AgentConfig]:
     One with a secret is refused: it is written into files.
     """
     from kindlm.config.diagnostics import Reporter
-    from kindlm.config.document import Document
+    from kindlm.document import Document
     from kindlm.scenarios.configuration import agent_config
     from kindlm.secrecy import secret_parts
     from kindlm.spelling import TOML

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from kindlm.config.diagnostics import Diagnostic, Reporter
-from kindlm.config.document import Document, cases_of, section
 from kindlm.config.load import LoadedSuite, read_bytes, suite_identity
 from kindlm.config.toml_document import read_toml
 from kindlm.config.validation import fit, kind_of
-from kindlm.config.yaml_document import read_documents
 from kindlm.dataclass import dataclass, replace
+from kindlm.document import Document, cases_of, section
 from kindlm.errors import Err, SourceLocation, misuse
 from kindlm.formats.evalview.case_schema import CaseConfig
 from kindlm.formats.evalview.evalview_suite import CheckedCase, compile_folder
@@ -32,6 +31,7 @@ from kindlm.formats.evalview.variables import (
     has_all,
 )
 from kindlm.secrecy import header_secrets
+from kindlm.yaml_document import read_documents
 
 _FOLDER = ".evalview"
 _NAMES = ("config.yaml", "config.yml", "config.toml")

@@ -7,8 +7,8 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from kindlm.config.config_text import canonical, config_hash
-from kindlm.config.document import Path
 from kindlm.dataclass import dataclass
+from kindlm.document import Path
 from kindlm.errors import SourceLocation
 from kindlm.formats.evalview.case_schema import CaseConfig
 from kindlm.formats.evalview.evalview_targets import (

@@ -20,9 +20,9 @@ from kindlm.checks.limits import Cost, Latency, Metric
 from kindlm.checks.output import Contains, NotContains, Regex
 from kindlm.checks.output_schema import OutputSchema
 from kindlm.checks.tool_calls import ToolCall, ToolStrict
-from kindlm.config.document import Path
 from kindlm.config.expect import Placed, unique_labels
 from kindlm.dataclass import replace
+from kindlm.document import Path
 from kindlm.errors import SourceLocation
 from kindlm.formats.evalview.case_schema import (
     CaseConfig,

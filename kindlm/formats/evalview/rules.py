@@ -14,8 +14,8 @@ from kindlm.checks.evalview.weighted_score import Weights
 from kindlm.checks.limits import KNOWN_METRICS
 from kindlm.checks.output import EMPTY, matches_anything
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import Path
 from kindlm.config.json_schemas import schema_fault, warn_of_misspelt
+from kindlm.document import Path
 from kindlm.errors import ErrorCode
 from kindlm.formats.evalview.case_schema import CaseConfig, ExpectedConfig, OutputConfig
 from kindlm.formats.evalview.evalview_targets import (

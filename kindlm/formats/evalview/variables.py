@@ -19,10 +19,10 @@ from typing import Any
 
 from kindlm.config.compile import compile_service
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.document import Path, Raw, items, section, texts, walk
 from kindlm.config.interpolation import MARK
 from kindlm.config.references import check_unique
 from kindlm.config.templates import check_deferred
+from kindlm.document import Path, Raw, items, section, texts, walk
 from kindlm.formats.evalview.project_config import ProjectConfig
 from kindlm.suite import Service
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from kindlm.config.yaml_document import read_document
 from kindlm.generate.corpora import Attack, LeftOut, leak_of_system_text, read_text
 from kindlm.generate.forms import slug
 from kindlm.wires.answer import objects
+from kindlm.yaml_document import read_document
 
 _FOLDER = "datasets/seed_datasets/local"
 _NO_PROMPTS = ("examples", "garak")

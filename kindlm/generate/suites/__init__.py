@@ -20,15 +20,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-from kindlm.config.document import Path as Keys
-from kindlm.config.document import Problem
 from kindlm.config.files import ReferencedFiles
-from kindlm.config.yaml_document import read_documents
 from kindlm.dataclass import dataclass
+from kindlm.document import Path as Keys
+from kindlm.document import Problem
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.generate.suite_text import Comment
 from kindlm.strict_json import parse_json
 from kindlm.wording import cut
+from kindlm.yaml_document import read_documents
 
 
 class LeftOutError(Exception):

@@ -15,17 +15,17 @@ from typing import Any
 from pydantic.alias_generators import to_camel
 
 from kindlm.config.diagnostics import Diagnostic
-from kindlm.config.document import Node, section
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.interpolation import is_deferred, names_in
 from kindlm.config.load import Borrowed, LoadedSuite, load_suite, read_bytes
 from kindlm.config.templates import part_name
-from kindlm.config.yaml_document import read_document
 from kindlm.dataclass import replace
+from kindlm.document import Node, section
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse
 from kindlm.scenarios.configuration import sandboxed
 from kindlm.scenarios.scenario_files import Surroundings
 from kindlm.wording import count, listed_names, shown
+from kindlm.yaml_document import read_document
 
 _TAKEN = frozenset(
     {"project", "providers", "models", "agents", "serve", "prices", "record", "defaults"}

@@ -58,7 +58,7 @@ def test_what_is_wrong_is_reported_where_it_is_written(
 def test_what_is_merged_counts_as_often_as_it_is_used(
     load: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kindlm.config.yaml_document.MAX_NODES", 5_000)
+    monkeypatch.setattr("kindlm.yaml_document.MAX_NODES", 5_000)
     many = ", ".join(f"k{at}: {at}" for at in range(100))
     text = f"- &a {{{many}}}\n" + "- {<<: *a}\n" * 100
     (problem,) = load(text).diagnostics

@@ -15,8 +15,8 @@ from typing import Any
 
 import yaml
 
-from kindlm.config.document import MAX_DEPTH, Document, Node, Path, Problem, SourceText, read_text
 from kindlm.dataclass import replace
+from kindlm.document import MAX_DEPTH, Document, Node, Path, Problem, SourceText, read_text
 
 MAX_NODES = 200_000
 MAX_CHARACTERS = 4 * 1024 * 1024
