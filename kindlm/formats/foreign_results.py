@@ -1,7 +1,6 @@
 """Results that other programs recorded, as far as they carry the facts; no file says all of them.
 
-A fact that a file does not carry is None, never a guess. Fields are read leniently: whatever is in
-them, a value of ours or nothing comes out. Two programs are known:
+A fact that a file does not carry is None, never a guess. Two programs are known:
 
 - EvalView: golden traces (`*.golden.json`) and lists of results. Both hold the trace of one
   execution each: its steps, its final output, what it cost. Of the evaluations only the score and
@@ -12,7 +11,6 @@ them, a value of ours or nothing comes out. Two programs are known:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -78,33 +76,12 @@ _MOST = 10**12
 class ForeignModel(BaseModel):
     """An object of such a file; what it holds besides is passed over."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
 
-def _amount(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if 0 <= value <= _MOST and math.isfinite(value) else None
-
-
-def _count(value: Any) -> int | None:
-    amount = _amount(value)
-    return None if amount is None else int(amount)
-
-
-def _share(value: Any) -> float | None:
-    amount = _amount(value)
-    return amount if amount is not None and amount <= 1 else None
-
-
-Amount = Annotated[float | None, BeforeValidator(_amount)]
-"""A finite number that is not negative; anything else is None."""
-
-Count = Annotated[int | None, BeforeValidator(_count)]
-"""Such a number, whole."""
-
-Share = Annotated[float | None, BeforeValidator(_share)]
-"""Such a number, at most 1."""
+Amount = Annotated[float, Field(ge=0, le=_MOST)]
+Count = Annotated[int, Field(ge=0, le=_MOST)]
+Points = Annotated[float, Field(ge=0, le=100)]
 
 
 def utc(text: str | None, now: datetime) -> str | None:
@@ -130,14 +107,17 @@ class _Step(ForeignModel):
 
 
 class _Tokens(ForeignModel):
-    input_tokens: Count = None
-    output_tokens: Count = None
+    input_tokens: Count | None = None
+    output_tokens: Count | None = None
 
 
 class _Metrics(ForeignModel):
-    total_cost: Amount = None
-    total_latency: Amount = None
-    total_tokens: Any = None
+    total_cost: Amount | None = None
+    total_latency: Amount | None = None
+    # One number would not say what it counts.
+    total_tokens: Annotated[
+        _Tokens, BeforeValidator(lambda value: value if isinstance(value, dict) else {})
+    ] = _Tokens()
 
 
 class _Trace(ForeignModel):
@@ -150,7 +130,7 @@ class _Trace(ForeignModel):
 class _Metadata(ForeignModel):
     test_name: str = Field(min_length=1)
     blessed_at: str | None = None
-    score: Amount = None
+    score: Points | None = None
     version: int = _GOLDEN_VERSION
     model_id: str | None = None
 
@@ -163,8 +143,8 @@ class _Golden(ForeignModel):
 class _Result(ForeignModel):
     test_case: str = Field(min_length=1)
     passed: bool
-    score: Amount = None
-    min_score: Amount = None
+    score: Points | None = None
+    min_score: Points | None = None
     timestamp: str | None = None
     input_query: str | None = None
     adapter_name: str | None = None
@@ -244,9 +224,7 @@ def _execution(
     min_score: float | None = None,
     query: str | None = None,
 ) -> ForeignExecution:
-    tokens = _Tokens()
-    if isinstance(trace.metrics.total_tokens, dict):
-        tokens = _Tokens.model_validate(trace.metrics.total_tokens)
+    tokens = trace.metrics.total_tokens
     return ForeignExecution(
         passed,
         output=trace.final_output,
@@ -269,8 +247,8 @@ def _execution(
 
 
 def _of_hundred(points: float | None) -> float | None:
-    """Return points of a hundred as a share; None for what is not a score."""
-    return None if points is None or points > 100 else points / 100
+    """Return points of a hundred as a share."""
+    return None if points is None else points / 100
 
 
 _BASELINE_VERSION = "1"
@@ -281,12 +259,12 @@ _KEYS = {"suiteName", "results", "latestFile"}
 
 
 class _Entry(ForeignModel):
-    pass_rate: Share = Field(default=None, alias="passRate")
+    pass_rate: float | None = Field(default=None, ge=0, le=1, alias="passRate")
     output: str | None = Field(default=None, alias="outputText")
     failure_codes: list[str] = Field(default=[], alias="failureCodes")
-    latency_ms: Amount = Field(default=None, alias="latencyAvgMs")
-    cost_usd: Amount = Field(default=None, alias="costUsd")
-    repeats: Count = Field(default=None, alias="runCount")
+    latency_ms: Amount | None = Field(default=None, alias="latencyAvgMs")
+    cost_usd: Amount | None = Field(default=None, alias="costUsd")
+    repeats: int = Field(default=1, ge=1, le=_MOST_REPEATS, alias="runCount")
 
 
 class _Baseline(ForeignModel):
@@ -331,7 +309,7 @@ def read_baseline(value: dict[str, Any], now: datetime) -> Result[ForeignResults
 
 def _executions(key: str, entry: _Entry, warnings: list[str]) -> Iterator[ForeignExecution]:
     """Yield the repeats; the text is that of the first that passed, or of the first of all."""
-    repeats = min(max(entry.repeats or 1, 1), _MOST_REPEATS)
+    repeats = entry.repeats
     passed: int | None = None
     if entry.pass_rate is None:
         warnings.append(f"{key}: the file has no result for it; kindlm counts it as skipped.")
