@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
 
 from pydantic_core import PydanticCustomError
 
@@ -14,7 +13,7 @@ from kindlm.checks.evalview.weighted_score import Weights
 from kindlm.checks.limits import KNOWN_METRICS
 from kindlm.checks.output import EMPTY, matches_anything
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.json_schemas import schema_fault, warn_of_misspelt
+from kindlm.config.json_schemas import report_inline_schema
 from kindlm.document import Path
 from kindlm.errors import ErrorCode
 from kindlm.formats.evalview.case_schema import CaseConfig, ExpectedConfig, OutputConfig
@@ -179,15 +178,8 @@ def _check_expected(
             reporter.warning((*path, "metrics", name), message, hint, reason="metric")
     output = expected.output
     if output is not None and output.json_schema is not None:
-        _check_json_schema(output.json_schema, (*path, "output", "json_schema"), reporter)
-
-
-def _check_json_schema(schema: Any, place: Path, reporter: Reporter) -> None:
-    if fault := schema_fault(schema):
-        reporter.error(place, f"This is not a valid JSON Schema: {fault}", reason="json_schema",
-                       code=ErrorCode.SCHEMA_FILE_ERROR)  # fmt: skip
-    else:
-        warn_of_misspelt(place, schema, "json_schema", reporter)
+        place = (*path, "output", "json_schema")
+        report_inline_schema(place, output.json_schema, "json_schema", reporter)
 
 
 _OF_AGENTS = (
