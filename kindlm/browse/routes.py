@@ -3,17 +3,15 @@
 A page is a function from the history and what was asked to a `Document`, or None if there is no
 such thing. `kindlm.reports` makes the documents. A page runs in a thread of Datasette's, on a
 connection that only reads. An error is a page, too, which says why. The search page brings the
-search index up to date in a thread. Reviews are recorded by what `kindlm browse` hands in.
+search index up to date. Reviews are recorded by what `kindlm browse` hands in.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode
@@ -38,7 +36,7 @@ from kindlm.reports.pages.html_document import (
     render_part,
 )
 from kindlm.reports.pages.search_page import SearchIndex, search_page
-from kindlm_store import OpenError, StoreError, open_reader
+from kindlm_store import StoreError
 
 if TYPE_CHECKING:
     from datasette.app import Datasette  # type: ignore[import-untyped]
@@ -121,61 +119,31 @@ async def posted(request: Request, most: int) -> dict[str, str] | None:
     return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
 
 
-_WAIT_S = 0.3
-"""So long a page waits for the index: what a run added meanwhile takes less."""
+_WORK_S = 2.0
+"""So long a page brings the index up to date at most; it renews itself while that is behind."""
 
-_PAUSE_S = 0.05
-"""Between two steps, for others that wait for their turn, such as an erasure."""
-
-
-class _Worker:
-    """Indexes one history until it is up to date."""
-
-    def __init__(self, history: Path) -> None:
-        self.problem: str | None = None
-        self._history = history
-        # A daemon: who ends the server does not wait, and a step that is cut off is undone.
-        self._thread = threading.Thread(target=self._work, daemon=True)
-        self._thread.start()
-
-    @property
-    def at_work(self) -> bool:
-        return self._thread.is_alive()
-
-    def wait(self) -> None:
-        self._thread.join(_WAIT_S)
-
-    def _work(self) -> None:
-        try:
-            with closing(open_reader(self._history)) as db:
-                while not catch_up(db, self._history).current:
-                    time.sleep(_PAUSE_S)
-        except TimeoutError:
-            # Another process is at it: how far that is, is seen by whoever asks next.
-            return
-        except (OSError, OpenError, sqlite3.Error) as error:
-            self.problem = (error.strerror if isinstance(error, OSError) else None) or str(error)
-            if isinstance(error, sqlite3.Error) and is_damage(error):
-                # Whoever asks next finds none, and makes it anew.
-                remove_index(self._history)
-
-
-_workers: dict[Path, _Worker] = {}
-_lock = threading.Lock()
+_STEP = 1_000
+"""Executions that are indexed between two looks at the time."""
 
 
 def brought_up_to_date(db: sqlite3.Connection, history: Path) -> SearchIndex:
-    """Return the index, after a moment of bringing it up to date if it is behind."""
-    progress = progress_of(db, history)
-    if progress.current:
-        return SearchIndex(history, progress, None)
-    with _lock:
-        worker = _workers.get(history)
-        if worker is None or not worker.at_work:
-            worker = _workers[history] = _Worker(history)
-    worker.wait()
-    problem = None if worker.at_work else worker.problem
-    return SearchIndex(history, progress_of(db, history), problem)
+    """Return the index, after a moment of bringing it up to date if it is behind.
+
+    Raises:
+        sqlite3.DatabaseError: The index is damaged.
+    """
+    progress, problem = progress_of(db, history), None
+    end = time.monotonic() + _WORK_S
+    try:
+        while not progress.current and time.monotonic() < end:
+            progress = catch_up(db, history, _STEP)
+    except TimeoutError:
+        pass  # another process is at it: how far that is, is seen when the page renews itself
+    except (OSError, sqlite3.Error) as error:
+        if isinstance(error, sqlite3.Error) and is_damage(error):
+            raise
+        problem = getattr(error, "strerror", None) or str(error)
+    return SearchIndex(history, progress, problem)
 
 
 @dataclass(frozen=True, slots=True)
