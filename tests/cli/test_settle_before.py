@@ -16,7 +16,9 @@ from kindlm.cli.commands.settle_rounds import RepeatsOfBefore
 BEFORE = "before01"
 
 
-def repeats_of_before(history: History, cost_usd: float | None, **options: Any) -> Any:
+def repeats_of_before(
+    history: History, cost_usd: float | None, judge: str | None = None, **options: Any
+) -> Any:
     """BEFORE, and a run since that added a repeat to it at a cost."""
     made = SimpleNamespace(both=Path("nowhere"), tests=(), concurrency=None, **options)
     pair: Any = SimpleNamespace(before=BEFORE, after="after001")
@@ -24,7 +26,7 @@ def repeats_of_before(history: History, cost_usd: float | None, **options: Any) 
         repeats = RepeatsOfBefore(db, pair, made, "shop")
     run = history.run("settled1", mode="settled", source_run=BEFORE)
     run.suite()
-    run.execution(cost_usd=cost_usd)
+    run.execution(cost_usd=cost_usd, judge=judge)
     run.finish()
     return repeats
 
@@ -34,6 +36,12 @@ def test_the_cost_of_repeats_is_known_or_not(history: History, cost_usd: float |
     repeats = repeats_of_before(history, cost_usd)
     with closing(history.reader()) as db:
         assert repeats.made(db) == (1, cost_usd)
+
+
+def test_judges_of_repeats_cost_too(history: History) -> None:
+    repeats = repeats_of_before(history, 0.25, judge="0.9")
+    with closing(history.reader()) as db:
+        assert repeats.made(db) == (1, pytest.approx(0.252))
 
 
 @pytest.mark.parametrize(
