@@ -22,7 +22,7 @@ from kindlm.plugins import Adapter
 from kindlm.ports import Agent, AgentReply, AgentRequest
 from kindlm.section import Maybe, Text
 from kindlm.suite import AgentTarget
-from kindlm.values import check_url
+from kindlm.values import check_url, is_url
 
 Streams = Annotated[
     Maybe[bool],
@@ -125,12 +125,7 @@ def http_target(target: AgentTarget) -> Result[HttpTarget]:
 
 
 def _wrong_endpoint(who: Who, endpoint: str) -> KindlmError | None:
-    try:
-        parts = urlsplit(endpoint)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        good = False
-    if good and endpoint.isprintable():
+    if is_url(endpoint) and endpoint.isprintable():
         return None
     hint = "Write it like http://127.0.0.1:8000/chat"
     return bad_option(who, "its `endpoint` is not an http or https URL", hint)

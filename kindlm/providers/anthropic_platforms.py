@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kindlm.dataclass import replace
-from kindlm.errors import Err, ErrorCode
+from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelRequest
 from kindlm.providers.anthropic_provider import WIRE, encode
 from kindlm.providers.api_format import ApiFormat, ApiRequest
 from kindlm.providers.client import WireClient
-from kindlm.providers.provider_failures import Endpoint, unusable
+from kindlm.providers.provider_failures import Endpoint
 
 if TYPE_CHECKING:
     from kindlm.providers.sdk_transport import AsyncSdk, Signing
@@ -51,7 +51,7 @@ def platform_client(
     if int(anthropic.__version__.partition(".")[0]) < _FIRST_MAJOR:
         message = f"{endpoint.title} needs version {_FIRST_MAJOR} or later of the package anthropic"
         hint = "Update it: pip install --upgrade anthropic"
-        return Err(unusable(ErrorCode.PROVIDER_NOT_FOUND, message, hint))
+        return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint))
     # The SDK itself reads this variable, and only from the process environment. It is Anthropic's.
     names = header_names(os.environ, "ANTHROPIC_CUSTOM_HEADERS")
     ours: dict[str, Any] = {name.lower(): anthropic.Omit() for name in names}
@@ -76,4 +76,4 @@ def missing_package(access: Access, package: str, extra: str) -> Err:
     """Return the error of a package that a platform needs for its credentials."""
     message = f"The provider {access.name} needs the package {package}, which is not installed"
     hint = f"Install it: pip install 'kindlm[{extra}]'"
-    return Err(unusable(ErrorCode.PROVIDER_NOT_FOUND, message, hint))
+    return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from kindlm.errors import Err, ErrorCode
+from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.plugins import Access, Maybe, Text
 from kindlm.providers.anthropic_platforms import (
     Platform,
@@ -24,7 +24,7 @@ from kindlm.providers.anthropic_platforms import (
     wire_of_version,
 )
 from kindlm.providers.client import WireClient
-from kindlm.providers.provider_failures import Endpoint, bad_address_part, of_credentials, unusable
+from kindlm.providers.provider_failures import Endpoint, bad_address_part, of_credentials
 from kindlm.section import HostPart
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class AnthropicVertex(Platform):
         if access.base_url is not None and access.key is None:
             message = f"kindlm sends no Google credentials to the baseUrl of {access.name}"
             hint = f"Name a variable with an access token: providers.{access.name}.apiKeyEnv"
-            return Err(unusable(ErrorCode.PROVIDER_AUTH_ERROR, message, hint))
+            return Err(KindlmError(ErrorCode.PROVIDER_AUTH_ERROR, message, hint))
         base_url = access.base_url or environ.get("ANTHROPIC_VERTEX_BASE_URL") or _address(location)
         endpoint = Endpoint(access.name, base_url, access.key_variable or _FILE, access.key or "")
         try:

@@ -142,18 +142,16 @@ def local_embedder(folder: str) -> Result[Embedder]:
     """Load the model of a folder, once in a process."""
     path = Path(folder).expanduser().resolve()
     if not path.is_dir():
-        return Err(
-            _refused(
-                f"{LOCAL_MODEL_VARIABLE} names no folder: {folder}", "Write the path of a model"
-            )
-        )
+        message = f"{LOCAL_MODEL_VARIABLE} names no folder: {folder}"
+        return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, "Write the path of a model"))
     try:
         return Ok(LocalEmbedder(path.name, _load(path)))
     except ImportError:
-        return Err(_refused("Local embeddings need the package model2vec", _INSTALL))
+        message = "Local embeddings need the package model2vec"
+        return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, _INSTALL))
     except (OSError, ValueError, KeyError) as error:
         message = f"{LOCAL_MODEL_VARIABLE} names a folder without a model2vec model: {error}"
-        return Err(_refused(message, "Write the path of a model"))
+        return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, "Write the path of a model"))
 
 
 class LocalEmbedder:
@@ -173,11 +171,12 @@ class LocalEmbedder:
                 rows = await asyncio.to_thread(self._encode, list(texts))
         except TimeoutError:
             message = f"The local embedding took longer than {timeout_s * 1000:.0f} ms"
-            return Err(_refused(message, "Raise defaults.timeoutMs", ErrorCode.PROVIDER_TIMEOUT))
+            hint = "Raise defaults.timeoutMs"
+            return Err(KindlmError(ErrorCode.PROVIDER_TIMEOUT, message, hint))
         latency_ms = (time.perf_counter() - started) * 1000
         if not all(math.isfinite(number) for row in rows for number in row):
             message = f"The local model {self.model} returned a vector without a direction"
-            return Err(_refused(message, None, ErrorCode.PROVIDER_API_ERROR))
+            return Err(KindlmError(ErrorCode.PROVIDER_API_ERROR, message))
         return Ok(Embedding(tuple(map(tuple, rows)), latency_ms, Usage(0, 0)))
 
     async def aclose(self) -> None:
@@ -191,12 +190,6 @@ class LocalEmbedder:
 @functools.cache
 def _load(path: Path) -> Any:
     return import_module("model2vec").StaticModel.from_pretrained(path)
-
-
-def _refused(
-    message: str, hint: str | None, code: ErrorCode = ErrorCode.PROVIDER_NOT_FOUND
-) -> KindlmError:
-    return provider_failures.unusable(code, message, hint)
 
 
 def find_embedder(suite: Suite, target: str, *, environ: Mapping[str, str]) -> Result[Embedder]:

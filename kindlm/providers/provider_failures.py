@@ -1,6 +1,6 @@
 """What can go wrong between us and a provider, in words and codes.
 
-Codes are those of the error specification. `details` always holds `status`, `retry_after`,
+Codes are those of the error specification. `details` of a call hold `status`, `retry_after`,
 `retryable` and `body`, `resend` where a request was refused for what we added to it, and `quotas`
 where a status said that it failed. Clients add `usage` and `model` of an answer that cannot be used
 and reports its tokens. No text that leaves here holds the provider's key, even if the provider
@@ -72,12 +72,6 @@ def _redactor(key: str) -> Redactor:
     return Redactor([key])
 
 
-def unusable(code: ErrorCode, message: str, hint: str | None) -> KindlmError:
-    """Return the error of a provider that is not called, as it lacks something."""
-    details = {"status": None, "retry_after": None, "retryable": False, "body": None}
-    return KindlmError(code, message, hint, details=details)
-
-
 def bad_address_part(provider: str, key: str, value: str | None) -> Err | None:
     """Return what is wrong with an option that is a part of an address; None if nothing is."""
     if value is not None and _ADDRESS_PART.fullmatch(value):
@@ -85,19 +79,19 @@ def bad_address_part(provider: str, key: str, value: str | None) -> Err | None:
     problem = "is missing" if value is None else "cannot be a part of an address"
     message = f"The {key} of the provider {provider} {problem}"
     hint = f"Set providers.{provider}.{key} to the name alone, without https://"
-    return Err(unusable(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint))
+    return Err(KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message, hint))
 
 
 def missing_key(provider: str, variable: str) -> KindlmError:
     """Return the error of a provider whose key is not in the environment."""
     message = f"{_TITLES.get(provider, provider)} API key is missing: {variable} is not set"
     hint = f"Set {variable} in your environment or .env file"
-    return unusable(ErrorCode.PROVIDER_AUTH_ERROR, message, hint)
+    return KindlmError(ErrorCode.PROVIDER_AUTH_ERROR, message, hint)
 
 
 def unusable_key(provider: str, variable: str) -> KindlmError:
     """Return the error of a key that no HTTP header can carry."""
-    return unusable(
+    return KindlmError(
         ErrorCode.PROVIDER_AUTH_ERROR,
         f"{_TITLES.get(provider, provider)} API key in {variable} contains characters that are"
         f" not valid in a key",
@@ -240,46 +234,41 @@ def of_status(
 
 def _told(
     endpoint: Endpoint, status: int, body: str, wait: float | None
-) -> tuple[ErrorCode, str, str | None]:
+) -> tuple[ErrorCode, str, str]:
     title, said = endpoint.title, _said(endpoint, body)
     key = endpoint.key_variable or f"providers.{endpoint.provider}.apiKeyEnv"
+    code, message = ErrorCode.PROVIDER_API_ERROR, f"{title} returned {status}: {said}"
+    hint = "The provider rejected the request for the reason in the message"
     match status:
         case 401:
+            code = ErrorCode.PROVIDER_AUTH_ERROR
+            message = f"{title} API key is invalid or missing (401): {said}"
             hint = f"Check {key} in your environment or .env file"
             if not endpoint.base_url and endpoint.key_variable is None:
                 hint = "Check the variable of the key that the library reads"
             elif endpoint.key_variable is None:
                 hint = f"Name the variable that holds the key: {key}"
-            message = f"{title} API key is invalid or missing (401): {said}"
-            return ErrorCode.PROVIDER_AUTH_ERROR, message, hint
         case 403:
+            code, message = ErrorCode.PROVIDER_AUTH_ERROR, f"{title} denied access (403): {said}"
             hint = f"Check that the key in {key} may use this model"
-            return ErrorCode.PROVIDER_AUTH_ERROR, f"{title} denied access (403): {said}", hint
+        case 404:
+            hint = f"Check the model's name and providers.{endpoint.provider}.baseUrl"
         case 408:
+            code, message = ErrorCode.PROVIDER_TIMEOUT, f"{title} timed out (408): {said}"
             hint = "Raise defaults.timeoutMs or defaults.retries, or try again later"
-            return ErrorCode.PROVIDER_TIMEOUT, f"{title} timed out (408): {said}", hint
         case 429 if _quota_used_up(body):
+            code, message = ErrorCode.PROVIDER_RATE_LIMIT, f"{title} quota is used up: {said}"
             hint = "Check the plan and the billing of the account: retrying does not help"
-            return ErrorCode.PROVIDER_RATE_LIMIT, f"{title} quota is used up: {said}", hint
         case 429:
             unit = "second" if wait == 1 else "seconds"
             after = "" if wait is None else f". Retry after {wait:g} {unit}"
+            code, message = ErrorCode.PROVIDER_RATE_LIMIT, f"{title} rate limit hit{after}"
             hint = rate_limit_hint(wait)
-            return ErrorCode.PROVIDER_RATE_LIMIT, f"{title} rate limit hit{after}", hint
-        case 404:
-            hint = f"Check the model's name and providers.{endpoint.provider}.baseUrl"
-            return ErrorCode.PROVIDER_API_ERROR, f"{title} returned 404: {said}", hint
-        case _:
-            hint = _advice(endpoint, status)
-            return ErrorCode.PROVIDER_API_ERROR, f"{title} returned {status}: {said}", hint
-
-
-def _advice(endpoint: Endpoint, status: int) -> str:
-    if status >= 500:
-        return f"{endpoint.title} has a problem: try again later, or raise defaults.retries"
-    if status < 400:
-        return f"providers.{endpoint.provider}.baseUrl redirects: write where it leads to"
-    return "The provider rejected the request for the reason in the message"
+        case _ if status >= 500:
+            hint = f"{title} has a problem: try again later, or raise defaults.retries"
+        case _ if status < 400:
+            hint = f"providers.{endpoint.provider}.baseUrl redirects: write where it leads to"
+    return code, message, hint
 
 
 def _error(

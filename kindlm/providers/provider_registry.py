@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from urllib.parse import urlsplit
 
 from kindlm import packages
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
@@ -19,6 +18,7 @@ from kindlm.ports import ModelClient, ModelReply, ModelRequest
 from kindlm.providers.provider_failures import missing_key, unusable_key
 from kindlm.suggestions import hint_for
 from kindlm.suite import ProviderSettings
+from kindlm.values import is_url
 
 
 def make_client(settings: ProviderSettings, *, environ: Mapping[str, str]) -> Result[ModelClient]:
@@ -106,14 +106,11 @@ def check_settings(settings: ProviderSettings, environ: Mapping[str, str]) -> Re
 
 
 def _is_http_url(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
-            return False
-        # What the SDKs take for a URL is stricter; they load httpx or its like next.
-        from httpx import URL, InvalidURL
-    except ValueError:
+    if not is_url(url):
         return False
+    # What the SDKs take for a URL is stricter; they load httpx or its like next.
+    from httpx import URL, InvalidURL
+
     try:
         return bool(URL(url).host)
     except (InvalidURL, ValueError):

@@ -27,7 +27,7 @@ from kindlm.ports import ModelReply, ModelRequest
 from kindlm.providers import provider_failures
 from kindlm.providers.api_format import TOKENS_TO_THINK, tool_parameters, written_arguments
 from kindlm.providers.client import refused_parameters
-from kindlm.providers.provider_failures import Endpoint, unusable
+from kindlm.providers.provider_failures import Endpoint
 from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
 from kindlm.wires.answer import cache_tokens
 
@@ -61,7 +61,7 @@ class PydanticAi(Provider):
         """Return the client."""
         if importlib.util.find_spec("pydantic_ai") is None:
             message = f"The provider {access.name} needs the package pydantic-ai-slim"
-            return Err(unusable(ErrorCode.PROVIDER_NOT_FOUND, message, _INSTALL))
+            return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, _INSTALL))
         import pydantic_ai.direct  # noqa: F401 - takes a second, so before the first call
 
         return PydanticAiClient(access)
@@ -119,12 +119,12 @@ class PydanticAiClient:
             extra = match[1] if (match := _EXTRA.search(said)) else provider
             hint = f"{_INSTALL} 'pydantic-ai-slim[{extra}]'"
             message = f"A package for {name} is not installed"
-            return unusable(ErrorCode.PROVIDER_NOT_FOUND, message, hint)
+            return KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint)
         code, hint = ErrorCode.PROVIDER_AUTH_ERROR, "Set the variable of the key, or `apiKeyEnv`"
         if said.startswith("Unknown"):
             code, hint = ErrorCode.PROVIDER_NOT_FOUND, "Write it like google:gemini-2.5-pro"
         reason = said.partition(" To try Pydantic AI")[0]
-        return unusable(code, f"Pydantic AI cannot call {name}: {reason}", hint)
+        return KindlmError(code, f"Pydantic AI cannot call {name}: {reason}", hint)
 
     async def _ask(self, model: Model[Any], request: ModelRequest) -> Result[ModelReply]:
         from pydantic_ai.direct import model_request
