@@ -23,14 +23,8 @@ from kindlm.agents.reply_reading import (
     read_counts,
     read_model,
 )
-from kindlm.agents.told_calls import ToldCalls, lost_answers
-from kindlm.agents.tool_entries import (
-    UNREAD,
-    hidden_calls,
-    is_of_tool,
-    read_tool_use,
-    reported_calls,
-)
+from kindlm.agents.told_calls import ToldCalls
+from kindlm.agents.tool_entries import calls_of_event, read_tool_use
 from kindlm.bounds import MAX_COUNTED
 from kindlm.dataclass import dataclass
 from kindlm.ports import AgentReply
@@ -97,7 +91,6 @@ class _Draft:
     cost_usd: float | None = None
     has_unpriced: bool = False
     model: str | None = None
-    lost: int = 0
     knows_events: bool = False
 
     def add(self, event: Mapping[str, Any], number: int) -> None:
@@ -137,21 +130,12 @@ class _Draft:
             bounded(self.usage),
             reported_cost_usd=self.cost_usd if is_known else None,
             model=self.model,
-            warnings=lost_answers(self.lost),
             reports_tools=self.knows_events or None,
         )
 
     def _read_calls(self, event: Mapping[str, Any]) -> None:
-        """Take the tool calls that an event of another type holds, each by its id once.
-
-        An event of a tool in unknown words is a call without a known name.
-        """
-        calls = reported_calls(event, None)
-        place = hidden_calls(event)
-        # What looks like a call itself may be no more than the frame of those that it lists.
-        if place not in (None, ".") or (not calls and (place == "." or is_of_tool(event))):
-            calls = [*calls, UNREAD]
-        for use in calls:
+        """Take the tool calls that an event of another type holds, each by its id once."""
+        for use in calls_of_event(event):
             if self.calls.by_id(use.call.id) is None:
                 self.calls.add_use(use)
 
@@ -160,7 +144,6 @@ class _Draft:
         call_id, name = told.call.id or None, told.call.name
         if not self.calls.answer(call_id, None if name == UNNAMED else name, told.response):
             # What answered was called, whatever the stream leaves out.
-            self.lost += 1
             self.calls.add(name, call_id, None).answer(told.response)
 
     def _narrate(self, said: Mapping[str, Any], number: int) -> None:

@@ -76,15 +76,11 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """What messages say together besides their texts; `lost` answers belong to no call.
-
-    A call without an id has an empty one.
-    """
+    """What messages say together besides their texts. A call without an id has an empty one."""
 
     tool_uses: tuple[ToolUse, ...] = ()
     usage: Usage = Usage()
     models: tuple[str, ...] = ()
-    lost: int = 0
 
 
 def read_messages(value: Any) -> tuple[ChatMessage, ...]:
@@ -169,7 +165,7 @@ def last_text(messages: Sequence[ChatMessage]) -> str | None:
 
 def spoken(messages: Iterable[ChatMessage]) -> Spoken:
     """Return what messages say: calls with their answers, and all reported usage added up."""
-    calls, ids, lost = ToldCalls(), list[str](), 0
+    calls, ids = ToldCalls(), list[str]()
     usages = list[Usage]()
     models: dict[str, None] = {}
     for message in messages:
@@ -178,7 +174,6 @@ def spoken(messages: Iterable[ChatMessage]) -> Spoken:
             ids.append(call.id)
         if message.speaker is Speaker.TOOL and not _answered(calls, message):
             # What answered was called, whatever the messages leave out.
-            lost += 1
             calls.add(message.name or UNNAMED, message.answers, None).answer(message.response)
             ids.append(message.answers or "")
         usages.append(message.usage)
@@ -193,7 +188,7 @@ def spoken(messages: Iterable[ChatMessage]) -> Spoken:
         replace(use, call=replace(use.call, id=call_id))
         for use, call_id in zip(calls.uses, ids, strict=True)
     )
-    return Spoken(uses, bounded(usage), tuple(models), lost)
+    return Spoken(uses, bounded(usage), tuple(models))
 
 
 def _read(value: Mapping[str, Any]) -> ChatMessage:

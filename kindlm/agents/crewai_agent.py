@@ -36,7 +36,6 @@ from kindlm.agents.reply_reading import (
     read_model,
 )
 from kindlm.agents.served import Served, ServedAgent
-from kindlm.agents.told_calls import lost_answers
 from kindlm.agents.tool_entries import hidden_calls, reported_calls, tool_answer
 from kindlm.errors import Result
 from kindlm.ports import AgentReply, AgentRequest
@@ -73,8 +72,7 @@ def read_crew(text: str) -> AgentReply:
     executions = _entries(value, (_EXECUTIONS,))
     if answer is None and not tasks and not executions:
         raise UnreadableReply(_NO_ANSWER)
-    uses, lost = _uses(tasks, executions)
-    uses = uses_together(uses, reported_calls(value, None), by_id=False)
+    uses = uses_together(_uses(tasks, executions), reported_calls(value, None), by_id=False)
     counts: Mapping[str, Any] = next(
         (value[key] for key in _USAGES if isinstance(value.get(key), dict)), {}
     )
@@ -89,7 +87,7 @@ def read_crew(text: str) -> AgentReply:
         usage,
         reported_cost_usd=read_cost(value, tasks) if cost is None else cost,
         model=read_model(value),
-        warnings=(*((_NO_PARTS,) if is_total else ()), *doubts(value), *lost_answers(lost)),
+        warnings=(*((_NO_PARTS,) if is_total else ()), *doubts(value)),
         hidden=_hidden(value, uses),
         hint="report them as `tasks` with a `tool`",
         # Agents that call tools in the words of ReAct list no calls in their messages.
@@ -142,12 +140,9 @@ def _entries(value: Mapping[str, Any], keys: tuple[str, ...]) -> list[Mapping[st
     return [entry for entry in next(lists, []) if isinstance(entry, dict)]
 
 
-def _uses(
-    tasks: list[Mapping[str, Any]], executions: list[Mapping[str, Any]]
-) -> tuple[list[ToolUse], int]:
-    """Return the tool calls, and how many answers in messages belong to none."""
+def _uses(tasks: list[Mapping[str, Any]], executions: list[Mapping[str, Any]]) -> list[ToolUse]:
     refuse_more(len(tasks) + len(executions), MAX_CALLS, "tasks")
-    uses, lost = _uses_of_tasks(tasks)
+    uses = _uses_of_tasks(tasks)
     told = {use.call.name for use in uses}
     executed = list[ToolUse]()
     for index, execution in enumerate(executions):
@@ -159,11 +154,11 @@ def _uses(
         if use.call.name not in told or use.call.arguments or use.call.malformed is not None:
             executed.append(use)
     # Ids are those of tasks and executions here.
-    return uses_together(uses, executed, by_id=False), lost
+    return uses_together(uses, executed, by_id=False)
 
 
-def _uses_of_tasks(tasks: list[Mapping[str, Any]]) -> tuple[list[ToolUse], int]:
-    uses, lost, read = list[ToolUse](), 0, 0
+def _uses_of_tasks(tasks: list[Mapping[str, Any]]) -> list[ToolUse]:
+    uses, read = list[ToolUse](), 0
     for index, task in enumerate(tasks):
         name, messages = first_text(task.get("tool")), task.get("messages")
         is_silent = name is None and isinstance(messages, list)
@@ -173,9 +168,8 @@ def _uses_of_tasks(tasks: list[Mapping[str, Any]]) -> tuple[list[ToolUse], int]:
         refuse_more(read, MAX_MESSAGES, "messages")
         said = spoken(read_messages(heard))
         uses += uses_together(own, said.tool_uses, by_id=False)
-        lost += said.lost
         refuse_more(len(uses), MAX_CALLS, "tool calls")
-    return uses, lost
+    return uses
 
 
 def _use(entry: Mapping[str, Any], name: str, default_id: str) -> ToolUse:

@@ -50,9 +50,8 @@ from kindlm.agents.reply_reading import (
 )
 from kindlm.agents.tool_entries import (
     UNREAD,
+    calls_of_event,
     has_place_for_calls,
-    hidden_calls,
-    is_of_tool,
     listed_calls,
     names_a_tool,
     reported_calls,
@@ -181,17 +180,11 @@ class _Draft:
         if has_place_for_calls(value, path):
             self.has_place_for_calls = True
         if path is None:
-            whole = reported_calls(value, None)
+            whole = calls_of_event(value, kind)
         else:
             # Most events of a stream tell of no calls, and have no place for them.
             whole = listed_calls(lookup(value, path), path)
         refuse_more(len(self.calls) + len(whole), MAX_CALLS, "tool calls")
-        if path is None:
-            place = hidden_calls(value)
-            is_of_call = place == "." or names_a_tool(kind) or is_of_tool(value)
-            # What looks like a call itself may be no more than the frame of those that it lists.
-            if place not in (None, ".") or (is_of_call and not whole):
-                whole = [*whole, UNREAD]
         for use in whole:
             self._add_whole(use)
 

@@ -33,7 +33,6 @@ from kindlm.agents.reply_parts import (
     refuse_more,
 )
 from kindlm.agents.reply_reading import FailedReply, agent_reply, read_cost, read_model, read_usage
-from kindlm.agents.told_calls import lost_answers
 from kindlm.agents.tool_entries import (
     hidden_calls,
     looks_like_a_call,
@@ -165,7 +164,7 @@ class GraphReply:
             said.usage if usage == Usage() else usage,
             reported_cost_usd=read_cost(self.about, self.priced),
             model=model,
-            warnings=(*warnings, *lost_answers(said.lost)),
+            warnings=warnings,
             hidden=self._hidden(own, uses),
             hint="report them as `steps`",
             reports_tools=self.read > 0 or self.has_steps or None,

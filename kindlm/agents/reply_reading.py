@@ -157,7 +157,7 @@ def agent_reply(
     calls: Sequence[ToolUse],
     usage: Usage,
     *,
-    warnings: Iterable[str],
+    warnings: Iterable[str] = (),
     hidden: str | None = None,
     hint: str = "set `toolCallsPath`",
     **more: Any,

@@ -94,8 +94,3 @@ class PiecedCall:
         if arguments is None and self.written:
             arguments = "".join(self.written)
         return ToolUse(ToolCall.told(call_id, self.name, arguments), self.response, AGENT_RULE)
-
-
-def lost_answers(lost: int) -> tuple[str, ...]:
-    """Return the warning of answers that belong to no call, if there are any."""
-    return (f"tool results without a tool call: {lost}",) if lost else ()

@@ -197,6 +197,22 @@ def hidden_calls(value: Any, known: Told | None = None) -> str | None:
     return None
 
 
+def calls_of_event(event: Mapping[str, Any], name: str = "") -> list[ToolUse]:
+    """Return the calls that an event of a stream reports, and `UNREAD` where it may hold another.
+
+    An event that speaks of tools, by its `name` or its type, and lists no calls, is one itself.
+
+    Raises:
+        UnreadableReply: its calls cannot be read.
+    """
+    calls, place = reported_calls(event, None), hidden_calls(event)
+    is_call = place == "." or names_a_tool(name) or is_of_tool(event)
+    # What looks like a call itself may be no more than the frame of those that it lists.
+    if place not in (None, ".") or (is_call and not calls):
+        calls = [*calls, UNREAD]
+    return calls
+
+
 def _entries(listed: list[Any] | dict[str, Any]) -> list[Any]:
     """Return the entries of a list of calls; those of pairs are what comes before the result."""
     entries = listed if isinstance(listed, list) else [listed]

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from kindlm.errors import ErrorCode
-from kindlm.transcript import CacheTokens, Message, Role, ToolCall, ToolUse, Usage
+from kindlm.transcript import UNNAMED, CacheTokens, Message, Role, ToolCall, ToolUse, Usage
 
 TOKEN = "tok-planted-0123456789"
 SSE = "text/event-stream"
@@ -179,12 +179,12 @@ class TestStates:
         assert [use.response for use in told.tool_uses] == [1, 0, 2]
         assert len({use.call.id for use in told.tool_uses}) == 3
 
-    def test_a_tool_that_failed_says_so_and_a_result_of_no_call_is_reported(self, reply):
+    def test_a_tool_that_failed_says_so_and_a_result_of_no_call_is_a_call(self, reply):
         failed = result("c1", "no stock", status="error")
         body = {"messages": [SENT, ai("", call("c1", "a")), failed, result("c9", 1), ai("ok")]}
         told = reply(body)
         assert told.tool_uses[0].response == {"error": "no stock"}
-        assert "without a tool call: 1" in told.warnings[0]
+        assert [(use.call.name, use.response) for use in told.tool_uses[1:]] == [(UNNAMED, 1)]
 
     def test_only_what_is_new_is_the_answer(self, talk, http, ask, success):
         first = [{"type": "human", "content": "one"}, ai("", call("c1", "a"), **used(5, 1))]
