@@ -150,6 +150,23 @@ class Transport(Protocol):
         """Close all connections."""
 
 
+async def exchanged(
+    endpoint: Endpoint, transport: Transport, path: str, body: bytes, timeout_s: float
+) -> Result[HttpAnswer]:
+    """Post a body; return the answer whatever its status, or the error of what came instead."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return Ok(await transport.send(path, body))
+    except TimeoutError:
+        return Err(provider_failures.of_timeout(endpoint, timeout_s))
+    except NoAnswer as error:
+        return Err(provider_failures.of_network(endpoint, error))
+    except AnswerTooLong:
+        return Err(provider_failures.of_excess(endpoint, MAX_BODY_BYTES))
+    except NoCredentials as error:
+        return Err(provider_failures.of_credentials(endpoint, *error.args))
+
+
 class WireClient:
     """Implements `ports.ModelClient`."""
 
@@ -165,30 +182,18 @@ class WireClient:
         When the model refuses a parameter that the user did not ask for, the error says `resend`,
         and later requests to the model go without it.
         """
-        try:
-            async with asyncio.timeout(request.timeout_s):
-                return await self._complete(request)
-        except TimeoutError:
-            return Err(provider_failures.of_timeout(self._endpoint, request.timeout_s))
-        except NoAnswer as error:
-            return Err(provider_failures.of_network(self._endpoint, error))
-        except AnswerTooLong:
-            return Err(provider_failures.of_excess(self._endpoint, MAX_BODY_BYTES))
-        except NoCredentials as error:
-            return Err(provider_failures.of_credentials(self._endpoint, *error.args))
-
-    async def aclose(self) -> None:
-        """Close all connections."""
-        await self._transport.aclose()
-
-    async def _complete(self, request: ModelRequest) -> Result[ModelReply]:
         refused = self._refused.get(request.model, frozenset())
         sent = self._wire.encode(request, refused)
         # Plain ASCII, so that lone surrogates, which models do write, survive the way back.
         body = json.dumps(sent.body, separators=(",", ":")).encode("ascii")
         started = time.perf_counter()
-        answer = await self._transport.send(self._wire.path, body)
+        found = await exchanged(
+            self._endpoint, self._transport, self._wire.path, body, request.timeout_s
+        )
         latency_ms = (time.perf_counter() - started) * 1000
+        if isinstance(found, Err):
+            return found
+        answer = found.value
         if answer.status == _OK:
             result = self._reply(request, sent, answer, latency_ms)
             is_cut = (
@@ -211,6 +216,10 @@ class WireClient:
                 self._endpoint, answer.status, answer.text, sorted(ours)
             )
         )
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._transport.aclose()
 
     def _learn(self, request: ModelRequest, what: frozenset[str]) -> None:
         # Another request may have been refused something else in the meantime.

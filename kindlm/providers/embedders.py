@@ -23,7 +23,7 @@ from kindlm.packages import own
 from kindlm.plugins import Provider
 from kindlm.ports import Embedder, Embedding
 from kindlm.providers import provider_failures
-from kindlm.providers.client import MAX_BODY_BYTES, AnswerTooLong, HttpAnswer, NoAnswer, Transport
+from kindlm.providers.client import Transport, exchanged
 from kindlm.providers.provider_failures import Endpoint
 from kindlm.providers.provider_registry import check_settings, options_of
 from kindlm.strict_json import parse_json
@@ -75,16 +75,13 @@ class WireEmbedder:
         body = {"model": self.model, "input": [text or " " for text in texts]}
         content = json.dumps(body, separators=(",", ":")).encode("ascii")
         started = time.perf_counter()
-        try:
-            async with asyncio.timeout(timeout_s):
-                answer = await self._send(content)
-        except TimeoutError:
-            return Err(provider_failures.of_timeout(self._endpoint, timeout_s))
-        except NoAnswer as error:
-            return Err(self._advise(provider_failures.of_network(self._endpoint, error)))
-        except AnswerTooLong:
-            return Err(provider_failures.of_excess(self._endpoint, MAX_BODY_BYTES))
+        self._transport = self._transport or self._connect()
+        sent = (self._transport, self._wire.path, content)
+        exchange = await exchanged(self._endpoint, *sent, timeout_s)
         latency_ms = (time.perf_counter() - started) * 1000
+        if isinstance(exchange, Err):
+            return Err(self._advise(exchange.error))
+        answer = exchange.value
         if answer.status != _OK:
             told = (answer.status, answer.headers, answer.text)
             return Err(self._advise(provider_failures.of_status(self._endpoint, *told)))
@@ -100,11 +97,6 @@ class WireEmbedder:
         if self._transport is not None:
             await self._transport.aclose()
             self._transport = None
-
-    async def _send(self, content: bytes) -> HttpAnswer:
-        if self._transport is None:
-            self._transport = self._connect()
-        return await self._transport.send(self._wire.path, content)
 
     def _read(self, text: str, expected: int, latency_ms: float) -> Embedding:
         """Read a reply; raise `ValueError` if it is none."""
