@@ -30,7 +30,7 @@ _FOREIGN = {
     "input": "ask content message messages msg query question request says text turns user",
     "conversation": "steps turns",
     "agents": "endpoint target targets url",
-    "models": "llm llms provider providers",
+    "models": "agents llm llms provider providers target targets",
     "endpoint": "address baseurl host uri",
     "tests": "cases evals examples scenarios testcases",
     "vars": "context inputs values variables",

@@ -110,6 +110,16 @@ tests:
 #> "input"
 #> "expect"
 ==
+agents:
+  - {id: clerk, endpoint: "http://localhost:8000/chat"}
+  - {id: chef, endpoint: "http://localhost:8001/chat"}
+tests:
+  - name: order
+    input: Where is my order A1?
+    agents: [clerk]
+    expect: {output: {contains: A1}}
+#> Did you mean "models"? For example: `models: [gpt]`
+==
 provider: openai
 model: gpt-4o-mini
 temperature: 0

@@ -248,6 +248,8 @@ def test_only_what_after_ran_is_repeated(
     assert f"Suite 'orders' is not what run {after} ran: kindlm.yaml has changed." in (
         refused.stderr
     )
+    workspace.suite(server.url, suite={"name": "returns"}, tests=[asks("A1"), asks("B2")])
+    assert f"run {after} ran: kindlm.yaml now holds 'returns'." in workspace.run("settle").stderr
     (workspace.root / "kindlm.yaml").unlink()
     gone = workspace.run("settle", "--db", ".kindlm/kindlm.db")
     assert "there is no kindlm.yaml" in gone.stderr

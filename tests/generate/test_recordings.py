@@ -611,3 +611,20 @@ def test_a_model_that_its_suite_serves_has_the_server_and_its_price_in_the_test(
     made = Path("suites/refunds_a_double_charge.yaml")
     assert yaml.safe_load(made.read_text("utf-8"))["prices"].keys() == {"acme-support-1"}
     assert run(["test", str(made), "--max-cost", "1", "--quiet"]) == 0
+
+
+def test_an_agent_that_no_suite_sets_has_to_be_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("kindlm.toml").write_text('[agent]\ntype = "python"\nurl = "shop:agent"\n', "utf-8")
+    Path("shop.py").write_text(
+        "def agent(text):\n    return {'text': 'Sent.', 'tool_calls': []}\n", "utf-8"
+    )
+    said = {"name": "sent", "turns": [{"says": "Hi", "expect": [{"contains": "Sent"}]}]}
+    Path("tests").mkdir()
+    Path("tests/sent.yaml").write_text(yaml.safe_dump(said), "utf-8")
+    assert run(["test", "--quiet"]) == 0
+    assert run(["gen", "--from-run", "latest", "1"]) == 1
+    assert "sets what it ran on: pass --agent, or" in capsys.readouterr().err
+    assert run(["gen", "--from-run", "latest", "1", "--agent", "shop:agent"]) == 0

@@ -271,12 +271,13 @@ def _loaded(pair: SettledPair, wanted: set[tuple[str, str]], root: Path) -> Resu
     loaded = load_paths(paths, root, compat=compat)
     if isinstance(loaded, Err):
         return loaded
-    suites = {(suite.path, suite.name): suite for suite in loaded.value.suites}
     kept = []
     for suite in recorded:
-        now = suites.get((suite_identity(root / suite.path, root), suite.suite))
+        path = suite_identity(root / suite.path, root)
+        there = {each.name: each for each in loaded.value.suites if each.path == path}
+        now = there.get(suite.suite)
         if now is None or now.config_hash != suite.config_hash:
-            wrong = "has changed" if now else "does not hold it any more, or has an error"
+            wrong = "has changed" if now else f"now holds {', '.join(map(repr, there)) or 'none'}"
             show([item for item in loaded.value.diagnostics if item.severity == "error"])
             return Err(_changed(pair, suite, f"{suite.path} {wrong}"))
         # Another checkout may be named otherwise: projects are those of the record.

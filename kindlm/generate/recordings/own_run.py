@@ -101,14 +101,14 @@ def recorded_target(
     """
     row = db.execute(_CONFIG, (execution.suite_id,)).fetchone()
     if row is None or row[0] is None:
-        return Target()
+        return Target(why_not=_UNKNOWN)
     config = json.loads(row[0]).get("config", {})  # an imported run has none
     suite_folder = (root / row[1]).parent
     home = Path(os.path.relpath(suite_folder, folder)).as_posix()
     agent = _written_agent(config, execution.target, home)
     written = agent or _written_model(config, execution.target)
     if written is None:
-        return Target()
+        return Target(why_not=_UNKNOWN)
     is_served = "{{serve." in json.dumps(written)
     if home == "." and config.get("serve") and (agent or is_served):
         written["serve"] = config["serve"]
@@ -149,5 +149,8 @@ _CONFIG = """
 SELECT c.body, s.path FROM suites s LEFT JOIN contents c ON c.ref = s.config_ref
  WHERE s.id = ? AND s.front_end = 'kindlm'
 """
+_UNKNOWN = (
+    "No kindlm.yaml is recorded that sets what it ran on: pass --agent, or --provider and --model."
+)
 _FOLDERS = {"path": "python", "cwd": "subprocess"}
 """Options of agents that are folders, relative to the suite, and whose they are."""
