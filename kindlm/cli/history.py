@@ -28,7 +28,6 @@ from kindlm.errors import (
     Result,
     SourceLocation,
     broken,
-    misuse,
     not_there,
 )
 from kindlm.recording.project import Project, default_paths, find_project, paths_from
@@ -287,11 +286,6 @@ def no_execution(wanted: str, view: RunView) -> KindlmError:
         f"The {what} {view.id} has no execution {wanted!r}.",
         f"{by_id}List its executions: kindlm report {view.id} --format json",
     )
-
-
-def misused(message: str, command: str) -> KindlmError:
-    """Return the error that a command was given what does not go together."""
-    return misuse(message, f"How it is used: kindlm {command} --help")
 
 
 def disk_full(path: Path, error: BaseException | None) -> KindlmError | None:

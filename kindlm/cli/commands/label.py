@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kindlm.cli.console import fail, note, or_fail, refuse
-from kindlm.cli.history import misused, named_run
+from kindlm.cli.history import named_run
 from kindlm.cli.journal import author, journal_event, open_journal
 from kindlm.cli.options import DatabaseOption, RunArgument
 from kindlm.errors import not_there
@@ -26,7 +26,7 @@ def label_command(
 ) -> None:
     """Name a run. A new label replaces the one before."""
     if (name is None) is not remove:
-        fail([misused("Write either a NAME or --remove.", "label")])
+        refuse("Write either a NAME or --remove.", "How it is used: kindlm label --help")
     if name is not None and (problem := label_problem(name)) is not None:
         fail([problem])
     with open_journal(db) as (log, reader):

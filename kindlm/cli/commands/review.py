@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from kindlm.cli.console import fail, note, or_fail
-from kindlm.cli.history import misused, named_run, no_execution, open_history, report_options
+from kindlm.cli.console import note, or_fail, refuse
+from kindlm.cli.history import named_run, no_execution, open_history, report_options
 from kindlm.cli.journal import author, journal_event, open_journal
 from kindlm.cli.options import RUN_NAMES, DatabaseOption, ListFormat, VerboseOption, parse_since
 from kindlm.errors import Err, Ok, Result, misuse
@@ -21,6 +21,8 @@ from kindlm.outcome import Status
 from kindlm.recording.history_file import new_journal
 from kindlm.reports.terminal.agreement import agreement_json, write_agreement
 from kindlm_store import EventLog
+
+_USAGE = "How it is used: kindlm review --help"
 
 
 def review_command(
@@ -66,16 +68,14 @@ def review_command(
     """Record a human verdict, or report judge–human agreement."""
     if agreement:
         if execution is not None or verdict is not None or note is not None:
-            fail(
-                [misused("--agreement does not go with EXECUTION, a verdict or --note.", "review")]
-            )
+            refuse("--agreement does not go with EXECUTION, a verdict or --note.", _USAGE)
         report_agreement(db, run, suite=suite, since=since, form=form, verbose=verbose)
         return
     if run is None or execution is None or verdict is None:
         wanted = "Write RUN, EXECUTION, and pass or fail. For a report on reviews: --agreement."
-        fail([misused(wanted, "review")])
+        refuse(wanted, _USAGE)
     if suite is not None or since is not None or form != "terminal":
-        fail([misused("--suite, --since and --format require --agreement.", "review")])
+        refuse("--suite, --since and --format require --agreement.", _USAGE)
     record_review(db, run, execution, verdict == "pass", note)
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.cells import cell_len
 
-from kindlm.cli.console import note, or_fail, wants_color
+from kindlm.cli.console import note, or_fail, refuse, wants_color
 from kindlm.cli.history import open_history
 from kindlm.cli.options import DatabaseOption, ListFormat, ListFormatOption, parse_since
 from kindlm.dataclass import dataclass
@@ -61,10 +61,7 @@ def runs_command(
     A + after a commit marks uncommitted changes.
     """
     if model is not None and test is None:
-        from kindlm.cli.console import fail
-        from kindlm.cli.history import misused
-
-        fail([misused("--model goes with --test.", "runs")])
+        refuse("--model goes with --test.", "Add --test NAME, or leave --model out.")
     start = None if since is None else or_fail(parse_since(since))
     with open_history(db) as connection:
         if test is None:
