@@ -252,21 +252,17 @@ def _view(page: Page) -> Any:
 
         def made(db: sqlite3.Connection) -> Response:
             # The page is written while the history is read: it may hold iterators of its rows.
-            return response(_answer(page, db, asked, links), links, part=part)
+            if (problem := read_model_problem(db)) is not None:
+                outdated = notice_page("The history cannot be read", problem.message, problem.hint)
+                return response(Answer(outdated, 500), links, part=part)
+            answer = page(db, asked, links) or _absent("This history has nothing with that name.")
+            if isinstance(answer, Document):
+                answer = Answer(answer, 200)
+            return response(answer, links, part=part)
 
         return await datasette.databases[database].execute_fn(made)
 
     return view
-
-
-def _answer(page: Page, db: sqlite3.Connection, asked: Asked, links: Addresses) -> Answer:
-    if (problem := read_model_problem(db)) is not None:
-        outdated = notice_page("The history cannot be read", problem.message, problem.hint)
-        return Answer(outdated, 500)
-    found = page(db, asked, links)
-    if found is None:
-        return _absent("This history has nothing with that name.")
-    return found if isinstance(found, Answer) else Answer(found, 200)
 
 
 def _absent(message: str) -> Answer:

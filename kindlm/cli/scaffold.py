@@ -58,8 +58,10 @@ def create_project(
             written.append(_write(folder / _SCHEMA, schema_text()))
         if _add(folder / ".gitignore", _IGNORED, says=".kindlm"):
             written.append(folder / ".gitignore")
-        if settings and _add(folder / ".env", settings, says=_first_variable(settings)):
-            written.append(folder / ".env")
+        if settings:
+            first = next(line for line in settings.splitlines() if "=" in line)
+            if _add(folder / ".env", settings, says=first.partition("=")[0]):
+                written.append(folder / ".env")
     except OSError as error:
         return Err(
             broken(
@@ -112,7 +114,3 @@ def _add(path: Path, text: str, *, says: str) -> bool:
     with path.open("a", encoding="utf-8") as file:
         file.write(f"{separator}{blank}{text}")
     return True
-
-
-def _first_variable(settings: str) -> str:
-    return next(line for line in settings.splitlines() if "=" in line).partition("=")[0]

@@ -195,8 +195,5 @@ def _drops(power: ComparisonPower, found: float) -> str:
     often = f"a drop from 100 % to {100 * found:.0f} % in 4 of 5 comparisons"
     if found >= 0.7:
         return often
-    return f"{often}, and to 70 % in {_share(power.thirty)}"
-
-
-def _share(chance: float) -> str:
-    return f"{int(100 * chance)} of 100" if chance >= 0.01 else "fewer than 1 of 100"
+    share = int(100 * power.thirty)
+    return f"{often}, and to 70 % in {f'{share} of 100' if share else 'fewer than 1 of 100'}"

@@ -55,14 +55,12 @@ def replay_command(options: ReplayOptions) -> int:
     """Run tests with recorded model answers: no key, no cost."""
     # Without a file, it is the files and tests that the run selected, and new tests in them.
     run = options.run
-    if run is not None and (options.source is not None or _is_path(run)):
-        options, run = replace(options, paths=(Path(run), *options.paths)), None
+    if run is not None:
+        # A JSON report names its run.
+        is_path = run.startswith("pack:") or (Path(run).exists() and not run.endswith(".json"))
+        if is_path or options.source is not None:
+            options, run = replace(options, paths=(Path(run), *options.paths)), None
     return _replay(options.source or run, options)
-
-
-def _is_path(text: str) -> bool:
-    """Return whether the first argument is a PATH, and no RUN: a JSON report names its run."""
-    return text.startswith("pack:") or (Path(text).exists() and not text.endswith(".json"))
 
 
 def _replay(wanted: str | None, options: ReplayOptions) -> int:

@@ -281,10 +281,15 @@ def _carry_out(
     elif stop.aborted:
         note(f"Stopped: {stop.reason}.")
     elif stop.reason is None:
+        workers = f" --workers {options.workers}" if options.workers else ""
+        once_corrected = (
+            "Finished executions are kept. Correct that code, then: "
+            f"kindlm test --resume {parts.group} --force-resume{workers}"
+        )
         show(
             broken(
                 f"Shard {shard} did not finish: {why}",
-                _after_correction(parts, options) if shard in coordinator.ended else None,
+                once_corrected if shard in coordinator.ended else None,
             )
             for shard, why in sorted(coordinator.undone.items())
         )
@@ -297,15 +302,6 @@ def _not_kept(database: Path, error: Exception) -> KindlmError:
         f"What the workers pushed could not be recorded: {error}.",
         "Check the disks of the history and of temporary files, then: kindlm history verify",
         where=SourceLocation(str(database)),
-    )
-
-
-def _after_correction(parts: _Parts, options: TestOptions) -> str:
-    """Return how a group goes on once the code that has ended a worker is corrected."""
-    workers = f" --workers {options.workers}" if options.workers else ""
-    return (
-        "Finished executions are kept. Correct that code, then: "
-        f"kindlm test --resume {parts.group} --force-resume{workers}"
     )
 
 
