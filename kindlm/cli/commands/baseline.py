@@ -14,7 +14,7 @@ from kindlm.cli.commands.runs import table
 from kindlm.cli.console import fail, note, or_fail, refuse, warn
 from kindlm.cli.history import finished_side, open_history, project_here
 from kindlm.cli.journal import author, journal_event, open_journal
-from kindlm.cli.options import RUN_NAMES, DatabaseOption, ListFormatOption, VerboseOption
+from kindlm.cli.options import RUN_NAMES, DatabaseOption, ListFormatOption
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.events.run import BaselineRemoved, BaselineSet
 from kindlm.history.baselines import (
@@ -76,10 +76,8 @@ def set_command(
         ),
     ] = "",
     database: DatabaseOption = None,
-    verbose: VerboseOption = False,
 ) -> None:
     """Make a finished run, or a complete group of shards, the baseline of its suites."""
-    del verbose
     from kindlm.cli.foreign_import import read_results
 
     read = read_results(Path(wanted)) if wanted and Path(wanted).is_file() else None
@@ -136,10 +134,8 @@ def list_command(
     suite: _Suite = None,
     form: ListFormatOption = "terminal",
     db: DatabaseOption = None,
-    verbose: VerboseOption = False,
 ) -> None:
     """List baselines."""
-    del verbose
     with open_history(db) as connection:
         found = list_baselines(connection, suite)
     if form == "json":
@@ -157,13 +153,11 @@ def compare_command(
     label: _Label = None,
     form: ListFormatOption = "terminal",
     db: DatabaseOption = None,
-    verbose: VerboseOption = False,
 ) -> None:
     """Compare a run with the baseline.
 
     Exits with 1 if a regression is confirmed or a test was removed.
     """
-    del verbose
     from kindlm.cli.commands.baseline_compare import compare_with_baseline
 
     if not compare_with_baseline(db, run, suite, label, form, sys.stdout):
@@ -181,10 +175,8 @@ def remove_command(
         ),
     ] = None,
     database: DatabaseOption = None,
-    verbose: VerboseOption = False,
 ) -> None:
     """Remove the baseline of a suite. The run stays in the history."""
-    del verbose
     with open_journal(database) as (log, db):
         found = or_fail(_to_remove(db, suite, label, project))
         payload = BaselineRemoved(

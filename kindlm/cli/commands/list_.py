@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from kindlm.cli.console import or_fail
 from kindlm.cli.ending import loading
 from kindlm.cli.history import project_here
-from kindlm.cli.options import ListFormatOption, TestOptions, VerboseOption, with_options
+from kindlm.cli.options import ListFormatOption, TestOptions, with_options
 from kindlm.dataclass import dataclass, replace
 from kindlm.reports.untrusted import json_document, one_line
 from kindlm.wording import count
@@ -27,11 +27,10 @@ class ListOptions(TestOptions):
 
     takes: ClassVar[tuple[str, ...]] = (
         "paths", "config", "suite", "tests", "keywords", "tags", "models", "failed", "repeat",
-        "shard", "strict", "form", "database", "verbose",
+        "shard", "strict", "form", "database",
     )  # fmt: skip
 
     form: ListFormatOption = "terminal"
-    verbose: VerboseOption = False
 
 
 @with_options

@@ -15,7 +15,7 @@ import typer
 from kindlm.cli.commands.runs import table
 from kindlm.cli.console import fail, note, or_fail, refuse
 from kindlm.cli.history import disk_full, project_here
-from kindlm.cli.options import DatabaseOption, ListFormat
+from kindlm.cli.options import DatabaseOption, ListFormatOption
 from kindlm.errors import ErrorCode
 from kindlm.reports.untrusted import one_line, printed_json
 from kindlm.team.token_store import Limits, TokenStore, token_file
@@ -78,15 +78,13 @@ def create_command(
 
 @token_app.command("list")
 def list_command(
-    output: Annotated[
-        ListFormat, typer.Option("--format", help="Format of the list.")
-    ] = "terminal",
+    form: ListFormatOption = "terminal",
     db: DatabaseOption = None,
 ) -> None:
     """List tokens, with what was pushed with them. The tokens themselves are not stored."""
     with _tokens(project_here(db).database) as store:
         found = store.tokens()
-    if output == "json":
+    if form == "json":
         listed = [asdict(each) for each in found]
         for each in listed:
             each.update(each.pop("limits"))

@@ -11,7 +11,7 @@ import typer
 
 from kindlm.cli.console import note, or_fail, show
 from kindlm.cli.ending import loading
-from kindlm.cli.options import ListFormat, StrictOption, VerboseOption
+from kindlm.cli.options import ListFormat, StrictOption
 from kindlm.dataclass import replace
 from kindlm.errors import SourceLocation
 from kindlm.recording.project import default_paths, find_project
@@ -36,13 +36,11 @@ def validate_command(
     ] = None,
     form: Annotated[ListFormat, typer.Option("--format", help="json is for editors.")] = "terminal",
     strict: StrictOption = False,
-    verbose: VerboseOption = False,
 ) -> None:
     """Check test files without running them."""
     with loading():
         from kindlm.recording.loading import load_paths
 
-    del verbose
     root = or_fail(find_project(Path.cwd(), database=None, environ=os.environ)).root
     held = paths or or_fail(default_paths(Path()))
     loaded = or_fail(load_paths(held, root, strict=strict))
