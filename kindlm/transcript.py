@@ -65,27 +65,29 @@ class CostSource(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class CacheTokens:
-    """Tokens of the input that have prices of their own, since a provider cached the prompt.
+class Extras:
+    """What providers charge at prices of its own.
 
-    `read` came from the cache and `written` went into it, `written_1h` of these for an hour.
+    Of the tokens of the input, `cache_read` came from a cache of prompts and `cache_written` went
+    into it, `written_1h` of these for an hour. `searches` of the web were made by the provider.
     """
 
-    read: int = 0
-    written: int = 0
+    cache_read: int = 0
+    cache_written: int = 0
     written_1h: int = 0
+    searches: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens of one call or of several; `None` where they were not reported.
 
-    The input includes those of the `cache`.
+    The input includes the tokens of a cache that are among the `extras`.
     """
 
     input_tokens: int | None = None
     output_tokens: int | None = None
-    cache: CacheTokens | None = None
+    extras: Extras | None = None
 
     @property
     def total(self) -> int | None:
@@ -97,19 +99,20 @@ class Usage:
         return Usage(
             _add(self.input_tokens, other.input_tokens),
             _add(self.output_tokens, other.output_tokens),
-            cache_of((self, other)),
+            extras_of((self, other)),
         )
 
 
-def cache_of(usages: Iterable[Usage]) -> CacheTokens | None:
-    """Return what the caches of several calls did together."""
-    caches = [usage.cache for usage in usages if usage.cache is not None]
-    if not caches:
+def extras_of(usages: Iterable[Usage]) -> Extras | None:
+    """Return the extras of several calls together."""
+    known = [usage.extras for usage in usages if usage.extras is not None]
+    if not known:
         return None
-    return CacheTokens(
-        sum(cache.read for cache in caches),
-        sum(cache.written for cache in caches),
-        sum(cache.written_1h for cache in caches),
+    return Extras(
+        sum(extras.cache_read for extras in known),
+        sum(extras.cache_written for extras in known),
+        sum(extras.written_1h for extras in known),
+        sum(extras.searches for extras in known),
     )
 
 

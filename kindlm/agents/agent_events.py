@@ -28,7 +28,7 @@ from kindlm.agents.tool_entries import calls_of_event, read_tool_use
 from kindlm.bounds import MAX_COUNTED
 from kindlm.dataclass import dataclass
 from kindlm.ports import AgentReply
-from kindlm.transcript import UNNAMED, Usage, cache_of
+from kindlm.transcript import UNNAMED, Usage, extras_of
 
 Piece: TypeAlias = Mapping[str, Any] | str
 """An event, or a text that is no event."""
@@ -156,7 +156,7 @@ class _Draft:
         self.usage = Usage(
             _sum(self.usage.input_tokens, usage.input_tokens),
             _sum(self.usage.output_tokens, usage.output_tokens),
-            cache_of((self.usage, usage)),
+            extras_of((self.usage, usage)),
         )
         cost = read_cost(said)
         cost = read_cost(event) if cost is None else cost

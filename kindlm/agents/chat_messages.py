@@ -29,7 +29,7 @@ from kindlm.agents.reply_reading import bounded, read_counts, read_model
 from kindlm.agents.told_calls import ToldCalls
 from kindlm.agents.tool_entries import failed_tool, listed_calls, single_call, together
 from kindlm.dataclass import dataclass, replace
-from kindlm.transcript import UNNAMED, ToolCall, ToolUse, Usage, cache_of
+from kindlm.transcript import UNNAMED, ToolCall, ToolUse, Usage, extras_of
 from kindlm.wires.answer import content_text
 
 
@@ -182,7 +182,7 @@ def spoken(messages: Iterable[ChatMessage]) -> Spoken:
     inputs = [usage.input_tokens for usage in usages if usage.input_tokens is not None]
     outputs = [usage.output_tokens for usage in usages if usage.output_tokens is not None]
     usage = Usage(
-        sum(inputs) if inputs else None, sum(outputs) if outputs else None, cache_of(usages)
+        sum(inputs) if inputs else None, sum(outputs) if outputs else None, extras_of(usages)
     )
     uses = tuple(
         replace(use, call=replace(use.call, id=call_id))

@@ -170,7 +170,7 @@ class _Draft:
         self.usage = Usage(
             _later(self.usage.input_tokens, usage.input_tokens),
             _later(self.usage.output_tokens, usage.output_tokens),
-            self.usage.cache or usage.cache,
+            self.usage.extras or usage.extras,
         )
         self.cost_usd = _later(self.cost_usd, read_cost(part))
         self.model = _later(self.model, read_model(part))

@@ -43,10 +43,10 @@ from kindlm.dataclass import dataclass, replace
 from kindlm.ports import AgentReply
 from kindlm.same_calls import with_ids
 from kindlm.section import Maybe, Text
-from kindlm.transcript import CacheTokens, ToolUse, Usage
+from kindlm.transcript import Extras, ToolUse, Usage
 from kindlm.values import refuse
 from kindlm.wires import anthropic, chat
-from kindlm.wires.answer import cache_tokens, object_or_empty, token_count
+from kindlm.wires.answer import extras_from, object_or_empty, token_count
 from kindlm.wording import shown
 
 
@@ -242,15 +242,15 @@ def read_counts(counts: Any) -> Usage:
         return Usage(None, token_count(counts))
     # Anthropic's leave out what was written to or read from the prompt cache.
     with_cache = anthropic.usage_of({"usage": counts})
-    told, cache = with_cache.input_tokens, with_cache.cache
+    told, extras = with_cache.input_tokens, with_cache.extras
     if told is None:
         told = _count(counts, _INPUT_TOKENS)
-    if cache is None:
-        cache = _cache(next((each for key in _DETAILS if (each := counts.get(key))), None))
-    return Usage(told, _count(counts, _OUTPUT_TOKENS), cache)
+    if extras is None:
+        extras = _extras(next((each for key in _DETAILS if (each := counts.get(key))), None))
+    return Usage(told, _count(counts, _OUTPUT_TOKENS), extras)
 
 
-def _cache(details: Any) -> CacheTokens | None:
+def _extras(details: Any) -> Extras | None:
     """Read the details of the input: OpenAI's, or LangChain's, which names each lifetime."""
     details = object_or_empty(details)
     read, written, short, long = (
@@ -262,14 +262,14 @@ def _cache(details: Any) -> CacheTokens | None:
             ("ephemeral_1h_input_tokens",),
         )
     )
-    return cache_tokens(read, written + short + long, long)
+    return extras_from(read, written + short + long, long)
 
 
 def bounded(usage: Usage) -> Usage:
     """Return a sum of usages without counts beyond all that is counted."""
     counts = (usage.input_tokens, usage.output_tokens)
     told, written = (None if (count or 0) > MAX_COUNTED else count for count in counts)
-    return Usage(told, written, usage.cache)
+    return Usage(told, written, usage.extras)
 
 
 def read_model(value: Any) -> str | None:

@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from kindlm.suite import Price, Suite
-from kindlm.transcript import CacheTokens, Cost, CostSource, Usage
+from kindlm.transcript import Cost, CostSource, Extras, Usage
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, TieredPrices
@@ -153,6 +153,7 @@ def _listed_cost(provider: str | None, model: str, usage: Usage) -> Cost:
         cache_write=prices.get("cache_write_mtok", input_usd * _CACHE_WRITE),
         cache_write_1h=prices.get("cache_write_1h_mtok", input_usd * _CACHE_WRITE_1H),
         request=prices.get("requests_kcount", Decimal(0)) * 1000,
+        search=prices.get("web_searches_kcount", _SEARCH / 1000) * 1000,
     )
     return rates.cost(usage)
 
@@ -168,10 +169,12 @@ def _of_tier(price: Decimal | TieredPrices, input_tokens: int) -> Decimal:
 _CLAUDE_READ = Decimal("0.1")
 _CACHE_WRITE = Decimal("1.25")
 _CACHE_WRITE_1H = Decimal(2)
+_SEARCH = Decimal(10_000)
+"""What Anthropic and OpenAI charge for a million searches."""
 
 
 class _Rates(NamedTuple):
-    """Dollars for a million tokens, and for a million requests.
+    """Dollars for a million tokens, requests, and searches of the web.
 
     `output` is None of a model that writes nothing, such as one that makes vectors.
     """
@@ -182,21 +185,25 @@ class _Rates(NamedTuple):
     cache_write: Decimal
     cache_write_1h: Decimal
     request: Decimal = Decimal(0)
+    search: Decimal = _SEARCH
 
     def cost(self, usage: Usage) -> Cost:
         """Return what a call cost, unknown without its tokens or the price of what it wrote."""
         sent, written = usage.input_tokens, usage.output_tokens
         if sent is None or written is None or (written and self.output is None):
             return Cost()
-        cache = usage.cache or CacheTokens()
-        if cache.read + cache.written > sent:
-            cache = CacheTokens()  # the input does not include it
+        extras = usage.extras or Extras()
+        cached, stored = extras.cache_read, extras.cache_written
+        if cached + stored > sent:
+            cached = stored = 0  # the input does not include them
+        stored_1h = min(extras.written_1h, stored)
         usd = (
-            (sent - cache.read - cache.written) * self.input
-            + cache.read * self.cache_read
-            + (cache.written - cache.written_1h) * self.cache_write
-            + cache.written_1h * self.cache_write_1h
+            (sent - cached - stored) * self.input
+            + cached * self.cache_read
+            + (stored - stored_1h) * self.cache_write
+            + stored_1h * self.cache_write_1h
             + written * (self.output or 0)
+            + extras.searches * self.search
             + self.request
         )
         return Cost(float(usd / _MILLION), CostSource.COMPUTED)

@@ -29,7 +29,7 @@ from kindlm.providers.api_format import TOKENS_TO_THINK, tool_parameters, writte
 from kindlm.providers.client import refused_parameters
 from kindlm.providers.provider_failures import Endpoint
 from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
-from kindlm.wires.answer import cache_tokens
+from kindlm.wires.answer import extras_from
 
 if TYPE_CHECKING:
     from pydantic_ai import messages as parts
@@ -163,10 +163,10 @@ class PydanticAiClient:
         elif ended is FinishReason.TOOL_CALLS and not calls:
             ended = FinishReason.STOP
         used, failure = response.usage, None
-        cache = cache_tokens(used.cache_read_tokens, used.cache_write_tokens)
+        extras = extras_from(used.cache_read_tokens, used.cache_write_tokens)
         usage = Usage()
         if used.total_tokens:
-            usage = Usage(used.input_tokens, used.output_tokens, cache)
+            usage = Usage(used.input_tokens, used.output_tokens, extras)
         if response.finish_reason == "error":
             failure = provider_failures.of_call(self._endpoint, "an error cut the answer off")
         elif ended is FinishReason.MAX_TOKENS and wanted and not self._thoughts(request):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from kindlm.bounds import MAX_COUNTED
 from kindlm.dataclass import dataclass
 from kindlm.strict_json import parse_json, unique_keys
-from kindlm.transcript import CacheTokens, FinishReason, Role, ToolCall, Usage
+from kindlm.transcript import Extras, FinishReason, Role, ToolCall, Usage
 
 Wire = Literal["chat", "responses", "anthropic"]
 """OpenAI's Chat Completions, OpenAI's Responses, Anthropic's Messages."""
@@ -105,14 +105,17 @@ def token_usage(counts: Any, sent: str, written: str) -> Usage:
     if not isinstance(counts, dict):
         return Usage()
     details = object_or_empty(counts.get(f"{sent}_details"))
-    cache = cache_tokens(details.get("cached_tokens"), details.get("cache_write_tokens"))
-    return Usage(token_count(counts.get(sent)), token_count(counts.get(written)), cache)
+    extras = extras_from(details.get("cached_tokens"), details.get("cache_write_tokens"))
+    return Usage(token_count(counts.get(sent)), token_count(counts.get(written)), extras)
 
 
-def cache_tokens(read: Any, written: Any, written_1h: Any = None) -> CacheTokens | None:
-    """Return the tokens of a prompt cache by their reported numbers; None if there are none."""
-    counts = [token_count(count) or 0 for count in (read, written, written_1h)]
-    return CacheTokens(*counts) if any(counts) else None
+def extras_from(
+    cache_read: Any, cache_written: Any, written_1h: Any = None, searches: Any = None
+) -> Extras | None:
+    """Return the extras by their reported numbers; None if there are none."""
+    numbers = (cache_read, cache_written, written_1h, searches)
+    counts = [token_count(number) or 0 for number in numbers]
+    return Extras(*counts) if any(counts) else None
 
 
 def error_message(body: Any) -> str | None:

@@ -10,8 +10,8 @@ from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
 from kindlm.wires.answer import (
     UnreadableReply,
     WireAnswer,
-    cache_tokens,
     error_message,
+    extras_from,
     object_or_empty,
     objects,
     role_of,
@@ -163,14 +163,15 @@ def usage_of(body: Mapping[str, Any]) -> Usage:
     told = object_or_empty(body.get("usage"))
     fresh = token_count(told.get("input_tokens"))
     output = token_count(told.get("output_tokens"))
-    cache = cache_tokens(
+    extras = extras_from(
         told.get("cache_read_input_tokens"),
         told.get("cache_creation_input_tokens"),
         object_or_empty(told.get("cache_creation")).get("ephemeral_1h_input_tokens"),
+        object_or_empty(told.get("server_tool_use")).get("web_search_requests"),
     )
-    if fresh is None or cache is None:
+    if fresh is None or extras is None:
         return Usage(fresh, output)
-    return Usage(fresh + cache.read + cache.written, output, cache)
+    return Usage(fresh + extras.cache_read + extras.cache_written, output, extras)
 
 
 def _finish_reason(value: Any) -> FinishReason | None:

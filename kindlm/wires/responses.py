@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from kindlm.dataclass import replace
-from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
+from kindlm.transcript import Extras, FinishReason, Message, Role, ToolCall, Usage
 from kindlm.wires.answer import (
     UnreadableReply,
     WireAnswer,
     content_text,
     error_message,
+    object_or_empty,
     objects,
     role_of,
     said_text,
@@ -73,7 +74,17 @@ def answer_of(body: Mapping[str, Any]) -> WireAnswer:
 
 def usage_of(body: Mapping[str, Any]) -> Usage:
     """Return the tokens that a body reports."""
-    return token_usage(body.get("usage"), "input_tokens", "output_tokens")
+    usage = token_usage(body.get("usage"), "input_tokens", "output_tokens")
+    searches = sum(map(_is_search, objects(body.get("output"))))
+    if not searches:
+        return usage
+    return replace(usage, extras=replace(usage.extras or Extras(), searches=searches))
+
+
+def _is_search(item: Mapping[str, Any]) -> bool:
+    """Return whether an item is a search of the web, and not a look at a page that it found."""
+    action = object_or_empty(item.get("action")).get("type", "search")
+    return item.get("type") == "web_search_call" and action == "search"
 
 
 def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bool]:

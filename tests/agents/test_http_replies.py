@@ -11,7 +11,7 @@ import pytest
 from kindlm.agents.reply_reading import read_cost
 from kindlm.strict_json import parse_json
 from kindlm.suite import AgentTarget
-from kindlm.transcript import CacheTokens, ToolCall, ToolUse, Usage
+from kindlm.transcript import Extras, ToolCall, ToolUse, Usage
 from kindlm.wires.answer import token_count
 
 
@@ -238,7 +238,7 @@ def test_an_agent_may_report_no_tool_calls(reply, body, options, names):
         ({}, Usage(None, None)),
         (
             {"usage": {"input_tokens": 1, "output_tokens": 5, "cache_read_input_tokens": 9}},
-            Usage(10, 5, CacheTokens(read=9)),
+            Usage(10, 5, Extras(cache_read=9)),
         ),
         (
             {
@@ -248,7 +248,7 @@ def test_an_agent_may_report_no_tool_calls(reply, body, options, names):
                     "completion_tokens": 4,
                 }
             },
-            Usage(9, 4, CacheTokens(read=7, written=1)),
+            Usage(9, 4, Extras(cache_read=7, cache_written=1)),
         ),
     ],
 )

@@ -10,7 +10,7 @@ from options import options_of
 
 from kindlm.errors import ErrorCode
 from kindlm.suite import AgentTarget
-from kindlm.transcript import CacheTokens, ToolCall, Usage
+from kindlm.transcript import Extras, ToolCall, Usage
 
 STREAM = "text/event-stream; charset=utf-8"
 
@@ -153,7 +153,7 @@ def test_a_stream_of_content_blocks_is_put_together(reply):
     told = reply(body, kind=STREAM)
     assert told.text == "Hi"
     assert [use.call for use in told.tool_uses] == [ToolCall("t1", "look", {"id": 1})]
-    cache = CacheTokens(written=20, written_1h=20)
+    cache = Extras(cache_written=20, written_1h=20)
     assert (told.usage, told.model) == (Usage(25, 6, cache), "c-1")
 
 

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from kindlm.errors import ErrorCode
-from kindlm.transcript import UNNAMED, CacheTokens, Message, Role, ToolCall, ToolUse, Usage
+from kindlm.transcript import UNNAMED, Extras, Message, Role, ToolCall, ToolUse, Usage
 
 TOKEN = "tok-planted-0123456789"
 SSE = "text/event-stream"
@@ -340,7 +340,7 @@ class TestStates:
         details = {"cache_read": 1, "cache_creation": 0, "ephemeral_1h_input_tokens": 3}
         usage = {"input_tokens": 5, "output_tokens": 2, "input_token_details": details}
         told = reply({"messages": [SENT, ai("a", usage_metadata=usage), ai("b", **used(5, 2))]})
-        assert told.usage == Usage(10, 4, CacheTokens(read=1, written=3, written_1h=3))
+        assert told.usage == Usage(10, 4, Extras(cache_read=1, cache_written=3, written_1h=3))
 
 
 class TestStreams:

@@ -10,7 +10,7 @@ from kindlm.model_answers import object_in
 from kindlm.ports import ResponseSchema, ToolDefinition
 from kindlm.providers.anthropic_provider import decode, encode
 from kindlm.suite import ModelParams
-from kindlm.transcript import CacheTokens, FinishReason, Message, Role, ToolCall, Usage
+from kindlm.transcript import Extras, FinishReason, Message, Role, ToolCall, Usage
 from kindlm.wires.answer import UnreadableReply
 
 USER = Message(Role.USER, "U")
@@ -163,7 +163,7 @@ def test_content_that_is_not_a_block_makes_the_reply_unreadable(make_request):
                 "cache_read_input_tokens": 300,
                 "output_tokens": 5,
             },
-            Usage(321, 5, CacheTokens(read=300, written=20)),
+            Usage(321, 5, Extras(cache_read=300, cache_written=20)),
         ),
         (
             {
@@ -176,7 +176,15 @@ def test_content_that_is_not_a_block_makes_the_reply_unreadable(make_request):
                 },
                 "output_tokens": 5,
             },
-            Usage(21, 5, CacheTokens(written=20, written_1h=15)),
+            Usage(21, 5, Extras(cache_written=20, written_1h=15)),
+        ),
+        (
+            {
+                "input_tokens": 1,
+                "server_tool_use": {"web_search_requests": 2},
+                "output_tokens": 5,
+            },
+            Usage(1, 5, Extras(searches=2)),
         ),
         ({"input_tokens": 1, "cache_read_input_tokens": None, "output_tokens": 0}, Usage(1, 0)),
         ({"cache_read_input_tokens": 300}, Usage(None, None)),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from examples import examples
 from kindlm.providers.pricing import PriceTable, matching_name
 from kindlm.suite import Price
-from kindlm.transcript import CacheTokens, Cost, CostSource, Usage
+from kindlm.transcript import Cost, CostSource, Extras, Usage
 
 MILLION = Usage(1_000_000, 1_000_000)
 NAMES = {"gpt-4o": 1, "gpt-4o-mini": 1, "o3": 1, "claude-opus-4": 1, "claude-opus-4-5": 1}
@@ -177,15 +177,15 @@ def test_the_price_is_that_of_who_sells_the_model(provider, model, requested, se
 @pytest.mark.parametrize(
     ("model", "cache", "usd"),
     [
-        ("claude-opus-4-8", CacheTokens(read=1_000_000), 0.5),
-        ("claude-opus-4-8", CacheTokens(written=1_000_000), 6.25),
-        ("claude-opus-4-8", CacheTokens(written=1_000_000, written_1h=1_000_000), 10.0),
-        ("claude-opus-4-8", CacheTokens(100_000, 300_000, 100_000), 5.3),
-        ("gpt-5", CacheTokens(read=1_000_000), 0.125),
-        ("gpt-4o", CacheTokens(read=500_000), 1.875),
+        ("claude-opus-4-8", Extras(cache_read=1_000_000), 0.5),
+        ("claude-opus-4-8", Extras(cache_written=1_000_000), 6.25),
+        ("claude-opus-4-8", Extras(cache_written=1_000_000, written_1h=1_000_000), 10.0),
+        ("claude-opus-4-8", Extras(100_000, 300_000, 100_000), 5.3),
+        ("gpt-5", Extras(cache_read=1_000_000), 0.125),
+        ("gpt-4o", Extras(cache_read=500_000), 1.875),
         # Its table says nothing of caches.
-        ("gpt-4", CacheTokens(read=500_000), 30.0),
-        ("gpt-4", CacheTokens(written=1_000_000), 37.5),
+        ("gpt-4", Extras(cache_read=500_000), 30.0),
+        ("gpt-4", Extras(cache_written=1_000_000), 37.5),
     ],
 )
 def test_a_cache_of_prompts_has_prices_of_its_own(model, cache, usd):
@@ -194,19 +194,19 @@ def test_a_cache_of_prompts_has_prices_of_its_own(model, cache, usd):
 
 def test_a_price_with_tiers_counts_what_the_cache_held():
     table, model = PriceTable({}), "claude-sonnet-4-5"
-    few = table.cost("anthropic", model, Usage(10_000, 0, CacheTokens(written=10_000)))
-    many = table.cost("anthropic", model, Usage(1_000_000, 0, CacheTokens(written=1_000_000)))
+    few = table.cost("anthropic", model, Usage(10_000, 0, Extras(cache_written=10_000)))
+    many = table.cost("anthropic", model, Usage(1_000_000, 0, Extras(cache_written=1_000_000)))
     assert (few.usd, many.usd) == (0.0375, 7.5)
 
 
 @pytest.mark.parametrize(
     ("model", "requested", "cache", "usd"),
     [
-        ("claude-x", None, CacheTokens(read=1_000_000), 0.1),
-        ("claude-x-20260101", "ours", CacheTokens(read=1_000_000), 0.1),
-        ("ours", "ours", CacheTokens(read=1_000_000), 1.0),
-        ("ours", "ours", CacheTokens(written=1_000_000), 1.25),
-        ("ours", "ours", CacheTokens(written=1_000_000, written_1h=600_000), 1.7),
+        ("claude-x", None, Extras(cache_read=1_000_000), 0.1),
+        ("claude-x-20260101", "ours", Extras(cache_read=1_000_000), 0.1),
+        ("ours", "ours", Extras(cache_read=1_000_000), 1.0),
+        ("ours", "ours", Extras(cache_written=1_000_000), 1.25),
+        ("ours", "ours", Extras(cache_written=1_000_000, written_1h=600_000), 1.7),
     ],
 )
 def test_prices_of_the_user_extend_to_the_cache(model, requested, cache, usd):
@@ -217,14 +217,28 @@ def test_prices_of_the_user_extend_to_the_cache(model, requested, cache, usd):
 
 def test_a_user_may_say_what_reading_from_the_cache_costs():
     table = PriceTable({"claude-x": Price(1.0, 2.0, 0.5)})
-    assert table.cost("p", "claude-x", Usage(10, 0, CacheTokens(read=10))).usd == 0.000005
+    assert table.cost("p", "claude-x", Usage(10, 0, Extras(cache_read=10))).usd == 0.000005
 
 
 def test_a_cache_that_the_input_cannot_include_makes_nothing_cheaper():
-    usage = Usage(1_000_000, 0, CacheTokens(read=1_000_001))
+    usage = Usage(1_000_000, 0, Extras(cache_read=1_000_001))
     assert PriceTable({}).cost("openai", "gpt-5", usage).usd == 1.25
 
 
 def test_vectors_cost_what_their_texts_do():
     cost = PriceTable({}).cost("openai", "text-embedding-3-small", Usage(1_000_000, 0))
     assert cost == Cost(0.02, CostSource.COMPUTED)
+
+
+@pytest.mark.parametrize(
+    ("prices", "provider", "model", "usd"),
+    [
+        ({}, "anthropic", "claude-opus-4-8", 0.03),
+        ({}, "openai", "gpt-5", 0.03),
+        ({}, "google", "gemini-2.5-pro", 0.105),
+        ({"ours": Price(1.0, 1.0)}, "openai", "ours", 0.03),
+        ({"ours": Price(0.0, 0.0)}, "openai", "ours", 0.0),
+    ],
+)
+def test_searches_of_the_web_cost_something(prices, provider, model, usd):
+    assert PriceTable(prices).cost(provider, model, Usage(0, 0, Extras(searches=3))).usd == usd

@@ -15,7 +15,7 @@ from kindlm.history.statistics.intervals import mean_interval
 from kindlm.history.verdict import LimitedScores
 from kindlm.outcome import ScoreLimits, Status
 from kindlm.providers.pricing import PriceTable
-from kindlm.transcript import CacheTokens, Usage
+from kindlm.transcript import Extras, Usage
 
 Vector = dict[str, Any]
 
@@ -156,7 +156,7 @@ def test_pricing(vector: Vector) -> None:
     given = vector["input"]
     provider = PROVIDERS[given["model"].partition("-")[0]]
     cached = given["cached_tokens"]  # they come on top of the input there
-    usage = Usage(given["input_tokens"] + cached, given["output_tokens"], CacheTokens(cached))
+    usage = Usage(given["input_tokens"] + cached, given["output_tokens"], Extras(cached))
     found = PriceTable({}).cost(provider, given["model"], usage)
     assert found.usd == pytest.approx(vector["expected"]["cost"])
 

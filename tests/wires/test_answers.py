@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import examples
-from kindlm.transcript import CacheTokens, FinishReason, Message, Role, ToolCall, Usage
+from kindlm.transcript import Extras, FinishReason, Message, Role, ToolCall, Usage
 from kindlm.wires.answer import Wire, WireAnswer
 from kindlm.wires.reading import read_answer, read_request
 
@@ -212,7 +212,7 @@ def test_an_answer_has_text_calls_usage_and_why_it_ended(wire: Wire) -> None:
     assert answer == WireAnswer(
         text="One moment.",
         tool_calls=(CALL, RAW),
-        usage=Usage(12, 5, CacheTokens(read=2)),
+        usage=Usage(12, 5, Extras(cache_read=2)),
         finish_reason=FinishReason.TOOL_CALLS,
         model=BODIES[wire]["model"],
         id=BODIES[wire]["id"],
@@ -226,6 +226,15 @@ def test_an_answer_that_its_server_did_not_finish_is_none(reason: str) -> None:
     for body in (whole, f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n"):
         answer = read_answer("chat", "", body)
         assert (answer.error, answer.complete) == ("an error cut it off", False)
+
+
+def test_searches_of_the_web_are_counted_and_looks_at_pages_are_not() -> None:
+    items = [
+        {"type": "web_search_call", "id": f"ws_{kind}", "action": {"type": kind}}
+        for kind in ("search", "open_page", "find")
+    ]
+    answer = read_answer("responses", "", json.dumps(response(*items, {"type": "message"})))
+    assert answer.usage == Usage(12, 5, Extras(cache_read=2, searches=1))
 
 
 def test_tokens_that_only_the_total_counts_were_written() -> None:

@@ -21,7 +21,7 @@ from pydantic_core import to_jsonable_python
 from kindlm import packages
 from kindlm.errors import Err
 from kindlm.plugins import AgentReply, Framework, Usage
-from kindlm.transcript import cache_of
+from kindlm.transcript import extras_of
 
 _DEEPEST = 5
 """How many levels of lists and objects are looked into for objects of frameworks."""
@@ -77,7 +77,7 @@ def total(usages: Sequence[Usage]) -> Usage:
     outputs = [usage.output_tokens for usage in usages if usage.output_tokens is not None]
     if not usages or len(inputs) < len(usages) or len(outputs) < len(usages):
         return Usage()
-    return Usage(sum(inputs), sum(outputs), cache_of(usages))
+    return Usage(sum(inputs), sum(outputs), extras_of(usages))
 
 
 def frameworks_of(types: Iterable[type]) -> Iterator[Framework]:

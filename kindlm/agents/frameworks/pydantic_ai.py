@@ -19,7 +19,7 @@ from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.told_calls import ToldCalls
 from kindlm.agents.tool_entries import failed_tool
 from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
-from kindlm.wires.answer import cache_tokens
+from kindlm.wires.answer import extras_from
 
 _PACKAGE = "pydantic_ai"
 _HIDDEN = "kindlm does not see the tool calls of agents that run inside tools"
@@ -97,8 +97,8 @@ def _reply(messages: Sequence[Any], output: Any, result: Any) -> AgentReply:
 
 
 def _usage(counted: Any) -> Usage:
-    cache = cache_tokens(counted.cache_read_tokens, counted.cache_write_tokens)
-    return Usage(counted.input_tokens, counted.output_tokens, cache)
+    extras = extras_from(counted.cache_read_tokens, counted.cache_write_tokens)
+    return Usage(counted.input_tokens, counted.output_tokens, extras)
 
 
 def _add_calls(calls: ToldCalls, parts: Iterable[Any], output_tool: str | None) -> None:
