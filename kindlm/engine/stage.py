@@ -60,11 +60,8 @@ class ScriptedTrial:
             for expectation, result in self._decided.values()
             if result.score is not None and expectation.kind != _NUMBER
         ]
-        # Shares of the heaviest one: sums of the largest numbers that there are have no end.
-        heaviest = max((weight for weight, _ in scored), default=0.0)
-        shares = [(weight / heaviest, score) for weight, score in scored]
-        whole = sum(share for share, _ in shares)
-        return sum(share * score for share, score in shares) / whole if whole else None
+        whole = sum(weight for weight, _ in scored)
+        return sum(weight * score for weight, score in scored) / whole if whole else None
 
     async def send(self, text: str) -> Result[tuple[Step, str | None]]:
         """Send a message of the user; see `ports.Stage`."""

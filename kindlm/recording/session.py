@@ -233,9 +233,7 @@ class _Session:
 
     def _held_up(self, callee: str, seconds: float) -> None:
         """Tell that a provider wants to be left alone; go on without it if that is for too long."""
-        # A number of 300 digits is no help to anybody.
-        written = f"{seconds:,.0f} s" if seconds < 1e9 else f"{seconds:.0e} s"
-        message = f"{shown(callee)} takes no calls for {written}"
+        message = f"{shown(callee)} takes no calls for {seconds:,.0f} s"
         for_too_long = seconds > MAX_RETRY_AFTER_S
         self._warn(
             "providers",
