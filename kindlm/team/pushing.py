@@ -47,7 +47,6 @@ _LAST_TRIES_S = 6.0
 _LAST_TRIES_OF_WORKER_S = 30.0
 """What a worker could not push is run again, and paid again."""
 
-_ANSWER_S = 5.0
 _LONELY_S = 60.0
 
 
@@ -125,8 +124,8 @@ def push_runs(
         units |= {name: [name] for name in behind if name not in carried}
     there = (min(heads[name].version, ends[name].version) for name in names if name in heads)
     push = _Push(
-        client, db, {} if again else heads, Pushed(known=sum(there)), tell,
-        texts=texts, also=also, now=now, on_control=on_control,
+        client, db, {} if again else heads, Pushed(known=sum(there)), texts, tell,
+        also=also, now=now, on_control=on_control,
     )  # fmt: skip
     for run, streams in units.items():
         failed = push.run(run, streams)
@@ -145,8 +144,8 @@ class _Push:
     db: sqlite3.Connection
     heads: dict[str, StreamEnd]
     pushed: Pushed
-    tell: Callable[[str], None]
     texts: bool
+    tell: Callable[[str], None] = lambda _: None
     also: Sequence[Upload] = ()
     now: UploadNow = gone
     on_control: Callable[[Control], None] | None = None
@@ -240,7 +239,6 @@ class LivePush:
         self._on_refused = on_refused
         self._last_tries_s = _LAST_TRIES_S if on_control is None else _LAST_TRIES_OF_WORKER_S
         self._there: StreamEnd | None = None
-        self._progress = time.monotonic()
         self._ended = threading.Event()
         self._given_up = threading.Event()
         # Python 3.11 takes a thread for ended if Ctrl-C comes while it is joined.
@@ -254,18 +252,13 @@ class LivePush:
 
     def __exit__(self, *exception: object) -> None:
         """Push what is left, as long as the server answers; Ctrl-C gives up."""
-        self._progress = time.monotonic()
         self._ended.set()
-        silent_s = self._last_tries_s + _ANSWER_S
         try:
-            while not self._done.wait(0.1) and time.monotonic() - self._progress < silent_s:
+            while not self._done.wait(0.1):
                 pass
-            gave_up = "the server does not answer"
         except KeyboardInterrupt:
-            gave_up = "it was interrupted"
-        if not self._done.is_set():
             self._given_up.set()
-            self.error = _failed(gave_up)
+            self.error = _failed("it was interrupted")
 
     def _work(self) -> None:
         try:
@@ -307,8 +300,8 @@ class LivePush:
         if not (end.version and is_planned) or not _is_to_be_sent(self._there, end):
             return self._beat()
         push = _Push(
-            self._client, db, {self._stream: self._there}, self.pushed, self._heard,
-            texts=self._texts, on_control=self._on_control,
+            self._client, db, {self._stream: self._there}, self.pushed, self._texts,
+            on_control=self._on_control,
         )  # fmt: skip
         failed = push.run(self._run, [self._stream])
         # What has arrived of several bodies is not known here. What was recorded since the end was
@@ -331,9 +324,8 @@ class LivePush:
         until = time.monotonic() + self._last_tries_s
         while True:
             done = push_runs(
-                self._client, db, [self._run],
-                texts=self._texts, tell=self._heard, on_control=self._on_control,
-            )  # fmt: skip
+                self._client, db, [self._run], texts=self._texts, on_control=self._on_control
+            )
             if isinstance(done, Ok):
                 self.error = done.value.failed.get(self._run)
                 done.value.added += self.pushed.added
@@ -346,9 +338,6 @@ class LivePush:
                 return
             if self._given_up.wait(_LOOK_S):
                 return
-
-    def _heard(self, _line: str) -> None:
-        self._progress = time.monotonic()
 
     def _is_over(self, failed: KindlmError) -> bool:
         """Return whether a failure is the end of it."""

@@ -1,7 +1,7 @@
 """Serving the history of a team: `/v1` and the pages of `browse`, in one process.
 
-A request has to arrive, and an answer to be read, within deadlines; a body has to keep coming. At
-the limit of connections, a new one replaces the one that has been of no use for longest.
+A request has to arrive, and an answer to be read, within deadlines. At the limit of connections, a
+new one replaces the one that has been of no use for longest.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from kindlm.browse.history_server import (
 )
 from kindlm.errors import Err
 from kindlm.team.history_api import PREFIX, HistoryApi
-from kindlm.team.protocol import LONGEST_BODY
 
 _GRACE_S = 5
 """Seconds that requests may take to end when the server is stopped."""
@@ -41,11 +40,7 @@ HEADERS_S = 10.0
 """Seconds until the head of a request is complete, from the connection or the answer before."""
 
 BODY_S = 120.0
-"""Seconds until a body is complete."""
-
-CHECK_S = 10.0
-_SLOWEST = 10_000
-"""Bytes of a body that have to come in `CHECK_S` seconds."""
+"""Seconds until a body is complete, and for what still comes of it after the answer."""
 
 READ_S = 10.0
 """Seconds until an answer that fills all buffers is read on."""
@@ -178,7 +173,7 @@ def _unambiguous(app: App) -> App:
 
 
 class _Guarded(H11Protocol):
-    """A connection that is closed once its client takes too long, or sends too much.
+    """A connection that is closed once its client takes too long.
 
     Attributes:
         open_ones: Those of the server; the first has been of no use for longest.
@@ -192,9 +187,7 @@ class _Guarded(H11Protocol):
         super().connection_made(transport)
         self._deadline: asyncio.TimerHandle | None = None
         self._waits_for = ""
-        self._received = 0
         self._reading: asyncio.TimerHandle | None = None
-        self._surplus = 0
         self.open_ones[self] = None
         if len(self.open_ones) > self.most_open:
             # At least this one is not being answered.
@@ -211,19 +204,10 @@ class _Guarded(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        self._received += len(data)
-        if self.conn.our_state is h11.DONE:
-            # The answer was given before all of the body was here: the rest is read, so that the
-            # client gets to see the answer, but not without end.
-            self._surplus += len(data)
-            if self._surplus > 2 * LONGEST_BODY:
-                self.transport.abort()
-                return
         super().data_received(data)
         self._watch()
 
     def on_response_complete(self) -> None:
-        self._surplus = 0
         if self in self.open_ones:
             # It was of use: it becomes the last.
             self.open_ones[self] = self.open_ones.pop(self)
@@ -264,18 +248,4 @@ class _Guarded(H11Protocol):
             self._deadline.cancel()
             self._deadline = None
         if waits_for:
-            self._check_later(self.loop.time() + seconds)
-
-    def _check_later(self, ends: float) -> None:
-        self._received = 0
-        left = ends - self.loop.time()
-        self._deadline = self.loop.call_later(min(CHECK_S, left), self._check, ends)
-
-    def _check(self, ends: float) -> None:
-        """Close the connection at the end, or if its body comes too slowly."""
-        # The server itself may have stopped to read.
-        slow = self._waits_for == "body" and self._received < _SLOWEST and not self.flow.read_paused
-        if slow or self.loop.time() >= ends:
-            self.transport.abort()
-        else:
-            self._check_later(ends)
+            self._deadline = self.loop.call_later(seconds, self.transport.abort)

@@ -153,8 +153,6 @@ class TokenStore:
         connection.row_factory = sqlite3.Row
         try:
             connection.execute("PRAGMA journal_mode = WAL")
-            # A power cut may undo what was counted last; `_make_durable` is for all else.
-            connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute(_TABLE)
         except BaseException:
             connection.close()
@@ -209,7 +207,6 @@ class TokenStore:
                     limits.pushes_per_minute, limits.bytes_per_day, limits.bytes_in_all,
                 ),
             )  # fmt: skip
-        self._make_durable()
         return Ok(token)
 
     def revoke(self, name: str) -> Result[None]:
@@ -221,7 +218,6 @@ class TokenStore:
                 {"name": name, "now": now},
             ).rowcount
         if revoked:
-            self._make_durable()
             return Ok(None)
         return Err(
             not_there(
@@ -331,10 +327,6 @@ class TokenStore:
                 self._connection.rollback()
                 raise
             self._connection.commit()
-
-    def _make_durable(self) -> None:
-        with self._lock:
-            self._connection.execute("PRAGMA wal_checkpoint").fetchall()
 
     def close(self) -> None:
         """Close the file."""
