@@ -163,7 +163,8 @@ class PydanticAiClient:
         elif ended is FinishReason.TOOL_CALLS and not calls:
             ended = FinishReason.STOP
         used, failure = response.usage, None
-        extras = extras_from(used.cache_read_tokens, used.cache_write_tokens)
+        written_1h = getattr(used, "cache_write_1h_tokens", None)  # older versions have none
+        extras = extras_from(used.cache_read_tokens, used.cache_write_tokens, written_1h)
         usage = Usage()
         if used.total_tokens:
             usage = Usage(used.input_tokens, used.output_tokens, extras)

@@ -115,6 +115,9 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
         "ai.usage.outputTokens",
         "ai.usage.completionTokens",
     ),
+    # Only these are known to be among the tokens of the input.
+    "cache read": ("gen_ai.usage.cache_read.input_tokens",),
+    "cache written": ("gen_ai.usage.cache_creation.input_tokens",),
     "finish": (
         "gen_ai.response.finish_reasons",
         "llm.finish_reason",

@@ -17,6 +17,7 @@ from kindlm.telemetry import dialects
 from kindlm.telemetry.dialects import AskedCall, Kind
 from kindlm.telemetry.spans import Span
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse, Usage, storable_json
+from kindlm.wires.answer import extras_from
 from kindlm.wording import shown
 
 MAX_CALLS = 1000
@@ -176,6 +177,10 @@ def _model_call(group: Group) -> TracedCall:
         Usage(
             _first(group, dialects.tokens, "input tokens"),
             _first(group, dialects.tokens, "output tokens"),
+            extras_from(
+                _first(group, dialects.tokens, "cache read"),
+                _first(group, dialects.tokens, "cache written"),
+            ),
         ),
     )
 

@@ -16,7 +16,7 @@ from kindlm.errors import Err, ErrorCode, Ok
 from kindlm.ports import ResponseSchema, ToolDefinition
 from kindlm.providers.provider_registry import make_client
 from kindlm.suite import ModelParams, ProviderSettings
-from kindlm.transcript import FinishReason, Message, Role, Usage
+from kindlm.transcript import Extras, FinishReason, Message, Role, Usage
 
 if int(openai.__version__.partition(".")[0]) < 3:
     pytest.skip("Pydantic AI needs a later OpenAI SDK", allow_module_level=True)
@@ -219,7 +219,8 @@ def test_an_answer_of_no_use_is_an_error_that_is_billed(reason, message, make_re
     from pydantic_ai.models.function import FunctionModel
     from pydantic_ai.usage import RequestUsage
 
-    usage = RequestUsage(input_tokens=10, output_tokens=5)
+    cached = {"cache_read_tokens": 2, "cache_write_tokens": 4}
+    usage = RequestUsage(input_tokens=10, output_tokens=5, **cached)
     answer = ModelResponse([TextPart("I refund")], finish_reason=reason, usage=usage)
     client = make()
     client._models["m"] = FunctionModel(lambda *_: answer)
@@ -227,7 +228,7 @@ def test_an_answer_of_no_use_is_an_error_that_is_billed(reason, message, make_re
     (result,) = ask(client, make_request(USER, model="m", response_schema=wanted))
     assert isinstance(result, Err)
     assert message in result.error.message
-    assert result.error.details["usage"] == Usage(10, 5)
+    assert result.error.details["usage"] == Usage(10, 5, Extras(2, 4))
 
 
 class _Finder:

@@ -9,6 +9,7 @@ from otlp import otlp_request, otlp_span
 
 from kindlm.telemetry.spans import read_json
 from kindlm.telemetry.trace_reading import read_trace
+from kindlm.transcript import Extras, Usage
 
 ARGUMENTS = {"order_id": "A1"}
 TEXT = json.dumps(ARGUMENTS)
@@ -193,6 +194,13 @@ def test_a_tool_span_is_a_tool_call(spans_of, attributes):
     reading = read_trace(spans_of(otlp_span(1, attributes)))
     assert uses_of(reading) == [CALL]
     assert reading.missing is None
+
+
+def test_what_a_cache_of_prompts_held_is_read(spans_of):
+    cached = {"cache_read.input_tokens": 30, "cache_creation.input_tokens": 8}
+    named = {f"gen_ai.usage.{name}": count for name, count in cached.items()}
+    (call,) = read_trace(spans_of(otlp_span(1, CHATS["genai"][0] | named | ENDS))).model_calls
+    assert call.usage == Usage(40, 7, Extras(cache_read=30, cache_written=8))
 
 
 @pytest.mark.parametrize(("asks", "goes_on"), CHATS.values(), ids=CHATS)

@@ -97,7 +97,8 @@ def _reply(messages: Sequence[Any], output: Any, result: Any) -> AgentReply:
 
 
 def _usage(counted: Any) -> Usage:
-    extras = extras_from(counted.cache_read_tokens, counted.cache_write_tokens)
+    written_1h = getattr(counted, "cache_write_1h_tokens", None)  # older versions have none
+    extras = extras_from(counted.cache_read_tokens, counted.cache_write_tokens, written_1h)
     return Usage(counted.input_tokens, counted.output_tokens, extras)
 
 
