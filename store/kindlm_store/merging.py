@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from kindlm_store.append import INSERT_EVENTS, INSERT_TEXTS, WITHHELD, insert_rows, ref_of
 from kindlm_store.canonical import GENESIS, stored_hash
 from kindlm_store.database import immediate, translated
-from kindlm_store.erasing import empty_refs, empty_rows, erased_by_log, refs_in
+from kindlm_store.erasing import empty_rows, erased_by_log, refs_in
 from kindlm_store.events import RecordedEvent, Text, is_timestamp
 from kindlm_store.locks import StreamLock, is_held
 from kindlm_store.new_event import NewEvent, require_name, scrub
@@ -175,7 +175,6 @@ class Merge:
     _claimed: list[tuple[str, str, str]] = field(default_factory=list, init=False)
     _accepted: set[str] = field(default_factory=set, init=False)
     _at: int | None = field(default=None, init=False)
-    _lost_here: set[str] | None = field(default=None, init=False)
     _last_text: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -409,9 +408,9 @@ class Merge:
         """
         for start in range(0, len(refs), _PIECE):
             some = refs[start : start + _PIECE]
-            query = "SELECT ref, salt, body IS NULL FROM contents"
+            query = "SELECT ref, salt FROM contents"
             query += " WHERE ref IN (SELECT value FROM json_each(?))"
-            here = {ref: row for ref, *row in self.connection.execute(query, (json.dumps(some),))}
+            here = dict(self.connection.execute(query, (json.dumps(some),)).fetchall())
             with translated(self.source_path):
                 theirs = stored_texts(self.source, some).fetchall()
             rows = [_checked(ref, salt, body) for ref, salt, _, body in theirs]
@@ -422,18 +421,11 @@ class Merge:
             filled = [
                 (*content, ref)
                 for ref, *content in rows
-                if content[-1] is not None and ref in here and self._may_fill(ref, *here[ref])
+                if content[-1] is not None and here.get(ref) == WITHHELD
             ]
             if filled:
                 self._fill(filled)
                 part.filled += len(filled)
-
-    def _may_fill(self, ref: str, salt: bytes | None, is_empty: int) -> bool:
-        """Whether a text is withheld here, or gone although no event says that it was erased."""
-        if is_empty and salt != WITHHELD and self._lost_here is None:
-            gone = erased_by_log(self.connection, self.erasures)
-            self._lost_here = empty_refs(self.connection) - gone
-        return bool(is_empty) and (salt == WITHHELD or ref in (self._lost_here or ()))
 
     def _fill(self, rows: Sequence[tuple[object, ...]]) -> None:
         """Fill rows with texts whose references were checked.

@@ -292,12 +292,12 @@ def test_a_purge_of_a_kindlm_that_named_no_texts_covers_what_it_says(
     with closing(sqlite3.connect(here / "lost.db")) as db, db:
         db.execute("UPDATE contents SET salt = NULL, digest = NULL, body = NULL")
     assert kindlm("verify", "--db", here / "lost.db").code == 1
-    # What no purge covers is lost, not erased: it takes nothing away, and comes back.
+    # What no purge covers is lost, not erased: it takes nothing away, and comes into a new history.
     outcome = kindlm("merge", here / "lost.db", "--db", here / "whole.db")
     assert (outcome.code, "erased" in outcome.err) == (0, False)
-    outcome = kindlm("merge", here / "whole.db", "--db", here / "lost.db")
+    outcome = kindlm("merge", here / "lost.db", here / "whole.db", "--db", here / "new.db")
     assert (outcome.code, "filled in" in outcome.err) == (0, True)
-    assert facts(here / "lost.db") == facts(here / "whole.db")
+    assert facts(here / "new.db") == facts(here / "whole.db")
     outcome = kindlm("merge", other.path, "--db", here / "whole.db")
     assert (outcome.code, "erased, as there" in outcome.err) == (0, True)
 
