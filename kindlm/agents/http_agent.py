@@ -160,6 +160,7 @@ def speaking(name: str, server: HttpTarget, template: Any, *, stream: bool) -> H
     The keys of the `template` of a body are added to those of the protocol, or replace them.
     """
     protocol = protocol_named(name)
+    nowhere = f"not supported by {protocol.title}"
 
     def write(request: AgentRequest, carried: Any) -> Any:
         body = protocol.body(request, stream, carried)
@@ -173,7 +174,8 @@ def speaking(name: str, server: HttpTarget, template: Any, *, stream: bool) -> H
             request_warnings,
             says_system=protocol.says_system,
             says_context=protocol.says_context,
-            protocol=protocol.title,
+            system_why=nowhere,
+            context_why=nowhere,
         ),
     )
 

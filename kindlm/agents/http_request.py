@@ -65,22 +65,21 @@ def form_warnings(request: AgentRequest, form: str, template: Any = None) -> tup
 
 
 def request_warnings(
-    request: AgentRequest, *, says_system: bool, says_context: bool = True, protocol: str = ""
+    request: AgentRequest,
+    *,
+    says_system: bool,
+    says_context: bool = True,
+    system_why: str = "only agents with `request: messages` get one",
+    context_why: str = "only agents with `request: query` get one",
 ) -> tuple[str, ...]:
-    """Return what of the request is not sent, where not all of it is.
-
-    `protocol` is what the agent speaks, which has no place for the rest.
-    """
+    """Return what of the request is not sent, where not all of it is, and why."""
     warnings = []
-    nowhere = f"not supported by {protocol}" if protocol else ""
     if _system(request) and not says_system:
-        why = nowhere or "only agents with `request: messages` get one"
-        warnings.append(f"{SYSTEM_NOT_SENT}: {why}")
+        warnings.append(f"{SYSTEM_NOT_SENT}: {system_why}")
     if any(message.prefill for message in request.messages):
         warnings.append("prefill was not sent: an agent writes its own answer")
     if request.context and not says_context:
-        why = nowhere or "only agents with `request: query` get one"
-        warnings.append(f"the context was not sent: {why}")
+        warnings.append(f"the context was not sent: {context_why}")
     return tuple(warnings)
 
 

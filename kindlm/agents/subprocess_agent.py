@@ -68,7 +68,7 @@ from kindlm.spelling import Spelling
 from kindlm.strict_json import as_text
 from kindlm.suggestions import hint_for
 from kindlm.suite import AgentTarget
-from kindlm.transcript import SYSTEM_NOT_SENT, Role
+from kindlm.transcript import Role
 from kindlm.values import refuse
 from kindlm.wires.answer import parse_object
 
@@ -232,20 +232,18 @@ def _filled(words: Sequence[str], request: AgentRequest) -> tuple[list[str], byt
 def _not_sent(words: Sequence[str], request: AgentRequest) -> tuple[str, ...]:
     """Return what the program does not get of a conversation."""
     told = set(placeholders(list(words)))
-    roles = [message.role for message in request.messages if not message.prefill]
-    warnings = []
-    if Role.SYSTEM in roles and told.isdisjoint({"messages", "system"}):
-        warnings.append(f"{SYSTEM_NOT_SENT}: the `command` has no {{{{system}}}}")
-    if roles.count(Role.USER) > 1 and told.isdisjoint({"messages", "conversation_id"}):
-        warnings.append(
-            "earlier messages were not sent: a program with `oneShot` gets them through "
-            "{{messages}} in its `command`"
-        )
-    if any(message.prefill for message in request.messages):
-        warnings.append("prefill was not sent: an agent writes its own answer")
-    if request.context:
-        warnings.append("the context was not sent: only programs without `oneShot` get one")
-    return tuple(warnings)
+    warnings = request_warnings(
+        request,
+        says_system=not told.isdisjoint({"messages", "system"}),
+        says_context=False,
+        system_why="the `command` has no {{system}}",
+        context_why="only programs without `oneShot` get one",
+    )
+    users = sum(message.role is Role.USER for message in request.messages)
+    if users > 1 and told.isdisjoint({"messages", "conversation_id"}):
+        earlier = "a program with `oneShot` gets them through {{messages}} in its `command`"
+        warnings = (*warnings, f"earlier messages were not sent: {earlier}")
+    return warnings
 
 
 _ONE_LINE = (
