@@ -195,11 +195,10 @@ class AssistantsAgent:
 
     async def _answer_tools(self, request: AgentRequest, run: Json) -> dict[str, Any]:
         assert request.answer_tool is not None
-        calls, own, tools = _asked_calls(run), 0, run.get("tools")
-        if not isinstance(tools, list) or any(it.get("type") != _FUNCTION for it in objects(tools)):
-            # It may have called tools that the server runs.
-            steps = await self._steps()
-            own = sum(call.get("type") != _FUNCTION for step in steps for call in _calls(step))
+        calls = _asked_calls(run)
+        # It may have called tools that the server runs.
+        done = [call for step in await self._steps() for call in _calls(step)]
+        own = sum(call.get("type") != _FUNCTION for call in done)
         answers = await asyncio.gather(*(request.answer_tool(call, own) for call in calls))
         outputs = []
         for call, answer in zip(calls, answers, strict=True):
