@@ -99,12 +99,7 @@ class ScriptedClient:
 
     def __init__(self, provider: str, replies: Sequence[Mapping[str, Any]]) -> None:
         self._provider = provider
-        # With the JSON of those that are the same whatever the user says.
-        self._replies: list[tuple[Mapping[str, Any], str | None]] = []
-        for reply in replies:
-            first, second = _fill(reply, ""), _fill(reply, "-")
-            raw = json.dumps(first, ensure_ascii=False) if first == second else None
-            self._replies.append((reply if raw is None else first, raw))
+        self._replies = replies
 
     async def complete(self, request: ModelRequest) -> Result[ModelReply]:
         """Give the reply whose turn it is in this conversation."""
@@ -119,7 +114,8 @@ class ScriptedClient:
                 user = message.text
             elif message.role is Role.ASSISTANT and not message.prefill:
                 turn += 1
-        reply, raw = self._replies[min(turn, len(self._replies) - 1)]
+        written = self._replies[min(turn, len(self._replies) - 1)]
+        reply = filled(written, lambda text: _PLACEHOLDER.sub(lambda _: user, text))
         if delay_ms := reply.get("delayMs", 0):
             try:
                 async with asyncio.timeout(request.timeout_s):
@@ -133,9 +129,7 @@ class ScriptedClient:
             return Err(
                 self._error(code, said, status=status, retry_after=wait, retryable=retryable)
             )
-        if raw is None:
-            reply = _fill(reply, user)
-            raw = json.dumps(reply, ensure_ascii=False)
+        raw = json.dumps(reply, ensure_ascii=False)
         calls: list[ToolCall] = []
         for call in reply.get("toolCalls", ()):
             arguments = call.get("arguments", {})
@@ -167,19 +161,10 @@ class ScriptedClient:
         retry_after: float | None = None,
         retryable: bool = False,
     ) -> KindlmError:
-        details = {
-            "status": status,
-            "retry_after": retry_after,
-            "retryable": retryable,
-            "body": None,
-        }
+        details = {"status": status, "retry_after": retry_after, "retryable": retryable}
         return KindlmError(
             code,
             f"{self._provider}: {message}",
             f"See providers.{self._provider}.replies in the configuration",
             details=details,
         )
-
-
-def _fill(value: Any, message: str) -> Any:
-    return filled(value, lambda text: _PLACEHOLDER.sub(lambda _: message, text))
