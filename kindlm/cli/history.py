@@ -258,17 +258,13 @@ def report_options(database: Path | None, *, verbose: bool) -> ReportOptions:
     from kindlm.reports.report_registry import ReportOptions
 
     project = existing_history(database)
-    path, here = project.database, Path.cwd()
-    return in_folder(
-        ReportOptions(
-            color=wants_color(sys.stdout),
-            width=shutil.get_terminal_size().columns,
-            verbose=verbose,
-            database=os.path.relpath(path) if path.is_relative_to(here) else str(path),
-            named=database is not None,
-        ),
-        project.root,
+    look = ReportOptions(
+        color=wants_color(sys.stdout),
+        width=shutil.get_terminal_size().columns,
+        verbose=verbose,
+        database=None if database is None else shown_path(project.database),
     )
+    return in_folder(look, project.root)
 
 
 def in_folder(options: ReportOptions, root: Path) -> ReportOptions:

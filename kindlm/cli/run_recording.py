@@ -282,8 +282,7 @@ def report_options_of(request: RunRequest, options: TestOptions) -> ReportOption
         verbose=options.verbose,
         quiet=options.quiet,
         durations=options.durations,
-        database=shown_path(request.database),
-        named=options.database is not None,
+        database=None if options.database is None else shown_path(request.database),
         not_loaded=frozenset(skipped.path for skipped in request.skipped),
     )
     return of_project(in_folder(look, request.root), request.root)

@@ -87,7 +87,7 @@ def write_configured_reports(name: str, asked: Asked) -> list[KindlmError]:
         found = find_run_or_group(reader, name)
         if isinstance(found, Err):
             return [found.error]
-        look = ReportOptions(database=os.path.relpath(asked.database), named=asked.named)
+        look = ReportOptions(database=os.path.relpath(asked.database) if asked.named else None)
         view = RunView(reader, found.value)
         return write_reports(reporters.value, view, of_project(look, asked.root))
 

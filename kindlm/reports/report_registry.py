@@ -33,13 +33,14 @@ class ReportOptions:
     """How a report is to look.
 
     With `quiet`, a run that passed is its verdict alone. `durations` is how many of the slowest
-    tests are shown. `database` is the path of the history as the user knows it.
+    tests are shown. `database` is the path of the history if the user named it, and has to name it
+    again.
 
-    `named` says that the user named it, and has to name it again. `first` is what has to be typed
-    before anything else can be done with the run. `folder` is where the project lies inside its
-    repository, as a path with slashes, empty at its top. `regression_threshold` is how far a mean
-    score may fall before that is a regression, None for the default. `not_loaded` are the paths of
-    the suites of which the user has just seen why they could not be loaded.
+    `first` is what has to be typed before anything else can be done with the run. `folder` is where
+    the project lies inside its repository, as a path with slashes, empty at its top.
+    `regression_threshold` is how far a mean score may fall before that is a regression, None for
+    the default. `not_loaded` are the paths of the suites of which the user has just seen why they
+    could not be loaded.
 
     `root` is where the project is: paths are relative to it, and a person reads and types them from
     the current folder. `default_paths` are those, from the root, that `kindlm test` runs in the
@@ -52,7 +53,6 @@ class ReportOptions:
     quiet: bool = False
     durations: int = 0
     database: str | None = None
-    named: bool = False
     first: str | None = None
     folder: str = ""
     regression_threshold: float | None = None

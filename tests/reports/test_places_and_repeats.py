@@ -149,7 +149,7 @@ def test_what_to_type_next_where_every_repeat_passed_and_the_test_did_not(
     for repeat, score in ((1, 0.7), (2, 0.8)):
         run.execution(repeat=repeat, assertions=(scored(make, score),))
     view = run.finish()
-    assert f"Next: kindlm show {view.id} --verbose" in write(view, "terminal", named=True)
+    assert f"Next: kindlm show {view.id} --verbose" in write(view, "terminal")
 
 
 def test_a_compliance_document_says_why_such_a_test_failed(

@@ -37,7 +37,7 @@ def test_every_test_has_a_line_with_its_repeats_time_and_cost(varied: Any, write
 
 
 def test_a_run_with_a_bit_of_everything(varied: Any, write: Any) -> None:
-    assert write(varied, "terminal", database="history/kindlm.db") == snapshot("""\
+    assert write(varied, "terminal") == snapshot("""\
 ✗ support  3 tests on gpt, claude, 1 skipped                                 3/8
   ✗ gate costMaxUsd: the price of 3 calls is not known; add it to `prices`, or
     to `model` of EvalView
@@ -368,10 +368,10 @@ def test_commands_name_the_history_again_that_was_named(
         writer.suite(tests=[make.planned()])
         writer.execution()
         writer.finish()
-    shown = write(history.view("m7q2w8rt"), "terminal", database="other db", named=True)
+    shown = write(history.view("m7q2w8rt"), "terminal", database="other db")
     for label in ("Compare", "Next"):
         line_with(shown, label, "--db 'other db'")
-    assert "--db" not in write(history.view("m7q2w8rt"), "terminal", database="other db")
+    assert "--db" not in write(history.view("m7q2w8rt"), "terminal")
 
 
 @pytest.mark.parametrize("width", [80, 120])

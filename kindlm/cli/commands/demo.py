@@ -36,8 +36,7 @@ def demo_command(
     options = ReportOptions(
         color=wants_color(sys.stdout),
         width=shutil.get_terminal_size().columns,
-        database=str(_database(folder)),
-        named=True,  # the demo is started outside of its folder
+        database=str(_database(folder)),  # the demo is started outside of its folder
     )
     page = Page(sys.stdout, options)
     _lay_out(folder)

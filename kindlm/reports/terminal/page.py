@@ -15,6 +15,7 @@ from rich.text import Text
 
 from kindlm.outcome import Outcome, Status
 from kindlm.reports.report_registry import ReportOptions
+from kindlm.reports.untrusted import visible
 
 Part = str | tuple[str, str] | Text
 """A piece of a line, with a style such as `bold red` or without."""
@@ -44,8 +45,7 @@ class Page:
 
     def __init__(self, out: TextIO, options: ReportOptions) -> None:
         self.verbose, self.color, self.root = options.verbose, options.color, options.root
-        database = options.database if options.named else None
-        self._database = None if database is None else shlex.quote(database)
+        self._database = options.database
         self.width = max(options.width, _NARROWEST)
         self.has_blocks = self._begun = False
         self._console = Console(
@@ -62,7 +62,9 @@ class Page:
 
     def typed(self, command: str) -> str:
         """Return a command as it has to be typed: a history that was named is named again."""
-        return command if self._database is None else f"{command} --db {self._database}"
+        if self._database is None:
+            return command
+        return f"{command} --db {shlex.quote(visible(self._database))}"
 
     def blank(self) -> None:
         """Write an empty line, unless it would be the first."""
