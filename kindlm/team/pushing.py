@@ -112,7 +112,8 @@ def push_runs(
     if isinstance(answered, Err):
         return answered
     heads = answered.value
-    behind = [name for name in names if _is_to_be_sent(heads.get(name), ends[name])]
+    # Also where the server has more: it may have gone on from ours, or apart from them.
+    behind = [name for name in names if heads.get(name) != ends[name]]
     if runs is None:
         units = {
             name.removeprefix("run/"): streams_of(db, name.removeprefix("run/"))[1]
@@ -188,14 +189,6 @@ class _Push:
         self.pushed.too_large += texts
 
 
-def _is_to_be_sent(there: StreamEnd | None, here: StreamEnd) -> bool:
-    """Return whether a server lacks events of a stream, or may have others.
-
-    One that has more events may have gone on from ours, or apart from them: it has to compare.
-    """
-    return there != here
-
-
 class LivePush:
     """Pushes a run while it goes on, and the rest of it when the context ends.
 
@@ -240,7 +233,6 @@ class LivePush:
         self._last_tries_s = _LAST_TRIES_S if on_control is None else _LAST_TRIES_OF_WORKER_S
         self._there: StreamEnd | None = None
         self._ended = threading.Event()
-        self._given_up = threading.Event()
         # Python 3.11 takes a thread for ended if Ctrl-C comes while it is joined.
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._work, name="kindlm-push", daemon=True)
@@ -257,7 +249,6 @@ class LivePush:
             while not self._done.wait(0.1):
                 pass
         except KeyboardInterrupt:
-            self._given_up.set()
             self.error = _failed("it was interrupted")
 
     def _work(self) -> None:
@@ -297,7 +288,7 @@ class LivePush:
             self._there = answered.value.get(self._stream, StreamEnd())
         end = _end_of(db, self._stream)
         is_planned = db.execute(_PLANNED, (self._run,)).fetchone() is not None
-        if not (end.version and is_planned) or not _is_to_be_sent(self._there, end):
+        if not (end.version and is_planned) or self._there == end:
             return self._beat()
         push = _Push(
             self._client, db, {self._stream: self._there}, self.pushed, self._texts,
@@ -336,8 +327,7 @@ class LivePush:
                 self.error = done.error
             if self.error is None or self._is_over(self.error) or time.monotonic() > until:
                 return
-            if self._given_up.wait(_LOOK_S):
-                return
+            time.sleep(_LOOK_S)
 
     def _is_over(self, failed: KindlmError) -> bool:
         """Return whether a failure is the end of it."""
