@@ -295,7 +295,9 @@ class StreamsPulled(Payload):
     """
 
     type: ClassVar[str] = "streams.pulled"
-    streams: Annotated[Sequence[str], Meaning("`run/ID` and `journal/ID`")]
+    streams: Annotated[
+        Mapping[str, int], Meaning("`run/ID` or `journal/ID`, and its last event that came")
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -135,7 +135,7 @@ class _Body:
         The body of an answer is, if anything else that the event holds of that answer is.
         """
         withhold, raw = self.withhold, ref_under(RAW_BODY, event.data)
-        if withhold is not None and event.stream in withhold.pulled:
+        if withhold is not None and event.version <= withhold.pulled.get(event.stream, 0):
             return withhold.always
         if withhold is None or withhold.every_text or raw is None:
             return withhold

@@ -76,7 +76,7 @@ def _take(run: str, file: BinaryIO, database: Path, *, trusted: bool) -> PushAns
     file.seek(0)
     with open_log(database) as log:
         taken = take_body(log, file, allowed=allowed)
-        grown = sorted(name for name, end in ends(before).items() if end > before[name])
+        grown = {name: end for name, end in ends(before).items() if end > before[name]}
         if grown and not trusted:
             log.append(new_journal(), [new_event(StreamsPulled(streams=grown))])
     return taken

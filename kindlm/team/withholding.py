@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 from kindlm.config.schema import NO_SERVER
@@ -49,7 +49,7 @@ _NAME = re.compile(_IN_NAME + r'{1,100}(; ?[\w=."-]{1,30})*|', re.ASCII)
 
 
 def withholder(
-    include_artifacts: bool, patterns: Sequence[str], pulled: Collection[str] = ()
+    include_artifacts: bool, patterns: Sequence[str], pulled: Mapping[str, int] | None = None
 ) -> Withholding | None:
     """Return what is to be withheld by the settings of `upload`; None if nothing is.
 
@@ -58,7 +58,7 @@ def withholder(
     """
     if include_artifacts and not patterns and not pulled:
         return None
-    return Withholding(every_text=not include_artifacts, patterns=patterns, pulled=pulled)
+    return Withholding(every_text=not include_artifacts, patterns=patterns, pulled=pulled or {})
 
 
 class Withholding:
@@ -67,7 +67,7 @@ class Withholding:
     Args:
         every_text: Whether all texts are withheld.
         patterns: Regular expressions: a text that one of them matches is withheld.
-        pulled: Streams whose texts are withheld, too. A server chose what they refer to.
+        pulled: Stream → up to which event its texts are withheld: a server chose them.
 
     Attributes:
         redacts: Whether only patterns withhold what was recorded here.
@@ -75,7 +75,7 @@ class Withholding:
     """
 
     def __init__(
-        self, *, every_text: bool, patterns: Sequence[str], pulled: Collection[str] = ()
+        self, *, every_text: bool, patterns: Sequence[str], pulled: Mapping[str, int]
     ) -> None:
         self.every_text = every_text
         self.pulled = pulled
@@ -152,8 +152,9 @@ SELECT c.body, s.front_end, s.path, s.project, s.name
 
 
 _PULLED = """
-SELECT DISTINCT pulled.value FROM event_log e, json_each(e.data, '$.streams') pulled
+SELECT pulled.key, max(pulled.value) FROM event_log e, json_each(e.data, '$.streams') pulled
  WHERE e.type = 'streams.pulled'
+ GROUP BY pulled.key
 """
 
 
@@ -224,7 +225,7 @@ def recorded_rule(
     includes = texts or (bool(known) and all(upload.include_texts for upload in known))
     patterns = dict.fromkeys(each for upload in known for each in upload.patterns)
     try:
-        pulled = set() if texts else {name for (name,) in db.execute(_PULLED).fetchall()}
+        pulled = {} if texts else dict(db.execute(_PULLED).fetchall())
         return Ok(withholder(includes and len(known) == len(uploads), [*patterns], pulled))
     except PatternError as error:
         what = f"upload.redactPatterns cannot be used: {error}."

@@ -11,7 +11,8 @@ from history_server import Served, history_server
 from recorded_history import History, Make
 
 from kindlm.errors import Ok
-from kindlm.events.run import StreamsPulled
+from kindlm.events.codec import new_event
+from kindlm.events.run import ScenarioGenerated, StreamsPulled
 from kindlm.team.client import HistoryClient
 from kindlm.team.pulling import pull_run
 from kindlm.team.pushing import Pushed, push_runs
@@ -59,7 +60,7 @@ def crafted(path: Path, ref: str, monkeypatch: pytest.MonkeyPatch) -> History:
         run = evil.run("evil2222")
         run.suite(tests=[Make.planned()], config=SENDS_ALL)
         run.execution(output="bait")
-        run.finish()
+        run.leave()
     return evil
 
 
@@ -80,8 +81,11 @@ def test_a_pulled_run_sends_no_content_of_others_whatever_its_settings_say(
             push(evil, served, token)
         with closing(HistoryClient(served.url, token)) as client:
             assert isinstance(pull_run(client, home.log.path, "evil2222"), Ok)
-    # It says that it does not have the run, and asks for it.
+    # What is recorded of it here, as when it is resumed, is sent by its settings.
+    ours = ScenarioGenerated(file="f", category="c", title="recorded here", sha256="0")
+    home.log.append("run/evil2222", [new_event(ours)])
+    # The server says that it does not have the run.
     with history_server(tmp_path / "again.db") as served:
         assert push(home, served, served.token()).withheld
-        assert not texts_of(served)
+        assert texts_of(served) == {"recorded here"}
         assert all(event.type != StreamsPulled.type for event in served.log.read())

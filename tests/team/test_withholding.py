@@ -235,7 +235,7 @@ CHOSEN = {
     "adapter", "spans[].id", "spans[].parent", "spans[].kind", "tool_calls[].rule", "models_of",
     "callee", "gen_ai.evaluation.name", "failure_code", "evidence[].source", "evidence[].name",
     "file", "category", "sha256", "hint", "run", "head", "refs[]", "runs[]",
-    "streams[]",
+    "streams.*",
 }  # fmt: skip
 """Keys of strings in events that a person chose or kindlm made: names, hashes, words of its own."""
 
