@@ -413,9 +413,10 @@ class AgentTalk(_LiveTalk):
         """Return what the agent reports that it cost, else what observers know.
 
         Without either, it is what its tokens cost at the price of its model: the one it names, or
-        is known to run; `prices` may name the agent.
+        is known to run; `prices` may name the agent. A reported 0 says nothing where observers saw
+        calls that cost something: many agents report it because they do not know.
         """
-        if reported_usd is not None:
+        if reported_usd or (reported_usd is not None and not seen.usd):
             return Cost(reported_usd, CostSource.REPORTED)
         if seen.usd is not None:
             return seen

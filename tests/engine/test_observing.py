@@ -140,6 +140,24 @@ def test_what_observers_know_of_a_failure_is_in_its_error(bench, make) -> None:
     assert finished.error.message == "It returned 500. Its call failed: 401."
 
 
+@pytest.mark.parametrize(
+    ("reported_usd", "seen_usd", "cost"),
+    [
+        (0.2, 0.25, (0.2, "reported")),
+        (0.0, 0.25, (0.25, "computed")),
+        (0.0, 0.0, (0.0, "reported")),
+        (0.0, None, (0.0, "reported")),
+    ],
+)
+def test_a_reported_cost_of_nothing_does_not_hide_what_was_seen(
+    talk, reported_usd, seen_usd, cost
+) -> None:
+    seen = Seen(usage=Usage(10, 2), cost=Cost(seen_usd, CostSource.COMPUTED))
+    reply = AgentReply("Hi", None, 5.0, reported_cost_usd=reported_usd)
+    _, data = talk(Watcher(seen, spends=seen_usd or 0.0), reply)
+    assert (data["cost_usd"], data["cost_source"]) == cost
+
+
 @pytest.mark.parametrize(("seen_usd", "rest_usd"), [(0.0, 0.4), (0.25, 0.15), (0.5, 0.0)])
 def test_what_an_agent_spent_counts_though_it_failed(bench, make, seen_usd, rest_usd) -> None:
     bench.observers = (Watcher(Seen(), spends=seen_usd),)
