@@ -18,7 +18,6 @@ from enum import StrEnum
 from typing import Any
 
 from kindlm.agents.reply_parts import (
-    MAX_CALLS,
     MAX_MESSAGES,
     compact_json,
     first_text,
@@ -87,18 +86,11 @@ def read_messages(value: Any) -> tuple[ChatMessage, ...]:
     """Read a list of messages, or one alone, without those that say nothing of the talk.
 
     Raises:
-        UnreadableReply: there are more than `MAX_MESSAGES`, or `MAX_CALLS` in them; or their calls
-            cannot be read.
+        UnreadableReply: there are more than `MAX_MESSAGES`, or their calls cannot be read.
     """
     found = value if isinstance(value, list) else [value]
     refuse_more(len(found), MAX_MESSAGES, "messages")
-    messages, calls = list[ChatMessage](), 0
-    for message in found:
-        if not isinstance(message, dict):
-            continue
-        messages.append(_read(message))
-        calls += len(messages[-1].calls)
-        refuse_more(calls, MAX_CALLS, "tool calls")
+    messages = [_read(message) for message in found if isinstance(message, dict)]
     return tuple(message for message in messages if message.speaker is not Speaker.NOBODY)
 
 
@@ -235,7 +227,6 @@ def _calls(value: Mapping[str, Any]) -> tuple[ToolCall, ...]:
     single = [single_call(lookup(value, path), path) for path in _SINGLE]
     invalid = listed_calls(lookup(value, _INVALID), _INVALID)
     uses = together(*lists, *single, listed_calls(parts, "content"), invalid)
-    refuse_more(len(uses), MAX_CALLS, "tool calls")
     return tuple(use.call for use in uses)
 
 

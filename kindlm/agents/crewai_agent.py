@@ -20,12 +20,9 @@ from kindlm.agents.http_exchange import HttpTarget
 from kindlm.agents.http_request import context_with_history, last_user_text
 from kindlm.agents.reply_parts import (
     AGENT_RULE,
-    MAX_CALLS,
-    MAX_MESSAGES,
     UnreadableReply,
     error_text,
     first_text,
-    refuse_more,
 )
 from kindlm.agents.reply_reading import (
     FailedReply,
@@ -141,7 +138,6 @@ def _entries(value: Mapping[str, Any], keys: tuple[str, ...]) -> list[Mapping[st
 
 
 def _uses(tasks: list[Mapping[str, Any]], executions: list[Mapping[str, Any]]) -> list[ToolUse]:
-    refuse_more(len(tasks) + len(executions), MAX_CALLS, "tasks")
     uses = _uses_of_tasks(tasks)
     told = {use.call.name for use in uses}
     executed = list[ToolUse]()
@@ -158,17 +154,14 @@ def _uses(tasks: list[Mapping[str, Any]], executions: list[Mapping[str, Any]]) -
 
 
 def _uses_of_tasks(tasks: list[Mapping[str, Any]]) -> list[ToolUse]:
-    uses, read = list[ToolUse](), 0
+    uses = list[ToolUse]()
     for index, task in enumerate(tasks):
         name, messages = first_text(task.get("tool")), task.get("messages")
         is_silent = name is None and isinstance(messages, list)
         own = [] if is_silent else [_use(task, name or _TASK, f"task-{index}")]
         heard = messages if isinstance(messages, list) else []
-        read += len(heard)
-        refuse_more(read, MAX_MESSAGES, "messages")
         said = spoken(read_messages(heard))
         uses += uses_together(own, said.tool_uses, by_id=False)
-        refuse_more(len(uses), MAX_CALLS, "tool calls")
     return uses
 
 

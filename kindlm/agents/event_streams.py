@@ -27,7 +27,6 @@ from kindlm.agents.protocols.ag_ui import hear_run
 from kindlm.agents.protocols.ai_sdk import hear_ui_messages
 from kindlm.agents.reply_parts import (
     CALLS_MISSING,
-    MAX_CALLS,
     AnotherProtocol,
     UnreadableReply,
     calls_tools,
@@ -35,7 +34,6 @@ from kindlm.agents.reply_parts import (
     end_reasons,
     error_text,
     lookup,
-    refuse_more,
 )
 from kindlm.agents.reply_reading import (
     FailedReply,
@@ -184,7 +182,6 @@ class _Draft:
         else:
             # Most events of a stream tell of no calls, and have no place for them.
             whole = listed_calls(lookup(value, path), path)
-        refuse_more(len(self.calls) + len(whole), MAX_CALLS, "tool calls")
         for use in whole:
             self._add_whole(use)
 

@@ -25,12 +25,8 @@ from kindlm.agents.chat_messages import (
 )
 from kindlm.agents.event_framing import json_value
 from kindlm.agents.reply_parts import (
-    MAX_CALLS,
-    MAX_EVENTS,
-    MAX_MESSAGES,
     UnreadableReply,
     error_text,
-    refuse_more,
 )
 from kindlm.agents.reply_reading import FailedReply, agent_reply, read_cost, read_model, read_usage
 from kindlm.agents.tool_entries import (
@@ -91,7 +87,7 @@ class GraphReply:
     last_message: str | None = None
     text: str | None = None
     is_interrupted: bool = False
-    read: int = 0
+    has_messages: bool = False
     has_steps: bool = False
 
     def add_state(self, state: Mapping[str, Any]) -> None:
@@ -129,18 +125,15 @@ class GraphReply:
             steps, earlier = _listed(state, key), _listed(before or {}, key)
             if earlier == steps[: len(earlier)]:
                 del steps[: len(earlier)]
-            refuse_more(len(steps), MAX_CALLS, "steps")
             self.steps = uses_together(self.steps, [_step(step) for step in steps])
 
     def add_step(self, step: Mapping[str, Any]) -> None:
         """Take a reported step: the tool call, with what it answered."""
-        refuse_more(len(self.steps) + 1, MAX_CALLS, "steps")
         self.steps.append(_step(step))
         self.priced.append(step)
 
     def finished(self) -> AgentReply:
         """Return the whole; raise `FailedReply` or `UnreadableReply` if there is no answer."""
-        refuse_more(len(self.steps), MAX_CALLS, "tool calls")
         said = spoken(self.merging.messages)
         own = self._beside_messages(self.about)
         told = uses_together(self.steps, said.tool_uses)
@@ -167,7 +160,7 @@ class GraphReply:
             warnings=warnings,
             hidden=self._hidden(own, uses),
             hint="report them as `steps`",
-            reports_tools=self.read > 0 or self.has_steps or None,
+            reports_tools=self.has_messages or self.has_steps or None,
         )
 
     def _new(self, state: Mapping[str, Any], *, has_history: bool) -> Sequence[ChatMessage]:
@@ -175,12 +168,8 @@ class GraphReply:
         return new_messages(messages, self.sent.text, has_history=has_history)
 
     def _read(self, value: Any) -> Sequence[ChatMessage]:
-        """Read messages; a stream may tell all of them again and again, which is bounded, too."""
-        self.read += len(value) if isinstance(value, list) else 1
-        refuse_more(self.read, MAX_MESSAGES, "messages")
-        messages = read_messages(value)
-        self.read += sum(len(message.calls) for message in messages)
-        return messages
+        self.has_messages = self.has_messages or value != []
+        return read_messages(value)
 
     def _hear(self, message: str | None, text: str | None) -> None:
         """Keep the last report."""
@@ -290,8 +279,7 @@ def read_stream(text: str, sent: Sent) -> AgentReply:
 def read_pieces(pieces: Iterable[Any], sent: Sent) -> AgentReply:
     """Read what a stream of a graph yields in Python; raise as `GraphReply.finished`."""
     reply = GraphReply(sent)
-    for number, piece in enumerate(pieces, start=1):
-        refuse_more(number, MAX_EVENTS, "events")
+    for piece in pieces:
         if isinstance(piece, dict):
             _add_event(reply, piece)
         elif isinstance(piece, str):
@@ -348,13 +336,10 @@ def _values(text: str) -> Iterator[tuple[str, dict[str, Any] | str]]:
 
     Raises `FailedReply` for an event that is named `error`.
     """
-    read = 0
     for number, event in enumerate(parse_events(text), start=1):
         for data in _data(event):
             if data == DONE:
                 return
-            read += 1
-            refuse_more(read, MAX_EVENTS, "events")
             value = json_value(data, f"event {number}")
             said = data if value is None and data != "null" else value
             if event.type == "error":

@@ -59,7 +59,7 @@ MAX_EVENTS = 100_000
 """A stream with more events is no answer."""
 
 MAX_MESSAGES = 100_000
-"""An answer is not made of more messages, repeated ones counted again."""
+"""No list of messages is longer."""
 
 MAX_CALLS = 10_000
 """No agent calls more tools for one answer."""

@@ -17,14 +17,12 @@ from typing import Any
 from kindlm.agents.reply_parts import (
     ABSENT,
     AGENT_RULE,
-    MAX_CALLS,
     WHOLE,
     UnreadableReply,
     first_text,
     first_warnings,
     lookup,
     parent_of,
-    refuse_more,
 )
 from kindlm.dataclass import replace
 from kindlm.same_calls import Told, uses_together
@@ -429,12 +427,11 @@ def listed_calls(found: Any, place: str) -> list[ToolUse]:
     """Return a list of reported calls.
 
     Raises:
-        UnreadableReply: what is there is not one, or it has more than `MAX_CALLS`.
+        UnreadableReply: what is there is not one.
     """
     if found is ABSENT or found is None:
         return []
     if isinstance(found, list) and all(isinstance(entry, dict) for entry in found):
-        refuse_more(len(found), MAX_CALLS, "tool calls")
         return [read_tool_use(entry) for entry in found]
     raise UnreadableReply(f"its tool calls, `{place}`, are not a list of objects")
 

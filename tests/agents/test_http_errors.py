@@ -276,7 +276,7 @@ def test_an_unknown_charset_does_no_harm(peer, http, make, ask, success):
 
 
 def test_more_than_any_answer_holds_is_refused(talk, http, failure, monkeypatch):
-    monkeypatch.setattr("kindlm.agents.tool_entries.MAX_CALLS", 10)
+    monkeypatch.setattr("kindlm.agents.reply_reading.MAX_CALLS", 10)
     monkeypatch.setattr("kindlm.agents.event_framing.MAX_EVENTS", 20)
     (result,), _ = talk(http({"message": "ok", "tool_calls": [{}] * 11}))
     assert "more than 10 tool calls" in failure(result).message

@@ -267,24 +267,16 @@ class TestStates:
         ("body", "things"),
         [
             ({"messages": [{}] * 21}, "messages"),
-            ({"messages": [{"tool_calls": [{}] * 6}] * 2}, "tool calls"),
-            ({"steps": [{}] * 11}, "steps"),
+            ({"steps": [{}] * 11}, "tool calls"),
         ],
     )
     def test_more_than_any_answer_holds_is_refused(
         self, talk, http, failure, body, things, monkeypatch
     ):
-        for module in ("langgraph_replies", "chat_messages"):
-            monkeypatch.setattr(f"kindlm.agents.{module}.MAX_MESSAGES", 20)
-            monkeypatch.setattr(f"kindlm.agents.{module}.MAX_CALLS", 10)
+        monkeypatch.setattr("kindlm.agents.chat_messages.MAX_MESSAGES", 20)
+        monkeypatch.setattr("kindlm.agents.reply_reading.MAX_CALLS", 10)
         (result,), _ = talk(http({"output": "ok"} | body))
         assert f"0 {things}" in failure(result).message
-
-    def test_messages_that_are_reported_again_count_again(self, talk, http, failure, monkeypatch):
-        monkeypatch.setattr("kindlm.agents.langgraph_replies.MAX_MESSAGES", 100)
-        frame = "data: " + json.dumps({"messages": [{}] * 20}) + "\n\n"
-        (result,), _ = talk(http(frame * 6, kind=SSE), mode="streaming")
-        assert "more than 100 messages" in failure(result).message
 
     @pytest.mark.parametrize(
         ("action", "arguments"),

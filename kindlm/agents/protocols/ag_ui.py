@@ -16,7 +16,7 @@ from typing import Any
 from kindlm.agents.agent_events import Heard, Piece, hear_objects
 from kindlm.agents.http_request import all_messages
 from kindlm.agents.protocols import Protocol
-from kindlm.agents.reply_parts import MAX_CALLS, UnreadableReply, first_text, refuse_more
+from kindlm.agents.reply_parts import UnreadableReply, first_text
 from kindlm.agents.reply_reading import FailedReply, agent_reply, bounded, read_counts, read_model
 from kindlm.agents.told_calls import PiecedCall
 from kindlm.agents.tool_entries import UNREAD, failed_tool, is_of_tool
@@ -116,7 +116,6 @@ class _Draft:
         if call_id is None:
             raise UnreadableReply(f"`toolCallId` of event {number} is not a string")
         self.call = call_id
-        refuse_more(len(self.calls) + 1, MAX_CALLS + 1, "tool calls")
         return self.calls.setdefault(self.call, PiecedCall())
 
     def finished(self) -> Heard:

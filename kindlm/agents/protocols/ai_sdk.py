@@ -18,13 +18,11 @@ from kindlm.agents.agent_events import Heard, Piece, hear_objects
 from kindlm.agents.http_request import all_messages
 from kindlm.agents.protocols import Protocol
 from kindlm.agents.reply_parts import (
-    MAX_CALLS,
     UnreadableReply,
     calls_tools,
     end_notes,
     end_reasons,
     first_text,
-    refuse_more,
 )
 from kindlm.agents.reply_reading import FailedReply, agent_reply, read_cost, read_model, read_usage
 from kindlm.agents.told_calls import PiecedCall
@@ -112,7 +110,6 @@ class _UiDraft:
 
     def _add_to_call(self, kind: str, event: Mapping[str, Any], number: int) -> None:
         call = self.calls.setdefault(_text_of(event, "toolCallId", number), PiecedCall())
-        refuse_more(len(self.calls), MAX_CALLS, "tool calls")
         call.name = first_text(event.get("toolName")) or call.name
         match kind:
             case "tool-input-delta":
