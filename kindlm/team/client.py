@@ -136,7 +136,6 @@ class HistoryClient:
             message = "not the address of a history server"
             raise ValueError(message)
         self.base = address.base
-        self.origin = address.origin
         self._token = token
         self._patience_s = patience_s
         self._answer_s = answer_s

@@ -7,8 +7,7 @@ import sqlite3
 from collections.abc import Collection, Iterable
 from contextlib import closing
 from pathlib import Path
-from tempfile import TemporaryDirectory, TemporaryFile
-from typing import BinaryIO
+from tempfile import TemporaryFile
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events.codec import new_event
@@ -44,42 +43,33 @@ def pull_run(
     Raises:
         OpenError: The history cannot be opened.
     """
+    before: dict[str, int] = {}
     with TemporaryFile() as file:
         fetched = client.fetch(run, file)
         if isinstance(fetched, Err):
             return fetched
-        try:
-            if not database.exists():
-                # What is refused must leave no history where there was none.
-                with TemporaryDirectory(prefix="kindlm-") as folder:
-                    _take(run, file, Path(folder) / database.name, trusted=True)
-            return Ok(_take(run, file, database, trusted=trusted))
-        except ApiError as refused:
-            message = f"Run {run} was not taken: {refused.message}"
-            hint, details = _HINTS.get(refused.status), {"status": refused.status}
-            error = KindlmError(ErrorCode.CLOUD_UPLOAD_ERROR, message, hint, details=details)
-            return Err(error)
+        file.seek(0)
+        with open_log(database) as log, closing(log.reader()) as db:
 
+            def ends(streams: Collection[str]) -> dict[str, int]:
+                return dict(db.execute(_ENDS, (json.dumps([*streams]),)).fetchall())
 
-def _take(run: str, file: BinaryIO, database: Path, *, trusted: bool) -> PushAnswer:
-    before: dict[str, int] = {}
+            def allowed(streams: Collection[str]) -> None:
+                if f"run/{run}" not in streams:
+                    raise ApiError(422, "The server sent another run.")
+                before.update(dict.fromkeys(streams, 0) | ends(streams))
 
-    def ends(streams: Collection[str]) -> dict[str, int]:
-        with closing(log.reader()) as db:
-            return dict(db.execute(_ENDS, (json.dumps([*streams]),)).fetchall())
-
-    def allowed(streams: Collection[str]) -> None:
-        if f"run/{run}" not in streams:
-            raise ApiError(422, "The server sent another run.")
-        before.update(dict.fromkeys(streams, 0) | ends(streams))
-
-    file.seek(0)
-    with open_log(database) as log:
-        taken = take_body(log, file, allowed=allowed)
-        grown = {name: end for name, end in ends(before).items() if end > before[name]}
-        if grown and not trusted:
-            log.append(new_journal(), [new_event(StreamsPulled(streams=grown))])
-    return taken
+            try:
+                taken = take_body(log, file, allowed=allowed)
+            except ApiError as refused:
+                message = f"Run {run} was not taken: {refused.message}"
+                hint, details = _HINTS.get(refused.status), {"status": refused.status}
+                error = KindlmError(ErrorCode.CLOUD_UPLOAD_ERROR, message, hint, details=details)
+                return Err(error)
+            grown = {name: end for name, end in ends(before).items() if end > before[name]}
+            if grown and not trusted:
+                log.append(new_journal(), [new_event(StreamsPulled(streams=grown))])
+    return Ok(taken)
 
 
 def pull_newest(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from pathlib import Path
@@ -22,6 +22,7 @@ from kindlm.team import client as client_module
 from kindlm.team.client import HistoryClient
 from kindlm.team.protocol import Control, PushAnswer
 from kindlm.team.pulling import pull_run
+from kindlm_store import open_reader
 
 TOKEN = "kdl_" + "t" * 43
 PUSHED = {"added": 2, "known": 1, "filled": 0}
@@ -286,6 +287,7 @@ def test_a_pull_takes_only_the_run_that_was_asked_for(tmp_path: Path, home: Hist
         client = HistoryClient(server.url, TOKEN)
         there = tmp_path / "there.db"
         assert "sent another run" in failure(pull_run(client, there, "bbbb2222")).message
-        assert not there.exists()
+        with closing(open_reader(there)) as db:
+            assert db.execute("SELECT count(*) FROM events").fetchone()[0] == 0
         assert isinstance(pull_run(client, there, "aaaa2222"), Ok)
         client.close()
