@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from collections.abc import Iterator
 from datetime import date, time
 from typing import Any
 
@@ -31,13 +30,8 @@ _KEY = rf"{_KEY_PART}(?:[ \t]*\.[ \t]*{_KEY_PART})*"
 _HEADER = re.compile(rf"[ \t]*(\[\[?)[ \t]*({_KEY})[ \t]*\]")
 _ASSIGNMENT = re.compile(rf"[ \t]*({_KEY})[ \t]*=")
 _PART = re.compile(_KEY_PART)
-_TOKEN = re.compile(
-    r'"""(?:[^\\]|\\.)*?"""|'
-    r"'''.*?'''|"
-    r'"(?:[^"\\\n]|\\.)*"|'
-    r"'[^'\n]*'|#[^\n]*|[][{}]",
-    re.DOTALL,
-)
+_BLOCK = re.compile(r'"""(?:[^\\]|\\.)*?"""|\'\'\'.*?\'\'\'', re.DOTALL)
+"""A text of several lines."""
 _QUOTES = 'Strings need quotes: key = "value"'
 _NO_CHARACTER = "\ufdd0"
 
@@ -122,8 +116,11 @@ def _places(text: str) -> dict[Path, int]:
     places: dict[Path, int] = {}
     tables: dict[Path, int] = {}
     table: Path = ()
-    for start in _statements(text):
-        if header := _HEADER.match(text, start):
+    # What begins a line of a text is no key.
+    bare = _BLOCK.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
+    for line in re.finditer("^", bare, re.MULTILINE):
+        start = line.start()
+        if header := _HEADER.match(bare, start):
             names = _names(header[2])
             table = _in_last(names[:-1], tables) + names[-1:]
             if header[1] == "[[":
@@ -133,7 +130,7 @@ def _places(text: str) -> dict[Path, int]:
             else:
                 table = _in_last(names, tables)
             _note(table, header.start(2), places)
-        elif assignment := _ASSIGNMENT.match(text, start):
+        elif assignment := _ASSIGNMENT.match(bare, start):
             path = (*table, *_names(assignment[1]))
             _note(path, assignment.start(1), places)
     return places
@@ -161,21 +158,3 @@ def _names(key: str) -> Path:
         str(tomllib.loads(f"k={part}")["k"]) if part[:1] == '"' else part.strip("'")
         for part in parts
     )
-
-
-def _statements(text: str) -> Iterator[int]:
-    """Yield where each line begins that is not inside of a value of several lines."""
-    depth, tokens, start = 0, _TOKEN.finditer(text), 0
-    token = next(tokens, None)
-    while start < len(text):
-        if depth == 0:
-            yield start
-        end = text.find("\n", start)
-        end = len(text) if end < 0 else end
-        while token is not None and token.start() < end:
-            depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(token[0], 0)
-            if token.end() > end:
-                end = text.find("\n", token.end())
-                end = len(text) if end < 0 else end
-            token = next(tokens, None)
-        start = end + 1
