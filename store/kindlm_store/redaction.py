@@ -49,7 +49,7 @@ _UNFINISHED = (
     r"(?:[\x80-\xff\ufffd\ud800-\udfff]|%[0-9A-Fa-f]{2}"
     r"|\\{1,15}+(?:u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2})){0,3}?"
     r"(?:%[0-9A-Fa-f]?|\\{1,15}(?:u[0-9A-Fa-f]{0,3}|x[0-9A-Fa-f]?)?"
-    r"|&(?:#[xX]?[0-9A-Fa-f]{0,6}|[A-Za-z]{0,6}))??"
+    r"|&(?:#[xX]?[0-9A-Fa-f]{0,7}|[A-Za-z]{0,6}))??"
 )
 
 # What stands behind a cut, up to the group; the group itself is no part of what was cut.

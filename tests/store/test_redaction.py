@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from examples import examples
 from kindlm_store import Append, EventLog, NewEvent, Redactor, Text
 from kindlm_store.new_event import redacted
-from kindlm_store.redaction import MIN_LENGTH
+from kindlm_store.redaction import MIN_LENGTH, REDACTED
 
 
 def secrets_of(characters: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
@@ -183,6 +183,13 @@ def test_no_beginning_of_a_secret_survives_a_cut(
     redacted = Redactor([secret])(f"{before} {encoded[:cut]}{end}")
     assert encoded[:MIN_LENGTH] not in redacted.removeprefix(f"{before} ")
     assert "[redacted]" in redacted
+
+
+def test_a_cut_within_the_longest_escape_of_html_is_one() -> None:
+    secret = "example-secret-\U000f4241"
+    encoded = "".join(f"&#{ord(character)};" for character in secret)
+    for cut in range(1, 10):
+        assert Redactor([secret])(encoded[:-cut]) == REDACTED
 
 
 @examples(80)
