@@ -10,15 +10,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import h11
 
 from kindlm.dataclass import dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Mapping
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 64 * 1024 * 1024
@@ -62,12 +63,8 @@ class HttpAnswer:
     cut: Cut | None = None
 
 
-class Handler(Protocol):
-    """Answers requests, each as soon as it is there."""
-
-    def handle(self, request: HttpRequest) -> HttpAnswer:
-        """The answer to a request."""
-        ...
+Handler = Callable[[HttpRequest], HttpAnswer]
+"""Answers a request, as soon as all of it is there."""
 
 
 @contextlib.asynccontextmanager
@@ -158,7 +155,7 @@ class HttpConnection(asyncio.Protocol):
             if len(self._body) > MAX_BODY_BYTES:
                 self._refuse(413, "the request body is too large")
         elif isinstance(event, h11.EndOfMessage):
-            answer = self._handler.handle(self._complete())
+            answer = self._handler(self._complete())
             if answer.delay_s > 0:
                 self._later(answer.delay_s, lambda: self._send(answer))
             else:

@@ -124,7 +124,7 @@ class LoopbackServer:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        async with listening(self._app, self._host, self._port) as port:
+        async with listening(self._app.handle, self._host, self._port) as port:
             self._port = port
             self._ready.set()
             await self._stop.wait()

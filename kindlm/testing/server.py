@@ -65,7 +65,7 @@ async def _serve(app: App, host: str, port: int) -> None:
     if os.environ.get("KINDLM_SERVICE"):
         # Whoever started this holds its input open: its end means that nobody is left to end it.
         threading.Thread(target=_until_input_ends, args=(loop, stop), daemon=True).start()
-    async with listening(app, host, port) as bound_port:
+    async with listening(app.handle, host, port) as bound_port:
         shown = f"[{host}]" if ":" in host else host
         _say(f"listening on http://{shown}:{bound_port}", sys.stdout)
         await stop.wait()

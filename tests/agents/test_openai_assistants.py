@@ -37,7 +37,7 @@ def talk(make, ask):
 
     def talk(app, *requests, headers=None, configured=False, environ=None, hangs=None, **options):
         async def run():
-            async with listening(app, "127.0.0.1", 0) as port:
+            async with listening(app.handle, "127.0.0.1", 0) as port:
                 url = f"http://127.0.0.1:{port}/v1"
                 known = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": url}
                 known |= {"OPENAI_ASSISTANT_ID": "asst_env"} | (environ or {})
@@ -317,7 +317,7 @@ class TestRunsThatEnd:
         app = AssistantsApp(ScriptedRun(before=("in_progress",) * 1_000_000))
 
         async def run():
-            async with listening(app, "127.0.0.1", 0) as port:
+            async with listening(app.handle, "127.0.0.1", 0) as port:
                 target = AgentTarget("helper", "openai-assistants", f"http://127.0.0.1:{port}")
                 async with make(target, OPENAI_ASSISTANT_ID="a") as agent:
                     sending = asyncio.create_task(agent.send(ask()))

@@ -45,7 +45,7 @@ def served():
 
     async def serve():
         stop = asyncio.Event()
-        async with listening(app, "127.0.0.1", 0) as port:
+        async with listening(app.handle, "127.0.0.1", 0) as port:
             ports.append(port)
             loops.append((asyncio.get_running_loop(), stop))
             ready.set()

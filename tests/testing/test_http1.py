@@ -54,7 +54,7 @@ class Recorder:
 def receive(pieces: list[bytes]) -> tuple[list[HttpRequest], Transport]:
     """What a connection makes of bytes that arrive in pieces: requests, and what it answers."""
     handler, transport = Recorder(), Transport()
-    connection = HttpConnection(handler, set())
+    connection = HttpConnection(handler.handle, set())
     connection.connection_made(transport)
     for piece in filter(None, pieces):
         connection.data_received(piece)
