@@ -435,7 +435,7 @@ def test_a_broken_trace_does_not_harm_others() -> None:
     found = recordings(otlp_request(*good, own_parent, *circle, timeless, late, odd))
     assert [(each.name, each.missing) for each in found] == [
         ("trace 44444444", "It is broken: a span, or a part of one, is not as in OTLP."),
-        ("trace 55555555", "It is broken: a span, or a part of one, is not as in OTLP."),
+        ("trace 55555555", "It is broken: 'soon' is not a whole number."),
         (f"trace {TRACE[:8]}: lookup", None),
         ("trace 22222222", "Some spans of the trace are below themselves."),
         ("trace 33333333", "Some spans of the trace are below themselves."),
