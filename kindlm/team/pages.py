@@ -36,6 +36,7 @@ from kindlm.browse.routes import (
 )
 from kindlm.dataclass import dataclass
 from kindlm.reports.pages.html_document import Document, Links, notice_page
+from kindlm.team.protocol import is_loopback
 
 if TYPE_CHECKING:
     from datasette.app import Datasette  # type: ignore[import-untyped]
@@ -224,13 +225,12 @@ class Pages:
     def _client(self, request: Request) -> str:
         """Return from where a request came; a proxy that is trusted, or is here, may say it."""
         peer: str = (request.scope.get("client") or ("",))[0]
-        if self._header is None and not peer.startswith(_LOOPBACK):
+        if self._header is None and not is_loopback(peer):
             return peer
         forwarded = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
         return forwarded[:_LONGEST_ADDRESS] or peer
 
 
-_LOOPBACK = ("127.", "::1")
 _LONGEST_ADDRESS = 45
 """Characters of an IPv6 address that ends in one of IPv4."""
 
