@@ -20,7 +20,7 @@ import typer
 from typer.core import TyperGroup
 
 from kindlm.cli.console import (
-    discard_output,
+    discard,
     finish_errors,
     prepare_streams,
     report_crash,
@@ -249,13 +249,13 @@ def _ended(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader (`| head`) has seen enough.
-        discard_output()
+        discard(sys.stdout)
         return 1
     except KeyboardInterrupt:
         return INTERRUPTED
     except OSError as error:
         if error.errno == errno.ENOSPC:
-            discard_output()
+            discard(sys.stdout)
             place = f" to {error.filename}" if error.filename else ""
             full = f"There is no space left on the disk to write{place}."
             show([broken(full, "Make room and run it again.")])

@@ -76,11 +76,6 @@ def _nothing() -> TextIO:
     return Path(os.devnull).open("w", encoding="utf-8")
 
 
-def discard_output() -> None:
-    """Drop what is still to be written to standard output, since its reader is gone."""
-    _discard(sys.stdout)
-
-
 def finish_errors() -> None:
     """Write out what is left for standard error, or drop it if its reader is gone.
 
@@ -89,10 +84,11 @@ def finish_errors() -> None:
     try:
         sys.stderr.flush()
     except (OSError, ValueError):
-        _discard(sys.stderr)
+        discard(sys.stderr)
 
 
-def _discard(stream: TextIO) -> None:
+def discard(stream: TextIO) -> None:
+    """Drop what is still to be written to a stream, since its reader is gone."""
     with contextlib.suppress(OSError, ValueError):
         nothing = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nothing, stream.fileno())

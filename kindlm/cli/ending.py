@@ -30,7 +30,7 @@ def loading() -> Iterator[None]:
     """
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     for number in _SIGNALS:
-        signal.signal(number, _end)
+        signal.signal(number, lambda _number, _frame: os._exit(1))
     try:
         with put_off():
             yield
@@ -56,7 +56,3 @@ def leave_with(code: int) -> NoReturn:
     for number in _SIGNALS:
         signal.signal(number, leave)
     raise SystemExit(code)
-
-
-def _end(_number: int, _frame: FrameType | None) -> None:
-    os._exit(1)

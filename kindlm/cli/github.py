@@ -55,11 +55,6 @@ def inert_output(environ: Mapping[str, str] = os.environ) -> Iterator[None]:
         sys.stdout, sys.stderr = before
 
 
-def uninterpreted(stream: TextIO) -> TextIO:
-    """Return the stream below one that is kept inert, for commands of our own."""
-    return stream.below if isinstance(stream, _Inert) else stream
-
-
 class _Inert:
     """A text stream; what is not writing goes to the stream below."""
 
@@ -117,7 +112,7 @@ def _annotate(view: RunView, options: ReportOptions) -> None:
     if not lines:
         return
     sys.stderr.flush()
-    out = uninterpreted(sys.stderr)
+    out = sys.stderr.below if isinstance(sys.stderr, _Inert) else sys.stderr
     # A command begins a line; what was written before may have left one open.
     out.write("\n" + "".join(f"{line}\n" for line in lines))
     out.flush()

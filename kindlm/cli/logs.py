@@ -102,7 +102,7 @@ class _Handler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write a line; a stream that takes none is no reason to fail."""
         try:
-            form = _plain if is_interactive(sys.stderr) else _json
+            form = _plain if is_interactive(sys.stderr) else json.dumps
             values = {
                 # Before it is escaped: a secret over several lines is found in them.
                 name: self._redact(value) if isinstance(value, str) else value
@@ -132,10 +132,6 @@ def _values(record: logging.LogRecord, run: str | None) -> dict[str, Any]:
         "logger": record.name,
     }
     return values | known
-
-
-def _json(values: Mapping[str, Any]) -> str:
-    return json.dumps(values)
 
 
 def _plain(values: Mapping[str, Any]) -> str:
