@@ -26,11 +26,8 @@ from kindlm.agents.protocols.a2a import hear_task
 from kindlm.agents.protocols.ag_ui import hear_run
 from kindlm.agents.protocols.ai_sdk import hear_ui_messages
 from kindlm.agents.reply_parts import (
-    CALLS_MISSING,
     AnotherProtocol,
     UnreadableReply,
-    calls_tools,
-    end_notes,
     end_reasons,
     error_text,
     lookup,
@@ -134,10 +131,6 @@ class _Draft:
             self._add_about(whole)
             if self.reading.response_path is None:
                 self.texts.insert(self.place or 0, text_of(whole, Reading()) or "")
-        if calls_tools(self.reasons) and not any((*calls, self.calls)):
-            if not any(self.texts):
-                raise UnreadableReply(CALLS_MISSING)
-            self._add_whole(UNREAD)
         # What came in pieces is often told whole in the end.
         return agent_reply(
             "".join(self.texts),
@@ -145,7 +138,7 @@ class _Draft:
             self.usage,
             reported_cost_usd=self.cost_usd,
             model=self.model,
-            warnings=end_notes(self.reasons),
+            reasons=self.reasons,
             reports_tools=self.has_place_for_calls or None,
         )
 

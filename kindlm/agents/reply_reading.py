@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
@@ -158,14 +158,24 @@ def agent_reply(
     usage: Usage,
     *,
     warnings: Iterable[str] = (),
+    reasons: Collection[str] = (),
     hidden: str | None = None,
     hint: str = "set `toolCallsPath`",
     **more: Any,
 ) -> AgentReply:
     """Return what an answer says, without how it came; its calls may add to the `warnings`.
 
-    `hidden` is the place of calls that were not read, and `hint` what the user can do about them.
+    `reasons` are why it ended. `hidden` is the place of calls that were not read, and `hint` what
+    the user can do about them.
+
+    Raises:
+        UnreadableReply: it ended for its tool calls, but has none, nor a text; or it has too many.
     """
+    if calls_tools(reasons) and not calls:
+        if not text:
+            raise UnreadableReply(CALLS_MISSING)
+        calls = [UNREAD]
+    warnings = (*end_notes(reasons), *warnings)
     refuse_more(len(calls), MAX_CALLS, "tool calls")
     if hidden is not None:
         calls, warnings = [*calls, UNREAD], (unread_note(hidden, hint), *warnings)
@@ -207,11 +217,6 @@ def read_reply(value: Any, reading: Reading) -> AgentReply:
     else:
         hidden = misplaced_calls(value, path)
         hint = f"correct `toolCallsPath: {path}`, or let the agent send an empty list there"
-    reasons = end_reasons(value)
-    if calls_tools(reasons) and not calls:
-        if not text:
-            raise UnreadableReply(CALLS_MISSING)
-        calls = [UNREAD]
     return agent_reply(
         text or "",
         calls,
@@ -219,7 +224,8 @@ def read_reply(value: Any, reading: Reading) -> AgentReply:
         reported_cost_usd=read_cost(value, _steps_of(value, reading)),
         model=read_model(value),
         reported=read_numbers(value),
-        warnings=(*end_notes(reasons), *(() if reading.response_path else doubts(value))),
+        warnings=() if reading.response_path else doubts(value),
+        reasons=end_reasons(value),
         hidden=hidden,
         hint=hint,
         reports_tools=has_place_for_calls(value, path) or None,

@@ -19,8 +19,6 @@ from kindlm.agents.http_request import all_messages
 from kindlm.agents.protocols import Protocol
 from kindlm.agents.reply_parts import (
     UnreadableReply,
-    calls_tools,
-    end_notes,
     end_reasons,
     first_text,
 )
@@ -127,8 +125,6 @@ class _UiDraft:
 
     def finished(self) -> Heard:
         """Return the whole."""
-        if calls_tools(self.reasons) and not self.calls:
-            self.calls[UNREAD.call.id] = PiecedCall()
         unanswered = self.waits and any(call.response is None for call in self.calls.values())
         reply = agent_reply(
             "\n\n".join(filter(None, map("".join, self.texts))),
@@ -136,7 +132,8 @@ class _UiDraft:
             read_usage({"usage": self.about.get("totalUsage"), **self.about}),
             reported_cost_usd=read_cost(self.about),
             model=read_model(self.about),
-            warnings=(*((_WAITS,) if unanswered else ()), *end_notes(self.reasons)),
+            warnings=(_WAITS,) if unanswered else (),
+            reasons=self.reasons,
             reports_tools=True,
         )
         return Heard(reply)
