@@ -330,7 +330,8 @@ class _Configs:
         """Return the configuration of a suite in a run, an empty one if it is not there."""
         if suite_id not in self._known:
             row = self._db.execute(_CONFIG, (suite_id,)).fetchone()
-            self._known[suite_id] = json.loads(row[0]) if row and row[0] else {}
+            is_known = row is not None and row[0] not in (None, REDACTED)
+            self._known[suite_id] = json.loads(row[0]) if is_known else {}
         return self._known[suite_id]
 
 

@@ -182,9 +182,10 @@ class RecordedAttempt:
         return RecordedAttempt(self._db, execution, int(attempt)).body(int(number))
 
     def tools(self) -> list[dict[str, Any]]:
-        """Return the definitions of the tools that the model had; [] if they were purged."""
+        """Return the definitions of the tools that the model had; [] if they are not there."""
         stored = self._talk[0].data.get("tools") if self._talk else None
-        tools: list[dict[str, Any]] = json.loads(self._text_at(stored) or "[]")
+        text = self._text_at(stored)
+        tools: list[dict[str, Any]] = [] if text in (None, REDACTED) else json.loads(text)
         return tools
 
     def request(self, call: int) -> ProviderRequested:

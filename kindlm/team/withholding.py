@@ -195,7 +195,7 @@ def recorded_uploads(
     uploads: list[Upload | None] = []
     rows = db.execute(_CONFIGS, (json.dumps([*runs]),)).fetchall()
     for body, front_end, path, project, name in rows:
-        if body is not None:
+        if body not in (None, REDACTED):
             uploads.append(_upload_of(body))
         elif front_end != "kindlm":
             uploads.append(Upload())  # other formats have no such settings

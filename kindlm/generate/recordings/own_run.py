@@ -100,7 +100,7 @@ def recorded_target(
     secrets. What `serve` starts runs in the folder of the suite, so the new suite has to be there.
     """
     row = db.execute(_CONFIG, (execution.suite_id,)).fetchone()
-    if row is None or row[0] is None:
+    if row is None or row[0] in (None, REDACTED):
         return Target(why_not=_UNKNOWN)
     config = json.loads(row[0]).get("config", {})  # an imported run has none
     suite_folder = (root / row[1]).parent

@@ -16,6 +16,7 @@ from kindlm.history.diff.evidence_values import CheckKey
 from kindlm.history.queries import among
 from kindlm.matching import equal
 from kindlm.suite import ListedTools
+from kindlm_store import REDACTED
 
 _SUITES = """
 SELECT id, ordinal, project, name, path, config_hash, config_ref, error_code IS NOT NULL AS broken,
@@ -115,8 +116,8 @@ def compare_configs(
 ) -> SuiteConfig | None:
     """Compare two configurations as they are recorded; None if they say the same.
 
-    Of an erased one, or a suite of another format, only the hash is compared. What the MCP servers
-    of both list belongs to it: `mcp[shop].tools[lookup_order].description`.
+    Of one that is erased or redacted, or of another format, only the hash is compared. What the MCP
+    servers of both list belongs to it: `mcp[shop].tools[lookup_order].description`.
     """
     old, new = ({each.server: each.tools for each in side} for side in servers)
     found = [
@@ -127,7 +128,7 @@ def compare_configs(
     ]
     if hashes[0] == hashes[1] and not found:
         return None
-    if before is None or after is None:
+    if before in (None, REDACTED) or after in (None, REDACTED):
         return SuiteConfig(suite, *hashes, tuple(found[:_MOST_CHANGES]))
     if hashes[0] != hashes[1]:
         found += _changes("", _document(before), _document(after), 0)

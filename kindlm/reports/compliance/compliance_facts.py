@@ -34,6 +34,7 @@ from kindlm.reports.facts import (
 )
 from kindlm.reports.figures import comparison
 from kindlm.wording import count
+from kindlm_store import REDACTED
 from kindlm_store.verification import verify_file
 
 _METADATA = (
@@ -162,7 +163,7 @@ def _config(
 ) -> tuple[Mapping[str, Any], Literal["erased", "withheld"] | None]:
     """Return the configuration as recorded, {} if it is missing; and why it is gone."""
     row = db.execute(_CONFIG, (suite.id,)).fetchone()
-    if row is not None and row[0] is None:
+    if row is not None and row[0] in (None, REDACTED):
         return {}, "erased" if row[1] is None else "withheld"
     return (json.loads(row[0]) if row else {}), None
 
