@@ -29,8 +29,6 @@ _KINDLM = r"""(?:kindlm|"kindlm"|'kindlm')\s*:(?:\s|$)"""
 _KINDLM_KEY = re.compile(rf"^(?:--- +)?{_KINDLM}", re.MULTILINE)
 _KINDLM_IN_FLOW = re.compile(r"""[{,\s](?:kindlm|"kindlm"|'kindlm')\s*:""")
 
-_TESTS = re.compile(r"""^["']?tests["']?\s*:(?:\s|$)""", re.MULTILINE)
-
 _SAYS = re.compile(r"""\bsays["']?\s*:""")
 _USES_KINDLM = re.compile(r"^[ \t]*(?:from|import)[ \t]+kindlm\b", re.MULTILINE)
 
@@ -83,7 +81,7 @@ def recognised(text: str, suffix: str, *, named: bool = False) -> FrontEnd | Non
     says = "turns" in keys and _SAYS.search(text) is not None
     if not is_toml and (says or (not has_query and _is_nearly_scenario(text))):
         return "scenario"
-    if named and not is_toml and _TESTS.search(text):
+    if named and not is_toml and "tests" in keys:
         return "kindlm"
     return "evalview" if _is_nearly_case(text, is_toml=is_toml, has_query=has_query) else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,12 @@ def test_a_case_without_thresholds_is_not_skipped(tmp_path: Path) -> None:
 def test_a_suite_in_another_encoding_is_found(tmp_path: Path, encoding: str) -> None:
     (tmp_path / "suite.yaml").write_bytes(SUITE.encode(encoding))
     assert names(tmp_path) == ["suite.yaml"]
+
+
+def test_a_suite_that_a_program_wrote_as_json_is_one(tmp_path: Path) -> None:
+    document = {"agent": "http://127.0.0.1:1", "tests": [{"name": "a", "input": "Hi"}]}
+    write(tmp_path / "kindlm.yaml", json.dumps(document))
+    assert names(tmp_path) == ["kindlm.yaml"]
 
 
 def test_other_yaml_is_an_error_when_it_was_named(tmp_path: Path) -> None:
