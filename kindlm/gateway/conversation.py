@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -50,7 +50,7 @@ class ModelCall:
     """One model call. `items` is the whole list of messages of its request.
 
     `base` is the earlier call whose items these begin with, `after` the one whose answer is
-    continued; `new` counts the items since `base`.
+    continued; `new` counts the items since `base`. `so_far` returns what has come back.
     """
 
     number: int
@@ -63,6 +63,7 @@ class ModelCall:
     tries: int = 1
     begun: float = field(default_factory=time.perf_counter)
     answer: WireAnswer | None = None
+    so_far: Callable[[], Answered] | None = None
     is_over: bool = False
 
 
@@ -351,7 +352,8 @@ class SeenConversation:
         for task, call in list(self.open.items()):
             task.cancel()
             if call is not None:
-                self.answered(call, Answered(0, "", None, why))
+                got = Answered(0, "", None) if call.so_far is None else call.so_far()
+                self.answered(call, replace(got, problem=why))
 
     def _missing(self) -> str | None:
         if self._lost:

@@ -185,6 +185,7 @@ class GatewayServer:
                 return self._replayed(self._replayer, conversation, call, body)
             provider, _, rest = path.partition("/")
             forwarding = _Forwarding(self.http, request, self.providers[provider], rest, body)
+            call.so_far = forwarding.answered
             try:
                 async with conversation.desk.paced(provider):
                     call.begun = time.perf_counter()

@@ -268,6 +268,33 @@ def test_a_conversation_that_is_over_ends_its_calls(behind):
     asyncio.run(run())
 
 
+def test_a_call_that_is_ended_costs_what_is_known_of_it(behind):
+    usage = {"input_tokens": 900, "output_tokens": 1}
+    start = {"type": "message_start", "message": {"model": "claude-opus-4-8", "usage": usage}}
+    event = b"data: " + json.dumps(start).encode() + b"\n\n"
+    hanging = HANGING_STREAM.replace(
+        b"%x\r\n%s\r\n" % (len(EVENT), EVENT), b"%x\r\n%s\r\n" % (len(event), event)
+    )
+
+    async def run():
+        async with (
+            open_peer(hanging) as peer,
+            behind(peer.url) as bench,
+            aiohttp.ClientSession() as session,
+        ):
+            headers = {"x-api-key": bench.gateway.key}
+            url = f"{bench.anthropic}/v1/messages"
+            got = await session.post(url, json={**SAID, "stream": True}, headers=headers)
+            assert b"message_start" in await got.content.readany()
+            bench.observed.close()
+            (failure,) = bench.desk.failures
+            assert "ended before the answer was complete" in failure.message
+            assert failure.cost_usd == 9.01
+            assert [cost.usd for _, cost in bench.desk.spent] == [9.01]
+
+    asyncio.run(run())
+
+
 def test_a_provider_that_cannot_be_reached_is_an_error_of_the_network(behind):
     async def run():
         async with behind("http://127.0.0.1:1") as bench:
