@@ -149,8 +149,6 @@ class Document:
         place = node.start
         for number, part in enumerate(path):
             child = node.children.get(part)
-            if child is None and part == 0 and not isinstance(node.value, list):
-                continue  # what stands alone for a list of one
             if child is None:
                 # Absent, or a part of a schema's path that is not in the document.
                 return self._text.position(place)
