@@ -264,7 +264,7 @@ class _Entry(ForeignModel):
     failure_codes: list[str] = Field(default=[], alias="failureCodes")
     latency_ms: Amount | None = Field(default=None, alias="latencyAvgMs")
     cost_usd: Amount | None = Field(default=None, alias="costUsd")
-    repeats: int = Field(default=1, ge=1, le=_MOST_REPEATS, alias="runCount")
+    repeats: int | None = Field(default=None, ge=0, le=_MOST_REPEATS, alias="runCount")
 
 
 class _Baseline(ForeignModel):
@@ -309,7 +309,7 @@ def read_baseline(value: dict[str, Any], now: datetime) -> Result[ForeignResults
 
 def _executions(key: str, entry: _Entry, warnings: list[str]) -> Iterator[ForeignExecution]:
     """Yield the repeats; the text is that of the first that passed, or of the first of all."""
-    repeats = entry.repeats
+    repeats = entry.repeats or 1
     passed: int | None = None
     if entry.pass_rate is None:
         warnings.append(f"{key}: the file has no result for it; kindlm counts it as skipped.")

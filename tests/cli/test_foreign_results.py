@@ -127,6 +127,13 @@ def test_what_a_baseline_does_not_say_stays_open(bring_in: Any) -> None:
     assert (execution["output"], execution["costUsd"]) == (None, None)
 
 
+@pytest.mark.parametrize("count", [None, 0])
+def test_a_baseline_without_a_number_of_repeats_has_one(bring_in: Any, count: Any) -> None:
+    entry = {**ENTRY, "passRate": 1, "runCount": count}
+    (test,) = bring_in({**BASELINE, "results": {"greets::gpt": entry}})["tests"]
+    assert [each["status"] for each in test["executions"]] == ["passed"]
+
+
 def test_a_golden_trace_has_its_calls_and_its_score(bring_in: Any) -> None:
     report = bring_in(GOLDEN, "--suite", "orders")
     (test,) = report["tests"]
