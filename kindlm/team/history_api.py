@@ -201,8 +201,8 @@ class HistoryApi:
         if scheme.lower() != "bearer" or not token.strip():
             raise _unauthorized("The request has no token.")
         grant = self._tokens.grant_of(token.strip())
-        if grant is None:
-            raise _unauthorized(self._tokens.problem_of(token.strip()))
+        if isinstance(grant, str):
+            raise _unauthorized(grant)
         if grant.scopes.isdisjoint(scopes):
             raise _unauthorized(f"The token {grant.name} lacks the scope {' or '.join(scopes)}.")
         return grant

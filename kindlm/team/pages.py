@@ -209,9 +209,9 @@ class Pages:
             return _refused(429, "Too many wrong tokens. Wait a minute.", {"retry-after": "60"})
         token = form.get("token", "").strip()
         grant = await asyncio.to_thread(self._tokens.grant_of, token)
-        if grant is None:
+        if isinstance(grant, str):
             self._failures[client] += 1
-            return self._login_page(None, after, self._tokens.problem_of(token))
+            return self._login_page(None, after, grant)
         found = await asyncio.to_thread(self._tokens.by_id, grant.id)
         if found is None or _granted(grant) is None:
             needs = "Pages need a token with the scope pull that is for all projects."

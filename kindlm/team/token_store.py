@@ -106,15 +106,11 @@ class OneToken:
     def __init__(self, token: str) -> None:
         self._token = token.encode()
 
-    def grant_of(self, token: str) -> Grant | None:
-        """Return what the token allows, to push and to pull; None for another token."""
+    def grant_of(self, token: str) -> Grant | str:
+        """Return what the token allows, to push and to pull; or that it is another one."""
         if not hmac.compare_digest(token.encode("utf-8", "surrogatepass"), self._token):
-            return None
+            return "The token is unknown."
         return Grant("worker", frozenset({"push", "pull"}), None, "worker")
-
-    def problem_of(self, _token: str) -> str:
-        """Return that a token is another one."""
-        return "The token is unknown."
 
     def count_push(self, _grant: Grant) -> None:
         """Do nothing: workers may push as often as they want."""
@@ -233,12 +229,13 @@ class TokenStore:
             rows = self._connection.execute("SELECT * FROM tokens ORDER BY created_at DESC")
             return [_token(row, now) for row in rows]
 
-    def grant_of(self, token: str) -> Grant | None:
-        """Return what a token allows, None if it is not valid; note that it was used."""
+    def grant_of(self, token: str) -> Grant | str:
+        """Return what a token allows, and note that it was used; or return why it is not valid."""
         row = self._row(token)
         now = datetime.now(UTC)
-        if row is None or _state(row, _shown(now)) != "valid":
-            return None
+        state = "unknown" if row is None else _state(row, _shown(now))
+        if row is None or state != "valid":
+            return f"The token is {state}."
         ago = _shown(now - timedelta(minutes=1))
         with self._lock:
             known = {"id": row["id"], "now": _shown(now), "minute_ago": ago}
@@ -251,12 +248,6 @@ class TokenStore:
         if row is None or _state(row, _shown(datetime.now(UTC))) != "valid":
             return None
         return _grant(row), row["sha256"]
-
-    def problem_of(self, token: str) -> str:
-        """Return what is wrong with a token that is not valid: expired, revoked or unknown."""
-        row = self._row(token)
-        state = "unknown" if row is None else _state(row, _shown(datetime.now(UTC)))
-        return f"The token is {state}."
 
     def count_push(self, grant: Grant) -> None:
         """Count a push; raise `ApiError` if it may not be made now."""

@@ -10,7 +10,7 @@ import pytest
 
 from kindlm.errors import Err, Ok
 from kindlm.team.protocol import ApiError
-from kindlm.team.token_store import Limits, TokenStore
+from kindlm.team.token_store import Grant, Limits, TokenStore
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def made(store: TokenStore, name: str = "ci", *scopes: str, **more: object) -> s
 def test_a_token_grants_what_it_was_made_for(store: TokenStore) -> None:
     token = made(store, "ci", "push", "review", project="shop")
     grant = store.grant_of(token)
-    assert grant is not None
+    assert isinstance(grant, Grant)
     assert (grant.name, grant.scopes, grant.project) == ("ci", {"push", "review"}, "shop")
     assert token.startswith("kdl_")
     assert len(token) == 4 + 43
@@ -54,10 +54,13 @@ def test_what_is_wrong_with_a_token_is_said(store: TokenStore) -> None:
     store.revoke("ci")
     with store._transaction() as db:
         db.execute("UPDATE tokens SET expires_at = '2020-01-01T00:00:00Z' WHERE name = 'old'")
-    assert [store.grant_of(each) for each in (token, old, "kdl_no", "")] == [None] * 4
-    assert store.problem_of(token) == "The token is revoked."
-    assert store.problem_of(old) == "The token is expired."
-    assert store.problem_of("kdl_no") == "The token is unknown."
+    problems = {each: store.grant_of(each) for each in (token, old, "kdl_no", "")}
+    assert problems == {
+        token: "The token is revoked.",
+        old: "The token is expired.",
+        "kdl_no": "The token is unknown.",
+        "": "The token is unknown.",
+    }
     assert [each.state for each in store.tokens()] == ["revoked", "expired"]
 
 
@@ -94,14 +97,14 @@ def test_several_processes_use_the_file_at_once(store: TokenStore, tmp_path: Pat
     assert sum(created) == 4
     token = made(store)
     with TokenStore.open(tmp_path / "team.db") as other:
-        assert other.grant_of(token) is not None
+        assert isinstance(other.grant_of(token), Grant)
         store.revoke("ci")
-        assert other.grant_of(token) is None
+        assert other.grant_of(token) == "The token is revoked."
 
 
 def test_pushes_of_a_minute_are_limited(store: TokenStore) -> None:
     grant = store.grant_of(made(store, limits=Limits(pushes_per_minute=2)))
-    assert grant is not None
+    assert isinstance(grant, Grant)
     store.count_push(grant)
     store.count_push(grant)
     with pytest.raises(ApiError) as refused:
@@ -113,7 +116,7 @@ def test_pushes_of_a_minute_are_limited(store: TokenStore) -> None:
 def test_bytes_are_limited_and_counted_after_a_restart(store: TokenStore, tmp_path: Path) -> None:
     token = made(store, limits=Limits(bytes_per_day=1_000_000, bytes_in_all=1_500_000))
     grant = store.grant_of(token)
-    assert grant is not None
+    assert isinstance(grant, Grant)
     store.reserve(grant, 900_000)
     with TokenStore.open(tmp_path / "team.db") as again:
         with pytest.raises(ApiError) as refused:
