@@ -7,6 +7,7 @@ that was set last is the active one; labels keep others at hand.
 from __future__ import annotations
 
 import json
+import shlex
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -191,12 +192,12 @@ class BaselineChecks:
         return self._changed[run]
 
 
-def no_baseline(suite: str) -> KindlmError:
-    """Return the error that a suite has no baseline."""
+def no_baseline(suite: str, label: str | None = None) -> KindlmError:
+    """Return the error that a suite has no baseline, or none with a label."""
     return KindlmError(
         ErrorCode.BASELINE_NOT_FOUND,
         f'Baseline not found for suite "{suite}".',
-        "Run: kindlm baseline set",
+        f"Run: kindlm baseline set{f' --label {shlex.quote(label)}' if label else ''}",
     )
 
 

@@ -476,6 +476,8 @@ def test_compare_no_baseline_at_all_is_an_error(baseline: Any, record: Any) -> N
     assert 'Baseline not found for suite "support"' in outcome.err
     assert "Run: kindlm baseline set" in outcome.err
     assert "500" in outcome.err
+    labelled = baseline("compare", "--label", "main branch")
+    assert "Run: kindlm baseline set --label 'main branch'" in labelled.err
 
 
 def test_compare_a_baseline_that_is_gone_is_reported_and_others_are_compared(

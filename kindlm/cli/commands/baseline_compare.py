@@ -146,7 +146,7 @@ def compare_with_baseline(
             tests = tuple(compared_tests(db, diff, project, name)) if diff else ()
             compared.append(_SuiteComparison(name, baseline, problem, diff, tests))
         if all(one.baseline is None for one in compared):
-            fail(no_baseline(name) for _, name in suites)
+            fail(no_baseline(name, label) for _, name in suites)
         fails = not whole or bool(unloaded) or any(one.fails for one in compared)
         show([one.problem for one in compared if one.problem is not None])
         if form == "json":

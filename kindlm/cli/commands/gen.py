@@ -146,11 +146,15 @@ def gen_command(options: GenOptions) -> int:
     if not options.output:
         # It would be the folder where one is, as for "$DIR" that is not set.
         raise typer.BadParameter("it names no folder", param_hint="--output")
+    is_recorded = options.from_trace is not None or options.from_run is not None
+    if not is_recorded and (options.failed or options.keep_personal_data):
+        name = "--failed" if options.failed else "--keep-personal-data"
+        raise typer.BadParameter("it goes with --from-run or --from-trace", param_hint=name)
     if options.from_ is not None:
         from kindlm.cli.commands.gen_suites import write_attacks
 
         return write_attacks(options, options.from_)
-    if options.from_trace is not None or options.from_run is not None:
+    if is_recorded:
         from kindlm.cli.commands.gen_suites import write_recorded
 
         return write_recorded(options)

@@ -132,6 +132,12 @@ def _agent(
         known = insert(configured.endpoint, lambda name: environ.get(name.removeprefix("env."), ""))
         if known == url:
             return configured, None
+    if "://" not in url:
+        hint = (
+            "Write a URL. Name an object of Python in kindlm.toml, [agent], with"
+            ' type = "python" and url = "module:name", and leave out --agent.'
+        )
+        refuse(f"--agent {one_line(url)} is no URL.", hint)
     return compile_agent(or_fail(agent_at(url)), project.root), url
 
 
