@@ -74,7 +74,8 @@ class Sent:
 class GraphReply:
     """An answer in the making, told in one state or in many.
 
-    `updates` is what nodes changed, each with the name of its node.
+    `updates` is what nodes changed, each with the name of its node. `shows_calls` is whether there
+    were messages, or a list of steps, which would tell of calls.
     """
 
     sent: Sent
@@ -87,13 +88,12 @@ class GraphReply:
     last_message: str | None = None
     text: str | None = None
     is_interrupted: bool = False
-    has_messages: bool = False
-    has_steps: bool = False
+    shows_calls: bool = False
 
     def add_state(self, state: Mapping[str, Any]) -> None:
         """Take a whole state; raise `FailedReply` if it says that the graph failed."""
         self._check(state)
-        self.has_steps = self.has_steps or any(map(may_list_calls, map(state.get, _STEPS)))
+        self.shows_calls = self.shows_calls or any(map(may_list_calls, map(state.get, _STEPS)))
         messages = self._new(state, has_history=self.sent.has_history)
         self.merging.add_all(messages)
         self._hear(last_text(messages), _text(state, _STATE_TEXTS, self.sent.values))
@@ -160,7 +160,7 @@ class GraphReply:
             warnings=warnings,
             hidden=self._hidden(own, uses),
             hint="report them as `steps`",
-            reports_tools=self.has_messages or self.has_steps or None,
+            reports_tools=self.shows_calls or None,
         )
 
     def _new(self, state: Mapping[str, Any], *, has_history: bool) -> Sequence[ChatMessage]:
@@ -168,8 +168,9 @@ class GraphReply:
         return new_messages(messages, self.sent.text, has_history=has_history)
 
     def _read(self, value: Any) -> Sequence[ChatMessage]:
-        self.has_messages = self.has_messages or value != []
-        return read_messages(value)
+        messages = read_messages(value)
+        self.shows_calls = self.shows_calls or bool(messages)
+        return messages
 
     def _hear(self, message: str | None, text: str | None) -> None:
         """Keep the last report."""

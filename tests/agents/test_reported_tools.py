@@ -167,6 +167,8 @@ def test_a_crew_shows_it_by_tools_or_messages_of_its_tasks(answer, shown):
         ({"output": "Done."}, False),
         ({"output": "Done.", "steps": ["planned"]}, False),
         ({"output": "Done.", "intermediate_steps": []}, True),
+        ({"output": "Done.", "messages": None}, False),
+        ({"output": "Done.", "messages": "Done."}, False),
         ({"messages": [{"type": "ai", "content": "Done."}]}, True),
     ],
 )
