@@ -190,6 +190,8 @@ def test_no_worker_goes_on_if_the_coordinator_is_killed_while_it_loads(
     workspace: Workspace, server: LoopbackServer
 ) -> None:
     write(workspace, server, 1)
+    # Nobody resumes the group, so that the folder of its worker stays.
+    workspace.env["TMPDIR"] = str(workspace.root)
     run = workspace.start("test", "--workers", "1", "--run-group", "g4")
     until(lambda: bool(commands_of("g4")))
     run.kill()
