@@ -11,7 +11,6 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from fpdf import FPDF
 from jinja2 import TemplateError
 from pages import HOSTILE
 
@@ -296,32 +295,6 @@ def test_the_pdf_is_the_same_each_time() -> None:
     assert isinstance(second, Ok)
     assert first.value.startswith(b"%PDF-")
     assert first.value == second.value
-
-
-@pytest.mark.parametrize(
-    ("document", "styles"),
-    [
-        ("words", [""]),
-        ("**words**", ["", "B"]),
-        ("| a |\n|---|\n| b |", ["", "B"]),
-        ("*words*", ["", "I"]),
-        ("**words *and* more**", ["", "B", "I", "BI"]),
-    ],
-)
-def test_a_pdf_has_the_styles_of_the_font_that_it_uses(
-    monkeypatch: pytest.MonkeyPatch, document: str, styles: list[str]
-) -> None:
-    added: list[str] = []
-
-    class Fonts(FPDF):
-        def add_font(self, family: str, style: str, fname: str) -> None:
-            added.append(style)
-            super().add_font(family, style, fname)
-
-    monkeypatch.setattr("fpdf.FPDF", Fonts)
-    assert isinstance(pdf.pdf_of(document, "2026-01-31T12:00:00.000000Z"), Ok)
-    if added:  # else this system has no font with more than Latin letters
-        assert added == styles
 
 
 FACTS: dict[str, Any] = {

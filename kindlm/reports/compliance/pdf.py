@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,16 +90,14 @@ def _laid_out(markdown: str, made: str, *, tables: bool) -> bytes:
         markdown = markdown.encode("latin-1", "replace").decode("latin-1")
         pdf.set_font("Helvetica", size=_SIZE)
     else:
-        pdf.add_font("text", "", font)
+        for style in ("", "B", "I", "BI"):
+            pdf.add_font("text", style, font)
         pdf.set_font("text", size=_SIZE)
         # What the font does not have would be left out without a trace.
         added: Any = pdf.fonts["text"]
         known = added.cmap.keys() | map(ord, "\n\t")
         missing = set(map(ord, set(markdown))) - known
         markdown = markdown.translate(dict.fromkeys(missing, _MISSING))
-    document = _html(markdown, tables=tables)
-    for style in _styles(document) if font else ():
-        pdf.add_font("text", style, font)  # each time, the file is read anew
     pdf.add_page()
     # Every head in black: a colour would seem to mean something.
     styles: dict[str, Any] = {
@@ -111,24 +108,13 @@ def _laid_out(markdown: str, made: str, *, tables: bool) -> bytes:
         "p": TextStyle(b_margin=_BELOW_TEXT_MM),
     }
     try:
-        pdf.write_html(document, tag_styles=styles)
+        pdf.write_html(_html(markdown, tables=tables), tag_styles=styles)
         return bytes(pdf.output())
     finally:
         # The files of fonts; after an error nothing else closes them.
         for each in pdf.fonts.values():
             if close := getattr(each, "close", None):
                 close()
-
-
-def _styles(document: str) -> Iterator[str]:
-    """Yield the styles of the font that a document in HTML has besides the plain one."""
-    is_bold, is_italic = "<strong" in document or "<th" in document, "<em" in document
-    if is_bold:
-        yield "B"
-    if is_italic:
-        yield "I"
-    if is_bold and is_italic:
-        yield "BI"
 
 
 def _html(markdown: str, *, tables: bool) -> str:
