@@ -90,7 +90,7 @@ def read_crew(text: str) -> AgentReply:
         # Agents that call tools in the words of ReAct list no calls in their messages.
         reports_tools="Action Input:" not in text
         and (
-            any("tool" in task or "messages" in task for task in tasks)
+            any("tool" in task or isinstance(task.get("messages"), list) for task in tasks)
             or any("tool_used" in execution for execution in executions)
         ),
     )

@@ -152,6 +152,7 @@ def test_events_show_it_by_their_types(pieces, shown):
         ({"result": "Done."}, False),
         ({"result": "Done.", "tasks_output": [{"raw": "Done."}]}, False),
         ({"result": "Done.", "tasks_output": [{"raw": "Done.", "messages": []}]}, True),
+        ({"result": "Done.", "tasks_output": [{"raw": "Done.", "messages": None}]}, False),
         ({"result": "Done.", "tasks": [{"tool": None, "output": "Done."}]}, True),
         ({"result": "Done.", "agent_executions": [{"tool_used": "lookup"}]}, True),
     ],
