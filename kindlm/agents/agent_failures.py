@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from kindlm.agents.reply_parts import WHERE_THE_TEXT_IS, UnreadableReply, first_text, lookup
+from kindlm.agents.reply_parts import WHERE_THE_TEXT_IS, UnreadableReply, error_text
 from kindlm.agents.reply_reading import FailedReply, read_cost, read_model, read_usage
 from kindlm.agents.tool_entries import calls_anywhere
 from kindlm.dataclass import dataclass
@@ -234,5 +234,4 @@ def _said(who: Who, body: str) -> str:
         value = parse_json(body)
     except ValueError:
         value = None
-    found = (lookup(value, path) for path in ("error.message", "error", "detail", "message"))
-    return who.quote(first_text(*found) or body) or "no explanation"
+    return who.quote(error_text(value, body))
