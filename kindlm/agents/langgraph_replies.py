@@ -75,7 +75,7 @@ class GraphReply:
     """An answer in the making, told in one state or in many.
 
     `updates` is what nodes changed, each with the name of its node. `shows_calls` is whether there
-    were messages, or a list of steps, which would tell of calls.
+    were messages, or a list of steps, which would show calls.
     """
 
     sent: Sent
