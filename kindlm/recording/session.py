@@ -208,7 +208,7 @@ class _Session:
             # The next round is planned from the tables.
             await self.recorder.durable()
             await self.log.aflush()
-        return True
+        return not self.stop.requested.is_set()  # a signal may come between two rounds
 
     async def _run(
         self,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any, NamedTuple
 import loaded_kindlm
 import pytest
 from checked_server import LoopbackServer
-from workspace import new_workspace
+from workspace import new_workspace, until
 
 from kindlm.cli.commands import settle_rounds
 
@@ -182,6 +184,22 @@ def test_a_budget_is_that_of_both_sides(workspace: Any, situation: Situation) ->
         len(situation.new_server.requests) - asked[1],
     )
     assert new == (3, 3)
+
+
+def test_ctrl_c_while_before_is_repeated_is_no_fault_of_its_folder(
+    workspace: Any, situation: Situation
+) -> None:
+    situation.old_server.use_faults([{"latencyMs": 1_000}])
+    asked = len(situation.old_server.requests)
+    command = ("settle", "--both", str(situation.old), "-j", "1")
+    process = workspace.start_anew(*command, start_new_session=True)
+    until(lambda: len(situation.old_server.requests) >= asked + 2)
+    # As on a terminal, both processes get it.
+    os.killpg(process.pid, signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "Ended early: Ctrl-C" in out
+    assert {ended for _, ended in settled_runs(workspace)} == {"interrupted"}
 
 
 def test_an_old_agent_out_of_reach_ends_it(workspace: Any, situation: Situation) -> None:
