@@ -5,13 +5,18 @@ A parametrised test has the same cases as under pytest, with the same names.
 
 from __future__ import annotations
 
+import enum
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from itertools import product
 from typing import Any
 
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 
 
 def marks_of(owner: Any) -> list[Any]:
@@ -60,6 +65,9 @@ def _holds(mark: Any) -> bool:
 def _conditions(mark: Any) -> tuple[Any, ...]:
     return (mark.kwargs["condition"],) if "condition" in mark.kwargs else tuple(mark.args)
 
+
+_LONG = 100
+"""Of longer texts pytest 9.1 makes no names, see `parametrize_long_str_id_strategy` there."""
 
 _KEYS = ("argnames", "argvalues", "indirect", "ids", "scope")
 
@@ -162,36 +170,85 @@ def _merged(cases: Sequence[Parameters]) -> Parameters:
 
 
 def _cases(given: Mapping[str, Any]) -> list[Parameters]:
-    # A file with such a mark has imported pytest.
-    from _pytest.mark.structures import ParameterSet
-    from _pytest.python import IdMaker
-
     names, written = _names(given), given["argnames"]
     # As in pytest, a comma at the end says that the values are rows.
     is_row = len(names) != 1 or (isinstance(written, str) and written.rstrip().endswith(","))
-    sets = [
-        ParameterSet.extract_from(value, force_tuple=not is_row) for value in given["argvalues"]
-    ]
-    if not sets:
-        return [Parameters("NOTSET", is_empty=True)]
     ids = given.get("ids")
-    asked: dict[str, Any] = {
-        "argnames": names,
-        "parametersets": sets,
-        "idfn": ids if callable(ids) else None,
-        "ids": None if ids is None or callable(ids) else list(ids),
-        "config": None,
-        "nodeid": None,
-        "func_name": None,
-    }
-    # Which of these it takes depends on the version of pytest.
-    maker = IdMaker(**{name: asked[name] for name in IdMaker.__slots__})
-    return [
-        # One that stands for a hidden name is no text.
-        Parameters(
-            name if isinstance(name, str) else None,
-            dict(zip(names, each.values, strict=True)),
-            tuple(each.marks),
-        )
-        for name, each in zip(maker.make_unique_parameterset_ids(), sets, strict=True)
-    ]
+    listed = None if ids is None or callable(ids) else list(ids)
+    found = []
+    for index, value in enumerate(given["argvalues"]):
+        if type(value).__name__ == "ParameterSet":  # of pytest.param
+            row, own, marks = tuple(value.values), value.id, tuple(value.marks)
+        else:
+            row, own, marks = tuple(value) if is_row else (value,), None, ()
+        if own is None and listed is not None and index < len(listed):
+            own = listed[index]
+        made = None if own is not None else _made(names, row, index, ids if callable(ids) else None)
+        # What the user wrote can be that it is to be hidden.
+        name = _word(own) if made is None else made
+        found.append(Parameters(name, dict(zip(names, row, strict=True)), marks))
+    return list(_distinct(found)) or [Parameters("NOTSET", is_empty=True)]
+
+
+def _made(
+    names: Sequence[str], row: Sequence[Any], index: int, ids: Callable[[Any], Any] | None
+) -> str:
+    parts = []
+    for name, value in zip(names, row, strict=True):
+        given = None if ids is None else ids(value)
+        made = None if given is None else _word(given)
+        if made is None and not (_is_long(value) and _shortens()):
+            made = _word(value)
+        parts.append(f"{name}{index}" if made is None else made)
+    return "-".join(parts)
+
+
+def _is_long(value: Any) -> bool:
+    return isinstance(value, str | bytes) and len(value) > _LONG
+
+
+@cache
+def _shortens() -> bool:
+    """Return whether the pytest that is installed makes no names of long texts."""
+    try:
+        parts = version("pytest").split(".")[:2]
+    except PackageNotFoundError:
+        return True
+    return [int(part) for part in parts if part.isdigit()] >= [9, 1]
+
+
+def _word(value: Any) -> str | None:
+    """Return what a value is called in the name of a case; None if it has no name there."""
+    if isinstance(value, str):
+        return _printable(value.encode("unicode_escape").decode("ascii"))
+    if isinstance(value, bytes):
+        return _printable(value.decode("ascii", "backslashreplace"))
+    if value is None or isinstance(value, bool | int | float | complex):
+        return str(value)
+    if isinstance(value, re.Pattern):
+        return _word(value.pattern)
+    if isinstance(value, enum.Enum):
+        # That which stands for a hidden name is not a valid name.
+        return None if type(value).__module__.startswith("_pytest.") else str(value)
+    named = getattr(value, "__name__", None)
+    return named if isinstance(named, str) else None
+
+
+def _printable(text: str) -> str:
+    short = {"\t": "\\t", "\r": "\\r", "\n": "\\n"}
+    return "".join(c if " " <= c <= "~" else short.get(c, f"\\x{ord(c):02x}") for c in text)
+
+
+def _distinct(cases: Sequence[Parameters]) -> Iterator[Parameters]:
+    """Number cases of the same name, as pytest does."""
+    counts = Counter(case.id for case in cases)
+    taken, numbers = set(counts), dict.fromkeys(counts, 0)
+    for case in cases:
+        if case.id is None or counts[case.id] == 1:
+            yield case
+            continue
+        joint = "_" if case.id[-1:].isdigit() else ""
+        while (name := f"{case.id}{joint}{numbers[case.id]}") in taken:
+            numbers[case.id] += 1
+        taken.add(name)
+        yield replace(case, id=name)
