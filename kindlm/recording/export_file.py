@@ -315,6 +315,10 @@ def require_known_form(recorded: RecordedEvent) -> None:
         if not abs(number) <= most:  # also of what is no number
             message = f"{recorded.type} {key}: the number is too large"
             raise ValueError(message)
+        if number < 0 and key.endswith("_usd"):
+            # Added to what a resumed run has spent, it would lift the limits on cost.
+            message = f"{recorded.type} {key}: a cost is never negative"
+            raise ValueError(message)
     try:
         load_event(recorded.type, recorded.data, str)
     except EventError as error:

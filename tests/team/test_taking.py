@@ -405,6 +405,7 @@ def test_clients_that_push_at_once_disturb_no_other(
         ({}, {"tokens": (2**62, 1)}, "gen_ai.usage.input_tokens: the number"),
         ({}, {"latency_ms": 1.7e308}, "latency_ms: the number"),
         ({}, {"cost_usd": -1e300}, "cost_usd: the number"),
+        ({}, {"cost_usd": -0.01}, "cost_usd: a cost"),
         ({"group": "g", "shard": "../x"}, {}, "shard: '../x'"),
         ({"group": "g", "shard": "3/2"}, {}, "shard: '3/2'"),
         ({"group": "g", "shard": "1/99999999"}, {}, "shard: '1/99999999'"),
