@@ -76,8 +76,9 @@ async def read_answer(
     except (FailedReply, UnreadableReply) as error:
         return Err(agent_failures.of_reply(who, error, raw))
     counts = (said.usage.input_tokens, said.usage.output_tokens, said.reported_cost_usd)
-    if any((count or 0) > MAX_COUNTED for count in counts):
-        return Err(agent_failures.of_reply(who, "its token count or its cost is too large", ""))
+    if any(not 0 <= (count or 0) <= MAX_COUNTED for count in counts):
+        wrong = "its token count or its cost is negative or too large"
+        return Err(agent_failures.of_reply(who, wrong, ""))
     return Ok(said)
 
 

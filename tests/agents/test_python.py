@@ -149,12 +149,22 @@ def test_a_reply_of_ours_is_taken_as_it_is(module, talk, success):
     assert success(result) == AgentReply(text="t", raw="r", latency_ms=7.0, warnings=("w",))
 
 
-def test_a_reply_of_ours_counts_no_more_tokens_than_can_be_kept(module, talk, failure):
-    name = module("""
+@pytest.mark.parametrize(
+    "counted",
+    [
+        "usage=Usage(10**20, 1)",
+        "usage=Usage(1, -1)",
+        "reported_cost_usd=-0.5",
+        'reported_cost_usd=float("nan")',
+    ],
+)
+def test_a_reply_of_ours_counts_only_what_can_be_added_up(module, talk, failure, counted):
+    """A negative cost would make up for what others cost."""
+    name = module(f"""
         from kindlm.ports import AgentReply
         from kindlm.transcript import Usage
         def agent(message):
-            return AgentReply(text="t", raw="r", latency_ms=7.0, usage=Usage(10**20, 1))
+            return AgentReply(text="t", raw="r", latency_ms=7.0, {counted})
     """)
     (result,) = talk(f"{name}:agent")
     assert "token count" in failure(result).message
