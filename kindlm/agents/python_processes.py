@@ -39,6 +39,9 @@ from kindlm.ports import Agent, AgentReply, AgentRequest
 from kindlm.suite import AgentTarget
 
 _KEPT_BYTES = 16_384
+_LONGEST_LINE = 65_536
+_HELD_BACK = 8_192
+"""Of a longer line, so many characters wait for what follows: a secret may have begun in them."""
 
 
 class PrintedOutput:
@@ -60,6 +63,10 @@ class PrintedOutput:
         lines, end, rest = (self._waiting + text).rpartition("\n")
         self._waiting = rest
         self._show(self._redact(lines + end))
+        if len(rest) > _LONGEST_LINE:
+            hidden = self._redact(rest)
+            self._waiting = hidden[-_HELD_BACK:]
+            self._show(hidden[:-_HELD_BACK])
 
     def finish(self) -> None:
         """Show what is left: nothing more will come."""
