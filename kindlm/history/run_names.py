@@ -185,7 +185,7 @@ def find_sides(
     of its shards. Beside a shard that is named outright, words mean the same part of other groups.
     """
     words = _Words(db, revision)
-    names = (before, after or "latest")
+    names = (before, "latest" if after is None else after)
     is_word = [name is None or _WORD.fullmatch(name) is not None for name in names]
     found: dict[int, Side] = {}
     other: Side | None = None
@@ -223,7 +223,7 @@ def find_changed(
         for counted in words.counted():
             if counted[0].git_branch != branch:
                 return words.as_side(counted)
-    return words.find(wanted or "latest")
+    return words.find("latest" if wanted is None else wanted)
 
 
 def newest_of_branch(db: sqlite3.Connection, branch: str, after: Side) -> Result[Side] | None:

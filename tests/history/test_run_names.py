@@ -11,7 +11,7 @@ from recorded_history import History, Make
 from kindlm.errors import Err, KindlmError, Ok
 from kindlm.events.codec import new_event
 from kindlm.events.run import BaselineSet, GitState
-from kindlm.history.run_names import find_pair
+from kindlm.history.run_names import find_changed, find_pair
 
 MAIN, OLD = "a1" * 20, "b2" * 20
 
@@ -94,6 +94,20 @@ def test_errors_say_what_there_is(runs: History, before: str, message: str, hint
     error = find(runs, before)
     assert message in error.message
     assert hint in error.hint
+
+
+@pytest.mark.parametrize(("before", "after"), [("", None), (None, ""), ("latest", ""), ("r1", "")])
+def test_a_variable_that_was_never_set_names_no_run(
+    runs: History, before: str | None, after: str | None
+) -> None:
+    error = find(runs, before, after)
+    assert "There is no run ''" in error.message
+
+
+def test_an_unset_name_beside_a_branch_is_no_run(runs: History) -> None:
+    found = find_changed(runs.reader(), "", "main", "main", lambda _: None)
+    assert isinstance(found, Err)
+    assert "There is no run ''" in found.error.message
 
 
 def test_the_baseline_is_that_of_the_other_side(history: History) -> None:

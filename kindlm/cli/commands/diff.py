@@ -126,7 +126,7 @@ def diff_command(
     if base is not None:
         if None not in sides:
             refuse("--base names the earlier run, and so does BEFORE.", "Leave one of them out.")
-        sides = (None, sides[1] or sides[0])
+        sides = (None, sides[0] if sides[1] is None else sides[1])
     history = existing_history(db)
     output = None if output == STDOUT else output
     if output is not None and is_history(output, history.database):
