@@ -66,10 +66,10 @@ class CostSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Extras:
-    """What providers charge at prices of its own.
+    """What a provider charges at separate prices.
 
-    Of the tokens of the input, `cache_read` came from a cache of prompts and `cache_written` went
-    into it, `written_1h` of these for an hour. `searches` of the web were made by the provider.
+    Of the input tokens, `cache_read` were read from a prompt cache and `cache_written` were written
+    to it, `written_1h` of these for an hour. `searches` counts the provider's own web searches.
     """
 
     cache_read: int = 0
@@ -82,7 +82,7 @@ class Extras:
 class Usage:
     """Tokens of one call or of several; `None` where they were not reported.
 
-    The input includes the tokens of a cache that are among the `extras`.
+    The input includes the cached tokens that the `extras` count.
     """
 
     input_tokens: int | None = None
@@ -393,7 +393,7 @@ def total_of(steps: Sequence[Step]) -> Total:
 def sum_of(calls: Sequence[tuple[Usage, Cost]]) -> tuple[Usage, Cost]:
     """Return tokens and costs together; unknown of none, and as soon as one is unknown.
 
-    The costs are known, so the tokens do not say any more which of them a cache had.
+    Costs come from the calls themselves, so the sum of the tokens leaves out their extras.
     """
     if not calls:
         return Usage(), Cost()

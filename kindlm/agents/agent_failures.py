@@ -102,7 +102,7 @@ def failed(
 
 
 def _spent(body: str | None) -> Mapping[str, Any]:
-    """Return what a failed answer says that it cost: values of JSON, for other processes, too."""
+    """Return what a failed answer reports that it cost, as JSON values for other processes."""
     try:
         value = parse_json(body or "")
     except ValueError:

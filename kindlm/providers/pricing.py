@@ -5,10 +5,10 @@ A price belongs to a model, not to names that look like it. A dated or tagged ve
 (`gpt-4o-mini` beside `gpt-4o`, `o3-pro` beside `o3`) is another model. What has no price costs an
 unknown amount, never 0.
 
-A prompt cache has prices of its own. Where the table has none, those are derived that Anthropic
-documents: a token written costs 1.25 times a token of the input, one written for an hour twice as
-much. What is read costs as much as other input, and a tenth of it with prices of the user for a
-Claude model. https://platform.claude.com/docs/en/build-with-claude/prompt-caching#pricing
+A prompt cache has separate prices. If the table has none, Anthropic's documented factors apply: a
+token written costs 1.25 times an input token, or twice as much if it is kept for an hour. A token
+read costs as much as other input. With a user's price for a Claude model, it costs a tenth of that.
+https://platform.claude.com/docs/en/build-with-claude/prompt-caching#pricing
 """
 
 from __future__ import annotations
@@ -170,13 +170,13 @@ _CLAUDE_READ = Decimal("0.1")
 _CACHE_WRITE = Decimal("1.25")
 _CACHE_WRITE_1H = Decimal(2)
 _SEARCH = Decimal(10_000)
-"""What Anthropic and OpenAI charge for a million searches."""
+"""The price of a million web searches at Anthropic and OpenAI."""
 
 
 class _Rates(NamedTuple):
     """Dollars for a million tokens, requests, and searches of the web.
 
-    `output` is None of a model that writes nothing, such as one that makes vectors.
+    `output` is None for a model that writes nothing, such as an embedding model.
     """
 
     input: Decimal

@@ -45,7 +45,7 @@ def read_answer(wire: Wire, content_type: str, body: str) -> WireAnswer:
             whole = parse_object(body)
         answer: WireAnswer = format_.answer_of(whole)
     except (ValueError, RecursionError) as error:
-        # A stream that breaks off does not tell yet what it cost.
+        # A stream that broke off has not reported all its tokens.
         usage = format_.usage_of(whole) if is_whole else Usage()
         model = text_or_none(whole.get("model"))
         return WireAnswer("", error=str(error), complete=False, usage=usage, model=model)
