@@ -414,11 +414,13 @@ class AgentTalk(_LiveTalk):
 
         Without either, it is what its tokens cost at the price of its model: the one it names, or
         is known to run; `prices` may name the agent. A reported 0 says nothing where observers saw
-        calls that cost something: many agents report it because they do not know.
+        calls that cost something: many agents report it because they do not know. The cost is
+        unknown then if that of one of these calls is.
         """
-        if reported_usd or (reported_usd is not None and not seen.usd):
+        has_cost = seen.usd or self.desk.spent_usd
+        if reported_usd or (reported_usd is not None and not has_cost):
             return Cost(reported_usd, CostSource.REPORTED)
-        if seen.usd is not None:
+        if reported_usd is not None or seen.usd is not None:
             return seen
         model = model or (self.target.model if self.target else None)
         return self.calls.pricing.cost(None, model, usage, requested=self.name)

@@ -141,21 +141,24 @@ def test_what_observers_know_of_a_failure_is_in_its_error(bench, make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reported_usd", "seen_usd", "cost"),
+    ("reported_usd", "seen_usd", "spent_usd", "cost"),
     [
-        (0.2, 0.25, (0.2, "reported")),
-        (0.0, 0.25, (0.25, "computed")),
-        (0.0, 0.0, (0.0, "reported")),
-        (0.0, None, (0.0, "reported")),
+        (0.2, 0.25, 0.25, (0.2, "reported")),
+        (0.0, 0.25, 0.25, (0.25, "computed")),
+        (0.0, 0.0, 0.0, (0.0, "reported")),
+        (0.0, None, 0.0, (0.0, "reported")),
+        # One of the calls that were seen has a cost, and another one has none.
+        (0.0, None, 0.25, (None, "unknown")),
     ],
 )
 def test_a_reported_cost_of_nothing_does_not_hide_what_was_seen(
-    talk, reported_usd, seen_usd, cost
+    talk, reported_usd, seen_usd, spent_usd, cost
 ) -> None:
-    seen = Seen(usage=Usage(10, 2), cost=Cost(seen_usd, CostSource.COMPUTED))
-    reply = AgentReply("Hi", None, 5.0, reported_cost_usd=reported_usd)
-    _, data = talk(Watcher(seen, spends=seen_usd or 0.0), reply)
-    assert (data["cost_usd"], data["cost_source"]) == cost
+    source = CostSource.UNKNOWN if seen_usd is None else CostSource.COMPUTED
+    seen = Seen(usage=Usage(10, 2), cost=Cost(seen_usd, source))
+    reply = AgentReply("Hi", None, 5.0, usage=Usage(0, 0), reported_cost_usd=reported_usd)
+    _, data = talk(Watcher(seen, spends=spent_usd), reply)
+    assert (data.get("cost_usd"), data["cost_source"]) == cost
 
 
 @pytest.mark.parametrize(("seen_usd", "rest_usd"), [(0.0, 0.4), (0.25, 0.15), (0.5, 0.0)])
