@@ -160,6 +160,10 @@ class _Grouped(TyperGroup):
                 formatter.write_dl(rows)
 
 
+_RETURNED = object()
+"""The result of a command that returned; nothing that ends one otherwise has it."""
+
+
 def make_app(commands: Iterable[str] = COMMANDS, *, loaded: bool = True) -> typer.Typer:
     """Return the command line with these commands; only their modules are imported.
 
@@ -188,6 +192,7 @@ def _make_group(said: str) -> typer.Typer:
         cls=_Grouped,
         help=said,
         invoke_without_command=True,
+        result_callback=lambda *_, **__: _RETURNED,
         add_completion=False,
         # Plain help: half the start-up time, and the same on a terminal and in a pipe.
         rich_markup_mode=None,
@@ -294,7 +299,9 @@ def _invoke(arguments: Sequence[str]) -> int:
     command = _make_command(next((name for name in names if name in _LOADABLE), None))
     try:
         code = command.main(args=named, prog_name="kindlm", standalone_mode=False)
-        if code == 0 and guard.is_entered:
+        if code is _RETURNED:
+            code = 0
+        elif not code and guard.is_entered:
             # Commands that succeed return: a signal handler of the user's code raised this.
             guard.report_exit("a signal handler raised typer.Exit")
             code = guard.code_of_ended

@@ -208,9 +208,12 @@ def test_a_callback_that_exits_with_0_does_not_let_the_run_pass(project: Project
     assert re.search(r"kindlm test --resume \w+ --force-resume", printed)
 
 
-def test_a_signal_handler_that_exits_with_0_does_not_let_the_run_pass(project: Project) -> None:
+@pytest.mark.parametrize("code", ["0", "None"])
+def test_a_signal_handler_that_exits_with_0_does_not_let_the_run_pass(
+    project: Project, code: str
+) -> None:
     project.configure("[eval]\nparallelism = 1\n")
-    leave = "import typer\n\ndef leave(*_):\n    raise typer.Exit(0)\n"
+    leave = f"import typer\n\ndef leave(*_):\n    raise typer.Exit({code})\n"
     rings = "signal.signal(signal.SIGALRM, leave); signal.setitimer(signal.ITIMER_REAL, 0.3)"
     way = f"{rings}\n    await asyncio.sleep(9)"
     scenario = ASYNC.format(name="exits", way=way).replace("timeout=1", "timeout=60")
