@@ -41,6 +41,7 @@ _OF_THIS_FORMAT = (
 )
 """Events that show that the agent speaks this format, in which it reports tool calls, too."""
 _TEXTS = ("text", "message", "content", "data", "delta")
+_NARRATED = ("tool", "tool_name", "toolName", "name")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +148,9 @@ class _Draft:
             self.calls.add(name, call_id, None).answer(told.response)
 
     def _narrate(self, said: Mapping[str, Any], number: int) -> None:
-        text, tool = _text(said, ("text",), number) or "", read_tool_use(said).call.name
-        if tool != UNNAMED and not text.startswith("Step"):
+        # Of a narration, `action` may say anything.
+        text, tool = _text(said, ("text",), number) or "", first_text(*map(said.get, _NARRATED))
+        if tool is not None and not text.startswith("Step"):
             self.calls.add(tool, None, None).answer(text)
 
     def _count(self, event: Mapping[str, Any], said: Mapping[str, Any]) -> None:

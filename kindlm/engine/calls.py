@@ -226,9 +226,9 @@ class Calls:
         """Return what is recorded of an answer, of a model or of an agent alike; count its cost.
 
         It is as it can be stored, so that what is checked is what is recorded. `name` stands for a
-        model that names itself not. An answer of an earlier run costs nothing now; what it cost
-        then is recorded beside. `is_paid`: an earlier run paid the `cost`, which is treated alike.
-        `counted_usd` of the cost was counted before.
+        model that the answer does not name. An answer of an earlier run costs nothing now; what it
+        cost then is recorded beside. `is_paid`: an earlier run paid the `cost`, which is treated
+        alike. `counted_usd` of the cost was counted before.
         """
         recorded = reply.recorded
         cost = cost if recorded is None else recorded.cost
@@ -350,7 +350,7 @@ class Calls:
     ) -> dict[str, Any]:
         """Return what is recorded of what a failed call cost, and count it.
 
-        `name` stands for a model that names itself not.
+        `name` stands for a model that the error does not name.
         """
         self.spend(model or name, cost)
         return {

@@ -134,6 +134,12 @@ class TestEvents:
         assert [use.call.name for use in reply.tool_uses] == [UNNAMED]
         assert reply.tool_uses[0].response == 1
 
+    def test_a_narration_calls_the_tool_that_it_names_and_no_action(self, hear, success):
+        told = event("step_narration", text="Looking", toolName="look")
+        said = event("step_narration", text="Refunding", action="refund")
+        reply = success(hear(told, said, event("token", token="x")))
+        assert [use.call.name for use in reply.tool_uses] == ["look"]
+
     @pytest.mark.parametrize("result", [0, "", None])
     def test_an_empty_answer_is_an_answer(self, hear, success, result):
         reply = success(hear(event("tool_call", name="a"), event("tool_result", result=result)))
