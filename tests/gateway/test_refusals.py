@@ -326,8 +326,9 @@ def test_packed_and_unreadable_bodies_pass_as_they_are(behind):
         async with open_peer(packed, odd) as peer, behind(peer.url) as bench:
             status, text, headers = await post(bench)
             assert (status, json.loads(text), headers["content-encoding"]) == (200, ANSWER, "gzip")
-            assert json.loads(bench.desk.answers[0].raw) == ANSWER
+            # It waits until the answer is recorded: the agent has it a moment before.
             assert (await bench.observed.seen()).missing is None
+            assert json.loads(bench.desk.answers[0].raw) == ANSWER
             headers = {"authorization": f"Bearer {bench.gateway.key}"}
             url = f"{bench.openai}/chat/completions"
             async with (
