@@ -14,6 +14,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -44,11 +45,12 @@ def inert_output(environ: Mapping[str, str] = os.environ) -> Iterator[None]:
     r"""Keep workflow commands out of both streams while the context lasts.
 
     What would begin one is written out: `:\u003a`, `##\u005b`. Inside of JSON that is the same
-    text.
+    text. A stream that goes to a file stays as it is: no runner reads it, and a document may end
+    with its own hash.
     """
     before = sys.stdout, sys.stderr
     if on_github(environ):
-        sys.stdout, sys.stderr = (cast("TextIO", _Inert(stream)) for stream in before)
+        sys.stdout, sys.stderr = (_inert(stream) for stream in before)
     try:
         yield
     finally:
@@ -78,6 +80,14 @@ class _Inert:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.below, name)
+
+
+def _inert(stream: TextIO) -> TextIO:
+    try:
+        is_file = stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):
+        is_file = False
+    return stream if is_file else cast("TextIO", _Inert(stream))
 
 
 def _written_out(match: re.Match[str]) -> str:

@@ -238,3 +238,12 @@ def test_in_whatever_pieces_text_is_written_no_line_is_a_command(pieces: list[st
     assert commands_in(out.getvalue()) == []
     restored = out.getvalue().replace(r"\u003a", ":").replace(r"\u005b", "[")
     assert restored == "".join(pieces)
+
+
+def test_a_file_gets_the_text_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (tmp_path / "out").open("w+", encoding="utf-8") as file:
+        monkeypatch.setattr(sys, "stdout", file)
+        with inert.inert_output({"GITHUB_ACTIONS": "true"}):
+            sys.stdout.write("::error::x\n")
+        file.seek(0)
+        assert file.read() == "::error::x\n"
