@@ -19,6 +19,7 @@ from kindlm.dataclass import replace
 from kindlm.engine.steering import Steering
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.recording.request import RunRequest
+from kindlm.suite import Upload
 from kindlm.team.client import HistoryClient
 from kindlm.team.credentials import NO_SERVER, Login
 from kindlm.team.protocol import NOT_TAKEN, Control
@@ -71,7 +72,8 @@ def push_group(request: RunRequest, group: str, options: TestOptions) -> None:
         closing(open_tables(request.database)) as db,
     ):
         rows = db.execute("SELECT id FROM runs WHERE group_id = ? ORDER BY id", (group,))
-        done = push_runs(client, db, [run for (run,) in rows.fetchall()], texts=options.texts)
+        shards = [run for (run,) in rows.fetchall()]
+        done = push_runs(client, db, shards, texts=options.texts, also=_uploads(request))
         if isinstance(done, Err):
             _warn(done.error, group)
             return
@@ -83,7 +85,9 @@ def push_group(request: RunRequest, group: str, options: TestOptions) -> None:
 @contextmanager
 def _as_guest(request: RunRequest, run: str, login: Login, options: TestOptions) -> Iterator[None]:
     client = _client(login)
-    with LivePush(client, request.database, run, texts=options.texts) as push:
+    with LivePush(
+        client, request.database, run, texts=options.texts, also=_uploads(request)
+    ) as push:
         yield
     if push.error is not None:
         _warn(push.error, run)
@@ -119,6 +123,11 @@ def _as_worker(
         yield
     if push.error is not None:
         show([push.error])
+
+
+def _uploads(request: RunRequest) -> list[Upload]:
+    """Return the settings that suites have now: those of a resumed run may be of somebody else."""
+    return [suite.upload for suite in request.suites]
 
 
 def _client(login: Login, lease: str | None = None) -> HistoryClient:

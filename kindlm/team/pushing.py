@@ -200,6 +200,7 @@ class LivePush:
         path: The history.
         run: Id of the run.
         texts: Whether content is sent, even if the settings of the run do not include it.
+        also: Settings that hold beside those of the run: its suites may have others by now.
         every_s: How often it is pushed, unless 200 events come sooner.
         on_control: Hears what a coordinator says; a worker has it, and so a lease.
         on_refused: Hears why a worker cannot push any more, such as that another one has the shard.
@@ -216,6 +217,7 @@ class LivePush:
         run: str,
         *,
         texts: bool,
+        also: Sequence[Upload] = (),
         every_s: float = 5.0,
         on_control: Callable[[Control], None] | None = None,
         on_refused: Callable[[KindlmError], None] = lambda _: None,
@@ -227,6 +229,7 @@ class LivePush:
         self._run = run
         self._stream = f"run/{run}"
         self._texts = texts
+        self._also = also
         self._every_s = every_s
         self._on_control = on_control
         self._on_refused = on_refused
@@ -292,7 +295,7 @@ class LivePush:
             return self._beat()
         push = _Push(
             self._client, db, {self._stream: self._there}, self.pushed, self._texts,
-            on_control=self._on_control,
+            also=self._also, on_control=self._on_control,
         )  # fmt: skip
         failed = push.run(self._run, [self._stream])
         # What has arrived of several bodies is not known here. What was recorded since the end was
@@ -315,8 +318,9 @@ class LivePush:
         until = time.monotonic() + self._last_tries_s
         while True:
             done = push_runs(
-                self._client, db, [self._run], texts=self._texts, on_control=self._on_control
-            )
+                self._client, db, [self._run],
+                texts=self._texts, also=self._also, on_control=self._on_control,
+            )  # fmt: skip
             if isinstance(done, Ok):
                 self.error = done.value.failed.get(self._run)
                 done.value.added += self.pushed.added

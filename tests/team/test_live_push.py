@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import socket
@@ -30,6 +31,19 @@ from kindlm.team.withholding import combined
 from kindlm_store import EventLog
 
 TOKEN = TOKEN_PREFIX + "t" * 43
+
+SENDS_ALL = json.dumps(
+    {
+        "config": {
+            "upload": {
+                "enabled": True,
+                "apiUrl": None,
+                "includeArtifacts": True,
+                "redactPatterns": [],
+            }
+        }
+    }
+)
 
 
 class Coordinator:
@@ -89,6 +103,26 @@ def test_what_has_not_arrived_is_sent_in_the_end(served: Served, home: History) 
     assert push.error is None
     assert push.pushed.added == len(list(served.log.read())) == len(list(home.log.read()))
     assert push.pushed.withheld
+
+
+@pytest.mark.parametrize("sends_now", [True, False])
+def test_a_resumed_run_sends_content_only_if_its_suites_still_do(
+    served: Served, home: History, make: Any, sends_now: bool
+) -> None:
+    """Who began it may have had other settings, which are no part of the hash of a suite."""
+    run = home.run("bbbb3333")
+    run.suite(tests=[make.planned()], config=SENDS_ALL)
+    run.execution(output="a pelican")
+    run.leave()
+    client = HistoryClient(served.url, served.token(), patience_s=0)
+    also = [Upload(include_texts=sends_now)]
+    with LivePush(client, home.log.path, "bbbb3333", texts=False, also=also) as push:
+        pass
+    assert push.error is None
+    assert push.pushed.withheld is not sends_now
+    with closing(served.log.reader()) as db:
+        found = db.execute("SELECT 1 FROM contents WHERE body = 'a pelican'").fetchone()
+    assert (found is not None) is sends_now
 
 
 def test_a_token_that_is_not_accepted_ends_it(served: Served, home: History) -> None:
