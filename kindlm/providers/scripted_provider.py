@@ -114,8 +114,11 @@ class ScriptedClient:
                 user = message.text
             elif message.role is Role.ASSISTANT and not message.prefill:
                 turn += 1
-        written = self._replies[min(turn, len(self._replies) - 1)]
-        reply = filled(written, lambda text: _PLACEHOLDER.sub(lambda _: user, text))
+        reply = self._replies[min(turn, len(self._replies) - 1)]
+        raw = json.dumps(reply, ensure_ascii=False)
+        if "{{" in raw:
+            reply = filled(reply, lambda text: _PLACEHOLDER.sub(lambda _: user, text))
+            raw = json.dumps(reply, ensure_ascii=False)
         if delay_ms := reply.get("delayMs", 0):
             try:
                 async with asyncio.timeout(request.timeout_s):
@@ -129,7 +132,6 @@ class ScriptedClient:
             return Err(
                 self._error(code, said, status=status, retry_after=wait, retryable=retryable)
             )
-        raw = json.dumps(reply, ensure_ascii=False)
         calls: list[ToolCall] = []
         for call in reply.get("toolCalls", ()):
             arguments = call.get("arguments", {})
