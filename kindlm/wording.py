@@ -84,7 +84,7 @@ def listed_names(names: Sequence[str]) -> str:
 
 
 def first_of(texts: Iterable[str], most: int) -> str:
-    """Return texts one after the other, of many the first, and how many more there are."""
+    """Return texts as a list with commas: the first of many, and how many more there are."""
     every = list(texts)
     more = len(every) - most
     return ", ".join(every[:most]) + (f" and {more:,} more" if more > 0 else "")

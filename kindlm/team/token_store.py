@@ -107,7 +107,7 @@ class OneToken:
         self._token = token.encode()
 
     def grant_of(self, token: str) -> Grant | str:
-        """Return what the token allows, to push and to pull; or that it is another one."""
+        """Return what the token allows: to push and to pull. Any other token is refused."""
         if not hmac.compare_digest(token.encode("utf-8", "surrogatepass"), self._token):
             return "The token is unknown."
         return Grant("worker", frozenset({"push", "pull"}), None, "worker")

@@ -71,7 +71,7 @@ class Withholding:
 
     Attributes:
         redacts: Whether only patterns withhold what was recorded here.
-        has_withheld: Whether there was a text that is withheld, whatever it is.
+        has_withheld: Whether a text was withheld because all texts of its event are.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Withholding:
         return self.always(text) if self.every_text else self._pattern_of(text) is not None
 
     def always(self, _text: str) -> bool:
-        """Return that a text is withheld."""
+        """Withhold a text whatever it says; note that there was one."""
         self.has_withheld = True
         return True
 
