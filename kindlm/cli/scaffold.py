@@ -26,6 +26,9 @@ _IGNORED = f"""\
 !{_SCHEMA.as_posix()}
 """
 
+_UNWRITABLE = re.compile("[\x7f-\x9f\ud800-\udfff\ufdd0\ufffe\uffff]")
+"""The characters that JSON leaves as they are, and YAML or TOML refuses."""
+
 
 def create_project(
     folder: Path,
@@ -85,8 +88,11 @@ def _template_texts(template: str, project: str, values: Mapping[str, str]) -> d
 
 
 def quoted(text: str) -> str:
-    """Return a text as a string of YAML and of TOML: both take what JSON writes."""
-    return json.dumps(text, ensure_ascii=False)
+    """Return a text as a string of YAML and of TOML.
+
+    Both take what JSON writes, except for some characters. A "?" replaces each of those.
+    """
+    return json.dumps(_UNWRITABLE.sub("?", text), ensure_ascii=False)
 
 
 def _files(folder: Traversable, above: str = "") -> Iterator[tuple[str, Traversable]]:
@@ -100,7 +106,7 @@ def _files(folder: Traversable, above: str = "") -> Iterator[tuple[str, Traversa
 
 def _write(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, "utf-8")
+    path.write_bytes(text.encode())  # a text that cannot be encoded leaves no empty file
     return path
 
 

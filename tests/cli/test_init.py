@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,18 @@ def test_the_project_has_the_name_of_its_folder(kindlm: Any, here: Path, name: s
     kindlm("init", here / name)
     written = yaml.safe_load((here / name / "kindlm.yaml").read_text("utf-8"))
     assert written["project"] == name
+
+
+@pytest.mark.parametrize("name", [b"caf\xe9", b"caf\x7f", "caf\x85".encode(), "caf\ufdd0".encode()])
+def test_a_character_of_a_folder_that_yaml_refuses_is_replaced(
+    kindlm: Any, here: Path, monkeypatch: pytest.MonkeyPatch, name: bytes
+) -> None:
+    folder = here / os.fsdecode(name)
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    assert kindlm("init").code == 0
+    assert yaml.safe_load(Path("kindlm.yaml").read_text("utf-8"))["project"] == "caf?"
+    assert kindlm("validate").code == 0
 
 
 def test_nothing_is_overwritten(kindlm: Any, here: Path) -> None:
