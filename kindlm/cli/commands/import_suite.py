@@ -69,11 +69,16 @@ def import_suite_command(
         if source in FORMATS:
             hint = "Check the file, or leave --from out: kindlm then looks for other formats, too"
         fail([_error(message, hint, file)])
+    files = Files(file.parent)
     try:
-        imported = form.read(document, Files(file.parent))
+        imported = form.read(document, files)
     except LeftOutError as error:
         fail([_error(f"No suite can be made of {file}: it has {error.what}.", error.instead, file)])
     path = output or file.with_name("kindlm.yaml")
+    is_read = (path.samefile(each) for each in (file, *files.asked) if each.exists())
+    if force and path.exists() and any(is_read):
+        message = f"{path} belongs to the suite that is imported; nothing was written."
+        fail([_error(message, "Name another file: --output", path)])
     text = suite_text(_redacted(imported.document, redactor(os.environ)), path)
     if isinstance(text, Err):
         found = text.error

@@ -155,6 +155,11 @@ class Files:
         self.folder = folder
         self._files = ReferencedFiles(folder)
 
+    @property
+    def asked(self) -> tuple[Path, ...]:
+        """Every file that was asked for."""
+        return self._files.asked
+
     def text(self, name: str) -> str:
         """Return the content of a file; raise `LeftOutError` if it cannot be read."""
         found = self._files.text(name)
