@@ -33,7 +33,7 @@ from kindlm.ports import ToolDefinition
 from kindlm.scenarios.configuration import provider_by_name
 from kindlm.suite import TOOL_PLACEHOLDER
 from kindlm.telemetry.dialects import PROVIDERS
-from kindlm.transcript import UNNAMED, ToolCall, ToolUse, Transcript
+from kindlm.transcript import CANARY_TOKEN, UNNAMED, ToolCall, ToolUse, Transcript
 from kindlm.values import filled
 from kindlm.wording import cut
 from kindlm_store import REDACTED
@@ -42,7 +42,6 @@ _CANARY = f"{{{{{CANARY}}}}}"
 TODO = "TODO: say what a right answer does."
 
 _MODEL_NAME = re.compile(r"[\w.:/@+-]+")
-_OLD_CANARY = re.compile(r"\bkc-[0-9a-f]{16}\b")
 _LONGEST_NAME = 60
 _LONGEST_ANSWER = 300
 
@@ -170,7 +169,7 @@ def _text(
         system = None if target.is_agent else recording.transcript.system
         number = len(prompts) + 1
         # No placeholder is filled in where the input is a variable.
-        if not _OLD_CANARY.search(recording.transcript.turns[0].user):
+        if not CANARY_TOKEN.search(recording.transcript.turns[0].user):
             prompts.setdefault(system, "system" if number == 1 else f"system-{number}")
         models.setdefault(str(_model(recording)))
     document: dict[Any, Any] = {
@@ -192,7 +191,7 @@ def _text(
         }
     document["tests"] = [_test(name, each, target, prompts, many=many) for name, each in recordings]
     # The canary of the next run stands in place of those of earlier ones.
-    with_canaries = filled(document, lambda text: _OLD_CANARY.sub(_CANARY, text))
+    with_canaries = filled(document, lambda text: CANARY_TOKEN.sub(_CANARY, text))
     return suite_text(with_canaries, file)
 
 
@@ -220,7 +219,7 @@ def _test(
         test["tags"] = list(recording.tags)
     first, *further = (turn.user for turn in said.turns)
     system = None if target.is_agent else said.system
-    if not any(prompts) or _OLD_CANARY.search(first):
+    if not any(prompts) or CANARY_TOKEN.search(first):
         user = literal(first)
         test["input"] = {"system": literal(system), "user": user} if system else user
     else:
@@ -285,8 +284,16 @@ def _expected(call: ToolCall) -> dict[str, Any]:
 
 
 def _known(call: ToolCall) -> dict[str, Any]:
-    """Return the arguments that a model can give: not those in which a secret was removed."""
-    return {key: value for key, value in call.arguments.items() if REDACTED not in canonical(value)}
+    """Return the arguments that a model can give again.
+
+    It cannot give a secret that was removed, or the canary of another run.
+    """
+    written = {key: canonical(value) for key, value in call.arguments.items()}
+    return {
+        key: call.arguments[key]
+        for key, text in written.items()
+        if REDACTED not in text and not CANARY_TOKEN.search(text)
+    }
 
 
 def _tools(told: Sequence[ToolDefinition], uses: Sequence[ToolUse]) -> Iterator[dict[str, Any]]:

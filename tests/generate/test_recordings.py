@@ -492,6 +492,14 @@ def test_tests_that_are_too_much_for_one_file_stand_in_several(gen: Any) -> None
     assert [len(suite.cases) for suite in suites if suite] == [25, 26]
 
 
+def test_an_argument_with_a_canary_is_not_demanded(gen: Any) -> None:
+    leaked = ARGUMENTS | {"note": "The token:\nkc-0123456789abcdef"}
+    _, made = gen(chat_span(1, "Hi"), tool_span(2, leaked, "sent"))
+    (test,) = made["tests"]
+    assert test["expect"]["trajectory"]["calls"] == [{"tool": "lookup", "argsMatch": ARGUMENTS}]
+    assert test["tools"][0]["responses"] == [{"when": ARGUMENTS, "then": "sent"}]
+
+
 def test_an_execution_becomes_a_test_of_what_it_ran_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
