@@ -135,19 +135,22 @@ def redacted(events: Sequence[NewEvent], redact: Callable[[str], str]) -> Sequen
     """Events without what `redact` takes out of a text.
 
     It is asked about all of them at once, then about each event, and about each string and each
-    `Text` by itself only if that changed anything.
+    `Text` by itself if that changed anything. Of an event with strings that have to be escaped it
+    is always asked about each: these may hold JSON, or lines, whose pieces belong together.
     """
     pieces: list[str] = []
     # What stands before the events of a stream, or before strings of JSON, is no part of them.
     alone: list[str] = []
+    is_escaped = False
     for event in events:
         pieces += event.parts
+        is_escaped = is_escaped or "\\" in "".join(event.parts)
         for body in event.texts:
             (alone if '"' in body or "\n" in body or "\r" in body else pieces).append(body)
-    # A quotation mark, since a secret that is cut off at the end of a text is found before it; and
-    # a new line, which ends all strings.
-    alone.append('"\n'.join(pieces))
-    if list(map(redact, alone)) == alone:
+    # A secret that is cut off at the end of a text is found before a quotation mark, and a new line
+    # ends all strings. Single quotation marks say that these are no strings to put together.
+    alone.append("'\n".join(pieces).replace('"', "'"))
+    if not is_escaped and list(map(redact, alone)) == alone:
         return events
     if len(events) > 1:
         return [each for event in events for each in redacted([event], redact)]

@@ -238,13 +238,15 @@ class Redactor:
     def _may_be_pieces(self, said: Sequence[str]) -> bool:
         """Whether a secret may begin in one of some strings and go on in the next. It is fast.
 
-        Of 8 characters or more, half are on one side, or a whole string is among them.
+        Of 8 characters of it, some half is on both sides of an end of a string.
         """
-        parts = self._parts
-        return any(
-            one[1 - _HALF :] + other[:1] in parts or one[-1:] + other[: _HALF - 1] in parts
-            for one, other in {*pairwise(said)}
-        ) or not {"%", "\\", "&"}.isdisjoint("".join(said))
+        text = "".join(said)
+        if not {"%", "\\", "&"}.isdisjoint(text):
+            return True
+        ends = [*accumulate(map(len, said))][:-1]
+        return not self._parts.isdisjoint(
+            text[at : at + _HALF] for end in ends for at in (end - 1, max(end + 1 - _HALF, 0))
+        )
 
     @cached_property
     def _parts(self) -> frozenset[str]:

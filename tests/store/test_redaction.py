@@ -545,6 +545,25 @@ def test_events_that_are_submitted_together_are_redacted_as_each_alone(
     assert together == [event.data for one in made() for event in redacted([one], redactor)]
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        json.dumps([{"delta": piece} for piece in ("sk-pr", "oj-01", "23456", "789abc")]),
+        "\n".join(f"data: {piece}" for piece in ("sk-pr", "oj-01", "23456", "789abc")),
+        f"bytes {list(b'sk-proj-0123456789abc')}",
+    ],
+    ids=["strings of JSON", "events of a stream", "bytes"],
+)
+def test_a_string_of_an_event_that_spells_a_secret_is_withheld(written: str) -> None:
+    redactor = Redactor(["sk-proj-0123456789abc"])
+    quiet, told = NewEvent("t", {"name": "look"}), NewEvent("t", {"warnings": [written]})
+    assert redactor(written) == REDACTED
+    stored = redacted([quiet, told, quiet], redactor)
+    assert [event.data for event in stored] == [
+        {"name": "look"}, {"warnings": [REDACTED]}, {"name": "look"}
+    ]  # fmt: skip
+
+
 def test_a_secret_that_utf8_cannot_say_is_found_as_it_is_stored(tmp_path: Path) -> None:
     """Python makes such values of variables whose bytes are not UTF-8."""
     secret = "sk-pass\udcffword-12345678"
