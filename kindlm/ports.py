@@ -338,12 +338,12 @@ class Seen:
 
     `tool_uses` are in the order of the calls. `missing` says why tool calls may be missing, and
     what to do about it: checks of tools are then undecided. With None, a tool call that is not here
-    was not made.
+    was not made. `cost` is None if no model call was seen.
     """
 
     tool_uses: tuple[ToolUse, ...] = ()
     usage: Usage = Usage()
-    cost: Cost = Cost()
+    cost: Cost | None = None
     model: str | None = None
     missing: str | None = None
 

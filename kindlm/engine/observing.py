@@ -103,18 +103,19 @@ async def _paced(
 
 async def with_what_was_seen(
     reply: AgentReply, observations: Sequence[Observation], *, reports_tools: bool
-) -> tuple[AgentReply, Cost]:
-    """Return an answer with all that observers saw, and what they know it cost.
+) -> tuple[AgentReply, Cost | None]:
+    """Return an answer with all that observers saw, and what that cost; None if it was no call.
 
     What the agent reports itself counts first. `reports_tools` is whether the suite says that it
     reports every tool call; no observer can miss one then.
     """
-    cost = Cost()
+    cost: Cost | None = None
     says = reply.reports_tools
     reports = reports_tools or bool(reply.tool_uses if says is None else says)
     for observation in observations:
         seen = await observation.seen()
-        cost = seen.cost if cost.usd is None else cost
+        if cost is None or (cost.usd is None and seen.cost is not None):
+            cost = seen.cost
         reply = replace(
             reply,
             tool_uses=tuple(seen_together(reply.tool_uses, seen.tool_uses)),

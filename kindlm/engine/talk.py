@@ -408,19 +408,18 @@ class AgentTalk(_LiveTalk):
         return Err(replace(error, details={**error.details, "retryable": False}))
 
     def _cost(
-        self, reported_usd: float | None, model: str | None, usage: Usage, seen: Cost
+        self, reported_usd: float | None, model: str | None, usage: Usage, seen: Cost | None
     ) -> Cost:
         """Return what the agent reports that it cost, else what observers know.
 
         Without either, it is what its tokens cost at the price of its model: the one it names, or
         is known to run; `prices` may name the agent. A reported 0 says nothing where observers saw
-        calls that cost something: many agents report it because they do not know. The cost is
-        unknown then if that of one of these calls is.
+        calls, unless these cost nothing: many agents report it because they do not know. The cost
+        is unknown then if that of one of these calls is.
         """
-        has_cost = seen.usd or self.desk.spent_usd
-        if reported_usd or (reported_usd is not None and not has_cost):
+        if reported_usd or (reported_usd is not None and (seen is None or seen.usd == 0)):
             return Cost(reported_usd, CostSource.REPORTED)
-        if reported_usd is not None or seen.usd is not None:
+        if seen is not None and (reported_usd is not None or seen.usd is not None):
             return seen
         model = model or (self.target.model if self.target else None)
         return self.calls.pricing.cost(None, model, usage, requested=self.name)
@@ -435,7 +434,7 @@ class AgentTalk(_LiveTalk):
         if tokens is None or self.models is not None:
             return {}
         usage = Usage(*tokens)
-        cost = self._cost(error.details.get("cost_usd"), told, usage, Cost())
+        cost = self._cost(error.details.get("cost_usd"), told, usage, None)
         if seen_usd:
             usage = Usage()
             cost = replace(cost, usd=max((cost.usd or 0.0) - seen_usd, 0.0))

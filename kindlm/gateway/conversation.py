@@ -338,7 +338,7 @@ class SeenConversation:
         seen = Seen(
             tool_uses=tuple(ToolUse(use.call, use.response) for use in self._uses),
             usage=usage,
-            cost=cost,
+            cost=cost if spent else None,
             model=self._model if spent else None,
             missing=missing,
         )

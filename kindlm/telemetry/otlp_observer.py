@@ -240,7 +240,7 @@ class TracedConversation:
         return Seen(
             tool_uses=reading.tool_uses,
             usage=usage,
-            cost=cost,
+            cost=cost if calls else None,
             model=calls[-1].model if calls else None,
             missing=missing,
         )

@@ -146,9 +146,10 @@ def test_what_observers_know_of_a_failure_is_in_its_error(bench, make) -> None:
         (0.2, 0.25, 0.25, (0.2, "reported")),
         (0.0, 0.25, 0.25, (0.25, "computed")),
         (0.0, 0.0, 0.0, (0.0, "reported")),
-        (0.0, None, 0.0, (0.0, "reported")),
         # One of the calls that were seen has a cost, and another one has none.
         (0.0, None, 0.25, (None, "unknown")),
+        # No call that was seen has a known cost.
+        (0.0, None, 0.0, (None, "unknown")),
     ],
 )
 def test_a_reported_cost_of_nothing_does_not_hide_what_was_seen(
@@ -176,6 +177,11 @@ def test_what_an_agent_spent_counts_though_it_failed(bench, make, seen_usd, rest
     )
     assert event.data.get("gen_ai.usage.input_tokens") == (None if seen_usd else 10)
     assert finished.cost_usd == pytest.approx(seen_usd + rest_usd)
+
+
+def test_a_reported_cost_of_nothing_counts_where_no_call_was_seen(talk) -> None:
+    _, data = talk(Watcher(Seen()), AgentReply("Hi", None, 5.0, reported_cost_usd=0.0))
+    assert (data["cost_usd"], data["cost_source"]) == (0.0, "reported")
 
 
 def test_what_observers_spent_is_counted_once(talk) -> None:
