@@ -247,10 +247,12 @@ class Appender:
             marks = ",".join("?" * len(asked))
             query = f"SELECT digest, ref FROM contents WHERE digest IN ({marks})"  # noqa: S608
             self._refs.update(self._connection.execute(query, asked))
-        new = []
+        new: list[tuple[str, bytes, bytes, str]] = []
+        # At once: each call lets another thread run before it returns.
+        salts = os.urandom(_SALT_BYTES * len(unknown))
         for body, digest in digests.items():
             if digest not in self._refs:
-                salt = os.urandom(_SALT_BYTES)
+                salt = salts[_SALT_BYTES * len(new) :][:_SALT_BYTES]
                 self._refs[digest] = ref = ref_of(salt, body.encode())
                 new.append((ref, salt, digest, body))
         if new:
