@@ -288,6 +288,8 @@ PLANNED = """
 SELECT coalesce(sum(repeat), 0) FROM planned_tests WHERE suite IN $ids AND selected
 """
 
+ENDED = "SELECT count(*) FROM executions WHERE run IN $ids AND status IS NOT NULL"
+
 # A rescored execution has no calls of its own to its target. The calls of its source say what it
 # cost then, failed tries and earlier attempts included, if that is in this history.
 CAME_TO = """

@@ -142,11 +142,11 @@ class RunView:
         """What the run is a part of, and which other parts are here; None for a whole run."""
         return read_shard(self.db, self.info)
 
-    @property
+    @cached_property
     def missing(self) -> int:
         """How many planned executions have not ended: those of a run that was stopped."""
-        ended = (suite.executions.total - suite.executions.pending for suite in self.suites)
-        return self.info.planned - sum(ended)
+        ended: int = self.ask(queries.ENDED).fetchone()[0]
+        return self.info.planned - ended
 
     def missing_of(self, suite: SuiteView) -> int:
         """Return how many planned executions of a suite have not ended."""

@@ -71,14 +71,15 @@ def read_added(
     Tests that nothing was added to are absent. `attempts`: by which these runs are compared.
     """
     found: dict[QualifiedName, AddedRepeats] = {}
+    # CROSS JOIN: SQLite begins with the runs, which are fewer than the executions of a history.
     query = f"""
 SELECT s.project, s.name, e.test, e.target, e.repeat, {attempts.came_to("status")},
        e.number <= (SELECT max(l.number) FROM executions l
                      WHERE l.run = r.id AND (l.status IN ('passed', 'failed') OR l.answers > 0)),
        {checks_made(attempts)}
   FROM runs r
-  JOIN suites s ON s.run = r.id
-  JOIN executions e ON e.suite = s.id
+ CROSS JOIN suites s ON s.run = r.id
+ CROSS JOIN executions e ON e.suite = s.id
   {attempts.joined}
  WHERE r.mode = 'settled' AND r.source_run IN $ids
  ORDER BY e.repeat, r.started_at, e.id

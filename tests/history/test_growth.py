@@ -14,6 +14,7 @@ from recorded_history import History, Make
 
 from kindlm.browse.descriptions import QUERIES
 from kindlm.history.baselines import output_of
+from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.run_names import find_run, latest_finished
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import RunFilter, read_figures, runs
@@ -157,6 +158,13 @@ def test_what_changed_before_a_run_takes_one_look_at_each_other_run(
     short, long = steps_of(history_of)
     # And of one more run, the models that answered.
     assert long - short < 150 * (LONG - SHORT)
+
+
+def test_a_comparison_of_two_runs_takes_a_few_looks_at_each_run(
+    steps_of: Callable[[Question], list[int]],
+) -> None:
+    short, long = steps_of(lambda db: compare_runs(db, RUN, "r004", DiffOptions()).verdict)
+    assert long - short < 30 * (LONG - SHORT)
 
 
 @pytest.mark.parametrize("name", [name for name in QUERIES if ":run" in QUERIES[name]["sql"]])
