@@ -213,7 +213,7 @@ def read_reply(value: Any, reading: Reading) -> AgentReply:
         raise _no_text(value)
     path, hint = reading.tool_calls_path, "set `toolCallsPath`"
     if path is None:
-        hidden = hidden_calls(value)
+        hidden = hidden_calls(value, read=calls)
     else:
         hidden = misplaced_calls(value, path)
         hint = f"correct `toolCallsPath: {path}`, or let the agent send an empty list there"

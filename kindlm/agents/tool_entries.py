@@ -98,6 +98,8 @@ _PLACES_OF_PARTS = {f"{part}{key}" for part in _READ_IN for key in _PARTS}
 
 _NAMES_OF_TOOLS = ("tool", "tool_name", "toolName")
 _OF_A_CALL = frozenset({"tool_call_id", "toolCallId", "tool_use_id", "toolUseId"})
+_IDS_OF_CALLS = (*sorted(_OF_A_CALL), "call_id")
+"""Where a result has the id of its call."""
 
 _SCHEMAS = ("parameters", "input_schema", "inputSchema", "args_schema")
 """Where the definition of a tool says what the tool takes."""
@@ -127,12 +129,17 @@ def reported_calls(value: Any, path: str | None) -> list[ToolUse]:
         return []
     steps = value.get(_STEPS)
     told = [listed_calls(steps, _STEPS) if _may_be_calls(steps) else []]
-    told += _listed(value, "")
-    for holder in _HOLDERS:
-        told += _listed(value.get(holder), f"{holder}.")
+    holders = [(value, ""), *((value.get(holder), f"{holder}.") for holder in _HOLDERS)]
     if "choices" in value:
-        told += _listed(lookup(value, _CHAT_MESSAGE), f"{_CHAT_MESSAGE}.")
-    return together(*told)
+        holders.append((lookup(value, _CHAT_MESSAGE), f"{_CHAT_MESSAGE}."))
+    results = dict[str, Any]()
+    for holder, place in holders:
+        told += _listed(holder, place)
+        results |= _results(holder)
+    return [
+        replace(use, response=results.get(use.call.id)) if use.response is None else use
+        for use in together(*told)
+    ]
 
 
 def unread_note(place: str, hint: str) -> str:
@@ -154,7 +161,9 @@ def calls_anywhere(value: Any) -> str | None:
     return WHOLE if usual else hidden_calls(value)
 
 
-def hidden_calls(value: Any, known: Told | None = None) -> str | None:
+def hidden_calls(
+    value: Any, known: Told | None = None, *, read: Iterable[ToolUse] = ()
+) -> str | None:
     """Return the path of a tool call, or a list of them, that `reported_calls` does not read.
 
     It has a name that means tool calls, or looks like a call or like the result of one, and is in a
@@ -163,7 +172,10 @@ def hidden_calls(value: Any, known: Told | None = None) -> str | None:
     Args:
         value: The answer, or an event of it.
         known: The calls that are read. What tells one of them again hides none.
+        read: The calls that `reported_calls` read from the value. The result of one of them hides
+            none among the parts of a message. It has the id of the call.
     """
+    with_id = Told((), earlier=(use.call for use in read))
     if isinstance(value, dict):
         unread = (key for key in (*_MAYBE, *_PAIRS) if _holds_unread_calls(key, value.get(key)))
         if (key := next(unread, None)) is not None:
@@ -187,12 +199,25 @@ def hidden_calls(value: Any, known: Told | None = None) -> str | None:
                     return place
                 waiting.append((place, item))
         elif isinstance(part, list):
-            # Where parts are read, results belong to the calls beside them.
-            has_calls = path in _PLACES_OF_PARTS and any(map(_is_call, part))
-            for index, item in enumerate(part):
-                if not (has_calls and _is_part(item) and (_is_call(item) or is_of_tool(item))):
-                    waiting.append((f"{path}[{index}]", item))
+            entries = _unread(part, with_id) if path in _PLACES_OF_PARTS else enumerate(part)
+            waiting += [(f"{path}[{index}]", item) for index, item in entries]
     return None
+
+
+def _unread(parts: Sequence[Any], known: Told) -> Iterator[tuple[int, Any]]:
+    """Yield the parts that may hide a call, with their positions.
+
+    A result belongs to the calls beside it. Without any, it belongs to a known call with its id,
+    but what it holds may hide a call.
+    """
+    has_calls = any(map(_is_call, parts))
+    for index, part in enumerate(parts):
+        if not _is_part(part) or not (_is_call(part) or is_of_tool(part)):
+            yield index, part
+        elif not has_calls:
+            answered = replace(read_tool_use(part).call, id=_id_of_call(part) or "")
+            held = {key: each for key, each in part.items() if isinstance(each, list | dict)}
+            yield index, held if known.has(answered) else part
 
 
 def calls_of_event(event: Mapping[str, Any], name: str = "") -> list[ToolUse]:
@@ -203,7 +228,8 @@ def calls_of_event(event: Mapping[str, Any], name: str = "") -> list[ToolUse]:
     Raises:
         UnreadableReply: its calls cannot be read.
     """
-    calls, place = reported_calls(event, None), hidden_calls(event)
+    calls = reported_calls(event, None)
+    place = hidden_calls(event, read=calls)
     is_call = place == "." or names_a_tool(name) or is_of_tool(event)
     # What looks like a call itself may be no more than the frame of those that it lists.
     if place not in (None, ".") or (is_call and not calls):
@@ -349,16 +375,23 @@ def _is_call(part: Any) -> bool:
     return is_of_tool(part) or part["type"].endswith("_call")
 
 
-def _of_parts(parts: Sequence[Any]) -> list[ToolUse]:
-    """Return the calls among some parts, with the results that other parts have."""
+def _results(holder: Any) -> dict[str, Any]:
+    """Return the tool results among the parts of an object, by the ids of their calls."""
     results = {}
-    for part in parts:
-        if _is_part(part) and not _is_call(part):
-            answered = part.get("tool_use_id") or part.get("call_id")
-            if isinstance(answered, str):
+    for key in _PARTS if isinstance(holder, dict) else ():
+        for part in objects(holder.get(key)):
+            if _is_part(part) and not _is_call(part) and (call_id := _id_of_call(part)):
                 result = part.get("output", part.get("content"))
-                failed = part.get("is_error") is True
-                results[answered] = failed_tool(result) if failed else result
+                results[call_id] = failed_tool(result) if part.get("is_error") is True else result
+    return results
+
+
+def _id_of_call(part: Mapping[str, Any]) -> str | None:
+    return first_text(*map(part.get, _IDS_OF_CALLS))
+
+
+def _of_parts(parts: Sequence[Any]) -> list[ToolUse]:
+    """Return the calls among some parts."""
     uses = []
     for part in filter(_is_call, parts):
         use, kind = read_tool_use(part), str(part["type"])
@@ -367,7 +400,7 @@ def _of_parts(parts: Sequence[Any]) -> list[ToolUse]:
         if call.name == UNNAMED and kind.endswith("_call") and kind not in _CALLS_WITH_NAMES:
             # A tool of the provider is named by the type alone.
             call = replace(call, name=kind.removesuffix("_call"))
-        uses.append(replace(use, call=call, response=results.get(call.id, use.response)))
+        uses.append(replace(use, call=call))
     return uses
 
 

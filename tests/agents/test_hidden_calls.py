@@ -317,6 +317,44 @@ def test_definitions_of_tools_are_no_calls() -> None:
     assert names_of(read_reply({**body, "tools": [called]}, Reading())) == ["pay", UNNAMED]
 
 
+RESULTS: list[dict[str, Any]] = [
+    {"type": "tool_result", "tool_use_id": "c1", "content": "paid"},
+    {"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "paid"}]},
+    {"type": "tool-result", "toolCallId": "c1", "toolName": "pay", "output": "paid"},
+    {"type": "function_call_output", "call_id": "c1", "output": "paid"},
+]
+
+
+@pytest.mark.parametrize("result", RESULTS)
+def test_a_result_among_parts_belongs_to_a_call_of_a_separate_list(result: dict[str, Any]) -> None:
+    parts = [{"type": "text", "text": "Done."}, result]
+    for body in (
+        {"content": parts, "tool_calls": [PAY]},
+        {"text": "Done.", "metadata": {"output": parts}, "steps": [PAY]},
+        {"choices": [{"message": {"content": parts, "tool_calls": [PAY_OF_OPENAI]}}]},
+    ):
+        reply = read_reply(body, Reading())
+        assert_all_is_read(reply)
+        assert reply.tool_uses[0].response == result.get("output", result.get("content"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "place"),
+    [
+        ({"tool_use_id": "c2"}, "content[0]"),
+        ({"tool_use_id": None}, "content[0]"),
+        ({"name": "refund"}, "content[0]"),
+        ({"input": {"to": "Bob"}}, "content[0]"),
+        ({"content": [{"type": "tool_use", "name": "refund"}]}, "content[0].content[0]"),
+    ],
+)
+def test_a_result_that_may_be_of_another_call_is_noticed(
+    changed: dict[str, Any], place: str
+) -> None:
+    body = {"text": "Done.", "content": [RESULTS[0] | changed], "tool_calls": [PAY]}
+    assert_hidden(read_reply(body, Reading()), place)
+
+
 @pytest.mark.parametrize("is_beside", [True, False])
 def test_calls_that_data_of_a2a_hide_are_noticed(is_beside: bool) -> None:
     data = {"trail": {"tool_calls": [REFUND]}, **({"tool_calls": [PAY]} if is_beside else {})}
