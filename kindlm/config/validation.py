@@ -234,6 +234,8 @@ def _example(model: type[BaseModel], place: Path) -> str | None:
     if len(place) == 1 and place[0] in _SHORT:
         return _SHORT[str(place[0])]
     keys = _properties(model, place[:-1])
+    if place and isinstance(place[-1], str) and not keys:
+        return _example(model, place[:-1])  # a name that the user chose
     examples = keys.get(str(place[-1]), {}).get("examples") if place else None
     if not examples:
         return None

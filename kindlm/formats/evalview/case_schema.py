@@ -112,7 +112,9 @@ class ExpectedConfig(EvalviewSection):
     """Another name of `tool_sequence`. If both are set, `tool_sequence` counts."""
     output: OutputConfig | None = Field(default=None, examples=[{"contains": ["refund"]}])
     """Expectations of the answer's text."""
-    metrics: dict[str, MetricConfig] | None = None
+    metrics: dict[str, MetricConfig] | None = Field(
+        default=None, examples=[{"cost": {"value": 0.05, "tolerance": 0.01}}]
+    )
     """Numbers, by name: `latency` (ms), `cost` (US dollars), `tokens`, `input_tokens`,
     `output_tokens`, `tool_calls`, `steps`, or one that the agent reports under that name.
     A step is a tool call."""

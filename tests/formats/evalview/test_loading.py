@@ -49,7 +49,12 @@ input_schema = {type = "object"}
 MISTAKES = [
     ("input: {query: q}", "input: q", "input must be a mapping", "{query: "),
     ("expected: {}", "expected:", "expected is empty", "Write `expected: {}`"),
-    ("expected: {}", "expected: {metrics: {cost: 2}}", "cost must be a mapping", ""),
+    (
+        "expected: {}",
+        "expected: {metrics: {cost: 2}}",
+        "cost must be a mapping",
+        "`metrics: {cost: {tolerance: 0.01, value: 0.05}}`",
+    ),
     ("expected: {}", "expected: {}\nchecks: [pii]", "checks must be a mapping", "{pii: true}"),
     ("min_score: 7", "min_score: 7 0", 'must be a number, but is the text "7 0"', ""),
     ("expected: {}", "expected: {categories: [web]}", 'Unknown key "categories"', "tool_categ"),
