@@ -128,11 +128,13 @@ class Quota:
 class Provenance:
     """Where an answer was recorded that is given again, and what it cost then.
 
-    `call` names the call: execution, attempt and number, such as `k3f9x2ab-17.1/3`.
+    `call` names the call: execution, attempt and number, such as `k3f9x2ab-17.1/3`. `failed_usd` is
+    what tries of the call cost that failed before, as far as that is known.
     """
 
     call: str
     cost: Cost
+    failed_usd: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

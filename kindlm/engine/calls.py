@@ -251,6 +251,7 @@ class Calls:
             "cost_source": cost.source,
             "recorded_in": recorded.call if recorded else None,
             "cost_then_usd": cost.usd if is_paid else None,
+            "failed_then_usd": recorded.failed_usd if recorded else None,
             # The body stands with the call that was really made.
             "raw": reply.raw if self.suite.record_raw_bodies and recorded is None else None,
             "warnings": reply.warnings,

@@ -162,7 +162,11 @@ class CallAnswered(Payload):
         ),
     ] = None
     cost_then_usd: Annotated[
-        float | None, Meaning("cost of that call; of a judge, with the tries of it that failed")
+        float | None,
+        Meaning("cost of that call; earlier versions added the tries of a judge that failed"),
+    ] = None
+    failed_then_usd: Annotated[
+        float | None, Meaning("cost of the tries of that call that failed")
     ] = None
     raw: Annotated[Authored | None, Meaning("the body as received")] = None
     warnings: Sequence[Note] = ()
@@ -203,6 +207,9 @@ class CallFailed(Payload):
     output_tokens: Annotated[int | None, Key("gen_ai.usage.output_tokens")] = None
     cost_usd: float | None = None
     cost_source: CostSource | None = None
+    cost_then_usd: Annotated[
+        float | None, Meaning("cost of the call of an earlier run that failed so, with its tries")
+    ] = None
 
     @classmethod
     def of(
@@ -229,12 +236,17 @@ class CallFailed(Payload):
             raw=body if body and keep_raw else None,
             latency_ms=round(latency_ms, 3),
             retry_in_ms=None if delay_s is None else round(delay_s * 1000, 3),
+            cost_then_usd=error.details.get("cost_then_usd"),
             **spent,
         )
 
-    def failure(self) -> KindlmError:
-        """Return the error that a call ended with, as one that is not worth another try."""
-        details = {"status": self.status, "retryable": False}
+    def failure(self, tries_usd: float) -> KindlmError:
+        """Return the error that a call ended with, as one that is not worth another try.
+
+        Its details have what the call cost, and its tries before, which cost `tries_usd`.
+        """
+        then_usd = (self.cost_usd or 0.0) + (self.cost_then_usd or 0.0) + tries_usd
+        details = {"status": self.status, "retryable": False, "cost_then_usd": then_usd or None}
         return KindlmError(ErrorCode.named(self.error_code), self.message, details=details)
 
 

@@ -301,10 +301,10 @@ SELECT count(*) FILTER (WHERE e.status = 'passed') AS passed,
        avg(e.latency_ms) FILTER (WHERE e.status <> 'skipped' AND e.answers > 0)
          AS latency_average_ms,
        sum(coalesce((
-         SELECT sum(coalesce(c.cost_then_usd, c.cost_usd))
+         SELECT sum(coalesce(c.cost_then_usd, c.cost_usd)) + total(c.failed_then_usd)
            FROM counted_calls c
-          WHERE e.source <> e.id AND c.execution = e.source AND c.counts_as = 'test'
-       ), e.cost_then_usd)) AS cost_then_usd,
+          WHERE c.execution = e.source AND c.counts_as = 'test'
+       ), e.cost_then_usd)) FILTER (WHERE e.source <> e.id) AS rescored_then_usd,
        coalesce(sum(e.answers > 0 AND e.cost_then_usd IS NULL AND r.mode = 'rescored'), 0)
          AS unknown_then
   FROM executions e
@@ -337,6 +337,7 @@ SELECT count(*) FILTER (WHERE purpose = 'test') AS asked,
        sum(cost_usd) AS all_cost_usd,
        sum(cost_usd) FILTER (WHERE purpose = 'test') AS cost_usd,
        sum(cost_usd) FILTER (WHERE purpose <> 'test') AS judge_cost_usd,
+       sum(cost_then_usd) FILTER (WHERE purpose = 'test') AS cost_then_usd,
        sum(cost_then_usd) FILTER (WHERE purpose <> 'test') AS judge_cost_then_usd,
        coalesce(sum(unknown_costs), 0) AS unknown_costs,
        coalesce(sum(unknown_costs_then), 0) AS unknown_costs_then,

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events.execution_events import AgentReplied, CallFailed, ProviderResponded
 from kindlm.history.recorded_attempts import PurgedError, RecordedAttempt
@@ -157,16 +156,11 @@ class RecordedAnswers:
         except PurgedError:
             return None
         if isinstance(outcome, CallFailed):
-            return Err(outcome.failure())
+            return Err(outcome.failure(attempt.failed_tries_usd(call.call)))
         if not isinstance(outcome, ProviderResponded):
             return None
-        calls = tuple(outcome.tool_calls)
-        finish, facts = outcome.finish_reason, answer_facts(attempt, outcome)
-        recorded: Provenance = facts["recorded"]
-        if call.purpose != Purpose.TEST and recorded.cost.usd is not None:
-            # Tries that failed count there as what judges cost; here nothing else stands for them.
-            usd = recorded.cost.usd + attempt.failed_tries_usd(call.call)
-            facts["recorded"] = replace(recorded, cost=replace(recorded.cost, usd=usd))
+        calls, facts = tuple(outcome.tool_calls), answer_facts(attempt, outcome)
+        finish = outcome.finish_reason
         return Ok(ModelReply(raw="", tool_calls=calls, finish_reason=finish, **facts))
 
     def _attempt(self, call: RecordedCall) -> RecordedAttempt:
@@ -181,14 +175,16 @@ def answer_facts(
 ) -> dict[str, Any]:
     """Return what replies of models and agents have in common, of an answer that is given again."""
     step = event.step()
+    # Given again and again, it is still the answer to the call that was really made.
+    made = event.recorded_in or f"{attempt.id}/{event.call}"
+    failed_usd = (event.failed_then_usd or 0.0) + attempt.failed_tries_usd(event.call)
     return {
         "text": step.text,
         "latency_ms": step.latency_ms,
         "usage": step.usage,
         "model": step.model,
         "warnings": tuple(event.warnings),
-        # Given again and again, it is still the answer to the call that was really made.
-        "recorded": Provenance(event.recorded_in or f"{attempt.id}/{event.call}", step.cost),
+        "recorded": Provenance(made, step.cost, failed_usd or None),
     }
 
 

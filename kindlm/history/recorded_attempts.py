@@ -75,7 +75,8 @@ SELECT servers FROM suites WHERE run = ? AND project = ? AND name = ? AND error_
 _TALK = (ExecutionStarted, ProviderRequested, ProviderResponded, ToolSimulated, AgentSent)
 _TALK_TYPES = frozenset(event.type for event in (*_TALK, AgentReplied))
 _REQUEST_TYPES = frozenset((ProviderRequested.type, AgentSent.type))
-_ERROR_TYPES = frozenset((ProviderFailed.type, AgentFailed.type, ExecutionFinished.type))
+_FAILED_TYPES = frozenset((ProviderFailed.type, AgentFailed.type))
+_ERROR_TYPES = _FAILED_TYPES | {ExecutionFinished.type}
 _TYPES = json.dumps(sorted(_TALK_TYPES | _ERROR_TYPES))
 
 # No conversation has any of it, so it may be purged. Bodies may be kept for a shorter time.
@@ -153,15 +154,16 @@ class RecordedAttempt:
         return event if isinstance(event, CallAnswered | CallFailed) else None
 
     def failed_tries_usd(self, call: int) -> float:
-        """Return what the tries of a request cost that failed before it was answered."""
+        """Return what the tries of a request cost that failed before its last one."""
         asked = self._requests[call].data
+        # Messages to an agent have no fingerprint: one is answered before the next is sent.
         failed = [
             self._outcomes[number].data
             for number, request in self._requests.items()
             if number < call
-            and request.data.get("fingerprint") == asked["fingerprint"]
+            and request.data.get("fingerprint") == asked.get("fingerprint")
             and number in self._outcomes
-            and self._outcomes[number].type == ProviderFailed.type
+            and self._outcomes[number].type in _FAILED_TYPES
         ]
         tries = asked.get("attempt", 1) - 1
         return math.fsum(data.get("cost_usd") or 0.0 for data in failed[len(failed) - tries :])

@@ -268,7 +268,9 @@ def _keeps_to(gate: Gate, actual: float) -> bool:
 def read_numbers(ask: Callable[[str], sqlite3.Cursor]) -> dict[str, Any]:
     """Return what runs or suites came to, by the names of the columns; `ask` asks about them."""
     came_to, checked, spent = queries.CAME_TO, queries.CHECKED, queries.SPENT
-    return {**ask(came_to).fetchone(), **ask(checked).fetchone(), **ask(spent).fetchone()}
+    found = {**ask(came_to).fetchone(), **ask(checked).fetchone(), **ask(spent).fetchone()}
+    then = [usd for usd in (found["cost_then_usd"], found["rescored_then_usd"]) if usd is not None]
+    return found | {"cost_then_usd": sum(then) if then else None}
 
 
 def suite_metrics(db: sqlite3.Connection, *parts: str) -> SuiteMetrics:

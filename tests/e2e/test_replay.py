@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import Any
 
 import pytest
 import yaml
 from checked_server import LoopbackServer
-from orders import asked, order, serve_orders, write_orders
+from orders import Silent, asked, order, serve_orders, write_orders
 from workspace import Workspace, as_yaml
 
 TOOL_AGENT = {
@@ -354,3 +357,81 @@ def test_what_cannot_be_replayed_is_reported(workspace: Workspace, server: Loopb
         done = workspace.run("replay", *arguments)
         assert (done.returncode, done.stdout) == (1, "")
         assert message in done.stderr
+
+
+class Billing(BaseHTTPRequestHandler):
+    """A model and an agent that fail the first time they are asked something, and bill it.
+
+    What should break they never answer.
+    """
+
+    asked: set[str]
+
+    def do_POST(self) -> None:
+        """Answer a request."""
+        body = self.rfile.read(int(self.headers["content-length"])).decode()
+        is_agent, fails = self.path == "/agent", "Break" in body or body not in self.asked
+        self.asked.add(body)
+        if is_agent:
+            said = {"error": "busy", "cost": 0.25} if fails else {"text": "delivered", "cost": 0.5}
+        else:
+            # As OpenRouter tells that a provider failed.
+            usage = {"prompt_tokens": 0, "completion_tokens": 1_000_000}
+            choice = {"error": {"code": 502, "message": "busy"}} if fails else {}
+            message = {"role": "assistant", "content": "delivered"}
+            choices = [{"message": message, "finish_reason": "stop", **choice}]
+            said = {"model": "gpt-4o", "choices": choices, "usage": usage}
+        content = json.dumps(said).encode()
+        self.send_response(503 if is_agent and fails else 200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_arguments: object) -> None:
+        """Print nothing."""
+
+
+@contextmanager
+def serving_bills() -> Iterator[str]:
+    handler = type("Handler", (Billing,), {"asked": set()})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_what_failed_calls_cost_then_counts_for_the_gate(workspace: Workspace) -> None:
+    with serving_bills() as url:
+        agent = {"id": "shop", "adapter": "http", "endpoint": f"{url}/agent"}
+        of_agent = [order(name, judged=False, models=["shop"]) for name in ("k2", "Break3")]
+        tests = [order(name, judged=False, models=["gpt"]) for name in ("k0", "Break1")]
+        write_orders(
+            workspace,
+            Silent(f"{url}/v1"),
+            [*tests, *of_agent],
+            agents=[agent],
+            prices={"gpt-4o": {"input": 0, "output": 1}},
+            defaults={"retries": 1},
+            gates={"costMaxUsd": 100},
+        )
+        live = workspace.report()
+        again = replayed(workspace)
+        # Agents, and calls that failed in the end, are asked again; the answer is taken twice.
+        cached = [workspace.report("--cache") for _ in range(2)]
+    assert [test["status"] for test in live["tests"]] == ["passed", "errored"] * 2
+    assert spent(live) == pytest.approx(2 + 2 + 0.75 + 0.5)
+    assert [spent(report) for report in (again, *cached)] == pytest.approx([spent(live)] * 3)
+    assert again["summary"]["costUsd"] == 0
+    # The cost of the answers is what checks look at, in any of these runs.
+    (answered,) = executions(again, "k0")
+    assert answered["costThenUsd"] == pytest.approx(1)
+
+
+def spent(report: dict[str, Any]) -> float:
+    """Return what the gate on costs looked at."""
+    (gate,) = [gate for gate in report["gates"]["results"] if gate["name"] == "costMaxUsd"]
+    actual: float = gate["actual"]
+    return actual

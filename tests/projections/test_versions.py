@@ -13,14 +13,14 @@ _KNOWN = {
     "runs": (5, "fef275f6263f"),
     "suites": (8, "3588febec54e"),
     "executions": (8, "cb091924417b"),
-    "provider_calls": (5, "3aa653ed8910"),
+    "provider_calls": (6, "c16ce3b5847d"),
     "tool_calls": (2, "50c2051394fa"),
     "agent_spans": (1, "d8f828de27bf"),
     "assertions": (4, "cd7207b7ecd7"),
     "gates": (2, "ad79b511f78c"),
     "baselines": (3, "0d265f93f2f1"),
     "reviews": (3, "299186e6fbe8"),
-    "views": (12, "6788ab9907e7"),
+    "views": (13, "cfd84c825469"),
 }
 """The version of each projection, and a digest of its tables and views."""
 
