@@ -12,6 +12,7 @@ from kindlm.dataclass import dataclass
 from kindlm.engine.attempt import Finished
 from kindlm.engine.resources import LiveRun
 from kindlm.engine.runner import Limits
+from kindlm.engine.stop import Stop
 from kindlm.errors import KindlmError
 from kindlm.events.run import RunOptions
 from kindlm.plan import Places, Plan, QualifiedName, Selection
@@ -60,12 +61,13 @@ class Settling:
     """That repeats are added to the tests of the run `run`, round by round.
 
     `next_round` returns what is to run next of the tests of a plan, by all that is recorded, and
-    None when it is over. `baselines` are those that the suites had in that run.
+    None when it is over; the stop of the run ends it, too. `baselines` are those that the suites
+    had in that run.
     """
 
     run: str
     baselines: Mapping[tuple[str, str], str | None]
-    next_round: Callable[[sqlite3.Connection, Plan], Awaitable[Plan | None]]
+    next_round: Callable[[sqlite3.Connection, Plan, Stop], Awaitable[Plan | None]]
 
 
 @dataclass(frozen=True, slots=True)

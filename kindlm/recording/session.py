@@ -198,7 +198,7 @@ class _Session:
     async def _run_rounds(self, settling: Settling, whole: Plan, ports: Ports) -> bool:
         """Run one round after the other, each planned from what is recorded of those before."""
         planned = 0
-        while (plan := await settling.next_round(self.reader, whole)) is not None:
+        while (plan := await settling.next_round(self.reader, whole, self.stop)) is not None:
             planned += len(plan)
             self.recorder.record(RunExtended(planned=planned))
             earlier = read_earlier(self.reader, self.run)

@@ -12,6 +12,7 @@ import pytest
 from recorded_history import History
 
 from kindlm.cli.commands.settle_rounds import RepeatsOfBefore
+from kindlm.engine.stop import Stop
 
 BEFORE = "before01"
 
@@ -57,7 +58,7 @@ def test_nothing_is_repeated_past_a_limit_that_cannot_be_kept(
 ) -> None:
     repeats = repeats_of_before(history, cost_usd, max_cost_usd=1.0)
     with closing(history.reader()) as db:
-        why = asyncio.run(repeats.add(db, history.path, 5))
+        why = asyncio.run(repeats.add(db, history.path, 5, Stop()))
     assert says in why
 
 

@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -186,19 +186,27 @@ def test_a_budget_is_that_of_both_sides(workspace: Any, situation: Situation) ->
     assert new == (3, 3)
 
 
-def test_ctrl_c_while_before_is_repeated_is_no_fault_of_its_folder(
-    workspace: Any, situation: Situation
+@pytest.mark.parametrize(
+    ("send", "number", "name"),
+    # From a terminal, all processes of the group get it.
+    [(os.killpg, signal.SIGINT, "Ctrl-C"), (os.kill, signal.SIGTERM, "SIGTERM")],
+)
+def test_a_signal_while_before_is_repeated_ends_both_and_is_no_fault_of_its_folder(
+    workspace: Any,
+    situation: Situation,
+    send: Callable[[int, int], None],
+    number: int,
+    name: str,
 ) -> None:
     situation.old_server.use_faults([{"latencyMs": 1_000}])
     asked = len(situation.old_server.requests)
     command = ("settle", "--both", str(situation.old), "-j", "1")
     process = workspace.start_anew(*command, start_new_session=True)
     until(lambda: len(situation.old_server.requests) >= asked + 2)
-    # As on a terminal, both processes get it.
-    os.killpg(process.pid, signal.SIGINT)
+    send(process.pid, number)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "Ended early: Ctrl-C" in out
+    assert f"Ended early: {name}" in out
     assert {ended for _, ended in settled_runs(workspace)} == {"interrupted"}
 
 

@@ -12,12 +12,12 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kindlm.cli.console import note
+from kindlm.engine.stop import Stop
 from kindlm.history.run_view import RunView
 from kindlm.history.settling import (
     AddedRepeats,
@@ -92,7 +92,7 @@ class Rounds:
     _planned_before: int = field(default=0, init=False)
     _added: int = field(default=-1, init=False)
 
-    async def next(self, db: sqlite3.Connection, plan: Plan) -> Plan | None:
+    async def next(self, db: sqlite3.Connection, plan: Plan, stop: Stop) -> Plan | None:
         """Return what is run next of the tests of the plan; None when it is over."""
         while True:
             found = wanted_suspects(db, self.pair, self.options)
@@ -111,7 +111,7 @@ class Rounds:
             if self.of_before is not None and before:
                 repeats = sum(before.values())
                 self._planned_before += repeats
-                if why := await self.of_before.add(db, self.database, repeats):
+                if why := await self.of_before.add(db, self.database, repeats, stop):
                     self.is_stuck = True
                     self.ended = why
                     return None
@@ -202,8 +202,13 @@ class RepeatsOfBefore:
         )
         return done.returncode == 0
 
-    async def add(self, db: sqlite3.Connection, database: Path, repeats: int) -> str | None:
-        """Add at most so many repeats; return why that was not possible, None if it was."""
+    async def add(
+        self, db: sqlite3.Connection, database: Path, repeats: int, stop: Stop
+    ) -> str | None:
+        """Add at most so many repeats; return why that was not possible, None if it was.
+
+        The process that adds them stops as this one does.
+        """
         command = [*self._command(database), "--max-runs", str(repeats)]
         if self._options.max_cost_usd is not None:
             _, spent = self.made(db)
@@ -221,15 +226,18 @@ class RepeatsOfBefore:
             env=self._environ,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
+            # Ctrl-C reaches this process alone.
+            start_new_session=True,
         )
-        try:
-            failed = await process.wait() != 0
-            return f"BEFORE could not be repeated in {self._folder}." if failed else None
-        finally:
+        ended = asyncio.ensure_future(process.wait())
+        for asked in (stop.requested, stop.at_once):
+            waiting = asyncio.ensure_future(asked.wait())
+            await asyncio.wait((ended, waiting), return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
             if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    process.terminate()
-                await process.wait()
+                process.terminate()
+        failed = await ended != 0
+        return f"BEFORE could not be repeated in {self._folder}." if failed else None
 
     def made(self, db: sqlite3.Connection) -> tuple[int, float | None]:
         """Return how many repeats were added since, and what they cost, None if that is unknown."""
