@@ -248,8 +248,13 @@ def _as_pytest(arguments: Sequence[str]) -> bool:
 
 
 def _ended(arguments: Sequence[str]) -> int:
+    logs: AbstractContextManager[None] = nullcontext()
     try:
-        with _logging():
+        if os.environ.get("DEBUG") or os.environ.get("KINDLM_LOG"):
+            from kindlm.cli.logs import log_as_asked
+
+            logs = log_as_asked(os.environ)
+        with logs:
             code = _invoke(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -273,14 +278,6 @@ def _ended(arguments: Sequence[str]) -> int:
     finally:
         finish_errors()
     return abs(code)
-
-
-def _logging() -> AbstractContextManager[None]:
-    if not (os.environ.get("DEBUG") or os.environ.get("KINDLM_LOG")):
-        return nullcontext()
-    from kindlm.cli.logs import log_as_asked
-
-    return log_as_asked(os.environ)
 
 
 def _invoke(arguments: Sequence[str]) -> int:

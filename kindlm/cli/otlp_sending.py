@@ -95,15 +95,14 @@ def receiver(url: str, environ: Mapping[str, str]) -> Result[Receiver]:
     headers: dict[str, str] = {}
     for variable in ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"):
         found = read_pairs(environ.get(variable, ""))
-        if found is None or not all(_fits_header(*each) for each in found.items()):
+        if found is None or not all(
+            _HEADER.fullmatch(name) and value.isascii() and value.isprintable()
+            for name, value in found.items()
+        ):
             what = f"{variable} is not a list of headers."
             return Err(misuse(what, "Write it as NAME=VALUE,NAME=VALUE"))
         headers |= {name.lower(): value for name, value in found.items()}
     return Ok(Receiver(urlunsplit((parts.scheme, parts.netloc, path, parts.query, "")), headers))
-
-
-def _fits_header(name: str, value: str) -> bool:
-    return _HEADER.fullmatch(name) is not None and value.isascii() and value.isprintable()
 
 
 def send(

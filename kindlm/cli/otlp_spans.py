@@ -82,7 +82,7 @@ def trace_of_run(db: sqlite3.Connection, run: str, redact: Redact | None) -> Ite
     times, after = list[int](), 0
     while piece := events_after(db, f"run/{run}", after, _PIECE):
         for stored in piece:
-            at_ns = _ns(stored.at)
+            at_ns = (datetime.fromisoformat(stored.at) - _EPOCH) // timedelta(microseconds=1) * 1000
             times = [min(times[0], at_ns), max(times[-1], at_ns)] if times else [at_ns, at_ns]
             if stored.type == SuiteStarted.type:
                 data = json.loads(stored.data)
@@ -418,7 +418,3 @@ def _system(messages: Iterable[Message]) -> str:
 
 def _provider(sent: ProviderRequested) -> str:
     return _PROVIDERS.get(sent.provider, sent.provider)
-
-
-def _ns(at: str) -> int:
-    return (datetime.fromisoformat(at) - _EPOCH) // timedelta(microseconds=1) * 1000

@@ -35,7 +35,11 @@ def render_problem(
     if error.where is not None:
         lines += _place(error.where, source_line)
     if verbose:
-        lines += _details(error)
+        lines.append(Text(f"  code: {error.code.name} ({error.code.value})", style="dim"))
+        for name, value in error.details.items():
+            lines.append(Text(f"  {name}: {visible(str(value))[:_DETAIL_WIDTH]}", style="dim"))
+        for line in (error.trace or "").rstrip().splitlines():
+            lines.append(Text(f"  {visible(line)}", style="dim"))
     if refer:
         lines.append(Text(f"  See: {REFERENCE}#{error.code.name.lower()}", style="dim"))
     return Text("\n").join(lines)
@@ -67,12 +71,3 @@ def _place(where: SourceLocation, source_line: str | None) -> Iterator[Text]:
     # Tabs stay tabs, so that the caret stands below its place however wide they are shown.
     indent = "".join("\t" if mark == "\t" else " " * cell_len(visible(mark)) for mark in before)
     yield Text(" " * (len(margin) - 2) + "│ " + indent) + Text("^", style="bold red")
-
-
-def _details(error: KindlmError) -> Iterator[Text]:
-    yield Text(f"  code: {error.code.name} ({error.code.value})", style="dim")
-    for name, value in error.details.items():
-        yield Text(f"  {name}: {visible(str(value))[:_DETAIL_WIDTH]}", style="dim")
-    if error.trace:
-        for line in error.trace.rstrip().splitlines():
-            yield Text(f"  {visible(line)}", style="dim")

@@ -8,7 +8,6 @@ each of its passes. Tool results, retries and drift are not counted: only the ru
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import TextIO
 
 from rich.cells import cell_len, set_cell_size
@@ -17,7 +16,7 @@ from kindlm.checks.judge import Judge
 from kindlm.dataclass import dataclass, replace
 from kindlm.history.diff.power import comparison_power
 from kindlm.history.statistics.tables import Counts
-from kindlm.plan import Plan, PlannedCase, PlannedSuite
+from kindlm.plan import Plan, PlannedSuite
 from kindlm.providers.pricing import PriceTable, prices_of
 from kindlm.reports.facts import place
 from kindlm.reports.figures import money, power_text
@@ -51,17 +50,17 @@ def write_plan(plan: Plan, out: TextIO, options: ReportOptions) -> None:
         if any(case.selected for case in planned.cases):
             total += _write_suite(planned, page)
     _write_totals(total, page)
-    shown = comparison_power(_expected(plan))
+    # All tests, as if they always passed and a later run had as many repeats.
+    expected = [
+        (Counts(case.repeat, case.repeat), case.repeat)
+        for planned in plan.suites
+        for case in planned.cases
+        if case.selected and not case.case.skip
+        for _ in case.targets
+    ]
+    shown = comparison_power(expected)
     if shown is not None:
         page.line(power_text(shown))
-
-
-def _expected(plan: Plan) -> Iterator[tuple[Counts, int]]:
-    """Yield the counts of all tests if they always pass, and as many repeats of a later run."""
-    for case in (case for planned in plan.suites for case in planned.cases):
-        if case.selected and not case.case.skip:
-            counts = Counts(case.repeat, case.repeat)
-            yield from [(counts, case.repeat)] * len(case.targets)
 
 
 def _write_suite(planned: PlannedSuite, page: Page) -> Estimate:
@@ -83,7 +82,11 @@ def _write_suite(planned: PlannedSuite, page: Page) -> Estimate:
             estimate = sum(on_targets, estimate).times(case.repeat)
         total += estimate
         if number < _LISTED_TESTS:
-            _write_case(case, estimate, width, page)
+            name = one_line(case.case.name)
+            name = set_cell_size(name, width) if cell_len(name) <= width else name
+            targets = ", ".join(one_line(target) for target in case.targets)
+            what = "skipped" if case.case.skip else f"× {case.repeat}  {_cost(estimate)}"
+            page.line(f"{name}  {targets}  ", (what, "dim"), indent=2, hang=2)
     if len(selected) > _LISTED_TESTS:
         page.line(
             f"… and {count(len(selected) - _LISTED_TESTS, 'more test', 'more tests')}", indent=2
@@ -91,21 +94,16 @@ def _write_suite(planned: PlannedSuite, page: Page) -> Estimate:
     return total
 
 
-def _write_case(case: PlannedCase, estimate: Estimate, width: int, page: Page) -> None:
-    name = one_line(case.case.name)
-    name = set_cell_size(name, width) if cell_len(name) <= width else name
-    targets = ", ".join(one_line(target) for target in case.targets)
-    what = "skipped" if case.case.skip else f"× {case.repeat}  {_cost(estimate)}"
-    page.line(f"{name}  {targets}  ", (what, "dim"), indent=2, hang=2)
-
-
 def _write_totals(total: Estimate, page: Page) -> None:
     judges = f", {count(total.judge_calls, 'call')} of judges" if total.judge_calls else ""
+    tokens = f"about {total.input_tokens:,} in, at most {total.output_tokens:,} out"
+    if total.unforeseen:
+        tokens = f"{tokens}, and what is not known" if total.input_tokens else "unknown"
     page.blank()
     page.fields(
         [
             ("Calls", f"at least {count(total.calls, 'call')} of what is tested{judges}"),
-            ("Tokens", _tokens(total)),
+            ("Tokens", tokens),
             ("Cost", _cost(total)),
         ]
     )
@@ -120,13 +118,6 @@ def _write_totals(total: Estimate, page: Page) -> None:
     if total.unforeseen:
         names = ", ".join(one_line(name) for name in sorted(total.unforeseen))
         page.line(f"What these spend is known once they ran: {names}.")
-
-
-def _tokens(estimate: Estimate) -> str:
-    if estimate.unforeseen and not estimate.input_tokens:
-        return "unknown"
-    known = f"about {estimate.input_tokens:,} in, at most {estimate.output_tokens:,} out"
-    return f"{known}, and what is not known" if estimate.unforeseen else known
 
 
 def _cost(estimate: Estimate) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from kindlm.cli.commands.gen import GenOptions
@@ -193,7 +193,13 @@ def _told(
         if view is None:
             return 1
         if generated is None:
-            show(list(_errors(view)))
+            # What kept files from being written, as it is recorded.
+            show(
+                KindlmError(ErrorCode[execution.error_code], execution.error or "", execution.hint)
+                for test in view.tests()
+                for execution in view.executions(test)
+                if execution.error_code is not None
+            )
             if script.is_unheard and by_url:
                 note(_DEFAULT_FORM)
             command = options.command(f"kindlm show {run} 1 --verbose")
@@ -230,15 +236,6 @@ def _tell_next(
         )
     command = options.command(f"kindlm test {shlex.quote(one_line(str(order.folder)))}")
     sys.stdout.write(f"\nRun them: {command}\n")
-
-
-def _errors(view: RunView) -> Iterator[KindlmError]:
-    """Yield what kept files from being written, as it is recorded."""
-    for test in view.tests():
-        for execution in view.executions(test):
-            if execution.error_code is not None:
-                code = ErrorCode[execution.error_code]
-                yield KindlmError(code, execution.error or "", execution.hint)
 
 
 def _cost(view: RunView) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from typing import Annotated
 
 import typer
@@ -16,6 +15,8 @@ from kindlm.events.run import RunLabelled
 from kindlm.history.run_names import find_run, label_problem
 from kindlm.history.run_view import RunView
 from kindlm.recording.history_file import new_journal
+
+_OLDER = "SELECT run FROM run_list WHERE label = ? AND run <> ? ORDER BY started_at DESC LIMIT 1"
 
 
 def label_command(
@@ -44,14 +45,9 @@ def label_command(
             return
         was = f" Its label was {before!r} before." if before not in (None, name) else ""
         note(f"Run {run} is now labelled {name!r}.{was}")
-        _tell_meaning(reader, run, name)
-
-
-def _tell_meaning(db: sqlite3.Connection, run: str, label: str) -> None:
-    """Report which run a label names now, if other runs have it."""
-    means = or_fail(find_run(db, label))
-    query = "SELECT run FROM run_list WHERE label = ? AND run <> ? ORDER BY started_at DESC LIMIT 1"
-    if means != run:
-        note(f"Run {means} has the same label and is newer: the label refers to that run.")
-    elif other := db.execute(query, (label, run)).fetchone():
-        note(f"The label now refers to this run. Run {other[0]} has it, too, but is older.")
+        # Other runs may have the label, too.
+        means = or_fail(find_run(reader, name))
+        if means != run:
+            note(f"Run {means} has the same label and is newer: the label refers to that run.")
+        elif other := reader.execute(_OLDER, (name, run)).fetchone():
+            note(f"The label now refers to this run. Run {other[0]} has it, too, but is older.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
@@ -73,16 +72,11 @@ def write_list(plan: Plan, out: TextIO, root: Path) -> None:
         for case in cases:
             name = one_line(case.case.name)
             name += " " * (width - cell_len(name))
-            parts = "  ".join(one_line(part) for part in _parts(suite, case))
-            out.write(f"  {name}  {parts}\n")
+            parts = [", ".join(case.targets), "skipped" if case.case.skip else f"× {case.repeat}"]
+            if tags := _tags(suite, case):
+                parts.append(f"tags: {', '.join(tags)}")
+            out.write(f"  {name}  {'  '.join(map(one_line, parts))}\n")
     out.write(f"{count(tests, 'test')}, {count(len(plan), 'execution')}\n")
-
-
-def _parts(suite: PlannedSuite, case: PlannedCase) -> Iterator[str]:
-    yield ", ".join(case.targets)
-    yield "skipped" if case.case.skip else f"× {case.repeat}"
-    if tags := _tags(suite, case):
-        yield f"tags: {', '.join(tags)}"
 
 
 def _selected(suite: PlannedSuite) -> list[PlannedCase]:

@@ -101,17 +101,16 @@ def trends_json(trends: Sequence[Trend]) -> str:
 
 def trends_text(trends: Sequence[Trend], *, color: bool, blocks: bool) -> str:
     """Return the tests over time for people; `blocks` says whether a terminal shows them."""
-    return "\n".join("".join(_lines(trend, color, blocks)) for trend in trends)
-
-
-def _lines(trend: Trend, color: bool, blocks: bool) -> Iterator[str]:
-    test = trend.test
-    name = f"{one_line(test.name)} · {one_line(test.target)}"
-    yield f"{name}  {one_line(test.suite)}, {one_line(test.project)}\n"
-    for title, line in _figures(trend, blocks):
-        yield f"  {title:<9}  {line}\n"
-    paints = [_COLORS.get(point.test.status, "33") for point in trend.points] if color else []
-    yield table(_HEADER, map(_cells, trend.points), paints)
+    texts = []
+    for trend in trends:
+        test = trend.test
+        name = f"{one_line(test.name)} · {one_line(test.target)}"
+        text = f"{name}  {one_line(test.suite)}, {one_line(test.project)}\n"
+        for title, line in _figures(trend, blocks):
+            text += f"  {title:<9}  {line}\n"
+        paints = [_COLORS.get(point.test.status, "33") for point in trend.points] if color else []
+        texts.append(text + table(_HEADER, map(_cells, trend.points), paints))
+    return "\n".join(texts)
 
 
 def _figures(trend: Trend, blocks: bool) -> Iterator[tuple[str, str]]:
@@ -168,12 +167,13 @@ def _cells(point: TrendPoint) -> tuple[str, ...]:
         remarks.append(run.ended)
     if run.mode == "live" and (taken := counts.tested - point.own.n):
         remarks.append(f"{taken:,} of {counts.tested:,} from the history")
+    passed = f"{counts.passed}/{counts.tested}{' flaky' if point.flaky else ''}"
     return (
         one_line(point.run.id),
         one_line(point.run.label or ""),
         local_time(point.run.started_at),
         str(point.test.status),
-        _passed(point),
+        passed if counts.tested else "-",
         "" if point.judge is None else score(point.judge),
         "" if point.test.latency_ms is None else duration(point.test.latency_ms),
         "" if point.cost_usd is None else money(point.cost_usd),
@@ -181,12 +181,6 @@ def _cells(point: TrendPoint) -> tuple[str, ...]:
         one_line((point.run.git_commit or "")[:_COMMIT_LENGTH]),
         one_line(", ".join([*remarks, *point.changes])),
     )
-
-
-def _passed(point: TrendPoint) -> str:
-    if not point.test.counts.tested:
-        return "-"
-    return f"{point.test.counts.passed}/{point.test.counts.tested}{' flaky' if point.flaky else ''}"
 
 
 def _trend_json(trend: Trend) -> dict[str, Any]:

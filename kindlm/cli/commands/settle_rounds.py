@@ -148,19 +148,16 @@ class Rounds:
         added = read_added(db, [self.pair.repeated], self.pair.attempts)
         numbers = {}
         for key, share in shares.items():
-            last = max(added.get(key, AddedRepeats()).last, self._repeats(key))
+            planned = max(
+                test.repeat
+                for suite in self.pair.recorded.started.values()
+                if (suite.project, suite.suite) == (key.project, key.suite)
+                for test in suite.tests
+                if (test.name, test.target) == (key.name, key.target)
+            )
+            last = max(added.get(key, AddedRepeats()).last, planned)
             numbers[key] = range(last + 1, last + 1 + share)
         return numbers
-
-    def _repeats(self, key: QualifiedName) -> int:
-        """Return how many repeats the run planned of a test."""
-        return max(
-            test.repeat
-            for suite in self.pair.recorded.started.values()
-            if (suite.project, suite.suite) == (key.project, key.suite)
-            for test in suite.tests
-            if (test.name, test.target) == (key.name, key.target)
-        )
 
     def _tell(self, found: Sequence[Suspect]) -> None:
         still = sum(test.is_open for test in found)

@@ -176,7 +176,12 @@ def _parts(
             )
         if resumes:
             group = or_fail(find_group(db, name, shards))
-            needed += _require_same(request, group, db, force=options.force_resume)
+            for unfinished_shard in group.shards:
+                before = read_unfinished(db, unfinished_shard.run)
+                part = replace(request.selection, shard=(unfinished_shard.index, group.count))
+                same = replace(request, selection=part)
+                or_fail(resumed(same, before, force=options.force_resume))
+                needed += [run for run in before.baselines.values() if run is not None]
     number = shard_count(plan, workers) if group is None else group.count
     unfinished = {} if group is None else {each.index: each for each in group.shards}
     left = {
@@ -186,19 +191,6 @@ def _parts(
     }
     earlier = () if group is None else group.runs
     return _Parts(name, number, left, earlier, list(dict.fromkeys(needed)))
-
-
-def _require_same(
-    request: RunRequest, group: Group, db: sqlite3.Connection, *, force: bool
-) -> list[str]:
-    """End the command if a group cannot go on with these files; return its baselines."""
-    baselines = []
-    for shard in group.shards:
-        before = read_unfinished(db, shard.run)
-        part = replace(request.selection, shard=(shard.index, group.count))
-        or_fail(resumed(replace(request, selection=part), before, force=force))
-        baselines += [run for run in before.baselines.values() if run is not None]
-    return baselines
 
 
 def _tell(parts: _Parts, workers: int) -> None:
