@@ -28,6 +28,9 @@ from typing import NoReturn
 PARENT = "KINDLM_PARENT"
 """The process that started kindlm, by its id: it may end while kindlm is being loaded."""
 
+KINDLM = (sys.executable, "-P", "-m", "kindlm")
+"""How kindlm starts another one. `-P`: modules of its folder are not taken for those of Python."""
+
 _RELAYED = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 _AWAITED = {*_RELAYED, signal.SIGCHLD}
 _POLL_S = 0.2

@@ -16,7 +16,6 @@ import os
 import shutil
 import stat
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, field
@@ -28,7 +27,7 @@ from typing import Any, Self
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err
 from kindlm.events.run import PURGES, SEALED_HEADS
-from kindlm.keeper import PARENT
+from kindlm.keeper import KINDLM, PARENT
 from kindlm.recording.export_file import require_known_form
 from kindlm.team.client import HistoryClient
 from kindlm.team.pulling import pull_run
@@ -196,11 +195,9 @@ def _test(
     arguments: Sequence[str], environ: dict[str, str], folder: str, started: Started
 ) -> ShardEnd:
     """Run `kindlm test` in a process of its own, to its end."""
-    # `-P`: modules of the folder are not to be taken for those of Python.
-    command = [sys.executable, "-P", "-m", "kindlm", "test", *arguments]
     with TemporaryFile() as said:
         process = subprocess.Popen(
-            command,
+            [*KINDLM, "test", *arguments],
             cwd=folder,
             env=environ,
             # Held open and never written: its end is that of this process.

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -79,11 +78,8 @@ def situation(workspace: Any, recorded: Situation) -> Situation:
 @pytest.fixture(autouse=True)
 def _by_forks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let processes that need not load kindlm repeat BEFORE."""
-    *python, kindlm = settle_rounds._KINDLM[:4]
-    assert (python, kindlm) == ([sys.executable, "-P", "-m"], "kindlm")
     with loaded_kindlm.command() as folder:
-        arguments = settle_rounds._KINDLM[4:]
-        monkeypatch.setattr(settle_rounds, "_KINDLM", (str(folder / "kindlm"), *arguments))
+        monkeypatch.setattr(settle_rounds, "KINDLM", (str(folder / "kindlm"),))
         yield
 
 

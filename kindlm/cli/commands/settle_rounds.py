@@ -27,6 +27,7 @@ from kindlm.history.settling import (
     share_out_both,
     suspects,
 )
+from kindlm.keeper import KINDLM
 from kindlm.money import exceeds
 from kindlm.plan import Plan, QualifiedName, plan_repeats
 from kindlm.reports.terminal.settled_tests import counts_text
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
 
 AT_A_TIME = 5
 """Repeats that an open test gets in a round: few enough that little is run in vain."""
-
-# `-P`: a file of that folder must not take the place of a standard module.
-_KINDLM = (sys.executable, "-P", "-m", "kindlm", "settle", "--of-before", "--no-progress")
 
 _SINCE = """
 SELECT id FROM runs WHERE mode = 'settled' AND source_run = ?
@@ -248,7 +246,8 @@ class RepeatsOfBefore:
         )
 
     def _command(self, database: Path) -> list[str]:
-        command = [*_KINDLM, self._pair.before, self._pair.after, "--db", str(database)]
+        command = [*KINDLM, "settle", "--of-before", "--no-progress"]
+        command += [self._pair.before, self._pair.after, "--db", str(database)]
         for name in self._options.tests:
             command += ["--test", name]
         if self._options.concurrency is not None:

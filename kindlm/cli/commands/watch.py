@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
@@ -22,6 +21,7 @@ from kindlm.cli.reporters import parse_reporters, spare
 from kindlm.config import Diagnostic
 from kindlm.errors import Err, KindlmError, Ok, misuse
 from kindlm.guard import guard
+from kindlm.keeper import KINDLM
 from kindlm.recording.loading import load_paths
 from kindlm.recording.project import default_paths, find_project
 from kindlm.recording.watched_files import Stamps, WatchedFiles, changed, watched_files
@@ -35,9 +35,6 @@ _QUIET_S = 0.2
 _SHOWN_NAMES = 3
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-# `-P`: a file of the current folder must not take the place of a standard module.
-_KINDLM = (sys.executable, "-P", "-m", "kindlm")
 
 Problem = KindlmError | Diagnostic
 
@@ -213,7 +210,7 @@ class _Rounds:
     async def run(self) -> int:
         """Run one round to its end, its output on our streams, and return its exit code."""
         process = await asyncio.create_subprocess_exec(
-            *_KINDLM,
+            *KINDLM,
             "test",
             *self._arguments,
             stdin=asyncio.subprocess.DEVNULL,
