@@ -6,7 +6,7 @@ shard, the one that claimed it last has the lease, and pushes of the other one a
 A job and its end go to a worker and come back as JSON texts, so that nothing of kindlm is pickled.
 
 The history of a worker is in a temporary folder. It stays there if the coordinator is killed, until
-the group is resumed on the same machine.
+the group is resumed on the same machine, or a shard begins there a month later.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, field
 from hashlib import sha256
@@ -36,6 +37,10 @@ from kindlm_store import EventLog, OpenError, open_reader
 _DATABASE = "kindlm.db"
 
 _SAID_BYTES = 4_000
+
+_PREFIX = "kindlm-shard-"
+_KEPT_S = 30 * 24 * 3600
+"""How long what a killed group left behind can be resumed."""
 
 _WARNING, _INDENT = "! ", "  "
 """What a warning begins with that a worker shows, and the lines that belong to it."""
@@ -66,7 +71,7 @@ class ShardJob:
     again: tuple[str, ...]
     folder: str
     environ: Mapping[str, str] = field(default_factory=dict)
-    prefix: str = "kindlm-shard-"
+    prefix: str = _PREFIX
 
     def dump(self) -> str:
         """Return the job as a text."""
@@ -118,7 +123,7 @@ class ShardEnd:
 def folder_prefix(database: Path, group: str) -> str:
     """Return how the temporary folders of all workers of a group begin."""
     key = sha256(f"{database.resolve()} {group}".encode()).hexdigest()
-    return f"kindlm-shard-{key[:16]}-"
+    return f"{_PREFIX}{key[:16]}-"
 
 
 def take_left(log: EventLog, prefix: str) -> None:
@@ -126,10 +131,7 @@ def take_left(log: EventLog, prefix: str) -> None:
 
     What cannot be read, or not be taken, stays.
     """
-    for folder in Path(gettempdir()).glob(f"{prefix}*"):
-        found = folder.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-            continue  # Others can make files there, too.
+    for folder in _folders(prefix):
         database = folder / _DATABASE
         with suppress(OpenError):
             if database.exists():
@@ -146,12 +148,31 @@ def take_left(log: EventLog, prefix: str) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def _folders(prefix: str) -> Iterator[Path]:
+    """Yield the temporary folders of this user whose names begin so."""
+    for folder in Path(gettempdir()).glob(f"{prefix}*"):
+        with suppress(FileNotFoundError):
+            found = folder.lstat()
+            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid():
+                yield folder
+
+
+def _remove_forgotten() -> None:
+    """Remove what groups left behind that were killed, and not resumed for a month."""
+    for folder in _folders(_PREFIX):
+        with suppress(OSError):  # another worker may remove it, too
+            written = max(path.lstat().st_mtime for path in (folder, *folder.iterdir()))
+            if written < time.time() - _KEPT_S:
+                shutil.rmtree(folder)
+
+
 Started = Callable[[subprocess.Popen[bytes]], None]
 
 
 def run_shard(job: str, *, started: Started = lambda _: None) -> str:
     """Carry out a `ShardJob`, and return its `ShardEnd`; `started` gets the process."""
     shard = ShardJob.load(job)
+    _remove_forgotten()
     with TemporaryDirectory(prefix=shard.prefix) as folder:
         database = Path(folder) / _DATABASE
         with closing(HistoryClient(shard.url, shard.token)) as client:

@@ -6,6 +6,7 @@ import os
 import signal
 import sqlite3
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -86,6 +87,28 @@ def test_a_killed_worker_is_replaced_and_what_it_pushed_is_not_asked_again(
     shown = workspace.run("show", "g1")
     assert shown.returncode == 0
     assert "2 of 2 shards" in shown.stdout
+
+
+def test_what_a_killed_group_left_behind_is_removed_after_a_month(
+    workspace: Workspace,
+    server: LoopbackServer,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    temporary = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    a_month_ago = time.time() - 31 * 24 * 3600
+    for name in ("kindlm-shard-1-a", "kindlm-shard-2-b", "kindlm-shard-3-c", "other-d"):
+        (temporary / name).mkdir()
+        (temporary / name / "kindlm.db").touch()
+        for path in (temporary / name / "kindlm.db", temporary / name):
+            os.utime(path, (a_month_ago, a_month_ago))
+    (temporary / "kindlm-shard-2-b" / "kindlm.db").touch()
+    (temporary / "kindlm-shard-3-c").touch()
+    write(workspace, server, 2)
+    assert workspace.run("test", "--workers", "2").returncode == 0
+    left = {path.name for path in temporary.iterdir() if "-" in path.name}
+    assert left == {"kindlm-shard-2-b", "kindlm-shard-3-c", "other-d"}
 
 
 @needs_proc
