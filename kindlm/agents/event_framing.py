@@ -13,12 +13,11 @@ or its Content-Length. A connection that is closed without any of these is no en
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from kindlm.agents.agent_events import Piece
 from kindlm.agents.protocols.a2a import ends_answer, is_call_answer
@@ -42,56 +41,75 @@ def begins_as_object(text: str) -> bool:
     return _OBJECT.match(text.removeprefix("\ufeff")) is not None
 
 
-def json_lines(text: str) -> Iterator[Piece]:
-    """Return the pieces of a stream of lines; between lines of bare text there is a space."""
-    bare: str | None = None
-    for number, written in enumerate(LINE_END.split(text.removeprefix("\ufeff")), start=1):
-        line = written.strip()
-        if not line:
-            continue
-        if line == DONE:
-            break
-        if bare is not None:
-            yield bare + " "
-            bare = None
-        value = json_value(line, f"line {number}")
+class Frame(NamedTuple):
+    """An event as it came, or a line of bare text, which has no `type`.
+
+    `value` is the JSON value of its data: None for bare text, and the error of what begins as an
+    object and is none.
+    """
+
+    type: str
+    data: str
+    value: Any
+
+
+def frames_of(text: str, *, is_sse: bool) -> tuple[list[Frame], bool]:
+    """Return the events of a stream, or its lines, and whether `[DONE]` follows them.
+
+    Raises `UnreadableReply` if there are more than `MAX_EVENTS`.
+    """
+    if is_sse:
+        place, events = "event", parse_events(text)
+    else:
+        lines = LINE_END.split(text.removeprefix("\ufeff"))
+        place, events = "line", (Event("message", line.strip()) for line in lines)
+    frames = list[Frame]()
+    for number, event in enumerate(events, start=1):
+        if event.data == DONE:
+            return frames, True
+        if event.data or is_sse:
+            refuse_more(len(frames) + 1, MAX_EVENTS, "events")
+            try:
+                value = json_value(event.data, f"{place} {number}")
+            except NotJson as broken:
+                value = broken
+            is_event = is_sse or isinstance(value, dict | NotJson)
+            frames.append(Frame(event.type if is_event else "", event.data, value))
+    return frames, False
+
+
+def pieces_of(frames: Iterable[Frame]) -> Iterator[Piece]:
+    """Return the objects of a stream and what is between them; raise `NotJson` for a broken one.
+
+    The name of an event is its type. Between lines of bare text there is a space.
+    """
+    line: str | None = None
+    for frame in frames:
+        if line is not None:
+            yield line + " "
+            line = None
+        value = frame.value
+        if isinstance(value, NotJson):
+            raise value
         if isinstance(value, dict):
-            yield value
-        else:
-            bare = line
-    if bare is not None:
-        yield bare
-
-
-def line_events(text: str) -> Iterator[Event]:
-    """Return the lines of a stream that are meant as events; bare text has no end of its own."""
-    for line in LINE_END.split(text.removeprefix("\ufeff")):
-        if _OBJECT.match(line) or line.strip() == DONE:
-            yield Event("message", line.strip())
-
-
-def sse_frames(text: str) -> Iterator[Piece]:
-    """Return the pieces of a stream of frames; the name of a frame is the type of its event."""
-    for number, frame in enumerate(parse_events(text), start=1):
-        if frame.data == DONE:
-            return
-        value = json_value(frame.data, f"event {number}")
-        named = frame.type != "message"
-        if isinstance(value, dict):
-            yield {"type": frame.type} | value if named else value
+            yield value if frame.type == "message" else {"type": frame.type} | value
         elif frame.type == "error":
             yield {"type": "error", "message": value if isinstance(value, str) else frame.data}
         elif names_a_tool(frame.type):
             yield {"type": frame.type}
+        elif frame.type:
+            yield bare_text(frame)
         else:
-            yield bare_text(frame, value)
+            line = frame.data
+    if line is not None:
+        yield line
 
 
-def bare_text(event: Event, value: Any) -> str:
+def bare_text(frame: Frame) -> str:
     """Return the text that an event is which holds no object; null is none."""
-    if isinstance(value, str):
-        return value
-    return "" if event.data == "null" else event.data
+    if isinstance(frame.value, str):
+        return frame.value
+    return "" if frame.data == "null" else frame.data
 
 
 def json_value(text: str, place: str) -> Any:
@@ -171,21 +189,18 @@ _OWN_ENDS = frozenset(
 )
 
 
-def end_of(events: Iterable[Event]) -> StreamEnd:
-    """Look through a stream for its formats and its end; what is not JSON says nothing of them.
+def end_of(frames: Iterable[Frame], *, is_done: bool) -> StreamEnd:
+    """Look through a stream for its formats and its end; bare lines have none of their own.
 
-    Raises `UnreadableReply` if there are more than `MAX_EVENTS`.
+    `is_done` is whether it comes to `[DONE]`, which ends streams of every format.
     """
     end = StreamEnd()
-    for number, event in enumerate(events, start=1):
-        refuse_more(number, MAX_EVENTS, "events")
-        if event.data == DONE:
-            end.see_done()
-            break
-        value = None
-        with contextlib.suppress(ValueError):
-            value = parse_json(event.data)
-        end.see(event.type, value)
+    for frame in frames:
+        if frame.type:
+            end.see(frame.type, frame.value)
+    if is_done:
+        end.is_done = True
+        end.ended.update(StreamFormat)
     return end
 
 
@@ -214,11 +229,6 @@ class StreamEnd:
                 self._take(known, ends=kind in _END_TYPES)
         if isinstance(value, dict):
             self._see_object(value)
-
-    def see_done(self) -> None:
-        """Take `[DONE]`, which ends streams of every format."""
-        self.is_done = True
-        self.ended.update(StreamFormat)
 
     def check(self, *, has_end: bool) -> None:
         """Raise `StreamBrokeOff` if the stream broke off.

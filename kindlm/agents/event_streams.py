@@ -7,26 +7,26 @@ under one of the usual keys, or bare text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, TypeVar
 
 from kindlm.agents.agent_events import Heard, Piece
 from kindlm.agents.event_framing import (
     ANTHROPIC_EVENTS,
+    Frame,
     StreamFormat,
     bare_text,
     end_of,
-    json_lines,
-    json_value,
-    line_events,
-    sse_frames,
+    frames_of,
+    pieces_of,
 )
 from kindlm.agents.protocols.a2a import hear_task
 from kindlm.agents.protocols.ag_ui import hear_run
 from kindlm.agents.protocols.ai_sdk import hear_ui_messages
 from kindlm.agents.reply_parts import (
     AnotherProtocol,
+    NotJson,
     UnreadableReply,
     end_reasons,
     error_text,
@@ -58,18 +58,15 @@ from kindlm.same_calls import completed, tells_again
 from kindlm.transcript import ToolUse, Usage
 from kindlm.wires import anthropic, chat, responses
 from kindlm.wires.answer import content_text, objects
-from kindlm.wires.sse import DONE, Event, parse_events
 
 T = TypeVar("T")
 
 
-def read_stream(events: Iterable[Event], reading: Reading) -> AgentReply:
+def read_stream(frames: Iterable[Frame], reading: Reading) -> AgentReply:
     """Put the pieces together; raise `UnreadableReply` with what the stream says went wrong."""
     draft = _Draft(reading)
-    for number, event in enumerate(events, start=1):
-        if event.data == DONE:
-            break
-        draft.add(event, number)
+    for frame in frames:
+        draft.add(frame)
     return draft.finished()
 
 
@@ -93,28 +90,27 @@ class _Draft:
     usage: Usage = Usage()
     cost_usd: float | None = None
     model: str | None = None
-    broken: UnreadableReply | None = None
+    broken: NotJson | None = None
     has_objects: bool = False
     has_place_for_calls: bool = False
     ends_broken: bool = False
     reasons: list[str] = field(default_factory=list)
 
-    def add(self, event: Event, number: int) -> None:
+    def add(self, frame: Frame) -> None:
         """Take one event."""
-        self.ends_broken, value = False, None
-        try:
-            value = json_value(event.data, f"event {number}")
-        except UnreadableReply as broken:
-            self.broken, self.ends_broken = self.broken or broken, True
-        if event.type == "error" or (isinstance(value, dict) and value.get("error")):
-            raise UnreadableReply(error_text(value, event.data))
+        value = frame.value
+        self.ends_broken = isinstance(value, NotJson)
+        if self.ends_broken:
+            self.broken = self.broken or value
+        if frame.type == "error" or (isinstance(value, dict) and value.get("error")):
+            raise UnreadableReply(error_text(value, frame.data))
         if isinstance(value, dict):
             self.has_objects = True
-            self._add_object(value, event.type)
-        elif names_a_tool(event.type):
+            self._add_object(value, frame.type)
+        elif names_a_tool(frame.type):
             self._add_whole(UNREAD)
         else:
-            self.texts.append(bare_text(event, value))
+            self.texts.append(bare_text(frame))
 
     def finished(self) -> AgentReply:
         """Return the whole.
@@ -153,7 +149,7 @@ class _Draft:
         self._add_calls(value, kind)
         self.reasons += end_reasons(value)
         inner = value.get("message")
-        for part in (value, inner if isinstance(inner, dict) else {}):
+        for part in (value, inner) if isinstance(inner, dict) else (value,):
             self._add_about(part)
 
     def _add_about(self, part: Mapping[str, Any]) -> None:
@@ -238,19 +234,11 @@ class EventStream:
     is_sse: bool
     has_end: bool
 
-    def events(self) -> Iterator[Event]:
-        """Return its events; bare lines of text are none."""
-        return parse_events(self.text) if self.is_sse else line_events(self.text)
-
-    def pieces(self) -> Iterator[Piece]:
-        """Return its JSON objects, and what stands between them."""
-        return sse_frames(self.text) if self.is_sse else json_lines(self.text)
-
 
 def hear_events(
     stream: EventStream,
     reading: Reading,
-    otherwise: Callable[[], AgentReply] | None = None,
+    otherwise: Callable[[Iterable[Piece]], AgentReply] | None = None,
     speaks: str | None = None,
 ) -> Heard:
     """Read a stream by its format; one that has none is read `otherwise`, or as a model's.
@@ -261,22 +249,23 @@ def hear_events(
         FailedReply: it says that the agent failed.
         UnreadableReply: it broke off, is in a format that is not read, or has no answer.
     """
-    end = end_of(stream.events())
+    frames, is_done = frames_of(stream.text, is_sse=stream.is_sse)
+    pieces, end = pieces_of(frames), end_of(frames, is_done=is_done)
     if StreamFormat.GEMINI in end.formats:
         raise UnreadableReply(f"streams of {StreamFormat.GEMINI} are not read")
     hear = next((hear for known, hear in _HEARD.items() if known in end.formats), None)
     if speaks is not None and speaks not in end.formats:
         raise AnotherProtocol(f"it is not a stream of {speaks}")
     if hear is not None:
-        heard = hear(stream.pieces())
+        heard = hear(pieces)
     elif StreamFormat.RESPONSES in end.formats:
-        response = _response(stream.pieces())
+        response = _response(pieces)
         end.check(has_end=stream.has_end)
         heard = Heard(read_reply(response, reading))
     elif otherwise is not None and _OF_MODELS.isdisjoint(end.formats):
-        heard = Heard(otherwise())
+        heard = Heard(otherwise(pieces))
     else:
-        heard = Heard(read_stream(stream.events(), reading))
+        heard = Heard(read_stream(frames, reading))
     # What the agent says of its own failure comes first: it explains why the stream broke off.
     end.check(has_end=stream.has_end)
     return heard

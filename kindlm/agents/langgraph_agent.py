@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from pydantic import Field
 
 from kindlm.agents import agent_failures
-from kindlm.agents.event_framing import end_of
+from kindlm.agents.event_framing import end_of, frames_of
 from kindlm.agents.http_exchange import EVENT_STREAM, HttpExchange, HttpReply, HttpTarget
 from kindlm.agents.http_request import context_with_history, last_user_text
 from kindlm.agents.langgraph_replies import Sent, read_run, read_stream, read_value
@@ -28,7 +28,7 @@ from kindlm.ports import AgentReply, AgentRequest
 from kindlm.section import Maybe, Text
 from kindlm.spelling import Spelling
 from kindlm.strict_json import parse_json
-from kindlm.wires.sse import is_sse, parse_events
+from kindlm.wires.sse import is_sse
 
 _PORT_OF_SERVER = 2024
 
@@ -206,7 +206,8 @@ class GraphAgent(ServedAgent):
         if got.kind != EVENT_STREAM and not is_sse(got.text):
             return read_value(got.text, sent)
         heard = (read_run if in_cloud else read_stream)(got.text, sent)
-        end_of(parse_events(got.text)).check(has_end=got.has_end)
+        frames, is_done = frames_of(got.text, is_sse=True)
+        end_of(frames, is_done=is_done).check(has_end=got.has_end)
         return heard
 
 

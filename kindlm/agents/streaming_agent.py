@@ -83,7 +83,7 @@ def _body(request: AgentRequest, template: Any) -> Any:
 def _heard(answer: HttpReply) -> Heard:
     in_frames = answer.kind == EVENT_STREAM or is_sse(answer.text)
     stream = EventStream(answer.text, in_frames, answer.has_end)
-    return hear_events(stream, Reading(), lambda: hear(stream.pieces()))
+    return hear_events(stream, Reading(), hear)
 
 
 def _read(answer: HttpReply) -> Heard:

@@ -38,7 +38,7 @@ def parse_events(text: str) -> Iterator[Event]:
         field, _, value = line.partition(":")  # a line that begins with a colon is a comment
         value = value.removeprefix(" ")
         if field == "event":
-            kind = value
+            kind = value or "message"
         elif field == "data":
             data.append(value)
 

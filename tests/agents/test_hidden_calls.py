@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kindlm.agents.crewai_agent import read_crew
+from kindlm.agents.event_framing import frames_of
 from kindlm.agents.event_streams import read_stream
 from kindlm.agents.langgraph_replies import Sent, read_run, read_value
 from kindlm.agents.langgraph_replies import read_stream as read_graph_stream
@@ -15,7 +16,6 @@ from kindlm.agents.protocols.a2a import hear_task
 from kindlm.agents.reply_reading import Reading, read_reply
 from kindlm.ports import AgentReply
 from kindlm.transcript import UNNAMED
-from kindlm.wires.sse import parse_events
 
 SENT = Sent("Hello")
 ASKED = {"type": "human", "content": "Hello"}
@@ -297,10 +297,10 @@ def test_an_event_that_looks_like_a_call_is_noticed_among_those_of_a_graph() -> 
 
 def test_calls_that_an_event_hides_beside_others_are_noticed() -> None:
     event = {"text": "Done.", "tool_calls": [PAY], "trail": {"tool_calls": [REFUND]}}
-    read = read_stream(parse_events(f"data: {json.dumps(event)}\n\n"), Reading())
+    read = read_stream(frames_of(f"data: {json.dumps(event)}\n\n", is_sse=True)[0], Reading())
     assert names_of(read) == ["pay", UNNAMED]
-    frame = {"type": "tool_calls", "tool_calls": [PAY]}
-    read = read_stream(parse_events(f"data: {json.dumps(frame)}\n\n"), Reading())
+    event = {"type": "tool_calls", "tool_calls": [PAY]}
+    read = read_stream(frames_of(f"data: {json.dumps(event)}\n\n", is_sse=True)[0], Reading())
     assert names_of(read) == ["pay"]
 
 
