@@ -80,10 +80,17 @@ def differences(
         value, before = getattr(now.params, name), then.parameters.get(name)
         if value != before:
             yield f"{name} is {shown(value)}, it was {shown(before)}"
-    yield from _tools(
-        {tool.name: (tool.description, tool.parameters) for tool in now.tools},
-        {tool["name"]: (tool["description"], tool["parameters"]) for tool in tools_then},
-    )
+    tools = {tool.name: (tool.description, tool.parameters) for tool in now.tools}
+    earlier = {tool["name"]: (tool["description"], tool["parameters"]) for tool in tools_then}
+    for name, tool in {**tools, **earlier}.items():
+        if name not in earlier:
+            yield f"the tool {shown(name)} is new"
+        elif name not in tools:
+            yield f"the tool {shown(name)} is gone"
+        elif tools[name] != tool:
+            yield f"the tool {shown(name)} has a different description"
+    if tools.keys() == earlier.keys() and list(tools) != list(earlier):
+        yield "the tools are in a different order"
     yield from _messages(now.messages, then.messages)
 
 
@@ -95,18 +102,6 @@ def text_difference(now: str, then: str) -> str:
     lead = "…" if start else ""
     end = same + 2 * _CONTEXT
     return f"{shown(lead + now[start:end])}, it was {shown(lead + then[start:end])}"
-
-
-def _tools(now: dict[str, Any], then: dict[str, Any]) -> Iterator[str]:
-    for name, tool in {**now, **then}.items():
-        if name not in then:
-            yield f"the tool {shown(name)} is new"
-        elif name not in now:
-            yield f"the tool {shown(name)} is gone"
-        elif now[name] != tool:
-            yield f"the tool {shown(name)} has a different description"
-    if now.keys() == then.keys() and list(now) != list(then):
-        yield "the tools are in a different order"
 
 
 def _messages(now: Sequence[Message], then: Sequence[Message]) -> Iterator[str]:

@@ -178,17 +178,6 @@ def _crossings(p: float, design: Design) -> list[float]:
     return crossings(p, design, [[x * y for y in new] for x in old], (0.5, 0.5))
 
 
-def _most_passes(p: float, before: Counts, n: int, known: int) -> int:
-    """Return the most passes of n after with which Fisher's p is so small; at least `known`.
-
-    More passes before make p smaller, so that the most passes after only grow with them.
-    """
-    limit = known
-    while limit < n and fisher_drop(before, Counts(limit + 1, n)) <= p:
-        limit += 1
-    return limit
-
-
 def crossings(
     p: float,
     design: Design,
@@ -210,7 +199,10 @@ def crossings(
         old_n, new_n = design.before + (more if design.both else 0), design.after + more
         limit = -1
         for old, row in enumerate(rows):
-            limit = _most_passes(p, Counts(old, old_n), new_n, limit)
+            # More passes before make p smaller, so that the most passes after only grow with them.
+            before = Counts(old, old_n)
+            while limit < new_n and fisher_drop(before, Counts(limit + 1, new_n)) <= p:
+                limit += 1
             for new in range(limit + 1):
                 found[old + new] += row[new]
                 row[new] = 0.0
