@@ -275,12 +275,11 @@ def resumed(request: RunRequest, unfinished: Unfinished, *, force: bool) -> Resu
             f"Run {run} cannot be resumed: the configuration of {names} has changed since.",
             "Restore it, start a new run, or mix both with --force-resume.",
         )
-    group = unfinished.group
     return Ok(
         replace(
             request,
             suites=suites,
-            group=group,
+            group=unfinished.group,
             changed=tuple(changed),
             places=places,
         )

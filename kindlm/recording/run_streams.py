@@ -47,7 +47,9 @@ def streams_of(db: sqlite3.Connection, run: str) -> tuple[list[str], list[str], 
     sources = sources_of(db, run)
     missing = [each for each, mode in sources.items() if mode is None and each != run]
     runs = [each for each in reversed(sources) if each not in missing]
-    runs[-1:-1] = _added(db, runs)
+    # The other runs that hold repeats which `kindlm settle` added to some of these.
+    added = (each for (each,) in db.execute(_ADDED, (json.dumps(runs),)))
+    runs[-1:-1] = [each for each in added if each not in runs]
     wanted = list(runs)
     journals: dict[str, None] = {}
     for each in wanted:
@@ -58,9 +60,3 @@ def streams_of(db: sqlite3.Connection, run: str) -> tuple[list[str], list[str], 
             sealed = (row[0] for row in db.execute(_SEALED, (journal,)).fetchall())
             wanted += [other for other in sealed if other not in wanted]
     return runs, [*(f"run/{each}" for each in wanted), *journals], missing
-
-
-def _added(db: sqlite3.Connection, runs: list[str]) -> list[str]:
-    """Return the other runs that hold repeats which `kindlm settle` added to some of these."""
-    found = (row[0] for row in db.execute(_ADDED, (json.dumps(runs),)))
-    return [run for run in found if run not in runs]
