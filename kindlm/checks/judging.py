@@ -7,7 +7,7 @@ strictly as it was asked for or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -142,17 +142,15 @@ the agent said, and the agent's tool calls with their arguments and the response
 
 def conversation(transcript: Transcript) -> dict[str, Any]:
     """Return a conversation as prompts describe the member "transcript"."""
-    return {"messages": list(_messages(transcript)), "finalText": transcript.text}
-
-
-def _messages(transcript: Transcript) -> Iterator[dict[str, Any]]:
+    messages: list[dict[str, Any]] = []
     for turn in transcript.turns:
-        yield {"role": "user", "text": turn.user}
+        messages.append({"role": "user", "text": turn.user})
         for step in turn.steps:
             message: dict[str, Any] = {"role": "assistant", "text": step.text}
             if step.tool_uses:
                 message["toolCalls"] = [tool_call(use) for use in step.tool_uses]
-            yield message
+            messages.append(message)
+    return {"messages": messages, "finalText": transcript.text}
 
 
 def tool_call(use: ToolUse) -> dict[str, Any]:
