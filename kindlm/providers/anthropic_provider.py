@@ -43,7 +43,13 @@ def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> ApiR
     sent.add("stop_sequences", list(params.stop_sequences) or None)
     if params.seed is not None:
         sent.warnings.append("`seed` was not sent: Anthropic's API has none")
-    _add_tools(sent, request)
+    tools = [_tool(tool) for tool in request.tools]
+    wanted = request.response_schema
+    if wanted is not None:
+        # Structured output is a tool that the model has to call.
+        tools.append({"name": wanted.name, "input_schema": dict(wanted.schema)})
+        sent.add_ours("tool_choice", {"type": "tool", "name": wanted.name})
+    sent.add("tools", tools or None)
     return sent
 
 
@@ -70,7 +76,13 @@ def _messages(request: ModelRequest) -> Iterable[dict[str, Any]]:
     for is_result, group in groupby(said, lambda message: message.role is Role.TOOL):
         if is_result:
             # All results of a round belong in one user message.
-            yield {"role": "user", "content": [_tool_result(message) for message in group]}
+            yield {
+                "role": "user",
+                "content": [
+                    {"type": "tool_result", "tool_use_id": each.tool_call_id, "content": each.text}
+                    for each in group
+                ],
+            }
         else:
             yield from (_message(message) for message in group)
 
@@ -93,20 +105,6 @@ def _echo(call: ToolCall) -> dict[str, Any]:
         except ValueError:
             arguments = call.malformed
     return {"type": "tool_use", "id": call.id, "name": call.name, "input": arguments}
-
-
-def _tool_result(message: Message) -> dict[str, Any]:
-    return {"type": "tool_result", "tool_use_id": message.tool_call_id, "content": message.text}
-
-
-def _add_tools(sent: ApiRequest, request: ModelRequest) -> None:
-    tools = [_tool(tool) for tool in request.tools]
-    wanted = request.response_schema
-    if wanted is not None:
-        # Structured output is a tool that the model has to call.
-        tools.append({"name": wanted.name, "input_schema": dict(wanted.schema)})
-        sent.add_ours("tool_choice", {"type": "tool", "name": wanted.name})
-    sent.add("tools", tools or None)
 
 
 def _tool(tool: ToolDefinition) -> dict[str, Any]:

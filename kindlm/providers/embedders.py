@@ -200,7 +200,13 @@ def find_embedder(suite: Suite, target: str, *, environ: Mapping[str, str]) -> R
     folder = environ.get(LOCAL_MODEL_VARIABLE, "").strip()
     if folder:
         return local_embedder(folder)
-    return Err(first_error or _no_embedder())
+    none_can = KindlmError(
+        ErrorCode.PROVIDER_NOT_FOUND,
+        "No provider of this suite supports embeddings",
+        "Add `openai` or `ollama` to `providers`, or name a local model in "
+        f"{LOCAL_MODEL_VARIABLE} (pip install 'kindlm[embeddings]'); or use method: judge",
+    )
+    return Err(first_error or none_can)
 
 
 def may_embed(suite: Suite, environ: Mapping[str, str]) -> bool:
@@ -223,12 +229,3 @@ def _candidates(suite: Suite, target: str) -> Iterator[ProviderSettings]:
     for settings in suite.providers.values():
         if settings is not own and can_embed(settings):
             yield settings
-
-
-def _no_embedder() -> KindlmError:
-    return KindlmError(
-        ErrorCode.PROVIDER_NOT_FOUND,
-        "No provider of this suite supports embeddings",
-        "Add `openai` or `ollama` to `providers`, or name a local model in "
-        f"{LOCAL_MODEL_VARIABLE} (pip install 'kindlm[embeddings]'); or use method: judge",
-    )

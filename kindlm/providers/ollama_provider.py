@@ -27,7 +27,6 @@ from kindlm.providers.api_format import (
 from kindlm.providers.client import HttpAnswer, NoAnswer, WireClient, within_bounds
 from kindlm.providers.embedders import EmbeddingWire, WireEmbedder
 from kindlm.providers.provider_failures import Endpoint
-from kindlm.suite import ModelParams
 from kindlm.transcript import FinishReason, Message, Role, Usage
 from kindlm.wires.answer import UnreadableReply, WireAnswer, error_message, token_usage
 from kindlm.wires.chat import function_calls
@@ -71,7 +70,14 @@ def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> ApiR
         params, sent.is_tight = replace(params, max_tokens=room), not thinks
     sent.add("messages", [_message(message) for message in spoken(request)])
     sent.add("stream", False)
-    sent.add("options", _options(params))
+    options = {
+        "temperature": params.temperature,
+        "num_predict": params.max_tokens,
+        "top_p": params.top_p,
+        "seed": params.seed,
+        "stop": list(params.stop_sequences) or None,
+    }
+    sent.add("options", {name: value for name, value in options.items() if value is not None})
     sent.add("tools", [function_tool(tool) for tool in request.tools] or None)
     if request.response_schema is not None:
         sent.add("format", dict(request.response_schema.schema))
@@ -116,17 +122,6 @@ def _message(message: Message) -> dict[str, Any]:
     if message.role is Role.TOOL and message.tool_name is not None:
         written["tool_name"] = message.tool_name
     return written
-
-
-def _options(params: ModelParams) -> dict[str, Any]:
-    options = {
-        "temperature": params.temperature,
-        "num_predict": params.max_tokens,
-        "top_p": params.top_p,
-        "seed": params.seed,
-        "stop": list(params.stop_sequences) or None,
-    }
-    return {name: value for name, value in options.items() if value is not None}
 
 
 def _finish_reason(value: Any) -> FinishReason | None:

@@ -147,16 +147,12 @@ def _add_response_format(sent: ApiRequest, wanted: ResponseSchema) -> None:
             )
         sent.add_ours("response_format", {"type": "json_object"})
     else:
-        sent.add_ours("response_format", _response_format(wanted))
+        schema = dict(wanted.schema)
+        named: dict[str, Any] = {"name": wanted.name, "schema": schema}
+        if allows_strict(schema):
+            named["strict"] = True
+        sent.add_ours("response_format", {"type": "json_schema", "json_schema": named})
         sent.plainer["response_format"] = WITH_SCHEMA
-
-
-def _response_format(wanted: ResponseSchema) -> dict[str, Any]:
-    schema = dict(wanted.schema)
-    named: dict[str, Any] = {"name": wanted.name, "schema": schema}
-    if allows_strict(schema):
-        named["strict"] = True
-    return {"type": "json_schema", "json_schema": named}
 
 
 def _thoughts(request: ModelRequest, refused: frozenset[str]) -> int:

@@ -38,7 +38,10 @@ def make_client(settings: ProviderSettings, *, environ: Mapping[str, str]) -> Re
         return made if isinstance(made, Err) else Ok(made)
     found = packages.find(Provider, settings.type)
     if found is None:
-        return Err(_unknown(settings))
+        message = f"Provider {settings.name!r} has the unknown type {settings.type!r}"
+        known = (*packages.all_own(Provider), *packages.installed(Provider.group))
+        hint = hint_for(settings.type, known, "Known types")
+        return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint))
     if isinstance(found, Err):
         return found
     plugin = packages.installed(Provider.group)[settings.type][0]
@@ -115,15 +118,6 @@ def _is_http_url(url: str) -> bool:
         return bool(URL(url).host)
     except (InvalidURL, ValueError):
         return False
-
-
-def _unknown(settings: ProviderSettings) -> KindlmError:
-    known = (*packages.all_own(Provider), *packages.installed(Provider.group))
-    return KindlmError(
-        ErrorCode.PROVIDER_NOT_FOUND,
-        f"Provider {settings.name!r} has the unknown type {settings.type!r}",
-        hint_for(settings.type, known, "Known types"),
-    )
 
 
 _log = logging.getLogger(__name__)

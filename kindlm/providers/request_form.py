@@ -168,7 +168,9 @@ class FormCache:
                 json.dumps({"library": form.library, "headers": headers}), encoding="utf-8"
             )
             beside.replace(file)
-            _forget_all_but_latest(self.folder.parent)
+            forms = self.folder.parent.iterdir()
+            for old in sorted(forms, key=lambda each: each.lstat().st_mtime_ns)[:-_MOST_KEPT]:
+                shutil.rmtree(old, ignore_errors=True)
         except OSError:
             return  # The next run asks the SDK again.
 
@@ -187,9 +189,3 @@ class FormCache:
             for name, value in headers
         ]
         return RequestForm(url, CIMultiDict(whole), library)
-
-
-def _forget_all_but_latest(folder: Path) -> None:
-    kept = sorted(folder.iterdir(), key=lambda each: each.lstat().st_mtime_ns)
-    for each in kept[:-_MOST_KEPT]:
-        shutil.rmtree(each, ignore_errors=True)
