@@ -395,12 +395,9 @@ def _pattern(name: str, pattern: object) -> tuple[str, str]:
     if isinstance(pattern, str):
         return pattern, ""
     if isinstance(pattern, re.Pattern):
-        return pattern.pattern, _letters(pattern.flags)
+        letters = (letter for letter, flag in _FLAGS if pattern.flags & flag)
+        return pattern.pattern, "".join(letters)
     raise TypeError(f"{name} takes a pattern, not {pattern!r}")
-
-
-def _letters(flags: int) -> str:
-    return "".join(letter for letter, flag in _FLAGS if flags & flag)
 
 
 def _call(

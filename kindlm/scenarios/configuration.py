@@ -295,7 +295,14 @@ def load_configuration(root: Path, environ: Mapping[str, str]) -> LoadedConfigur
         second = _load(pyproject, _IN_PYPROJECT, environ) if pyproject.is_file() else None
         if second is None or second.file is None:
             return found
-        return replace(found, diagnostics=(*found.diagnostics, _second(pyproject)))
+        error = misuse(
+            f"[tool.kindlm] of {pyproject.name} is ignored: there is a kindlm.toml",
+            "Keep one of the two.",
+            SourceLocation(str(pyproject)),
+            "two_configurations",
+        )
+        ignored = Diagnostic(error, "warning", "tool.kindlm")
+        return replace(found, diagnostics=(*found.diagnostics, ignored))
     if not pyproject.is_file():
         return LoadedConfiguration(ProjectConfiguration(), None, None)
     return _load(pyproject, _IN_PYPROJECT, environ)
@@ -344,13 +351,3 @@ def _unread(file: Path) -> Diagnostic:
         {"reason": "syntax"},
     )
     return Diagnostic(error, "warning")
-
-
-def _second(file: Path) -> Diagnostic:
-    error = misuse(
-        f"[tool.kindlm] of {file.name} is ignored: there is a kindlm.toml",
-        "Keep one of the two.",
-        SourceLocation(str(file)),
-        "two_configurations",
-    )
-    return Diagnostic(error, "warning", "tool.kindlm")

@@ -91,7 +91,13 @@ class FunctionScript:
                 trial.forgotten()  # closes them: what was raised is told, and Python need not warn
             return self._ended(stage, error) or trial.error
         if forgotten is not None:
-            return _never_awaited(*forgotten)
+            what, where = forgotten
+            return KindlmError(
+                ErrorCode.ASSERTION_EVAL_ERROR,
+                f"The scenario never awaited {what}, so it had no effect.",
+                f"Write `await {what}` in line {where.line}.",
+                where=where,
+            )
         if not trial.checked and trial.error is None:
             record_nothing_checked(stage, self.where, _HOW_TO_CHECK)
         return trial.error
@@ -101,16 +107,13 @@ class FunctionScript:
         raised = []
         for each in _leaves(error):
             if isinstance(each, AssertionError) or is_of_pytest(each, "Failed"):
-                self._record_assert(stage, each)
+                where, line = failed_at(each, self.file)
+                label = line.removeprefix("assert ") or "assert"
+                found = verdict("assert", label, passed=False, message=_why(each, line))
+                stage.conclude(Expectation("assert", label, where=where), found)
             elif not isinstance(each, RequirementFailed | AgentError | SimulationError):
                 raised.append(each)  # those are recorded where they happened
         return self._raised(raised[0]) if raised else None
-
-    def _record_assert(self, stage: Stage, error: BaseException) -> None:
-        where, line = failed_at(error, self.file)
-        label = line.removeprefix("assert ") or "assert"
-        found = verdict("assert", label, passed=False, message=_why(error, line))
-        stage.conclude(Expectation("assert", label, where=where), found)
 
     def _raised(self, error: BaseException) -> KindlmError:
         where, _ = failed_at(error, self.file)
@@ -154,15 +157,6 @@ def _finished(returned: object) -> None:
         if inspect.iscoroutine(returned):
             returned.close()
         raise TypeError("it returned something to await: write `async def`")
-
-
-def _never_awaited(what: str, where: SourceLocation) -> KindlmError:
-    return KindlmError(
-        ErrorCode.ASSERTION_EVAL_ERROR,
-        f"The scenario never awaited {what}, so it had no effect.",
-        f"Write `await {what}` in line {where.line}.",
-        where=where,
-    )
 
 
 def record_nothing_checked(stage: Stage, where: SourceLocation, hint: str = "") -> None:

@@ -197,14 +197,11 @@ def _made(
     for name, value in zip(names, row, strict=True):
         given = None if ids is None else ids(value)
         made = None if given is None else _word(given)
-        if made is None and not (_is_long(value) and _shortens()):
+        is_long = isinstance(value, str | bytes) and len(value) > _LONG
+        if made is None and not (is_long and _shortens()):
             made = _word(value)
         parts.append(f"{name}{index}" if made is None else made)
     return "-".join(parts)
-
-
-def _is_long(value: Any) -> bool:
-    return isinstance(value, str | bytes) and len(value) > _LONG
 
 
 @cache

@@ -50,8 +50,14 @@ def load_scenarios(file: Path, around: Surroundings, name: str | None = None) ->
     if isinstance(imported, Err):
         return _unusable(file, path, 1, [imported.error])
     if isinstance(imported.value, SkippedFile):
-        skipped = Diagnostic(_skipped_file(file, imported.value), "warning")
-        found = FoundScenarios((), (skipped,))
+        skipped = imported.value
+        error = misuse(
+            f"The file skips itself, so none of its tests run: {skipped.reason}",
+            None,
+            SourceLocation(str(file), skipped.line),
+            "skipped",
+        )
+        found = FoundScenarios((), (Diagnostic(error, "warning"),))
     else:
         conftests = read_conftests(file, around.root)
         before = Conftests(None, None) if isinstance(conftests, Err) else conftests.value
@@ -109,22 +115,10 @@ def _hints(scenarios: Sequence[Scenario]) -> Iterator[Diagnostic]:
         name = each.name.partition("[")[0]
         if (name, each.hint) not in told:
             told.add((name, each.hint))
-            yield Diagnostic(_only_pytest(name, each), "warning", name)
+            error = misuse(f"{name} is skipped: {each.hint}", None, each.where, "fixture")
+            yield Diagnostic(error, "warning", name)
 
 
 def _unusable(file: Path, path: str, tests: int, errors: Sequence[KindlmError]) -> LoadedSuite:
     found = tuple(Diagnostic(error) for error in errors)
     return LoadedSuite(file, None, path, tests, found)
-
-
-def _only_pytest(name: str, scenario: Scenario) -> KindlmError:
-    return misuse(f"{name} is skipped: {scenario.hint}", None, scenario.where, "fixture")
-
-
-def _skipped_file(file: Path, skipped: SkippedFile) -> KindlmError:
-    return misuse(
-        f"The file skips itself, so none of its tests run: {skipped.reason}",
-        None,
-        SourceLocation(str(file), skipped.line),
-        "skipped",
-    )
