@@ -224,14 +224,12 @@ def _text(path: Path) -> str:
 
 
 def _is_looked_at(path: Path) -> bool:
-    return _may_hold_tests(path) and path.is_file()
-
-
-def _may_hold_tests(path: Path) -> bool:
-    """Tell by its name whether a file of a folder is looked at; Python's are named as by pytest."""
+    """Tell whether a file of a folder is looked at; Python's are named as by pytest."""
     if _suffix(path) == ".py":
-        return path.name.startswith("test_") or path.stem.endswith("_test")
-    return _suffix(path) in SUFFIXES and not _is_settings(path)
+        may_hold_tests = path.name.startswith("test_") or path.stem.endswith("_test")
+    else:
+        may_hold_tests = _suffix(path) in SUFFIXES and not _is_settings(path)
+    return may_hold_tests and path.is_file()
 
 
 def _suffix(path: Path) -> str:

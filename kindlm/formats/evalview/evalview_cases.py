@@ -285,20 +285,16 @@ def _distinct(files: Sequence[_File]) -> Iterator[_File]:
             name, place = case.config.name, case.where(("name",))
             first = own.get(name) or taken.get(name)
             if first is not None:
-                found.append(_twice(name, place, first))
+                error = misuse(
+                    f'The name "{name}" occurs twice: first at {first}',
+                    "kindlm identifies results by case name within a folder: rename one",
+                    place,
+                    "duplicate_test",
+                )
+                found.append(Diagnostic(error, "error", "name"))
             own.setdefault(name, place)
         if found:
             yield replace(file, cases=(), diagnostics=(*file.diagnostics, *found))
         else:
             taken |= own
             yield file
-
-
-def _twice(name: str, place: SourceLocation, first: SourceLocation) -> Diagnostic:
-    error = misuse(
-        f'The name "{name}" occurs twice: first at {first}',
-        "kindlm identifies results by case name within a folder: rename one",
-        place,
-        "duplicate_test",
-    )
-    return Diagnostic(error, "error", "name")

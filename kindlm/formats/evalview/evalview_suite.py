@@ -107,6 +107,7 @@ def _case(
     # Cases are checked before they are compiled: one without turns has an input.
     first, *others = (turn.query for turn in case.turns or (case.input,) if turn is not None)
     variance = case.thresholds.variance
+    more = {"difficulty": case.difficulty, "suite_type": case.suite_type}
     return Case(
         name=case.name,
         prompt=Prompt(user=first),
@@ -120,7 +121,7 @@ def _case(
         pass_rate=1.0 if variance is None else variance.pass_rate,
         score_limits=_score_limits(case),
         confidence=_USUAL_CONFIDENCE if variance is None else variance.confidence_level,
-        tags=_tags(case),
+        tags=(*(case.tags or ()), *(f"{key}:{value}" for key, value in more.items() if value)),
         where=checked.where(()),
     )
 
@@ -147,12 +148,6 @@ def _score_limits(case: CaseConfig) -> ScoreLimits | None:
         None if mean is None else mean / _MOST_POINTS,
         None if deviation is None else deviation / _MOST_POINTS,
     )
-
-
-def _tags(case: CaseConfig) -> tuple[str, ...]:
-    """Return the tags of a case, with its difficulty and the type of its suite among them."""
-    more = {"difficulty": case.difficulty, "suite_type": case.suite_type}
-    return (*(case.tags or ()), *(f"{key}:{value}" for key, value in more.items() if value))
 
 
 def _longest(cases: Sequence[Case], timeout_ms: int) -> int:

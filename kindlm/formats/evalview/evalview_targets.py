@@ -223,16 +223,15 @@ def told_tools(case: CaseConfig) -> list[dict[str, Any]]:
 def _tool(
     name: str, defined: ToolDefinitionConfig | None, mocks: Sequence[ToolMock]
 ) -> SimulatedTool:
-    answers = tuple(_answer(mock) for mock in mocks)
+    answers = tuple(
+        ToolAnswer(
+            when=mock.match_params,
+            then=mock.returns if mock.error is None else {"error": mock.error},
+            delay_ms=round(mock.latency_ms or 0),
+        )
+        for mock in mocks
+    )
     if defined is None:
         return SimulatedTool(name, answers=answers)
     schema = defined.input_schema if defined.parameters is None else defined.parameters
     return SimulatedTool(name, defined.description, schema, answers)
-
-
-def _answer(mock: ToolMock) -> ToolAnswer:
-    return ToolAnswer(
-        when=mock.match_params,
-        then=mock.returns if mock.error is None else {"error": mock.error},
-        delay_ms=round(mock.latency_ms or 0),
-    )

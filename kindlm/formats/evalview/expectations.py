@@ -117,18 +117,15 @@ def _declared(case: CaseConfig, config: ProjectConfig, *, compat: bool) -> Itera
         in_turn = [((*path, *place), found) for place, found in _all(expected, mode, config)]
         in_turn += [((*path, *place[1:]), found) for place, found in _checked(expected)]
         for place, found in in_turn:
-            yield place, _of_turn(found, index + 1)
+            number = index + 1
+            # What a hallucination is, depends on what tools said in any turn before.
+            since = 1 if isinstance(found.check, Hallucination) else number
+            label = f"turn {number}: {found.label}"
+            yield place, replace(found, label=label, turn=number, since=since)
     if case.mocks is not None and case.mocks.strict:
         yield ("mocks", "strict"), ToolStrict().expected("mocks.strict")
     yield from _limits(case)
     yield ("thresholds", "min_score"), _weighted_score(case, mode, config)
-
-
-def _of_turn(found: Expectation, turn: int) -> Expectation:
-    """Return an expectation as one of a turn, which looks at that turn alone as a rule."""
-    # What a hallucination is, depends on what tools said in any turn before.
-    since = 1 if isinstance(found.check, Hallucination) else turn
-    return replace(found, label=f"turn {turn}: {found.label}", turn=turn, since=since)
 
 
 def _all(expected: ExpectedConfig, mode: SequenceMode, config: ProjectConfig) -> Iterator[Placed]:

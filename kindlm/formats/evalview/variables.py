@@ -51,7 +51,13 @@ def has_all(
 
     Where nothing `is_run`, those that are filled in at run time need no value.
     """
-    complete = _in_no_key(value, reporter)
+    complete = True
+    for path, _ in walk(value, ()):
+        # It would be taken as it is written.
+        if path and isinstance(path[-1], str) and _VARIABLE.search(path[-1]):
+            complete = False
+            message = "A key cannot hold a variable"
+            reporter.error(path, message, "Write the key out", reason="variable_in_key")
     for path, text in texts(value, ()):
         if not is_run and _form(path) is not None:
             continue
@@ -63,17 +69,6 @@ def has_all(
                 continue
             complete = False
             reporter.variable_not_set(path, name)
-    return complete
-
-
-def _in_no_key(value: Any, reporter: Reporter) -> bool:
-    """Report each key that holds a variable: it would be taken as it is written."""
-    complete = True
-    for path, _ in walk(value, ()):
-        if path and isinstance(path[-1], str) and _VARIABLE.search(path[-1]):
-            complete = False
-            message = "A key cannot hold a variable"
-            reporter.error(path, message, "Write the key out", reason="variable_in_key")
     return complete
 
 
