@@ -202,7 +202,8 @@ def write(conversation: TalkRequest, reply: Reply, reported_model: str) -> tuple
     if reply.reports_usage:
         message["usage"] = _usage(conversation, reply, text or "")
     if conversation.stream:
-        return tuple(_event(event) for event in _events(message))
+        named = ((event["type"], json.dumps(event)) for event in _events(message))
+        return tuple(f"event: {name}\ndata: {data}\n\n".encode("ascii") for name, data in named)
     return (json.dumps(message).encode("ascii"),)
 
 
@@ -267,7 +268,3 @@ def _block_events(index: int, block: dict[str, Any]) -> Iterator[dict[str, Any]]
     for delta in deltas:
         yield {"type": "content_block_delta", "index": index, "delta": delta}
     yield {"type": "content_block_stop", "index": index}
-
-
-def _event(data: dict[str, Any]) -> bytes:
-    return f"event: {data['type']}\ndata: {json.dumps(data)}\n\n".encode("ascii")

@@ -268,7 +268,8 @@ def write(conversation: TalkRequest, reply: Reply, reported_model: str) -> tuple
 
 def _stream(envelope: dict[str, Any], chunks: Iterator[dict[str, Any]]) -> Iterator[bytes]:
     for chunk in chunks:
-        yield _event({**envelope, "object": "chat.completion.chunk", **chunk})
+        data = json.dumps({**envelope, "object": "chat.completion.chunk", **chunk})
+        yield b"data: " + data.encode("ascii") + b"\n\n"
     yield b"data: [DONE]\n\n"
 
 
@@ -325,10 +326,6 @@ def _chunks(
 def _delta(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
     choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
     return {"choices": [choice]}
-
-
-def _event(data: dict[str, Any]) -> bytes:
-    return b"data: " + json.dumps(data).encode("ascii") + b"\n\n"
 
 
 DEFAULT_DIMENSIONS = 256

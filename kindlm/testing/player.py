@@ -155,17 +155,15 @@ def answer_drift(question: str) -> dict[str, Any]:
     data = _read_data(question)
     if data is None:
         return _UNREADABLE
-    baseline, current = (_words(data.get(key)) for key in ("baseline", "current"))
+    baseline, current = (
+        set(_WORD.findall(str(data.get(key)).casefold())) for key in ("baseline", "current")
+    )
     both, either = baseline & current, baseline | current
     score = round(1 - len(both) / len(either), 4) if either else 0.0
     return {
         "driftScore": score,
         "reasoning": f"{len(both)} of {len(either)} different words occur in both texts.",
     }
-
-
-def _words(value: Any) -> set[str]:
-    return set(_WORD.findall(str(value).casefold()))
 
 
 def _read_data(question: str) -> dict[str, Any] | None:
@@ -257,10 +255,6 @@ def play(script: Script, conversation: TalkRequest) -> Played:
         captures = captures_of(rule.when, conversation)
         if captures is not None:
             return _play_rule(rule, conversation, captures)
-    return _built_in(script, conversation)
-
-
-def _built_in(script: Script, conversation: TalkRequest) -> Played:
     if conversation.asks == "judge":
         on_scale = conversation.structured == GRADED_QUESTION
         judged = answer_judge(script, conversation.user, on_scale=on_scale)

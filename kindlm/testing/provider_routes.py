@@ -134,9 +134,19 @@ class App:
         """The answer to a request."""
         wire = self._wires.get(request.path)
         if wire is None:
-            return self._other(request)
+            if request.path in ("/", "/health"):
+                return _json(200, {"status": "ok", "script": self._script.name})
+            message = f"There is no {request.method} {request.path} here."
+            return _json(404, {"error": {"message": message, "type": "invalid_request_error"}})
         number, arrived_at = len(self.requests) + 1, datetime.now(UTC)
-        call = self._open_call(wire, request, number)
+        try:
+            body = json.loads(request.body)
+        except (ValueError, RecursionError):
+            body = None
+        key = wire.key_of(request.headers)
+        accepted = key is not None and (not self._script.keys or key in self._script.keys)
+        held = body if isinstance(body, dict) else None
+        call = _Call(wire, request, f"req_{number:024}", held, key, accepted)
         outcome = self._answer(call)
         self.requests.append(
             LoggedRequest(
@@ -159,16 +169,6 @@ class App:
             )
         )
         return outcome.answer
-
-    def _open_call(self, wire: WireFormat, request: HttpRequest, number: int) -> _Call:
-        try:
-            body = json.loads(request.body)
-        except (ValueError, RecursionError):
-            body = None
-        key = wire.key_of(request.headers)
-        accepted = key is not None and (not self._script.keys or key in self._script.keys)
-        held = body if isinstance(body, dict) else None
-        return _Call(wire, request, f"req_{number:024}", held, key, accepted)
 
     def _answer(self, call: _Call) -> _Outcome:
         body = call.request.body.decode("utf-8", "replace")
@@ -230,13 +230,6 @@ class App:
             answer = replace(answer, delay_s=played.delay_s)
         kind = None if fault is None else fault.kind
         return _Outcome(answer, conversation.asks, played.rule, kind)
-
-    def _other(self, request: HttpRequest) -> HttpAnswer:
-        """The answer to a request that is for no provider's route."""
-        if request.path in ("/", "/health"):
-            return _json(200, {"status": "ok", "script": self._script.name})
-        message = f"There is no {request.method} {request.path} here."
-        return _json(404, {"error": {"message": message, "type": "invalid_request_error"}})
 
 
 def _fault_answer(call: _Call, fault: Fault) -> HttpAnswer | None:

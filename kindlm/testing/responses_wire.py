@@ -139,7 +139,9 @@ class ResponsesWire:
         )
         self._body = body
         if request.given("store", Node.flag, default=True):
-            self._remember(_id(conversation), [*earlier, *items])
+            self._said[_id(conversation)] = [*earlier, *items]
+            if len(self._said) > _MOST_REMEMBERED:
+                del self._said[next(iter(self._said))]
         return conversation
 
     def _item(self, item: Node) -> Any:
@@ -150,11 +152,6 @@ class ResponsesWire:
         if item_id not in self._items:
             item.fail(f"Item with id '{item_id}' not found.")
         return self._items[item_id]
-
-    def _remember(self, response_id: str, items: list[Any]) -> None:
-        self._said[response_id] = items
-        if len(self._said) > _MOST_REMEMBERED:
-            del self._said[next(iter(self._said))]
 
     def write(
         self, conversation: TalkRequest, reply: Reply, reported_model: str

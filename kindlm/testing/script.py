@@ -109,17 +109,16 @@ class TextTest:
             return None
         if any(part in folded for part in self.none_of):
             return None
-        return {} if self.matches is None else _search(self.matches, text)
-
-
-def _search(pattern: regex.Pattern[str], text: str) -> dict[str, str] | None:
-    try:
-        found = pattern.search(text[:MAX_MATCHED_CHARACTERS], timeout=MATCH_TIMEOUT_S)
-    except TimeoutError:
-        raise ScriptError(f"the pattern {pattern.pattern!r} takes too long") from None
-    if found is None:
-        return None
-    return {name: value for name, value in found.groupdict().items() if value is not None}
+        if self.matches is None:
+            return {}
+        try:
+            found = self.matches.search(text[:MAX_MATCHED_CHARACTERS], timeout=MATCH_TIMEOUT_S)
+        except TimeoutError:
+            message = f"the pattern {self.matches.pattern!r} takes too long"
+            raise ScriptError(message) from None
+        if found is None:
+            return None
+        return {name: value for name, value in found.groupdict().items() if value is not None}
 
 
 def _text_test(node: Node) -> Any:
