@@ -142,7 +142,11 @@ class Pages:
                 return self._login_page(person, request.args.get("next") or "")
             return await self._log_in(request)
         if request.path == LOGOUT and request.method == "POST" and _is_ours(request):
-            return _logged_out(request)
+            answer = _redirect(LOGIN)
+            # What is shown already is not to come back with the browser's button.
+            answer.headers["clear-site-data"] = '"cache"'
+            _set_cookie(answer, request, "", 0)
+            return answer
         if person is None:
             return self._to_login(request)
         if request.path == "/":
@@ -292,14 +296,6 @@ def _set_cookie(answer: Response, request: Request, value: str, max_age: int) ->
         httponly=True,
         samesite="strict",
     )
-
-
-def _logged_out(request: Request) -> Response:
-    answer = _redirect(LOGIN)
-    # What is shown already is not to come back with the browser's button.
-    answer.headers["clear-site-data"] = '"cache"'
-    _set_cookie(answer, request, "", 0)
-    return answer
 
 
 def _redirect(where: str) -> Response:

@@ -98,7 +98,10 @@ def pull_newest(
         try:
             taken = pull_run(client, path, run)
         except OpenError as error:
-            return _error(f"the history here {error.reason}", client)
+            why = f"the history here {error.reason.rstrip('.')}"
+            message = f"No run of the history server {client.base} could be used: {why}."
+            hint = "Check the server, and that both sides have the same version of kindlm."
+            return Err(KindlmError(ErrorCode.CLOUD_UPLOAD_ERROR, message, hint))
         if isinstance(taken, Err):
             return taken
     return Ok(pulled)
@@ -128,9 +131,3 @@ def _newest(rows: Iterable[ListedRun], after: Run) -> list[str]:
     ]
     newest = min(whole, key=lambda unit: any(row.dirty for row in unit), default=[])
     return [row.run for row in newest]
-
-
-def _error(why: str, client: HistoryClient) -> Err:
-    message = f"No run of the history server {client.base} could be used: {why.rstrip('.')}."
-    hint = "Check the server, and that both sides have the same version of kindlm."
-    return Err(KindlmError(ErrorCode.CLOUD_UPLOAD_ERROR, message, hint))
