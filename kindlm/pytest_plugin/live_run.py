@@ -291,7 +291,10 @@ class LiveRun:
                 asked.ended(Ran(error=lost.get(asked.path), reason=again))
                 continue
             self._running.clear()
-            yield _changed(part, asked.changed)
+            (suite,) = part.suites
+            (entry,) = suite.cases
+            changed = replace(entry, case=asked.changed(entry.case))
+            yield Plan((replace(suite, cases=(changed,)),))
             asked.ended(Ran(tuple(self._running), len(part), reason=self._stop.reason))
         if tests and not self._dealt:
             self._stop.wind_down(self._why_ended)
@@ -323,9 +326,3 @@ def _by_name(plan: Plan) -> dict[tuple[str, str], Plan]:
                 parts[suite.suite.path, case.case.name] = Plan((own,))
             before += case.executions
     return parts
-
-
-def _changed(part: Plan, change: Callable[[Case], Case]) -> Plan:
-    (suite,) = part.suites
-    (entry,) = suite.cases
-    return Plan((replace(suite, cases=(replace(entry, case=change(entry.case)),)),))

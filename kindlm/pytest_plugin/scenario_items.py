@@ -285,7 +285,13 @@ class ScenarioItems:
         if report.skipped:
             self._run(item, lambda case: replace(case, skip=True))
         elif call.excinfo is not None and isinstance(call.excinfo.value, _FAILURES):
-            never = _NeverRan(_setup_failed(call.excinfo))
+            why = call.excinfo.exconly(tryshort=True)
+            error = KindlmError(
+                ErrorCode.ASSERTION_EVAL_ERROR,
+                f"A fixture failed before the scenario began: {why}",
+                "Fix the fixture; pytest shows where it failed.",
+            )
+            never = _NeverRan(error)
             self._run(item, lambda case: replace(case, script=never))
         return report
 
@@ -377,14 +383,6 @@ def _tell_outcome(live: LiveRun, ran: Ran, asked: Asked) -> None:
         pytest.skip("none of it ran")
     if ran.status is not Status.PASSED:
         pytest.fail(failure_report(live, ran, asked), pytrace=False)
-
-
-def _setup_failed(excinfo: pytest.ExceptionInfo[BaseException]) -> KindlmError:
-    return KindlmError(
-        ErrorCode.ASSERTION_EVAL_ERROR,
-        f"A fixture failed before the scenario began: {excinfo.exconly(tryshort=True)}",
-        "Fix the fixture; pytest shows where it failed.",
-    )
 
 
 def _why_ended(session: pytest.Session) -> str:
