@@ -117,7 +117,9 @@ class _Draft:
             case _ if isinstance(kind, str) and kind in _SILENT:
                 pass
             case _:
-                self._read_calls(event)
+                for use in calls_of_event(event):
+                    if self.calls.by_id(use.call.id) is None:
+                        self.calls.add_use(use)
                 self.texts.append(_any_text(event))
         if kind not in ("tool_call", "tool_result"):
             self.model = read_model(said) or read_model(event) or self.model
@@ -133,12 +135,6 @@ class _Draft:
             model=self.model,
             reports_tools=self.knows_events or None,
         )
-
-    def _read_calls(self, event: Mapping[str, Any]) -> None:
-        """Take the tool calls that an event of another type holds, each by its id once."""
-        for use in calls_of_event(event):
-            if self.calls.by_id(use.call.id) is None:
-                self.calls.add_use(use)
 
     def _answer(self, said: Mapping[str, Any]) -> None:
         told = read_tool_use(said)

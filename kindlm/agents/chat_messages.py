@@ -139,7 +139,11 @@ class Merging:
 
     def _add(self, messages: Iterable[ChatMessage], seen: Counter[tuple[object, ...]]) -> None:
         for message in messages:
-            said = _said(message)
+            calls = tuple(
+                (call.id, call.name, call.malformed or compact_json(call.arguments))
+                for call in message.calls
+            )
+            said = (message.speaker, message.text, calls, message.answers)
             key = (message.id,) if message.id else (*said, seen[said])
             seen[said] += 1
             earlier = self._known.get(key)
@@ -238,11 +242,3 @@ def _answered(calls: ToldCalls, message: ChatMessage) -> bool:
         return False
     made.answer(message.response)
     return True
-
-
-def _said(message: ChatMessage) -> tuple[object, ...]:
-    calls = tuple(
-        (call.id, call.name, call.malformed or compact_json(call.arguments))
-        for call in message.calls
-    )
-    return (message.speaker, message.text, calls, message.answers)

@@ -113,7 +113,15 @@ def python_agent(target: AgentTarget, root: Path) -> PythonAgent | Err:
         hint = "Give one of the two another name"
         return Err(agent_failures.bad_option(who, f"{target.endpoint}: {foreign}", hint))
     except (Exception, SystemExit) as raised:  # noqa: BLE001 - the user's module may raise anything
-        return Err(_not_imported(who, target.endpoint, folder, raised))
+        error = agent_failures.failed(
+            who,
+            ErrorCode.CONFIG_VALIDATION_ERROR,
+            f"{who.title}: {target.endpoint} could not be imported: {type(raised).__name__}: "
+            f"{who.quote(str(raised))}{_at(raised, (folder,))}",
+            f"Check its `endpoint`; it is imported from {folder}",
+            trace=user_trace(raised, _is_theirs),
+        )
+        return Err(error)
     return PythonAgent(who, found, folders, reading)
 
 
@@ -286,20 +294,6 @@ def _first_parameter(function: Callable[..., Any]) -> inspect.Parameter | None:
     if not found or found[0].default is not inspect.Parameter.empty:
         return None
     return found[0]
-
-
-def _not_imported(
-    who: agent_failures.Who, dotted: str, folder: Path, raised: BaseException
-) -> KindlmError:
-    """Return the error of a name that is not there, or of a module that cannot be imported."""
-    return agent_failures.failed(
-        who,
-        ErrorCode.CONFIG_VALIDATION_ERROR,
-        f"{who.title}: {dotted} could not be imported: {type(raised).__name__}: "
-        f"{who.quote(str(raised))}{_at(raised, (folder,))}",
-        f"Check its `endpoint`; it is imported from {folder}",
-        trace=user_trace(raised, _is_theirs),
-    )
 
 
 def _crashed(

@@ -283,7 +283,9 @@ class PythonProcesses:
         try:
             worker = await WorkerProcess.start({**self._environ, **variables}, self._redact)
         except OSError as error:
-            return Err(_not_started(target, error))
+            who, reason = agent_failures.Who(target.id), error.strerror or error
+            message = f"The process of agent {who.name!r} could not be started: {reason}"
+            return Err(agent_failures.failed(who, ErrorCode.PROVIDER_API_ERROR, message))
         opened = await self._open(worker, target)
         return Ok(worker) if isinstance(opened, Ok) else opened
 
@@ -352,12 +354,3 @@ class ProcessAgent:
             return answer
         assert answer.value is not None
         return Ok(answer.value)
-
-
-def _not_started(target: AgentTarget, error: OSError) -> KindlmError:
-    who = agent_failures.Who(target.id)
-    return agent_failures.failed(
-        who,
-        ErrorCode.PROVIDER_API_ERROR,
-        f"The process of agent {who.name!r} could not be started: {error.strerror or error}",
-    )

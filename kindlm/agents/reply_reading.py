@@ -217,11 +217,12 @@ def read_reply(value: Any, reading: Reading) -> AgentReply:
     else:
         hidden = misplaced_calls(value, path)
         hint = f"correct `toolCallsPath: {path}`, or let the agent send an empty list there"
+    steps = lookup(value, path or "steps")
     return agent_reply(
         text or "",
         calls,
         read_usage(value),
-        reported_cost_usd=read_cost(value, _steps_of(value, reading)),
+        reported_cost_usd=read_cost(value, steps if isinstance(steps, list) else ()),
         model=read_model(value),
         reported=read_numbers(value),
         warnings=() if reading.response_path else doubts(value),
@@ -292,11 +293,6 @@ def read_cost(value: Any, steps: Iterable[Any] = ()) -> float | None:
     costs = [_amount(step.get("cost")) for step in steps if isinstance(step, dict)]
     known = [cost for cost in costs if cost is not None]
     return _amount(sum(known)) if costs and len(known) == len(costs) else None
-
-
-def _steps_of(value: Any, reading: Reading) -> Iterable[Any]:
-    found = lookup(value, reading.tool_calls_path or "steps")
-    return found if isinstance(found, list) else ()
 
 
 def _parts(value: Any) -> Iterator[Mapping[str, Any]]:

@@ -17,7 +17,7 @@ from kindlm.agents.http_request import request_warnings
 from kindlm.agents.reply_parts import WHERE_THE_TEXT_IS, UnreadableReply
 from kindlm.agents.reply_reading import FailedReply
 from kindlm.dataclass import replace
-from kindlm.errors import Err, KindlmError, Ok, Result
+from kindlm.errors import Err, Ok, Result
 from kindlm.plugins import Adapter
 from kindlm.ports import Agent, AgentReply, AgentRequest
 from kindlm.section import Maybe, Text
@@ -118,27 +118,17 @@ class ServedAgent:
 def http_target(target: AgentTarget) -> Result[HttpTarget]:
     """Check the endpoint and the headers of an agent; no error holds a header's value."""
     who = Who(target.id, _secrets(target))
-    error = _wrong_endpoint(who, target.endpoint) or _wrong_header(who, target.headers)
-    if error is not None:
-        return Err(error)
-    return Ok(HttpTarget(who, target.endpoint, target.headers))
-
-
-def _wrong_endpoint(who: Who, endpoint: str) -> KindlmError | None:
-    if is_url(endpoint) and endpoint.isprintable():
-        return None
-    hint = "Write it like http://127.0.0.1:8000/chat"
-    return bad_option(who, "its `endpoint` is not an http or https URL", hint)
-
-
-def _wrong_header(who: Who, headers: Mapping[str, str]) -> KindlmError | None:
-    for name, value in headers.items():
+    if not (is_url(target.endpoint) and target.endpoint.isprintable()):
+        hint = "Write it like http://127.0.0.1:8000/chat"
+        return Err(bad_option(who, "its `endpoint` is not an http or https URL", hint))
+    for name, value in target.headers.items():
         if not _HEADER_NAME.fullmatch(name):
-            return bad_option(who, f"{name!r} is not a valid header name")
+            return Err(bad_option(who, f"{name!r} is not a valid header name"))
         if not (value.isascii() and value.isprintable() and value == value.strip()):
             message = f"its header {name!r} contains characters that are not allowed in headers"
-            return bad_option(who, message, "It may contain stray spaces, quotes or line ends")
-    return None
+            hint = "It may contain stray spaces, quotes or line ends"
+            return Err(bad_option(who, message, hint))
+    return Ok(HttpTarget(who, target.endpoint, target.headers))
 
 
 def _secrets(target: AgentTarget) -> frozenset[str]:

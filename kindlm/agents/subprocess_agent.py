@@ -297,14 +297,18 @@ class LineAgent(_ProgramAgent):
         begun = time.perf_counter()
         try:
             async with asyncio.timeout(request.timeout_s):
-                line = await self._exchange(sandbox, _request_line(request))
+                body = {**make_body(request, "message", _FORM), "context": request.context}
+                # Plain ASCII, so that lone surrogates, which models do write, survive the way.
+                asked = json.dumps(body, separators=(",", ":")).encode("ascii")
+                line = await self._exchange(sandbox, asked)
                 code = await self._program.exit_code() if line is None and self._program else None
         except (TimeoutError, TooMuchOutput, SandboxError, OSError, ValueError) as raised:
             log = self._said()
             return Err(of_exchange(self._who, self._words, raised, log, request.timeout_s))
         latency_ms = (time.perf_counter() - begun) * 1000
         if line is None:
-            return Err(self._error(_without_answer(code)))
+            ended = "closed its output" if code is None else how_it_ended(code)
+            return Err(self._error(f"{ended} without an answer"))
         self._is_idle = True
         return self._reply(line, latency_ms, request, warnings)
 
@@ -345,16 +349,3 @@ class LineAgent(_ProgramAgent):
     def _error(self, what: str, hint: str | None = None) -> KindlmError:
         error = of_program(self._who, self._words, what, self._said())
         return error if hint is None else replace(error, hint=hint)
-
-
-def _request_line(request: AgentRequest) -> bytes:
-    body = {**make_body(request, "message", _FORM), "context": request.context}
-    # Plain ASCII, so that lone surrogates, which models do write, survive the way.
-    return json.dumps(body, separators=(",", ":")).encode("ascii")
-
-
-def _without_answer(code: int | None) -> str:
-    """Say how a program ended instead of answering."""
-    if code is None:
-        return "closed its output without an answer"
-    return f"{how_it_ended(code)} without an answer"

@@ -73,7 +73,13 @@ class GoogleADK(Framework):
             raise FailedReply(f"{whole[-1].error_code}: {whole[-1].error_message}")
         usages = [event.usage_metadata for event in whole if event.usage_metadata is not None]
         models = [event.model_version for event in whole if event.model_version]
-        uses, unseen = _calls(whole).uses, self._unseen
+        calls = ToldCalls()
+        for event in whole:
+            for call in event.get_function_calls():
+                calls.add(call.name, call.id, as_json(call.args))
+            for answer in event.get_function_responses():
+                calls.answer(answer.id, answer.name, as_json(answer.response))
+        uses, unseen = calls.uses, self._unseen
         if self._runner is None and any([*use.call.arguments] == ["request"] for use in uses):
             unseen = _MAY_BE_INNER
         return AgentReply(
@@ -117,13 +123,3 @@ def _usage(counts: Any) -> Usage:
     """Return the tokens of an answer; those of thoughts are written, too."""
     written = (counts.candidates_token_count or 0) + (counts.thoughts_token_count or 0)
     return Usage(counts.prompt_token_count, written)
-
-
-def _calls(events: Sequence[Any]) -> ToldCalls:
-    calls = ToldCalls()
-    for event in events:
-        for call in event.get_function_calls():
-            calls.add(call.name, call.id, as_json(call.args))
-        for answer in event.get_function_responses():
-            calls.answer(answer.id, answer.name, as_json(answer.response))
-    return calls

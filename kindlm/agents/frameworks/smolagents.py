@@ -183,19 +183,19 @@ def _reply(steps: Sequence[Mapping[str, Any]], output: Any) -> AgentReply:
         unseen = _INSIDE_CODE
     elif any("task" in use.call.arguments for use in uses):
         unseen = _MANAGED
+    # What the model was asked in a step holds all steps before it.
+    short = [
+        {key: value for key, value in step.items() if key != "model_input_messages"}
+        for step in steps
+    ]
     return AgentReply(
         text=as_text(told),
-        raw=compact_json([as_json(_short(step)) for step in steps]),
+        raw=compact_json(list(map(as_json, short))),
         tool_uses=uses,
         usage=total([read_counts(each) for each in counts]),
         reports_tools=True,
         unseen=unseen,
     )
-
-
-def _short(step: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a step without what the model was asked, which holds all steps before it."""
-    return {key: value for key, value in step.items() if key != "model_input_messages"}
 
 
 def _calls(steps: Sequence[Mapping[str, Any]]) -> ToldCalls:
