@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 
 from kindlm.dataclass import dataclass
-from kindlm.history.rows import TestView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.reports.causes import causes_of
@@ -95,7 +94,14 @@ def _all(view: RunView) -> Iterator[Annotation]:
         if suite.error_code is not None:
             title = f"{suite.name} could not be run"
             yield Annotation(suite.path, suite.line, title, bounded(suite.error or "", _TEXT))
-    for cause in causes_of(view, islice(_failed(view), _LOOKED_AT)):
+    # The tests that made the run fail; failures that a suite tolerates did not.
+    failed = (
+        test
+        for suite in view.suites
+        for test in view.tests(suite.id)
+        if test.counts.errored or (test.status is Status.FAILED and not suite.tolerates)
+    )
+    for cause in causes_of(view, islice(failed, _LOOKED_AT)):
         rows = [f"{name}: {text}" for name, text in cause.fields()]
         look = [show_command(cause.executions[0])] if cause.executions else []
         title = cause.sentence.partition("\n")[0]
@@ -110,15 +116,6 @@ def _all(view: RunView) -> Iterator[Annotation]:
                 title = f"Gate {gate.name}"
                 message = f"{comparison(gate)}\n{gate.message}"
                 yield Annotation(suite.path, None, title, message)
-
-
-def _failed(view: RunView) -> Iterator[TestView]:
-    """Yield the tests that made the run fail; failures that a suite tolerates did not."""
-    for suite in view.suites:
-        for test in view.tests(suite.id):
-            is_failed = test.status is Status.FAILED and not suite.tolerates
-            if is_failed or test.counts.errored:
-                yield test
 
 
 def _escaped(text: str, escapes: Mapping[str, str]) -> str:

@@ -17,7 +17,6 @@ from kindlm.history.groups import Group, ShardRun
 from kindlm.history.masking import Mask, mask_of, masked
 from kindlm.history.repeat_statistics import (
     RepeatStatistics,
-    TwoVerdicts,
     repeat_statistics,
     verdicts_of,
 )
@@ -201,6 +200,7 @@ def _errors(view: RunView) -> list[dict[str, Any]]:
 
 def _test_parts(view: RunView, test: TestView) -> Iterator[str]:
     """Yield the text of a test in pieces, one for each execution."""
+    verdicts = verdicts_of(view.db, test)
     head = {
         "suite": test.suite,
         "name": test.name,
@@ -213,7 +213,14 @@ def _test_parts(view: RunView, test: TestView) -> Iterator[str]:
         "line": test.line,
         "brokenLimits": test.broken_limits,
         "repeats": _repeats(repeat_statistics(view.db, test)),
-        "verdicts": _verdicts(verdicts_of(view.db, test)),
+        "verdicts": None
+        if verdicts is None
+        else {
+            "n": verdicts.n,
+            "evalview": verdicts.evalview,
+            "kindlm": verdicts.kindlm,
+            "differ": verdicts.differ,
+        },
     }
     yield f'{printed_json(head)[:-1]}, "executions": ['
     separator = "\n      "
@@ -242,18 +249,6 @@ def _repeats(found: RepeatStatistics | None) -> dict[str, Any] | None:
             "stdDev": scores.std_dev,
             "interval": scores.interval,
         },
-    }
-
-
-def _verdicts(found: TwoVerdicts | None) -> dict[str, Any] | None:
-    """Return both verdicts on a test, None where there is one."""
-    if found is None:
-        return None
-    return {
-        "n": found.n,
-        "evalview": found.evalview,
-        "kindlm": found.kindlm,
-        "differ": found.differ,
     }
 
 
@@ -298,9 +293,16 @@ def _execution(view: RunView, execution: ExecutionView) -> dict[str, Any]:
 
 def _found(attempt: AttemptView, mask: Mask) -> dict[str, Any]:
     """Return what came of an attempt at an execution."""
+    execution = attempt.execution
     return {
-        "error": _error(attempt.execution, mask),
-        "output": mask.text(attempt.execution.output),
+        "error": None
+        if execution.error_code is None
+        else {
+            "code": execution.error_code,
+            "number": execution.error_number,
+            "message": mask.text(execution.error or ""),
+        },
+        "output": mask.text(execution.output),
         "toolCalls": [
             {
                 "name": call.tool,
@@ -310,16 +312,6 @@ def _found(attempt: AttemptView, mask: Mask) -> dict[str, Any]:
             for call in attempt.tool_calls
         ],
         "assertions": [_assertion(masked(found, mask)) for found in attempt.assertions],
-    }
-
-
-def _error(execution: ExecutionView, mask: Mask) -> dict[str, Any] | None:
-    if execution.error_code is None:
-        return None
-    return {
-        "code": execution.error_code,
-        "number": execution.error_number,
-        "message": mask.text(execution.error or ""),
     }
 
 

@@ -15,7 +15,7 @@ from typing import Any, TextIO
 from urllib.parse import quote
 
 from kindlm import __version__
-from kindlm.checks.base import Rule, rules
+from kindlm.checks.base import rules
 from kindlm.history.masking import mask_of, masked
 from kindlm.history.rows import AssertionView, SuiteView, TestView
 from kindlm.history.run_view import RunView
@@ -52,7 +52,17 @@ REPORT = _SarifReport()
 
 
 def _head(view: RunView) -> Iterator[tuple[str, Any]]:
-    described = [_descriptor(rule) for rule in rules().values()]
+    described = [
+        {
+            "id": rule.id,
+            "shortDescription": {"text": rule.title},
+            "fullDescription": {"text": rule.meaning},
+            "help": {"text": rule.advice},
+            "defaultConfiguration": {"level": "error"},
+            "properties": {"tags": ["guardrail"]},
+        }
+        for rule in rules().values()
+    ]
     yield "tool", {"driver": {"name": "kindlm", "version": __version__, "rules": described}}
     yield "columnKind", "unicodeCodePoints"
     info = view.info
@@ -64,18 +74,6 @@ def _head(view: RunView) -> Iterator[tuple[str, Any]]:
     }
     yield "invocations", [invocation]
     yield "properties", {"run": view.id, "project": info.project, "head": info.head}
-
-
-def _descriptor(rule: Rule) -> dict[str, Any]:
-    """Return a rule as a `reportingDescriptor` of SARIF."""
-    return {
-        "id": rule.id,
-        "shortDescription": {"text": rule.title},
-        "fullDescription": {"text": rule.meaning},
-        "help": {"text": rule.advice},
-        "defaultConfiguration": {"level": "error"},
-        "properties": {"tags": ["guardrail"]},
-    }
 
 
 @dataclass(slots=True)

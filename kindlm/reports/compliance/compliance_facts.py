@@ -371,16 +371,14 @@ def read_history(view: RunView, suite: SuiteView) -> tuple[list[dict[str, Any]],
         run = RunView(view.db, row["id"])
         verdict = suite_verdict_of(run, run.suite(row["suite"]))
         result = {"passed": verdict.passed, "result": verdict.word}
-        changed = [] if older is None else list(_changed(older, row))
+        changed = []
+        if older is not None:
+            changed = [name for key, name in _PARTS.items() if older[key] != row[key]]
+            is_dirty = older["git_dirty"] or row["git_dirty"]
+            if older["git_commit"] == row["git_commit"] and is_dirty:
+                changed.append("perhaps code, of which not all was committed")
         listed.append({**row, **result, "first": older is None, "changed": changed})
     return listed, total - len(listed)
-
-
-def _changed(older: Mapping[str, Any], newer: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what changed between two runs of a suite."""
-    yield from (name for key, name in _PARTS.items() if older[key] != newer[key])
-    if older["git_commit"] == newer["git_commit"] and (older["git_dirty"] or newer["git_dirty"]):
-        yield "perhaps code, of which not all was committed"
 
 
 _MOST_REVIEWS = 200

@@ -70,7 +70,9 @@ def _parts(diff: RunDiff) -> Iterator[str]:
     """Yield the comment in pieces, the most important first; any beginning of it is whole."""
     yield "".join(_head(diff))
     yield "".join(changes_table(diff, _ROWS))
-    yield "".join(_figures(diff))
+    if rows := phrases.figure_rows(diff):
+        figures = "".join(f"| {name} | {text} |\n" for name, text in rows)
+        yield f"\n| mean over tests | before → after |\n|---|---|\n{figures}"
     yield "".join(_configs(diff))
     tests = [test for kind in _TOLD_KINDS for test in diff.kinds.get(kind, ())]
     for test in tests[:_TOLD]:
@@ -119,14 +121,6 @@ def _what(kind: Kind, test: TestDiff) -> str:
     named = kind in (Kind.OTHER_BEHAVIOUR, Kind.OTHER_CHECKS)
     status = phrases.LOOKS[kind].title.lower() if named else phrases.status_text(test)
     return f"{status}: {', '.join(others)}" if others else status
-
-
-def _figures(diff: RunDiff) -> Iterator[str]:
-    rows = phrases.figure_rows(diff)
-    if rows:
-        yield "\n| mean over tests | before → after |\n|---|---|\n"
-    for name, text in rows:
-        yield f"| {name} | {text} |\n"
 
 
 def _configs(diff: RunDiff) -> Iterator[str]:

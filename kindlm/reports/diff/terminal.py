@@ -38,7 +38,10 @@ _STYLES = {Edit.KEPT: "", Edit.REMOVED: "red strike", Edit.ADDED: "green"}
 def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
     """Write the comparison."""
     page = Page(out, options)
-    _write_head(diff, page)
+    for name, view in (("Before ", diff.before), ("After  ", diff.after)):
+        page.line((name, "dim"), (one_line(view.id), "bold cyan"), f"  {run_text(view)}", hang=9)
+    for note in phrases.notes_of(diff):
+        page.line(("! ", "yellow"), note, hang=2)
     told = 0
     for kind, tests in diff.kinds.items():
         look = phrases.LOOKS[kind]
@@ -68,13 +71,6 @@ def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
         page.heading("Means over the tests that ran in both")
         page.fields(rows, indent=2)
     _write_end(diff, page)
-
-
-def _write_head(diff: RunDiff, page: Page) -> None:
-    for name, view in (("Before ", diff.before), ("After  ", diff.after)):
-        page.line((name, "dim"), (one_line(view.id), "bold cyan"), f"  {run_text(view)}", hang=9)
-    for note in phrases.notes_of(diff):
-        page.line(("! ", "yellow"), note, hang=2)
 
 
 def _write_line(diff: RunDiff, test: TestDiff, look: phrases.Look, page: Page) -> None:

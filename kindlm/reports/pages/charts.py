@@ -162,13 +162,18 @@ def waterfall(bars: Sequence[Bar], title: str) -> Markup:
     )
     # The shortest bar is two units wide, at the very end, too.
     scale = (_WIDTH - _NAMES - 2) / total
+    ticks = [
+        # Steps may be parts of a millisecond.
+        (round(_NAMES + ms * scale, 1), f"{ms:g} ms" if ms < 10 else duration(ms))
+        for ms in _ticks(total)
+    ]
     return render_fragment(
         "waterfall.html",
         {
             "title": title,
             "width": _WIDTH,
             "row": _ROW,
-            "ticks": [(round(_NAMES + ms * scale, 1), _time(ms)) for ms in _ticks(total)],
+            "ticks": ticks,
             "bars": [
                 (
                     bar,
@@ -187,8 +192,3 @@ def _ticks(total: float) -> list[float]:
     power = 10.0 ** floor(log10(total / _TICKS))
     step = next(n * power for n in (1, 2, 5, 10) if n * power * _TICKS >= total)
     return [n * step for n in range(_TICKS) if n * step <= total]
-
-
-def _time(ms: float) -> str:
-    # Steps may be parts of a millisecond.
-    return f"{ms:g} ms" if ms < 10 else duration(ms)

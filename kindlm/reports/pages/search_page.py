@@ -51,7 +51,9 @@ def search_page(db: sqlite3.Connection, index: SearchIndex, query: Mapping[str, 
     # Invisible characters are no words, and must not come back in the page.
     written = "".join(char if char.isprintable() else " " for char in query.get("q", "")).strip()
     kind = next((each for each in Kind if each.value == query.get("kind")), None)
-    findings, problem = _found(db, index, written, kind, _number(query.get("after")))
+    text = query.get("after", "")
+    after = int(text) if _NUMBER.fullmatch(text) else None
+    findings, problem = _found(db, index, written, kind, after)
     older = None
     if findings is not None and findings.next is not None:
         narrowed = {"kind": kind.value} if kind else {}
@@ -93,7 +95,3 @@ def _found(
             raise
         return None, f"The index cannot be read: {error}."
     return found, None
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text and _NUMBER.fullmatch(text) else None

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, TextIO
 
 from kindlm.history.reviews import (
     SUBSTANTIAL,
     Agreement,
-    JudgedCriterion,
     PeopleAndJudges,
     ReviewedExecution,
     Trust,
@@ -111,7 +109,13 @@ def write_agreement(found: PeopleAndJudges, out: TextIO, options: ReportOptions)
         )
         page.line((left_out, "dim"), indent=2, hang=2)
     _write_criteria(found, page)
-    _write_verdicts(found, page)
+    if found.verdicts is not None:
+        executions = count(found.verdicts.reviews, "execution")
+        page.heading(f"Verdicts of kindlm, judges and all other checks: {executions}")
+        _write_table(found.verdicts, "kindlm", page)
+        if found.errored:
+            errored = f"Left out: {count(found.errored, 'execution')} that errored."
+            page.line((errored, "dim"), indent=2, hang=2)
     _write_list("Disagreements", found.disagreements, page)
     _write_list("People are divided", found.divided, page)
 
@@ -131,18 +135,10 @@ def _write_criteria(found: PeopleAndJudges, page: Page) -> None:
             *([f"the judge passes {passes} that people fail"] if passes else []),
             *([f"it fails {fails} that people pass"] if fails else []),
         ]
-        page.line(", ".join(facts), (f"  {_short(criterion)}", _COLORS[criterion.trust]), indent=4)
-
-
-def _write_verdicts(found: PeopleAndJudges, page: Page) -> None:
-    if found.verdicts is None:
-        return
-    executions = count(found.verdicts.reviews, "execution")
-    page.heading(f"Verdicts of kindlm, judges and all other checks: {executions}")
-    _write_table(found.verdicts, "kindlm", page)
-    if found.errored:
-        errored = f"Left out: {count(found.errored, 'execution')} that errored."
-        page.line((errored, "dim"), indent=2, hang=2)
+        trust = str(criterion.trust)
+        if criterion.trust is Trust.UNDECIDED and criterion.needed is not None:
+            trust = f"needs about {count(criterion.needed, 'more review', 'more reviews')}"
+        page.line(", ".join(facts), (f"  {trust}", _COLORS[criterion.trust]), indent=4)
 
 
 def _write_table(compared: Agreement, who: str, page: Page) -> None:
@@ -195,12 +191,6 @@ def _sentence(judge: Agreement) -> str:
     return f"Too few reviews to decide whether it can be trusted: about {more} would be needed."
 
 
-def _short(criterion: Agreement) -> str:
-    if criterion.trust is Trust.UNDECIDED and criterion.needed is not None:
-        return f"needs about {count(criterion.needed, 'more review', 'more reviews')}"
-    return str(criterion.trust)
-
-
 def _write_list(title: str, executions: tuple[ReviewedExecution, ...], page: Page) -> None:
     if not executions:
         return
@@ -222,21 +212,16 @@ def _write_execution(reviewed: ReviewedExecution, page: Page) -> None:
         indent=2,
         hang=2,
     )
-    page.fields(list(_facts(reviewed)), indent=4)
-    page.unbroken(f"kindlm show {execution.run} {execution.number}", indent=4)
-
-
-def _facts(reviewed: ReviewedExecution) -> Iterator[tuple[str, str]]:
+    facts = []
     for criterion in reviewed.criteria:
-        yield "judge", f"{_scored(criterion)}  {one_line(criterion.label)}"
+        scored = "no score"
+        if criterion.score is not None and criterion.threshold is not None:
+            scored = score_of_limit(criterion.score, criterion.threshold)
+        facts.append(("judge", f"{scored}  {one_line(criterion.label)}"))
     if reviewed.checks_failed:
-        yield "checks", "a check other than a judge failed"
+        facts.append(("checks", "a check other than a judge failed"))
     for review in reviewed.reviews:
         note = f": {visible(bounded(review.note, _NOTE, lines=5))}" if review.note else ""
-        yield one_line(review.by), f"{'pass' if review.passed else 'fail'}{note}"
-
-
-def _scored(criterion: JudgedCriterion) -> str:
-    if criterion.score is None or criterion.threshold is None:
-        return "no score"
-    return score_of_limit(criterion.score, criterion.threshold)
+        facts.append((one_line(review.by), f"{'pass' if review.passed else 'fail'}{note}"))
+    page.fields(facts, indent=4)
+    page.unbroken(f"kindlm show {execution.run} {execution.number}", indent=4)
