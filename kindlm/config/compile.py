@@ -144,6 +144,11 @@ class _Cases:
             where=self.where(path),
         )
         for name, prompt, variables in self._parts(test):
+            command = None
+            if test.command is not None:
+                # Split first: a variable is one argument, or a part of one, whatever is in it.
+                words = tuple(render(word, variables) for word in compile_words(test.command))
+                command = Command(words, str(self.folder), reports_tools=bool(test.reports_tools))
             yield replace(
                 case,
                 name=name,
@@ -152,7 +157,7 @@ class _Cases:
                     _call(turn.call, variables) if turn.call else render(turn.user or "", variables)
                     for turn in test.conversation
                 ),
-                command=self._command(test, variables),
+                command=command,
             )
 
     def _parts(self, test: TestConfig) -> Iterator[tuple[str, str | None, Mapping[str, str]]]:
@@ -164,13 +169,6 @@ class _Cases:
                 continue
             for row in checked(self.files.rows(test.vars_from)).rows:
                 yield part_name(name, row.id), prompt, {**test.vars, **row.values}
-
-    def _command(self, test: TestConfig, variables: Mapping[str, str]) -> Command | None:
-        if test.command is None:
-            return None
-        # Split first: a variable is one argument, or a part of one, whatever is in it.
-        words = tuple(render(word, variables) for word in compile_words(test.command))
-        return Command(words, str(self.folder), reports_tools=bool(test.reports_tools))
 
     def _prompt(self, test: TestConfig, name: str | None, variables: Mapping[str, str]) -> Prompt:
         if name is None:

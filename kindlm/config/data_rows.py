@@ -202,11 +202,11 @@ def _json_row(line: str) -> Mapping[str, str] | RowProblem:
         wrong = _name_error(name)
         if wrong is not None:
             return wrong
-    return {name: _text(item) for name, item in value.items() if item is not None}
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return {
+        name: item if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
+        for name, item in value.items()
+        if item is not None
+    }
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

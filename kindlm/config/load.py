@@ -103,7 +103,9 @@ def load_suite(
     written = section(raw).get("tests")
     tests = len(suite.cases if suite else written if isinstance(written, list) else ())
     found = tuple(reporter.diagnostics)
-    return LoadedSuite(path, suite, _name(raw, path), tests, found, files.asked)
+    name = section(raw, "suite").get("name")
+    name = name if isinstance(name, str) and name else path.name
+    return LoadedSuite(path, suite, name, tests, found, files.asked)
 
 
 def _load(
@@ -148,11 +150,6 @@ def default_name(path: Path, root: Path | None, project: Callable[[], str]) -> s
         return path.stem
     folder = path.resolve().parent
     return project() if root is None or folder == root.resolve() else folder.name
-
-
-def _name(raw: Any, path: Path) -> str:
-    name = section(raw, "suite").get("name")
-    return name if isinstance(name, str) and name else path.name
 
 
 def read_bytes(path: Path) -> Result[bytes]:

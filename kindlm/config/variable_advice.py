@@ -33,8 +33,10 @@ def warn_of_placeholders(
         raw_test = raw["tests"][index]
         for place, text in texts(raw_test.get("expect"), (*path, "expect")):
             _warn_of_expected(place, text, test, reporter)
-        for place, text in _answers(path, raw_test):
-            _warn_of_answer(place, text, reporter)
+        for at, tool in items(raw_test, "tools"):
+            for key in ("responses", "defaultResponse"):
+                for place, text in texts(tool.get(key), (*path, *at, key)):
+                    _warn_of_answer(place, text, reporter)
 
 
 def _warn_of_near_misses(path: Path, text: str, reporter: Reporter) -> None:
@@ -76,12 +78,6 @@ def _warn_of_expected(path: Path, text: str, test: TestConfig, reporter: Reporte
             "Write the value",
             reason="not_expanded",
         )
-
-
-def _answers(path: Path, test: Raw) -> Iterator[tuple[Path, str]]:
-    for place, tool in items(test, "tools"):
-        yield from texts(tool.get("responses"), (*path, *place, "responses"))
-        yield from texts(tool.get("defaultResponse"), (*path, *place, "defaultResponse"))
 
 
 def _warn_of_answer(path: Path, text: str, reporter: Reporter) -> None:
