@@ -46,8 +46,8 @@ from kindlm.scenarios.configuration import LlmTable
 from kindlm.scenarios.scenario_suite import JUDGE, language_model
 from kindlm.secrecy import hide_headers, hide_in_urls
 from kindlm.section import resolved
-from kindlm.suite import AgentTarget, Case, Prompt, Script, Suite
-from kindlm.transcript import FinishReason, Step
+from kindlm.suite import Case, Prompt, Script, Suite
+from kindlm.transcript import FinishReason
 from kindlm.wording import count, shown
 
 _NAME = "kindlm gen"
@@ -92,11 +92,18 @@ def with_script(suite: Suite, script: Script) -> Suite:
 
 def _config_text(order: Order, llm: LlmTable) -> str:
     """Return what was asked for in canonical JSON, without credentials."""
-    prompt = order.system_prompt
+    prompt, agent = order.system_prompt, order.agent
     document = {
         "description": order.description,
         "systemPrompt": None if prompt is None else hashlib.sha256(prompt.encode()).hexdigest(),
-        "agent": None if order.agent is None else _agent(order.agent),
+        "agent": None
+        if agent is None
+        else {
+            "type": agent.adapter,
+            "url": hide_in_urls(agent.endpoint),
+            "headers": hide_headers(agent.headers),
+            "options": hide_in_options(as_written(agent.options)),
+        },
         "count": order.count,
         "categories": list(order.categories),
         "format": order.form,
@@ -104,15 +111,6 @@ def _config_text(order: Order, llm: LlmTable) -> str:
         "llm": resolved(llm),
     }
     return canonical(document)
-
-
-def _agent(agent: AgentTarget) -> dict[str, object]:
-    return {
-        "type": agent.adapter,
-        "url": hide_in_urls(agent.endpoint),
-        "headers": hide_headers(agent.headers),
-        "options": hide_in_options(as_written(agent.options)),
-    }
 
 
 T = TypeVar("T")
@@ -189,18 +187,16 @@ class GenerationScript:
             if isinstance(answer, Err):
                 self.is_unheard = True
                 return answer
-            exchanges.append(self._exchange(message, answer.value[0]))
+            reply = answer.value[0]
+            # Secrets go before a text is cut: a part of one is not recognised everywhere.
+            said = spoken(self._redact(reply.text), _LONGEST_ANSWER)
+            names = (use.call.name for use in reply.tool_uses)
+            known = (name for name in names if is_name(name) and self._redact(name) == name)
+            exchanges.append(Exchange(message, said, tuple(known)))
         description, prompt = (
             text and self._redact(text) for text in (order.description, order.system_prompt)
         )
         return Ok(Sources(description, prompt, tuple(exchanges)))
-
-    def _exchange(self, message: str, reply: Step) -> Exchange:
-        # Secrets go before a text is cut: a part of one is not recognised everywhere.
-        said = spoken(self._redact(reply.text), _LONGEST_ANSWER)
-        names = (use.call.name for use in reply.tool_uses)
-        known = (name for name in names if is_name(name) and self._redact(name) == name)
-        return Exchange(message, said, tuple(known))
 
     async def _plan(self, stage: Stage, profile: AgentProfile) -> Result[ReadPlan]:
         """Return the plan; without tools, nothing is planned about their use."""

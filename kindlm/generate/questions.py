@@ -111,10 +111,13 @@ def read_profile(text: str, sources: Sources) -> AgentProfile:
         name = text_member(item, "name").strip()
         if is_name(name) and sources.knows_tool(name):
             tools[name] = KnownTool(name, one_line(text_member(item, "description"), _LONGEST))
+    constraints = (
+        one_line(text, _LONGEST) for text in texts_member(answer, "constraints")[:_MOST_CONSTRAINTS]
+    )
     return AgentProfile(
         purpose,
         tuple(tools.values()),
-        _lines(texts_member(answer, "constraints")),
+        tuple(filter(None, constraints)),
         one_line(text_member(answer, "tone"), _LONGEST),
     )
 
@@ -123,11 +126,6 @@ def plain_profile(profile: AgentProfile) -> dict[str, Any]:
     """Return a profile as JSON has it."""
     plain = asdict(profile)
     return {key: [*value] if isinstance(value, tuple) else value for key, value in plain.items()}
-
-
-def _lines(texts: Sequence[str]) -> tuple[str, ...]:
-    lines = (one_line(text, _LONGEST) for text in texts[:_MOST_CONSTRAINTS])
-    return tuple(line for line in lines if line)
 
 
 PROFILE_TOKENS = 2_000

@@ -264,23 +264,18 @@ def _trajectory(said: Transcript) -> dict[str, Any]:
     for number, turn in enumerate(said.turns, 1):
         for step in turn.steps:
             for use in step.tool_uses:
-                call = _expected(use.call)
+                known = _known(use.call)
+                call: dict[str, Any] = {"tool": use.call.name}
+                if known:
+                    call["argsMatch"] = known
+                if len(known) == len(use.call.arguments):
+                    call["argsExact"] = True
                 if is_parallel and len(step.tool_uses) == 1:
                     call["order"] = len(calls)
                 if len(said.turns) > 1:
                     call["turn"] = number
                 calls.append(call)
     return {"mode": "unordered" if is_parallel else "strict", "calls": calls}
-
-
-def _expected(call: ToolCall) -> dict[str, Any]:
-    known = _known(call)
-    is_all = len(known) == len(call.arguments)
-    return (
-        {"tool": call.name}
-        | ({"argsMatch": known} if known else {})
-        | ({"argsExact": True} if is_all else {})
-    )
 
 
 def _known(call: ToolCall) -> dict[str, Any]:

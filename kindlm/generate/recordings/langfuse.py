@@ -94,21 +94,18 @@ def _spans(trace: _Object | None, observations: list[_Object]) -> Iterator[Span]
         given, said = each.get("input"), each.get("output")
         match each["type"]:
             case "GENERATION":
-                yield chat_span(place, given, said, _facts(each))
+                used = _get(each, "usageDetails") or each.get("usage")
+                usage = used if isinstance(used, dict) else {}
+                facts = {
+                    "gen_ai.request.model": each.get("model") or _get(each, "providedModelName"),
+                    "gen_ai.usage.input_tokens": usage.get("input"),
+                    "gen_ai.usage.output_tokens": usage.get("output"),
+                }
+                yield chat_span(place, given, said, facts)
             case "TOOL":
                 yield tool_span(place, given, said)
             case _:
                 yield agent_span(place, given, said)
-
-
-def _facts(generation: _Object) -> dict[str, Any]:
-    used = _get(generation, "usageDetails") or generation.get("usage")
-    usage = used if isinstance(used, dict) else {}
-    return {
-        "gen_ai.request.model": generation.get("model") or _get(generation, "providedModelName"),
-        "gen_ai.usage.input_tokens": usage.get("input"),
-        "gen_ai.usage.output_tokens": usage.get("output"),
-    }
 
 
 def _get(value: _Object, key: str) -> Any:

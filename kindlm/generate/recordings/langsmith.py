@@ -62,23 +62,20 @@ def _span(run: _Object) -> Span:
         case "llm":
             parameters = _object(extra.get("invocation_params"))
             asked = {"tools": parameters.get("tools"), **_object(given)}
-            return chat_span(place, asked, said, _facts(run, metadata, parameters))
+            model = parameters.get("model") or parameters.get("model_name")
+            facts = {
+                "gen_ai.provider.name": metadata.get("ls_provider"),
+                "gen_ai.request.model": metadata.get("ls_model_name") or model,
+                "gen_ai.usage.input_tokens": run.get("prompt_tokens"),
+                "gen_ai.usage.output_tokens": run.get("completion_tokens"),
+            }
+            return chat_span(place, asked, said, facts)
         case "tool":
             # LangChain sends arguments as text, and LangSmith's decorator a result by this key.
             call_id = extra.get("tool_call_id")
             return tool_span(place, _alone(given, "input"), _alone(said, "output"), call_id)
         case _:
             return agent_span(place, given, said)
-
-
-def _facts(run: _Object, metadata: _Object, parameters: _Object) -> dict[str, Any]:
-    model = parameters.get("model") or parameters.get("model_name")
-    return {
-        "gen_ai.provider.name": metadata.get("ls_provider"),
-        "gen_ai.request.model": metadata.get("ls_model_name") or model,
-        "gen_ai.usage.input_tokens": run.get("prompt_tokens"),
-        "gen_ai.usage.output_tokens": run.get("completion_tokens"),
-    }
 
 
 def _alone(value: Any, key: str) -> Any:
