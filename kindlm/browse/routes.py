@@ -274,7 +274,13 @@ def response(answer: Answer, links: Links, *, part: bool = False) -> Response:
     """Return a page as it is sent, with its policy."""
     document = answer.document
     body = render_part(document, links) if part else "".join(render(document, links))
-    return Response.html(body, status=answer.status, headers=_headers(policy(document)))
+    headers = {
+        "content-security-policy": f"{policy(document)}; frame-ancestors 'none'",
+        "x-content-type-options": "nosniff",
+        "referrer-policy": "same-origin",
+        "cache-control": "no-store",
+    }
+    return Response.html(body, status=answer.status, headers=headers)
 
 
 async def _review(request: Request, datasette: Datasette) -> Response:
@@ -326,15 +332,6 @@ async def _start(request: Request, datasette: Datasette) -> Response:
         if await may_read(datasette, request.actor, name):
             return Response.redirect(Addresses(datasette, name).runs())
     return response(_absent("No database here is a kindlm history."), Links())
-
-
-def _headers(rules: str) -> dict[str, str]:
-    return {
-        "content-security-policy": f"{rules}; frame-ancestors 'none'",
-        "x-content-type-options": "nosniff",
-        "referrer-policy": "same-origin",
-        "cache-control": "no-store",
-    }
 
 
 _DATABASE = rf"^{PREFIX}/(?P<database>[^/]+)"
