@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,20 @@ PYTHON = "Write a function: `python: checks.py:NAME`"
 JUDGED = "The judge of kindlm has its own instructions, and scores from 0 to 1: 0.7 passes"
 EMBEDDED = "The embeddings are those of kindlm, so the same threshold may mean something else"
 STRIPPED = "kindlm ignores white space around the answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Equivalent:
+    """What a check of another program is in kindlm; `negated` is what its negation is.
+
+    `make` adds the check to those of a test, and `different` says what kindlm does differently.
+    """
+
+    kindlm: str
+    make: Callable[..., None]
+    different: str = ""
+    negated: str = ""
+
 
 _SPECIAL = re.compile(r"[\\.^$*+?{}\[\]|()]")
 

@@ -15,6 +15,7 @@ from kindlm.generate.imported_tests import (
     PYTHON,
     STRIPPED,
     Checks,
+    Equivalent,
     Tests,
     params_of,
     pattern_of,
@@ -43,19 +44,6 @@ def read(document: Part, files: Files) -> ImportedSuite:
     reader = _Reader(document, files, notes, Tests(notes))
     is_platform = document.get("testing_criteria") is not None
     return _read_platform(reader) if is_platform else _read_registry(reader)
-
-
-@dataclass(frozen=True, slots=True)
-class Equivalent:
-    """What a class or a grader is in kindlm.
-
-    `make` adds the check to those of a test: from a sample and the arguments of its class, or from
-    a grader and the row that it grades.
-    """
-
-    kindlm: str
-    make: Callable[[Part, Any, Checks], None]
-    different: str = ""
 
 
 Graders = Sequence[tuple[str, Equivalent | None, Part, Any]]

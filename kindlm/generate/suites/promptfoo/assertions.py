@@ -8,7 +8,15 @@ from typing import Any
 
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err
-from kindlm.generate.imported_tests import EMBEDDED, JUDGED, PYTHON, STRIPPED, Checks, pattern_of
+from kindlm.generate.imported_tests import (
+    EMBEDDED,
+    JUDGED,
+    PYTHON,
+    STRIPPED,
+    Checks,
+    Equivalent,
+    pattern_of,
+)
 from kindlm.generate.suites import Files, LeftOutError, Part, excerpt_of, read_part
 from kindlm.generate.suites.promptfoo.texts import Variables, file_value, text_of
 
@@ -56,19 +64,6 @@ class Assertion:
 
 
 Make = Callable[[Assertion, Checks], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Equivalent:
-    """What a type of assertion is in kindlm; `negated` is what its `not-` is, empty for nothing.
-
-    `make` adds the check, and `different` says what kindlm does differently.
-    """
-
-    kindlm: str
-    negated: str
-    make: Make
-    different: str = ""
 
 
 def _equals(it: Assertion, checks: Checks) -> None:
@@ -192,44 +187,42 @@ _NOT = "`output.notRegex`"
 _TRACED = "kindlm sees tool calls by models, and by agents that report them"
 
 EQUIVALENTS: dict[str, Equivalent] = {
-    "equals": Equivalent("`output.equals`, or `schema` for JSON", _NOT, _equals, STRIPPED),
-    "contains": Equivalent("`output.regex`, since case matters", _NOT, _contains),
-    "icontains": Equivalent("`output.contains`", _NOT, _contains),
-    "contains-any": Equivalent("`output.regex`", _NOT, _contains_any),
-    "icontains-any": Equivalent("`output.containsAny`", _NOT, _contains_any),
-    "contains-all": Equivalent("`output.regex`", "", _contains_all),
-    "icontains-all": Equivalent("`output.contains`", "", _contains_all),
-    "starts-with": Equivalent("`output.regex` with `\\A`", _NOT, _starts_with),
+    "equals": Equivalent("`output.equals`, or `schema` for JSON", _equals, STRIPPED, negated=_NOT),
+    "contains": Equivalent("`output.regex`, since case matters", _contains, negated=_NOT),
+    "icontains": Equivalent("`output.contains`", _contains, negated=_NOT),
+    "contains-any": Equivalent("`output.regex`", _contains_any, negated=_NOT),
+    "icontains-any": Equivalent("`output.containsAny`", _contains_any, negated=_NOT),
+    "contains-all": Equivalent("`output.regex`", _contains_all),
+    "icontains-all": Equivalent("`output.contains`", _contains_all),
+    "starts-with": Equivalent("`output.regex` with `\\A`", _starts_with, negated=_NOT),
     "regex": Equivalent(
         "`output.regex`",
-        _NOT,
         _regex,
         r"In Python, `\d`, `\w` and `\b` know all alphabets, and `$` also matches before a last"
         " line break",
+        negated=_NOT,
     ),
-    "is-json": Equivalent(
-        "`output.schema`", "", _is_json, "kindlm also accepts JSON in a code fence"
-    ),
-    "cost": Equivalent("`costUsd`", "", _limit("costUsd")),
-    "latency": Equivalent("`latencyMs`", "", _limit("latencyMs")),
-    "llm-rubric": Equivalent("`judge`", "", _judge("{}"), JUDGED),
-    "model-graded-closedqa": Equivalent("`judge`", "", _judge("{}"), JUDGED),
-    "g-eval": Equivalent("`judge`", "", _judge("{}"), JUDGED),
-    "factuality": Equivalent(
-        "`judge`", "", _judge("The answer agrees with these facts: {}"), JUDGED
-    ),
-    "answer-relevance": Equivalent("`judge: relevant`", "", _judge("relevant"), JUDGED),
+    "is-json": Equivalent("`output.schema`", _is_json, "kindlm also accepts JSON in a code fence"),
+    "cost": Equivalent("`costUsd`", _limit("costUsd")),
+    "latency": Equivalent("`latencyMs`", _limit("latencyMs")),
+    "llm-rubric": Equivalent("`judge`", _judge("{}"), JUDGED),
+    "model-graded-closedqa": Equivalent("`judge`", _judge("{}"), JUDGED),
+    "g-eval": Equivalent("`judge`", _judge("{}"), JUDGED),
+    "factuality": Equivalent("`judge`", _judge("The answer agrees with these facts: {}"), JUDGED),
+    "answer-relevance": Equivalent("`judge: relevant`", _judge("relevant"), JUDGED),
     "context-faithfulness": Equivalent(
-        "`judge: faithful` with `context`", "", _judge("faithful", context="context"), JUDGED
+        "`judge: faithful` with `context`", _judge("faithful", context="context"), JUDGED
     ),
-    "similar": Equivalent("`output.similarTo`", "", _similar, EMBEDDED),
-    "trajectory:tool-used": Equivalent("`toolCalls`", "`shouldNotCall`", _tool_used, _TRACED),
+    "similar": Equivalent("`output.similarTo`", _similar, EMBEDDED),
+    "trajectory:tool-used": Equivalent(
+        "`toolCalls`", _tool_used, _TRACED, negated="`shouldNotCall`"
+    ),
     "trajectory:tool-args-match": Equivalent(
-        "`toolCalls` with `argsMatch`", "`shouldNotCall`", _tool_args, _TRACED
+        "`toolCalls` with `argsMatch`", _tool_args, _TRACED, negated="`shouldNotCall`"
     ),
-    "trajectory:tool-sequence": Equivalent("`trajectory`", "", _tool_sequence, _TRACED),
+    "trajectory:tool-sequence": Equivalent("`trajectory`", _tool_sequence, _TRACED),
     "trajectory:goal-success": Equivalent(
-        "`judge`", "", _judge("The agent achieved this goal: {}"), JUDGED
+        "`judge`", _judge("The agent achieved this goal: {}"), JUDGED
     ),
 }
 """The types with an equivalent."""
