@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 _SHOWN = 160
 _SENTENCE = 1_000
@@ -90,11 +92,10 @@ def first_of(texts: Iterable[str], most: int) -> str:
     return ", ".join(every[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def listed(first: Iterable[str], total: int) -> str:
-    """Return the first of `total` findings one after the other, and how many more there are."""
-    shown_first = list(first)
-    more = total - len(shown_first)
-    return "; ".join([*shown_first, f"and {more} more"] if more > 0 else shown_first)
+def listed(found: Sequence[T], most: int, text: Callable[[T], str] = str) -> str:
+    """Return findings one after the other: the first of many, and how many more there are."""
+    more = len(found) - most
+    return "; ".join([*map(text, found[:most]), *([f"and {more} more"] if more > 0 else ())])
 
 
 def option_words(option: str, value: object) -> Iterator[str]:

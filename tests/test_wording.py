@@ -18,4 +18,4 @@ def test_a_count_has_its_noun_in_the_right_number() -> None:
 
 def test_a_list_says_how_much_it_leaves_out() -> None:
     assert listed(["a", "b"], 2) == "a; b"
-    assert listed(["a", "b"], 5) == "a; b; and 3 more"
+    assert listed([1, 2, 3, 4, 5], 2) == "1; 2; and 3 more"

@@ -76,7 +76,7 @@ class ExpectedCall(ExpectSection):
         if use.call.malformed is not None:
             return 1, not_an_object(use)
         found = mismatches(wanted, use.call.arguments, exact=bool(self.args_exact))
-        return len(found), listed(map(_difference, found[:_MAX_LISTED]), len(found))
+        return len(found), listed(found, _MAX_LISTED, _difference)
 
     def fits(self, use: ToolUse) -> bool:
         """Return whether a call is of the tool, with its arguments."""

@@ -92,8 +92,8 @@ class OutputSchema(Check):
         found = schema_issues(self.schema, value)
         if not found:
             return passed()
-        places = (f"{issue.path}: {issue.message}" for issue in found[:_MAX_LISTED])
-        message = f"The JSON in the output does not fit the schema: {listed(places, len(found))}."
+        places = listed(found, _MAX_LISTED, lambda issue: f"{issue.path}: {issue.message}")
+        message = f"The JSON in the output does not fit the schema: {places}."
         return _invalid(message, "the schema", found)
 
 

@@ -127,7 +127,7 @@ class Trajectory(CheckSection):
                 if found.others_allowed and often.high is not None
             )
             return next(filter(None, doubts), None) or passed()
-        first = listed((item.message for item in wrong[:_MAX_LISTED]), len(wrong))
+        first = listed(wrong, _MAX_LISTED, lambda item: item.message)
         calls = [
             {
                 "index": index,

@@ -235,8 +235,7 @@ def _problems(
     else:
         if not issues:
             return ()
-        first = (f"{issue.path}: {issue.message}" for issue in issues[:_MAX_LISTED])
-        broken = listed(first, len(issues))
+        broken = listed(issues, _MAX_LISTED, lambda issue: f"{issue.path}: {issue.message}")
     message = f"The arguments of {shown(tool.name)} do not fit its parameters: {broken}."
     if kind is ToolProblemKind.RESULT:
         what = "simulated answer" if tool.server is None else "result"

@@ -138,7 +138,7 @@ class RecordedModels:
         as_far = [each for each in like_it if _length(path, each.form) == length]
         found = [list(islice(differences(each.form, form), _COUNTED)) for each in as_far or like_it]
         nearest = min(found, key=len)
-        return listed(nearest[:_TOLD], len(nearest))
+        return listed(nearest, _TOLD)
 
     def _differs_in_times_alone(self, path: str, body: Any) -> bool:
         masked = normal_form(body, self._given, masks_times=True)

@@ -117,7 +117,7 @@ class EvalviewVerdict(AskingCheck):
                 for one in counting
                 if one.outcome in (Outcome.FAILED, Outcome.INCONCLUSIVE)
             ]
-            first = listed(wrong[:_MAX_LISTED], len(wrong))
+            first = listed(wrong, _MAX_LISTED)
             other = f"EvalView passes the test. By kindlm's own rules it is {own.value}: {first}."
         actual = {"score": score, "passed": not why, "reasons": why, "kindlm": own.value}
         share = round(score / 100, 6)

@@ -316,7 +316,7 @@ def _told(found: Findings) -> str:
         parts.append(f"{found.unverified} without a verdict")
     parts.append(f"confidence {found.confidence():g}")
     told = ", ".join(parts)
-    return f"{told}: {listed(bad[:_MAX_LISTED], len(bad))}." if bad else f"{told}."
+    return f"{told}: {listed(bad, _MAX_LISTED)}." if bad else f"{told}."
 
 
 _LONG = 100

@@ -189,7 +189,7 @@ def _warn_of_baselines(db: sqlite3.Connection, runs: list[str]) -> None:
     chosen = [f"{run} of {suite}" for run, suite in db.execute(_BASELINES) if run in meant]
     if chosen:
         warn(
-            f"Some of these runs are baselines: {listed(chosen[:_NAMED], len(chosen))}.",
+            f"Some of these runs are baselines: {listed(chosen, _NAMED)}.",
             "Later runs cannot be compared with erased texts. Choose other baselines:"
             " kindlm baseline set",
         )
@@ -205,7 +205,7 @@ def _warn_of_names(found: Mapping[tuple[str, str], Mapping[str, int]]) -> None:
         for (kind, key), streams in found.items()
     ]
     warn(
-        f"The pattern also matches in events: {listed(places, len(places))}.",
+        f"The pattern also matches in events: {'; '.join(places)}.",
         "Names, labels and warnings are part of the chain and cannot be erased.",
     )
 
