@@ -146,7 +146,8 @@ class SimulatedTools:
             rule = f"{chosen.rule}, fault: {answer.fault.value}"
             return SimulatedAnswer(response, rule, delay_s, text, problems)
         # A failure of a server's tool is no result that its schema is about.
-        is_failure = chosen.rule == _OF_SERVER and _is_failure(response)
+        is_error = isinstance(response, dict) and response.keys() == {"error"}
+        is_failure = chosen.rule == _OF_SERVER and is_error
         if tool.result_schema is not None and not is_failure:
             wrong = await self._checked(ToolProblemKind.RESULT, tool, tool.result_schema, response)
             problems = (*problems, *wrong)
@@ -242,10 +243,6 @@ def _problems(
         of_what = "resultSchema" if tool.server is None else "outputSchema"
         message = f"The {what} of {shown(tool.name)} breaks its {of_what}: {broken}."
     return (ToolProblem(kind, message),)
-
-
-def _is_failure(response: Any) -> bool:
-    return isinstance(response, dict) and response.keys() == {"error"}
 
 
 def _no_response(tool: SimulatedTool) -> str:
