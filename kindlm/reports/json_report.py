@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import Any, TextIO
 
 from kindlm import __version__
-from kindlm.history.groups import Group, ShardRun
+from kindlm.history.groups import ShardRun
 from kindlm.history.masking import Mask, mask_of, masked
 from kindlm.history.repeat_statistics import (
     RepeatStatistics,
@@ -21,7 +21,6 @@ from kindlm.history.repeat_statistics import (
     verdicts_of,
 )
 from kindlm.history.rows import (
-    AssertionView,
     AttemptView,
     ExecutionView,
     SuiteView,
@@ -62,9 +61,20 @@ class _JsonReport:
             out.write(separator)
             out.writelines(_test_parts(view, test))
             separator = ",\n    "
-        out.write('\n  ],\n  "errors": ')
-        out.write(printed_json(_errors(view)))
-        out.write("\n}\n")
+        errors: list[dict[str, Any]] = [
+            {
+                "code": suite.error_code,
+                "number": suite.error_number,
+                "message": suite.error or "",
+                "where": suite.path,
+            }
+            for suite in view.suites
+            if suite.error_code is not None
+        ]
+        if (without := unsettled(view)) is not None:
+            told = {"code": without.code, "number": None, "message": without.message, "where": None}
+            errors.append(told)
+        out.write(f'\n  ],\n  "errors": {printed_json(errors)}\n}}\n')
 
 
 REPORT = _JsonReport()
@@ -87,7 +97,7 @@ def _head(view: RunView) -> Iterator[tuple[str, Any]]:
 
 
 def _run(view: RunView) -> dict[str, Any]:
-    info = view.info
+    info, group = view.info, view.group
     return {
         "id": info.id,
         "label": info.label,
@@ -112,19 +122,15 @@ def _run(view: RunView) -> dict[str, Any]:
         "ci": info.ci,
         "headHash": info.head,
         "shard": None if view.shard is None else asdict(view.shard),
-        "group": _group(view.group),
-    }
-
-
-def _group(group: Group | None) -> dict[str, Any] | None:
-    if group is None:
-        return None
-    return {
-        "name": group.name,
-        "count": group.count,
-        "shards": [_shard_run(shard) for shard in group.shards],
-        "missing": group.missing,
-        "replaced": [_shard_run(shard) for shard in group.replaced],
+        "group": None
+        if group is None
+        else {
+            "name": group.name,
+            "count": group.count,
+            "shards": [_shard_run(shard) for shard in group.shards],
+            "missing": group.missing,
+            "replaced": [_shard_run(shard) for shard in group.replaced],
+        },
     }
 
 
@@ -179,23 +185,6 @@ def _word(passed: bool | None) -> Status | None:
     if passed is None:
         return None
     return Status.PASSED if passed else Status.FAILED
-
-
-def _errors(view: RunView) -> list[dict[str, Any]]:
-    errors: list[dict[str, Any]] = [
-        {
-            "code": suite.error_code,
-            "number": suite.error_number,
-            "message": suite.error or "",
-            "where": suite.path,
-        }
-        for suite in view.suites
-        if suite.error_code is not None
-    ]
-    if (without := unsettled(view)) is not None:
-        error = {"code": without.code, "number": None, "message": without.message, "where": None}
-        errors.append(error)
-    return errors
 
 
 def _test_parts(view: RunView, test: TestView) -> Iterator[str]:
@@ -311,23 +300,22 @@ def _found(attempt: AttemptView, mask: Mask) -> dict[str, Any]:
             }
             for call in attempt.tool_calls
         ],
-        "assertions": [_assertion(masked(found, mask)) for found in attempt.assertions],
-    }
-
-
-def _assertion(assertion: AssertionView) -> dict[str, Any]:
-    return {
-        "kind": assertion.kind,
-        "label": assertion.label,
-        "outcome": assertion.outcome,
-        "score": assertion.score,
-        "threshold": assertion.threshold,
-        "expected": assertion.expected,
-        "actual": assertion.actual,
-        "failureCode": assertion.failure_code,
-        "message": assertion.message or None,
-        "evidence": list(map(asdict, assertion.evidence)),
-        "reasoning": assertion.reasoning,
-        "durationMs": assertion.duration_ms,
-        "advisory": assertion.advisory,
+        "assertions": [
+            {
+                "kind": assertion.kind,
+                "label": assertion.label,
+                "outcome": assertion.outcome,
+                "score": assertion.score,
+                "threshold": assertion.threshold,
+                "expected": assertion.expected,
+                "actual": assertion.actual,
+                "failureCode": assertion.failure_code,
+                "message": assertion.message or None,
+                "evidence": list(map(asdict, assertion.evidence)),
+                "reasoning": assertion.reasoning,
+                "durationMs": assertion.duration_ms,
+                "advisory": assertion.advisory,
+            }
+            for assertion in (masked(found, mask) for found in attempt.assertions)
+        ],
     }

@@ -216,7 +216,17 @@ def _write_test(view: RunView, test: TestView, classname: str, xml: XmlWriter) -
         if test.status in (Status.FAILED, Status.ERRORED):
             _write_causes(test, causes_of(view, [test]), xml)
         _write_retried(test, causes_of(view, [test], retried=True), xml)
-        xml.leaf("system-out", {}, _repeats(view, test))
+        # How each repeat came out, and where to read more.
+        lines = [
+            f"repeat {execution.repeat}: {status_word(execution)}  {show_command(execution.id)}"
+            for execution in view.executions(test)
+        ]
+        if test.passed_later:
+            again = count(test.passed_later, "repeat")
+            lines.append(f"flaky: passed only when run again in {again}")
+        elif test.flaky:
+            lines.append("flaky: passed in some repeats and failed in others")
+        xml.leaf("system-out", {}, "\n".join(lines))
 
 
 def _why_skipped(view: RunView, test: TestView) -> str | None:
@@ -264,19 +274,6 @@ def _cause_attributes(cause: Cause) -> dict[str, str]:
     hit = len(cause.executions)
     message = f"{cause.sentence} (×{hit})" if hit > 1 else cause.sentence
     return {"message": message, "type": cause.code or cause.kind or cause.how.value}
-
-
-def _repeats(view: RunView, test: TestView) -> str:
-    """Return how each repeat came out, and where to read more."""
-    lines = []
-    for execution in view.executions(test):
-        shown = f"{status_word(execution)}  {show_command(execution.id)}"
-        lines.append(f"repeat {execution.repeat}: {shown}")
-    if test.passed_later:
-        lines.append(f"flaky: passed only when run again in {count(test.passed_later, 'repeat')}")
-    elif test.flaky:
-        lines.append("flaky: passed in some repeats and failed in others")
-    return "\n".join(lines)
 
 
 def _write_broken(suite: SuiteView, xml: XmlWriter) -> None:

@@ -112,6 +112,14 @@ def _result(
     project = suite.project or view.info.project
     parts = [project, suite.name, test.name, test.target, assertion.kind, assertion.label]
     fingerprint = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+    path = in_folder(folder, test.file)
+    artifact = (
+        {"uri": f"file://{quote(path)}"}
+        if path.startswith("/")
+        else {"uri": quote(path), "uriBaseId": "%SRCROOT%"}
+    )
+    line = assertion.line or test.line or 1
+    name = visible(f"{suite.name} / {test.name} / {test.target}")
     return {
         "ruleId": rule.id,
         "ruleIndex": list(kinds).index(assertion.kind),
@@ -119,7 +127,12 @@ def _result(
         "kind": "fail" if decided else "open",
         "level": "error" if decided else "none",
         "message": {"text": _message(test, found)},
-        "locations": [_location(suite, test, assertion, folder)],
+        "locations": [
+            {
+                "physicalLocation": {"artifactLocation": artifact, "region": {"startLine": line}},
+                "logicalLocations": [{"fullyQualifiedName": name, "kind": "test"}],
+            }
+        ],
         "occurrenceCount": len(found.executions),
         # The second one is what GitHub reads.
         "partialFingerprints": {"kindlm/v1": fingerprint, "primaryLocationLineHash": fingerprint},
@@ -138,23 +151,6 @@ def _message(test: TestView, found: _Finding) -> str:
     text = f"{test.name} on {test.target}: {bounded(said, _TEXT)} {times}: {shown}"
     # What models wrote must not become a link (section 3.11.6).
     return visible(text).replace("](", "] (")
-
-
-def _location(
-    suite: SuiteView, test: TestView, assertion: AssertionView, folder: str
-) -> dict[str, Any]:
-    path = in_folder(folder, test.file)
-    artifact = (
-        {"uri": f"file://{quote(path)}"}
-        if path.startswith("/")
-        else {"uri": quote(path), "uriBaseId": "%SRCROOT%"}
-    )
-    line = assertion.line or test.line or 1
-    name = visible(f"{suite.name} / {test.name} / {test.target}")
-    return {
-        "physicalLocation": {"artifactLocation": artifact, "region": {"startLine": line}},
-        "logicalLocations": [{"fullyQualifiedName": name, "kind": "test"}],
-    }
 
 
 def _json(value: Any) -> str:

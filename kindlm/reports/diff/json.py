@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from kindlm import __version__
 from kindlm.history.diff.call_changes import ABSENT, CallChange, ChangedValue
-from kindlm.history.diff.details import CheckChange, TestDetails, WordDiff
+from kindlm.history.diff.details import TestDetails, WordDiff
 from kindlm.history.diff.evidence_values import CheckPair, Kind, Side, TestDiff
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.run_view import RunView
@@ -161,7 +161,18 @@ def _details(details: TestDetails) -> dict[str, Any]:
         "calls": [_call(change) for change in details.calls],
         "sequences": [found._asdict() for found in details.sequences],
         "output": _words(details.words.get("output")),
-        "checks": [_check(check) for check in details.checks],
+        "checks": [
+            {
+                "kind": check.kind,
+                "label": check.label,
+                "before": dict(zip(("passed", "of", "score"), check.before, strict=False)),
+                "after": dict(zip(("passed", "of", "score"), check.after, strict=False)),
+                "failureCode": check.failure_code,
+                "message": check.message,
+                "evidence": check.evidence and check_evidence(check.evidence),
+            }
+            for check in details.checks
+        ],
         "errors": {"before": details.errors[0], "after": details.errors[1]},
         "system": _words(details.words.get("system")),
         "user": _words(details.words.get("user")),
@@ -190,18 +201,6 @@ def _call(change: CallChange) -> dict[str, Any]:
 
 def _words(words: WordDiff | None) -> dict[str, Any] | None:
     return None if words is None else {"segments": words.segments, "leftOut": words.left_out}
-
-
-def _check(check: CheckChange) -> dict[str, Any]:
-    return {
-        "kind": check.kind,
-        "label": check.label,
-        "before": dict(zip(("passed", "of", "score"), check.before, strict=False)),
-        "after": dict(zip(("passed", "of", "score"), check.after, strict=False)),
-        "failureCode": check.failure_code,
-        "message": check.message,
-        "evidence": check.evidence and check_evidence(check.evidence),
-    }
 
 
 def check_evidence(found: CheckPair) -> dict[str, Any]:

@@ -101,26 +101,23 @@ def changes_table(diff: RunDiff, most: int) -> Iterator[str]:
         yield "\n| | test | result | change |\n|---|---|---|---|\n"
     for kind, test in rows[:most]:
         name = f"{cell(test.key.name)} · {cell(test.key.target)}"
-        sign, outcome = phrases.LOOKS[kind].sign, phrases.outcome_text(test)
-        yield f"| {sign} | {name} | {outcome} | {_what(kind, test)} |\n"
+        look, outcome = phrases.LOOKS[kind], phrases.outcome_text(test)
+        others = [
+            name
+            for name, changed in (
+                ("tools", test.behaviour.tools),
+                ("arguments", test.behaviour.arguments),
+                ("checks", test.behaviour.failures or bool(test.evidence.dropped_checks)),
+                ("scores", bool(test.evidence.dropped_scores)),
+            )
+            if changed
+        ]
+        named = kind in (Kind.OTHER_BEHAVIOUR, Kind.OTHER_CHECKS)
+        status = look.title.lower() if named else phrases.status_text(test)
+        what = f"{status}: {', '.join(others)}" if others else status
+        yield f"| {look.sign} | {name} | {outcome} | {what} |\n"
     if len(rows) > most:
         yield f"| | … and {len(rows) - most:,} more | | |\n"
-
-
-def _what(kind: Kind, test: TestDiff) -> str:
-    others = [
-        name
-        for name, changed in (
-            ("tools", test.behaviour.tools),
-            ("arguments", test.behaviour.arguments),
-            ("checks", test.behaviour.failures or bool(test.evidence.dropped_checks)),
-            ("scores", bool(test.evidence.dropped_scores)),
-        )
-        if changed
-    ]
-    named = kind in (Kind.OTHER_BEHAVIOUR, Kind.OTHER_CHECKS)
-    status = phrases.LOOKS[kind].title.lower() if named else phrases.status_text(test)
-    return f"{status}: {', '.join(others)}" if others else status
 
 
 def _configs(diff: RunDiff) -> Iterator[str]:

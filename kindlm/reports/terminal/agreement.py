@@ -196,32 +196,29 @@ def _write_list(title: str, executions: tuple[ReviewedExecution, ...], page: Pag
         return
     page.heading(title)
     for reviewed in executions[:_LISTED]:
-        _write_execution(reviewed, page)
+        said = {True: ", people pass it", False: ", people fail it", None: ""}[reviewed.people]
+        execution = reviewed.execution
+        name = f"{one_line(execution.test)} · {one_line(execution.target)}"
+        page.line(
+            mark(str(execution.status)),
+            f" {name} · repeat {execution.repeat}",
+            (f"  {execution.status}{said}", "dim"),
+            indent=2,
+            hang=2,
+        )
+        facts = []
+        for criterion in reviewed.criteria:
+            scored = "no score"
+            if criterion.score is not None and criterion.threshold is not None:
+                scored = score_of_limit(criterion.score, criterion.threshold)
+            facts.append(("judge", f"{scored}  {one_line(criterion.label)}"))
+        if reviewed.checks_failed:
+            facts.append(("checks", "a check other than a judge failed"))
+        for review in reviewed.reviews:
+            note = f": {visible(bounded(review.note, _NOTE, lines=5))}" if review.note else ""
+            facts.append((one_line(review.by), f"{'pass' if review.passed else 'fail'}{note}"))
+        page.fields(facts, indent=4)
+        page.unbroken(f"kindlm show {execution.run} {execution.number}", indent=4)
     more = len(executions) - _LISTED
     if more > 0:
         page.line(f"… and {more:,} more: kindlm review --agreement --format json", indent=2)
-
-
-def _write_execution(reviewed: ReviewedExecution, page: Page) -> None:
-    said = {True: ", people pass it", False: ", people fail it", None: ""}[reviewed.people]
-    execution = reviewed.execution
-    page.line(
-        mark(str(execution.status)),
-        f" {one_line(execution.test)} · {one_line(execution.target)} · repeat {execution.repeat}",
-        (f"  {execution.status}{said}", "dim"),
-        indent=2,
-        hang=2,
-    )
-    facts = []
-    for criterion in reviewed.criteria:
-        scored = "no score"
-        if criterion.score is not None and criterion.threshold is not None:
-            scored = score_of_limit(criterion.score, criterion.threshold)
-        facts.append(("judge", f"{scored}  {one_line(criterion.label)}"))
-    if reviewed.checks_failed:
-        facts.append(("checks", "a check other than a judge failed"))
-    for review in reviewed.reviews:
-        note = f": {visible(bounded(review.note, _NOTE, lines=5))}" if review.note else ""
-        facts.append((one_line(review.by), f"{'pass' if review.passed else 'fail'}{note}"))
-    page.fields(facts, indent=4)
-    page.unbroken(f"kindlm show {execution.run} {execution.number}", indent=4)
