@@ -152,23 +152,17 @@ def write_reports(
             wrong = reporter.report.write(view, sys.stdout, options)
             sys.stdout.flush()
         else:
-            wrong = _write_file(reporter, reporter.file, view, replace(options, color=False))
+            try:
+                with open_report(reporter.file) as out:
+                    wrong = reporter.report.write(view, out, replace(options, color=False))
+            except OSError as error:
+                name = reporter.report.name
+                wrong = broken(
+                    f"The {name} report could not be written to {reporter.file}: {error.strerror}.",
+                    f"The run is recorded; write it again: kindlm report --format {name}",
+                )
         errors += [] if wrong is None else [wrong]
     return errors
-
-
-def _write_file(
-    reporter: Reporter, file: Path, view: RunView, options: ReportOptions
-) -> KindlmError | None:
-    try:
-        with open_report(file) as out:
-            return reporter.report.write(view, out, options)
-    except OSError as error:
-        return broken(
-            f"The {reporter.report.name} report could not be written to {reporter.file}:"
-            f" {error.strerror}.",
-            f"The run is recorded; write it again: kindlm report --format {reporter.report.name}",
-        )
 
 
 def replaces(path: Path) -> bool:

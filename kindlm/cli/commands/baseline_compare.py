@@ -217,33 +217,29 @@ def _write_suite(compared: _SuiteComparison, page: Page) -> None:
     if unseen := not_comparable_text(diff):
         page.line((unseen, "yellow"), indent=2)
     for test in compared.tests:
-        _write(test, page)
+        status = f"{test.change}, {test.strength}" if test.strength else str(test.change)
+        suspected = test.change is Change.REGRESSED and test.strength is Strength.SUSPECTED
+        sides = dict.fromkeys((side_text(test.diff.before), side_text(test.after)))
+        page.line(
+            ("?", "yellow") if suspected else _SIGNS[test.change],
+            f" {one_line(test.diff.key.name)} · {one_line(test.diff.key.target)}",
+            f"  {' → '.join(sides)}  {status}",
+            indent=2,
+            hang=2,
+        )
+        for check in test.checks:
+            page.line(f"check {check_name(check)} {check_text(check)}", indent=6)
+        if test.new_failure_codes:
+            page.line(f"new: {', '.join(test.new_failure_codes)}", indent=6)
+        if test.output_changed:
+            page.line("the output is another one", indent=6)
+        for turn in test.diff.behaviour.turns:
+            page.line(f"the answer of turn {turn} is another one", indent=6)
     counts = Counter(test.change for test in compared.tests)
     tally = ", ".join(f"{counts[change]} {change}" for change in Change if counts[change])
     page.line(tally or "no tests", indent=2)
     if compared.run_regressed:
         page.line(("The run as a whole passes less often, for certain.", "red"), indent=2)
-
-
-def _write(test: ComparedTest, page: Page) -> None:
-    status = f"{test.change}, {test.strength}" if test.strength else str(test.change)
-    suspected = test.change is Change.REGRESSED and test.strength is Strength.SUSPECTED
-    sides = dict.fromkeys((side_text(test.diff.before), side_text(test.after)))
-    page.line(
-        ("?", "yellow") if suspected else _SIGNS[test.change],
-        f" {one_line(test.diff.key.name)} · {one_line(test.diff.key.target)}",
-        f"  {' → '.join(sides)}  {status}",
-        indent=2,
-        hang=2,
-    )
-    for check in test.checks:
-        page.line(f"check {check_name(check)} {check_text(check)}", indent=6)
-    if test.new_failure_codes:
-        page.line(f"new: {', '.join(test.new_failure_codes)}", indent=6)
-    if test.output_changed:
-        page.line("the output is another one", indent=6)
-    for turn in test.diff.behaviour.turns:
-        page.line(f"the answer of turn {turn} is another one", indent=6)
 
 
 def _suite_json(compared: _SuiteComparison) -> dict[str, Any]:
@@ -263,26 +259,25 @@ def _suite_json(compared: _SuiteComparison) -> dict[str, Any]:
         and {"code": problem.code.name, "number": problem.code, "message": problem.message},
         "runRegressed": compared.run_regressed,
         "attempts": compared.diff and compared.diff.attempts,
-        "tests": [_test_json(test) for test in compared.tests],
-    }
-
-
-def _test_json(test: ComparedTest) -> dict[str, Any]:
-    return {
-        "name": test.diff.key.name,
-        "target": test.diff.key.target,
-        "change": test.change,
-        "strength": test.strength,
-        "fails": test.fails,
-        "before": _side_json(test.diff.before),
-        "after": _side_json(test.after),
-        "newFailureCodes": test.new_failure_codes,
-        "outputChanged": test.output_changed,
-        "turnsChanged": list(test.diff.behaviour.turns),
-        "droppedChecks": [
-            {"kind": check.kind, "label": check.label, **check_evidence(check.evidence)}
-            for check in test.checks
-            if check.evidence is not None
+        "tests": [
+            {
+                "name": test.diff.key.name,
+                "target": test.diff.key.target,
+                "change": test.change,
+                "strength": test.strength,
+                "fails": test.fails,
+                "before": _side_json(test.diff.before),
+                "after": _side_json(test.after),
+                "newFailureCodes": test.new_failure_codes,
+                "outputChanged": test.output_changed,
+                "turnsChanged": list(test.diff.behaviour.turns),
+                "droppedChecks": [
+                    {"kind": check.kind, "label": check.label, **check_evidence(check.evidence)}
+                    for check in test.checks
+                    if check.evidence is not None
+                ],
+            }
+            for test in compared.tests
         ],
     }
 

@@ -55,7 +55,15 @@ def demo_command(
         diff = compare_runs(reader, before, after, DiffOptions())
         write_diff(diff, sys.stdout, options)
         as_told = diff.before.passed and not diff.after.passed and diff.fails
-    _tell_next(folder, after, page)
+    page.heading("Look closer")
+    for kindlm, what in (
+        ("kindlm diff", "this comparison, also with --format html"),
+        ("kindlm browse", "the whole history, in Datasette"),
+        (f"kindlm show {after} 1", "one conversation with all its evidence"),
+        ("kindlm test", f"run it yourself; the agent is {_agent_file(folder).name}"),
+    ):
+        command = f"cd {shlex.quote(str(folder))} && {kindlm}"
+        page.unbroken((f"{command:<44}", "bold"), (f" {what}", "dim"), indent=3)
     if not as_told:
         raise typer.Exit(1)
 
@@ -120,18 +128,6 @@ def _record(folder: Path, label: str, page: Page) -> str:
     page.blank()
     page.line("The run did not finish, and the story ends here: kindlm demo tells it anew.")
     raise typer.Exit(1)
-
-
-def _tell_next(folder: Path, run: str, page: Page) -> None:
-    page.heading("Look closer")
-    for kindlm, what in (
-        ("kindlm diff", "this comparison, also with --format html"),
-        ("kindlm browse", "the whole history, in Datasette"),
-        (f"kindlm show {run} 1", "one conversation with all its evidence"),
-        ("kindlm test", f"run it yourself; the agent is {_agent_file(folder).name}"),
-    ):
-        command = f"cd {shlex.quote(str(folder))} && {kindlm}"
-        page.unbroken((f"{command:<44}", "bold"), (f" {what}", "dim"), indent=3)
 
 
 def _agent_file(folder: Path) -> Path:

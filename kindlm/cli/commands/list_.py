@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TextIO
+from typing import TYPE_CHECKING, ClassVar, TextIO
 
 from rich.cells import cell_len
 
@@ -52,7 +52,24 @@ def list_command(options: ListOptions) -> int:
     request = or_fail(make_request(loaded, project, options))
     plan = make_plan(request.suites, request.selection)
     if options.form == "json":
-        suites = [_suite_json(suite) for suite in plan.suites if suite.executions]
+        suites = [
+            {
+                "name": suite.suite.name,
+                "path": suite.suite.path,
+                "tests": [
+                    {
+                        "name": case.case.name,
+                        "targets": list(case.targets),
+                        "tags": _tags(suite, case),
+                        "repeat": case.repeat,
+                        "skip": bool(case.case.skip),
+                    }
+                    for case in _selected(suite)
+                ],
+            }
+            for suite in plan.suites
+            if suite.executions
+        ]
         sys.stdout.write(json_document(executions=len(plan), suites=suites))
     else:
         write_list(plan, sys.stdout, project.root)
@@ -85,20 +102,3 @@ def _selected(suite: PlannedSuite) -> list[PlannedCase]:
 
 def _tags(suite: PlannedSuite, case: PlannedCase) -> list[str]:
     return list(dict.fromkeys((*suite.suite.tags, *case.case.tags)))
-
-
-def _suite_json(suite: PlannedSuite) -> dict[str, Any]:
-    return {
-        "name": suite.suite.name,
-        "path": suite.suite.path,
-        "tests": [
-            {
-                "name": case.case.name,
-                "targets": list(case.targets),
-                "tags": _tags(suite, case),
-                "repeat": case.repeat,
-                "skip": bool(case.case.skip),
-            }
-            for case in _selected(suite)
-        ],
-    }

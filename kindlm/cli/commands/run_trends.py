@@ -96,7 +96,22 @@ def _unknown(
 
 def trends_json(trends: Sequence[Trend]) -> str:
     """Return the tests over time for programs."""
-    return json_document(tests=[_trend_json(trend) for trend in trends])
+    tests = [
+        {
+            "project": trend.test.project,
+            "suite": trend.test.suite,
+            "test": trend.test.name,
+            "target": trend.test.target,
+            "flakiness": {
+                "within": trend.flakiness.within,
+                "between": trend.flakiness.between,
+                "passedLater": trend.passed_later.passed,
+            },
+            "runs": [_point_json(point) for point in trend.points],
+        }
+        for trend in trends
+    ]
+    return json_document(tests=tests)
 
 
 def trends_text(trends: Sequence[Trend], *, color: bool, blocks: bool) -> str:
@@ -135,20 +150,7 @@ def _figures(trend: Trend, blocks: bool) -> Iterator[tuple[str, str]]:
         least, most = figure(min(known)), figure(max(known))
         spread = least if least == most else f"{least} to {most}"
         yield title, f"{sparkline(values, low, high, blocks=blocks)}  {spread}"
-    yield from _flakiness(trend)
-    counted = {point.run.id for point in trend.counted}
-    others = Counter(
-        "from the history" if point.run.mode == "live" else point.run.mode
-        for point in trend.points
-        if point.run.id not in counted
-    )
-    if told := [f"{number:,} {mode}" for mode, number in sorted(others.items()) if number]:
-        yield "others", f"{', '.join(told)}: shown, and not counted above"
-
-
-def _flakiness(trend: Trend) -> Iterator[tuple[str, str]]:
-    found = trend.flakiness
-    parts = []
+    found, parts = trend.flakiness, []
     if found.within is not None:
         parts.append(f"repeats disagreed in {percent(found.within)} of pairs")
     if found.between is not None:
@@ -158,6 +160,14 @@ def _flakiness(trend: Trend) -> Iterator[tuple[str, str]]:
         parts.append(f"{later:,} of {of} passed only when run again")
     if parts:
         yield "flaky", ", ".join(parts)
+    counted = {point.run.id for point in trend.counted}
+    others = Counter(
+        "from the history" if point.run.mode == "live" else point.run.mode
+        for point in trend.points
+        if point.run.id not in counted
+    )
+    if told := [f"{number:,} {mode}" for mode, number in sorted(others.items()) if number]:
+        yield "others", f"{', '.join(told)}: shown, and not counted above"
 
 
 def _cells(point: TrendPoint) -> tuple[str, ...]:
@@ -181,22 +191,6 @@ def _cells(point: TrendPoint) -> tuple[str, ...]:
         one_line((point.run.git_commit or "")[:_COMMIT_LENGTH]),
         one_line(", ".join([*remarks, *point.changes])),
     )
-
-
-def _trend_json(trend: Trend) -> dict[str, Any]:
-    test, flaky = trend.test, trend.flakiness
-    return {
-        "project": test.project,
-        "suite": test.suite,
-        "test": test.name,
-        "target": test.target,
-        "flakiness": {
-            "within": flaky.within,
-            "between": flaky.between,
-            "passedLater": trend.passed_later.passed,
-        },
-        "runs": [_point_json(point) for point in trend.points],
-    }
 
 
 def _point_json(point: TrendPoint) -> dict[str, Any]:

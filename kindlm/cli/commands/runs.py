@@ -103,7 +103,31 @@ def show_runs(db: sqlite3.Connection, wanted: RunFilter, form: ListFormat) -> No
         _ListedRun(run, figures[run.id], status_of(db, run), verdicts.get(run.id)) for run in found
     ]
     if form == "json":
-        sys.stdout.write(_as_json(listed))
+        values = [
+            {
+                "id": run.id,
+                "label": run.label,
+                "suites": list(run.suites),
+                "startedAt": run.started_at,
+                "status": each.status,
+                "passed": run.passed,
+                "passedNow": each.passed_now,
+                "executions": {
+                    "passed": each.figures.executions.passed,
+                    "total": each.figures.executions.tested,
+                },
+                "gates": {"passed": each.figures.gates_passed, "total": each.figures.gates},
+                "costUsd": each.figures.paid.total_usd,
+                "git": git_state(run),
+                "group": run.group_id,
+                "shard": run.shard,
+                "mode": run.mode,
+                "sourceRun": run.source_run,
+            }
+            for each in listed
+            for run in (each.run,)
+        ]
+        sys.stdout.write(json_document(runs=values))
     elif listed:
         # One line each, columns aligned.
         is_colored = wants_color(sys.stdout)
@@ -133,35 +157,6 @@ def _verdicts_now(
             view.info = run  # it is read already
             verdicts[run.id] = view.passed
     return verdicts
-
-
-def _as_json(listed: Sequence[_ListedRun]) -> str:
-    """Return the runs for programs."""
-    values = [
-        {
-            "id": run.id,
-            "label": run.label,
-            "suites": list(run.suites),
-            "startedAt": run.started_at,
-            "status": each.status,
-            "passed": run.passed,
-            "passedNow": each.passed_now,
-            "executions": {
-                "passed": each.figures.executions.passed,
-                "total": each.figures.executions.tested,
-            },
-            "gates": {"passed": each.figures.gates_passed, "total": each.figures.gates},
-            "costUsd": each.figures.paid.total_usd,
-            "git": git_state(run),
-            "group": run.group_id,
-            "shard": run.shard,
-            "mode": run.mode,
-            "sourceRun": run.source_run,
-        }
-        for each in listed
-        for run in (each.run,)
-    ]
-    return json_document(runs=values)
 
 
 def _cells(each: _ListedRun) -> tuple[str, ...]:
