@@ -2,7 +2,7 @@
 
 Codes are those of the error specification; `details` always holds `status`, `retry_after`,
 `retryable` and `body`, as with providers; also `tokens` (read, written), `cost_usd` and `model`, if
-the body reports them. A failure is never an answer.
+the body reports them, or a stream before it fails. A failure is never an answer.
 """
 
 from __future__ import annotations
@@ -14,12 +14,18 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from kindlm.agents.reply_parts import WHERE_THE_TEXT_IS, UnreadableReply, error_text
-from kindlm.agents.reply_reading import FailedReply, read_cost, read_model, read_usage
+from kindlm.agents.reply_reading import (
+    FailedReply,
+    read_cost,
+    read_model,
+    read_usage,
+    spent_for,
+)
 from kindlm.agents.tool_entries import calls_anywhere
 from kindlm.dataclass import dataclass
 from kindlm.errors import ErrorCode, KindlmError, misuse
+from kindlm.ports import AgentReply
 from kindlm.strict_json import parse_json
-from kindlm.transcript import Usage
 from kindlm.unreachable import rate_limit_hint, retry_after, unreachable_reason
 from kindlm.wording import last_words
 
@@ -88,30 +94,28 @@ def failed(
     retryable: bool = False,
     body: str | None = None,
     trace: str | None = None,
+    spent: Mapping[str, Any] | None = None,
 ) -> KindlmError:
-    """Return an error of an exchange with an agent."""
+    """Return an error of an exchange with an agent; what was `spent` may be in the body."""
     details = {
         "status": status,
         "retry_after": wait,
         "retryable": retryable,
         "body": None if body is None else who.clean(body),
-        **_spent(body),
+        **(spent or _spent_in(body)),
     }
     shown = None if trace is None else who.clean(trace)
     return KindlmError(code, who.clean(message), hint, details=details, trace=shown)
 
 
-def _spent(body: str | None) -> Mapping[str, Any]:
-    """Return what a failed answer reports that it cost, as JSON values for other processes."""
+def _spent_in(body: str | None) -> Mapping[str, Any]:
     try:
         value = parse_json(body or "")
     except ValueError:
         return {}
-    usage, cost_usd = read_usage(value), read_cost(value)
-    if usage == Usage() and cost_usd is None:
-        return {}
-    tokens = [usage.input_tokens, usage.output_tokens]
-    return {"tokens": tokens, "cost_usd": cost_usd, "model": read_model(value)}
+    cost_usd, model = read_cost(value), read_model(value)
+    said = AgentReply("", usage=read_usage(value), reported_cost_usd=cost_usd, model=model)
+    return spent_for(said)
 
 
 def bad_option(who: Who, message: str, hint: str | None = None) -> KindlmError:
@@ -165,9 +169,10 @@ def of_reply(
     if isinstance(reason, FailedReply):
         what = f"{who.title} reported an error: {who.quote(str(reason))}"
         where = "See the agent's log"
-        return failed(who, ErrorCode.PROVIDER_API_ERROR, what, where, status=status, body=body)
+        code, spent = ErrorCode.PROVIDER_API_ERROR, reason.spent
+        return failed(who, code, what, where, status=status, body=body, spent=spent)
     said = "" if _STREAM.match(body) else who.quote(body)
-    own_hint = reason.hint if isinstance(reason, UnreadableReply) else None
+    own_hint, spent = (None, None) if isinstance(reason, str) else (reason.hint, reason.spent)
     return failed(
         who,
         ErrorCode.PROVIDER_API_ERROR,
@@ -176,6 +181,7 @@ def of_reply(
         own_hint or hint,
         status=status,
         body=body,
+        spent=spent,
     )
 
 

@@ -8,7 +8,9 @@ under one of the usual keys, or bare text.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field
+from operator import length_hint
 from typing import Any, TypeVar
 
 from kindlm.agents.agent_events import Heard, Piece
@@ -41,6 +43,7 @@ from kindlm.agents.reply_reading import (
     read_model,
     read_reply,
     read_usage,
+    spent_for,
     text_of,
 )
 from kindlm.agents.tool_entries import (
@@ -248,26 +251,40 @@ def hear_events(
     Raises:
         FailedReply: it says that the agent failed.
         UnreadableReply: it broke off, is in a format that is not read, or has no answer.
+
+    An error has what the events before the one that it is about say that was spent.
     """
     frames, is_done = frames_of(stream.text, is_sse=stream.is_sse)
-    pieces, end = pieces_of(frames), end_of(frames, is_done=is_done)
+    end = end_of(frames, is_done=is_done)
     if StreamFormat.GEMINI in end.formats:
         raise UnreadableReply(f"streams of {StreamFormat.GEMINI} are not read")
     hear = next((hear for known, hear in _HEARD.items() if known in end.formats), None)
     if speaks is not None and speaks not in end.formats:
         raise AnotherProtocol(f"it is not a stream of {speaks}")
-    if hear is not None:
-        heard = hear(pieces)
-    elif StreamFormat.RESPONSES in end.formats:
-        response = _response(pieces)
+
+    def read(frames: Iterable[Frame]) -> Heard:
+        if hear is not None:
+            return hear(pieces_of(frames))
+        if StreamFormat.RESPONSES in end.formats:
+            response = _response(pieces_of(frames))
+            end.check(has_end=stream.has_end)
+            return Heard(read_reply(response, reading))
+        if otherwise is not None and _OF_MODELS.isdisjoint(end.formats):
+            return Heard(otherwise(pieces_of(frames)))
+        return Heard(read_stream(frames, reading))
+
+    heard, coming = None, iter(frames)
+    try:
+        heard = read(coming)
+        # What the agent says of its own failure comes first: it explains why the stream broke off.
         end.check(has_end=stream.has_end)
-        heard = Heard(read_reply(response, reading))
-    elif otherwise is not None and _OF_MODELS.isdisjoint(end.formats):
-        heard = Heard(otherwise(pieces))
-    else:
-        heard = Heard(read_stream(frames, reading))
-    # What the agent says of its own failure comes first: it explains why the stream broke off.
-    end.check(has_end=stream.has_end)
+    except (FailedReply, UnreadableReply) as error:
+        if heard is None:
+            with suppress(FailedReply, UnreadableReply):
+                heard = read(frames[: -1 - length_hint(coming)])
+        if heard is not None:
+            error.spent = spent_for(heard.reply)
+        raise
     return heard
 
 

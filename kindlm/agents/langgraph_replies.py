@@ -12,6 +12,7 @@ name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field
 from typing import Any
 
@@ -28,7 +29,14 @@ from kindlm.agents.reply_parts import (
     UnreadableReply,
     error_text,
 )
-from kindlm.agents.reply_reading import FailedReply, agent_reply, read_cost, read_model, read_usage
+from kindlm.agents.reply_reading import (
+    FailedReply,
+    agent_reply,
+    read_cost,
+    read_model,
+    read_usage,
+    spent_for,
+)
 from kindlm.agents.tool_entries import (
     hidden_calls,
     looks_like_a_call,
@@ -280,11 +288,16 @@ def read_stream(text: str, sent: Sent) -> AgentReply:
 def read_pieces(pieces: Iterable[Any], sent: Sent) -> AgentReply:
     """Read what a stream of a graph yields in Python; raise as `GraphReply.finished`."""
     reply = GraphReply(sent)
-    for piece in pieces:
-        if isinstance(piece, dict):
-            _add_event(reply, piece)
-        elif isinstance(piece, str):
-            reply.pieces.append(piece)
+    try:
+        for piece in pieces:
+            if isinstance(piece, dict):
+                _add_event(reply, piece)
+            elif isinstance(piece, str):
+                reply.pieces.append(piece)
+    except FailedReply as error:
+        with suppress(FailedReply, UnreadableReply):
+            error.spent = spent_for(reply.finished())
+        raise
     reply.add_steps(reply.about)
     return reply.finished()
 

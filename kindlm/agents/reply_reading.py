@@ -136,7 +136,9 @@ _OF_REQUESTS = frozenset({"instructions", "prompt", "reasoning", "text", "tool_c
 
 
 class FailedReply(Exception):  # noqa: N818 - it names what the agent says
-    """The agent says that it failed, in these words."""
+    """The agent says that it failed, in these words; for `spent` see `UnreadableReply`."""
+
+    spent: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +295,18 @@ def read_cost(value: Any, steps: Iterable[Any] = ()) -> float | None:
     costs = [_amount(step.get("cost")) for step in steps if isinstance(step, dict)]
     known = [cost for cost in costs if cost is not None]
     return _amount(sum(known)) if costs and len(known) == len(costs) else None
+
+
+def spent_for(reply: AgentReply) -> Mapping[str, Any]:
+    """Return what an agent spent that failed, as `details` of its error have it: JSON values.
+
+    `reply` is what it said beside its error, or before it.
+    """
+    usage, cost_usd = reply.usage, reply.reported_cost_usd
+    if usage == Usage() and cost_usd is None:
+        return {}
+    tokens = [usage.input_tokens, usage.output_tokens]
+    return {"tokens": tokens, "cost_usd": cost_usd, "model": reply.model}
 
 
 def _parts(value: Any) -> Iterator[Mapping[str, Any]]:

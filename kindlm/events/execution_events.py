@@ -445,8 +445,8 @@ class AgentReplied(CallAnswered):
 class AgentFailed(CallFailed):
     """A call to an agent failed. `retry_in_ms` is set if the engine tries again.
 
-    Tokens and cost are there if the agent reported them beside its error. What kindlm saw of its
-    model calls is not among them.
+    Tokens and cost are there if the agent reported them beside its error, or before it in a stream.
+    What kindlm saw of its model calls is not among them.
     """
 
     type: ClassVar[str] = "agent.failed"

@@ -16,9 +16,13 @@ Wire = Literal["chat", "responses", "anthropic"]
 
 
 class UnreadableReply(ValueError):  # noqa: N818 - it names what arrived
-    """A body that is no answer: the message says what is wrong with it, `hint` what helps."""
+    """A body that is no answer: the message says what is wrong with it, `hint` what helps.
+
+    `spent` is what a stream of an agent reported before, as `details` of its error have it.
+    """
 
     hint: str | None = None
+    spent: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

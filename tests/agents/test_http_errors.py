@@ -49,6 +49,22 @@ def test_an_error_holds_what_the_agent_spent(talk, http, failure, status):
     assert (details["tokens"], details["cost_usd"], details["model"]) == ([7, 2], 0.02, "m")
 
 
+@pytest.mark.parametrize(
+    "end",
+    [
+        'data: {"error": {"message": "overloaded"}}\n\ndata: [DONE]\n\n',
+        "",  # it breaks off
+    ],
+)
+def test_the_error_of_a_stream_holds_what_it_reported_before(talk, http, failure, end):
+    choice = {"index": 0, "delta": {"content": "so far"}}
+    chunk = {"model": "m", "choices": [choice], "usage": {"prompt_tokens": 7}, "cost": 0.02}
+    body = f"data: {json.dumps(chunk)}\n\n{end}"
+    (result,), _ = talk(http(body, kind="text/event-stream"))
+    details = failure(result).details
+    assert (details["tokens"], details["cost_usd"], details["model"]) == ([7, None], 0.02, "m")
+
+
 @pytest.mark.parametrize(("wait", "fix"), [("2", "--concurrency 1"), ("4000", "Try again later")])
 def test_what_to_do_about_a_rate_limit_depends_on_the_wait(talk, http, failure, wait, fix):
     (result,), _ = talk(http({"error": "slow"}, status=429, headers={"Retry-After": wait}))

@@ -391,6 +391,14 @@ class TestStreams:
         assert "reported an error" in error.message
         assert "Boom" in error.message
 
+    def test_an_error_holds_what_was_spent_before(self, talk, http, failure):
+        frames = [ai("so far"), {"type": "metadata", "usage": {"input_tokens": 7}, "cost": 0.25}]
+        frames.append({"type": "error", "message": "Boom"})
+        text = "".join(f"data: {json.dumps(frame)}\n\n" for frame in frames)
+        (got,), _ = talk(http(text, kind=SSE), streaming=True)
+        details = failure(got).details
+        assert (details["tokens"], details["cost_usd"]) == ([7, None], 0.25)
+
 
 A_RUN = [
     ("metadata", {"run_id": "r1"}),

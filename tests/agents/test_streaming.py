@@ -193,6 +193,18 @@ class TestEvents:
         assert found.message == "Agent 'shop' reported an error: Boom"
         assert not found.details["retryable"]
 
+    @pytest.mark.parametrize(
+        "end", [event("error", message="Boom"), event("token", token=5), '{"type": "token"']
+    )
+    def test_an_error_holds_what_was_spent_before(self, hear, failure, end):
+        usages = [event("usage", input_tokens=7, output_tokens=n, cost=0.25) for n in (1, 2)]
+        details = failure(hear(event("token", token="so far"), *usages, end)).details
+        assert (details["tokens"], details["cost_usd"], details["model"]) == ([14, 3], 0.5, None)
+
+    def test_nothing_was_spent_where_nothing_was_reported(self, hear, failure):
+        details = failure(hear(event("token", token="so far"), event("error", message="x"))).details
+        assert "tokens" not in details
+
 
 class TestFrames:
     def test_frames_with_types_inside(self, hear, success):
@@ -204,6 +216,10 @@ class TestFrames:
         frames = ["event: tool_call", 'data: {"name": "a"}', "", "event: token", "data: hi"]
         reply = success(hear(*frames, kind=SSE, adapter="streaming"))
         assert (reply.text, reply.tool_uses[0].call.name) == ("hi", "a")
+
+    def test_a_frame_with_an_empty_name_has_the_default_name(self, hear, success):
+        frames = ["event:", "data: Hel", "", "event:", "data: lo"]
+        assert success(hear(*frames, kind=SSE)).text == "Hello"
 
     def test_frames_are_known_without_their_media_type(self, hear, success):
         assert success(hear('data: {"type":"token","token":"hi"}', kind="text/plain")).text == "hi"
