@@ -99,7 +99,10 @@ def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> ApiR
             "prefill was not sent: only Anthropic and Ollama let a request begin the answer"
         )
     sent.add_temperature(params)
-    thoughts = _thoughts(request, refused)
+    # Tokens to think come on top of those of an answer: they count against the limit, too. What
+    # users let a model write is theirs to say; our own questions say how long an answer may be.
+    thinks = TO_THINK in refused or is_reasoning_model(request.model)
+    thoughts = TOKENS_TO_THINK if thinks and request.response_schema is not None else 0
     sent.is_tight = request.response_schema is not None and not thoughts
     _add_token_limit(sent, params, thoughts)
     sent.add("top_p", params.top_p)
@@ -153,16 +156,6 @@ def _add_response_format(sent: ApiRequest, wanted: ResponseSchema) -> None:
             named["strict"] = True
         sent.add_ours("response_format", {"type": "json_schema", "json_schema": named})
         sent.plainer["response_format"] = WITH_SCHEMA
-
-
-def _thoughts(request: ModelRequest, refused: frozenset[str]) -> int:
-    """Return how many tokens come on top of those of an answer, for a model to think.
-
-    They count against the limit, too. What users let a model write is theirs to say; our own
-    questions say how long an answer may be.
-    """
-    thinks = TO_THINK in refused or is_reasoning_model(request.model)
-    return TOKENS_TO_THINK if thinks and request.response_schema is not None else 0
 
 
 def _add_token_limit(sent: ApiRequest, params: ModelParams, thoughts: int) -> None:

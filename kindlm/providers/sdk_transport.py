@@ -150,7 +150,10 @@ class SdkTransport:
         if self._connected is None:
             with put_off():
                 self._connected = _Connected(self._load())
-            _silence_sdk_logs()
+            # With ANTHROPIC_LOG=debug they print keys in clear. They set up their logging when they
+            # are loaded; what happens is in kindlm's own log, without keys.
+            for name in ("anthropic", "openai", "httpx2", "httpx"):
+                logging.getLogger(name).setLevel(logging.ERROR)
         return self._connected
 
     async def _form(self, path: str) -> RequestForm | None:
@@ -166,7 +169,19 @@ class SdkTransport:
     async def _send(self, form: RequestForm, body: bytes) -> HttpAnswer:
         """Send a request as the SDK would."""
         if self._session is None:
-            self._session = _open_session(form)
+            secure = form.url.scheme == "https"
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    ssl=_tls_context(importlib.import_module(form.library)) if secure else True,
+                    limit=_CONNECTIONS,
+                    keepalive_timeout=_KEPT_ALIVE_S,
+                ),
+                # The SDKs send cookies back, too, also to hosts that have no name; gateways count
+                # on it.
+                cookie_jar=aiohttp.CookieJar(unsafe=True, quote_cookie=False),
+                timeout=aiohttp.ClientTimeout(),
+                auto_decompress=False,
+            )
         async with self._session.post(
             form.url, headers=form.headers_for(body), data=body, allow_redirects=False
         ) as response:
@@ -265,31 +280,6 @@ def _tls_context(http: Any) -> ssl.SSLContext:
     """Load certificates once, as the SDKs would for each of their clients; that takes 25 ms."""
     context: ssl.SSLContext = http.create_ssl_context()
     return context
-
-
-def _silence_sdk_logs() -> None:
-    """Keep the SDKs from logging requests: with ANTHROPIC_LOG=debug they print keys in clear.
-
-    They set up their logging when they are loaded; what happens is in kindlm's own log, without
-    keys.
-    """
-    for name in ("anthropic", "openai", "httpx2", "httpx"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-
-
-def _open_session(form: RequestForm) -> aiohttp.ClientSession:
-    secure = form.url.scheme == "https"
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(
-            ssl=_tls_context(importlib.import_module(form.library)) if secure else True,
-            limit=_CONNECTIONS,
-            keepalive_timeout=_KEPT_ALIVE_S,
-        ),
-        # The SDKs send cookies back, too, also to hosts that have no name; gateways count on it.
-        cookie_jar=aiohttp.CookieJar(unsafe=True, quote_cookie=False),
-        timeout=aiohttp.ClientTimeout(),
-        auto_decompress=False,
-    )
 
 
 def _text(response: aiohttp.ClientResponse, content: bytes) -> str:
