@@ -192,7 +192,8 @@ def choose_agents(
             # What is not run needs none: a mark may skip it where a variable is not set.
             if not each.is_skipped and each.hint is None:
                 faults[each.name] = found
-            found = _in_name_alone(own)
+            name = own.get("name") if isinstance(own, Mapping) else None
+            found = AgentTarget(name if isinstance(name, str) and name else AGENT, "http", "")
         agents[each.name] = _seen(found, each)
     return ChosenAgents(agents, faults)
 
@@ -279,11 +280,6 @@ def _no_table(own: object) -> str | None:
     except (TypeError, ValueError, RecursionError) as error:
         return f"and its values JSON: {error}"
     return None
-
-
-def _in_name_alone(own: object) -> AgentTarget:
-    name = own.get("name") if isinstance(own, Mapping) else None
-    return AgentTarget(name if isinstance(name, str) and name else AGENT, "http", "")
 
 
 def _no_agent(scenario: Scenario) -> KindlmError:
