@@ -99,7 +99,9 @@ def _search(folder: Path) -> Discovery:
     ignored: list[Path] = []
     unreadable: dict[Path, KindlmError] = {}
     imports: Known = {}
-    for path in _files(folder):
+    below = files_by_folder(folder, _raise)
+    paths = (Path(place, name) for place, names in below for name in names)
+    for path in _each_once(path for path in paths if _is_looked_at(path)):
         try:
             text = _text(path)
         except OSError as error:
@@ -186,13 +188,6 @@ def files_by_folder(
         seen.add(real)
         folders[:] = sorted(name for name in folders if not is_skipped(Path(place, name)))
         yield place, sorted(files)
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    """Yield each file that may hold tests once."""
-    found = files_by_folder(folder, _raise)
-    paths = (Path(place, name) for place, names in found for name in names)
-    return _each_once(path for path in paths if _is_looked_at(path))
 
 
 def _each_once(paths: Iterable[Path]) -> Iterator[Path]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,6 @@ from kindlm.config.interpolation import MARK
 from kindlm.formats.evalview.case_schema import (
     AdapterConfig,
     CaseConfig,
-    ToolDefinitionConfig,
-    ToolMock,
 )
 from kindlm.formats.evalview.project_config import JudgeConfig, ProjectConfig
 from kindlm.packages import own
@@ -206,10 +204,23 @@ def compile_tools(case: CaseConfig) -> tuple[SimulatedTool, ...]:
     defined = {tool.name: tool for tool in case.tools or ()}
     mocks = (case.mocks.tool_mocks if case.mocks else None) or ()
     names = dict.fromkeys([*defined, *(mock.tool for mock in mocks)])
-    return tuple(
-        _tool(name, defined.get(name), [mock for mock in mocks if mock.tool == name])
-        for name in names
-    )
+    tools: list[SimulatedTool] = []
+    for name in names:
+        answers = tuple(
+            ToolAnswer(
+                when=mock.match_params,
+                then=mock.returns if mock.error is None else {"error": mock.error},
+                delay_ms=round(mock.latency_ms or 0),
+            )
+            for mock in mocks
+            if mock.tool == name
+        )
+        tool, description, schema = defined.get(name), None, None
+        if tool is not None:
+            description = tool.description
+            schema = tool.input_schema if tool.parameters is None else tool.parameters
+        tools.append(SimulatedTool(name, description, schema, answers))
+    return tuple(tools)
 
 
 def told_tools(case: CaseConfig) -> list[dict[str, Any]]:
@@ -218,20 +229,3 @@ def told_tools(case: CaseConfig) -> list[dict[str, Any]]:
         {key: getattr(tool, key) for key in type(tool).model_fields if key in tool.model_fields_set}
         for tool in case.tools or ()
     ]
-
-
-def _tool(
-    name: str, defined: ToolDefinitionConfig | None, mocks: Sequence[ToolMock]
-) -> SimulatedTool:
-    answers = tuple(
-        ToolAnswer(
-            when=mock.match_params,
-            then=mock.returns if mock.error is None else {"error": mock.error},
-            delay_ms=round(mock.latency_ms or 0),
-        )
-        for mock in mocks
-    )
-    if defined is None:
-        return SimulatedTool(name, answers=answers)
-    schema = defined.input_schema if defined.parameters is None else defined.parameters
-    return SimulatedTool(name, defined.description, schema, answers)
