@@ -188,7 +188,15 @@ def write(conversation: TalkRequest, reply: Reply, reported_model: str) -> tuple
         reply = replace(reply, structured=None, calls=(*reply.calls, call))
     text, reply = shape(reply, conversation)
     content += [{"type": "text", "text": text}] if text else []
-    content += _tool_uses(conversation, reply)
+    content += [
+        {
+            "type": "tool_use",
+            "id": f"toolu_{conversation.fingerprint[:20]}{position:04}",
+            "name": call.name,
+            "input": call.arguments,
+        }
+        for position, call in enumerate(reply.calls)
+    ]
     message: dict[str, Any] = {
         "id": f"msg_{conversation.fingerprint[:24]}",
         "type": "message",
@@ -200,23 +208,20 @@ def write(conversation: TalkRequest, reply: Reply, reported_model: str) -> tuple
         "stop_details": None,
     }
     if reply.reports_usage:
-        message["usage"] = _usage(conversation, reply, text or "")
+        usage = usage_of(conversation, reply, text or "")
+        message["usage"] = {
+            "input_tokens": usage.input_tokens,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": 0,
+            "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0},
+            "output_tokens": usage.output_tokens,
+            "output_tokens_details": {"thinking_tokens": 0},
+            "service_tier": "standard",
+        }
     if conversation.stream:
         named = ((event["type"], json.dumps(event)) for event in _events(message))
         return tuple(f"event: {name}\ndata: {data}\n\n".encode("ascii") for name, data in named)
     return (json.dumps(message).encode("ascii"),)
-
-
-def _tool_uses(conversation: TalkRequest, reply: Reply) -> list[dict[str, Any]]:
-    return [
-        {
-            "type": "tool_use",
-            "id": f"toolu_{conversation.fingerprint[:20]}{position:04}",
-            "name": call.name,
-            "input": call.arguments,
-        }
-        for position, call in enumerate(reply.calls)
-    ]
 
 
 def _stop_reason(reply: Reply, content: list[dict[str, Any]]) -> str:
@@ -225,19 +230,6 @@ def _stop_reason(reply: Reply, content: list[dict[str, Any]]) -> str:
     if reply.finish is not None:
         return _STOP_REASONS[reply.finish]
     return "tool_use" if any(block["type"] == "tool_use" for block in content) else "end_turn"
-
-
-def _usage(conversation: TalkRequest, reply: Reply, text: str) -> dict[str, Any]:
-    usage = usage_of(conversation, reply, text)
-    return {
-        "input_tokens": usage.input_tokens,
-        "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": 0,
-        "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 0},
-        "output_tokens": usage.output_tokens,
-        "output_tokens_details": {"thinking_tokens": 0},
-        "service_tier": "standard",
-    }
 
 
 def _events(message: dict[str, Any]) -> Iterator[dict[str, Any]]:

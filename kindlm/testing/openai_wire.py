@@ -241,8 +241,15 @@ def write(conversation: TalkRequest, reply: Reply, reported_model: str) -> tuple
         "refusal": None,
         "annotations": [],
     }
-    if calls := _tool_calls(conversation, reply):
-        message["tool_calls"] = calls
+    if reply.calls:
+        message["tool_calls"] = [
+            {
+                "id": f"call_{conversation.fingerprint[:20]}{position:04}",
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments_text},
+            }
+            for position, call in enumerate(reply.calls)
+        ]
     usage = _usage(conversation, reply, text or "")
     envelope = {
         "id": f"chatcmpl-{conversation.fingerprint[:29]}",
@@ -271,17 +278,6 @@ def _stream(envelope: dict[str, Any], chunks: Iterator[dict[str, Any]]) -> Itera
         data = json.dumps({**envelope, "object": "chat.completion.chunk", **chunk})
         yield b"data: " + data.encode("ascii") + b"\n\n"
     yield b"data: [DONE]\n\n"
-
-
-def _tool_calls(conversation: TalkRequest, reply: Reply) -> list[dict[str, Any]]:
-    return [
-        {
-            "id": f"call_{conversation.fingerprint[:20]}{position:04}",
-            "type": "function",
-            "function": {"name": call.name, "arguments": call.arguments_text},
-        }
-        for position, call in enumerate(reply.calls)
-    ]
 
 
 def _finish_reason(reply: Reply) -> str:

@@ -266,7 +266,16 @@ def play(script: Script, conversation: TalkRequest) -> Played:
 
 def _play_rule(rule: Rule, conversation: TalkRequest, captures: dict[str, str]) -> Played:
     template = rule.reply
-    scope = _scope(conversation, captures)
+    calls = conversation.calls
+    # What placeholders can name; of several calls to a tool the latest counts.
+    scope = {
+        **captures,
+        "user": conversation.user,
+        "system": conversation.system,
+        "model": conversation.model,
+        "results": {call.name: call.result for call in calls},
+        "arguments": {call.name: call.arguments for call in calls},
+    }
     try:
         reply = Reply(
             text=None if template.text is None else fill_text(template.text, scope),
@@ -283,16 +292,3 @@ def _play_rule(rule: Rule, conversation: TalkRequest, captures: dict[str, str]) 
     if not conversation.parallel:
         reply = replace(reply, calls=reply.calls[:1])
     return Played(rule.name, reply, template.fault, template.delay_ms / 1000)
-
-
-def _scope(conversation: TalkRequest, captures: dict[str, str]) -> dict[str, Any]:
-    """What placeholders can name; of several calls to a tool the latest counts."""
-    calls = conversation.calls
-    return {
-        **captures,
-        "user": conversation.user,
-        "system": conversation.system,
-        "model": conversation.model,
-        "results": {call.name: call.result for call in calls},
-        "arguments": {call.name: call.arguments for call in calls},
-    }
