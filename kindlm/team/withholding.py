@@ -105,7 +105,9 @@ class Withholding:
             if self.every_text:
                 if event.type not in EVENTS:
                     return f"this kindlm does not know what `{key}` of {event.type} holds"
-                if key in QUOTES and not _is_of_pace(event.type, string):
+                # These are kindlm's own words for why a pace changed.
+                is_of_pace = event.type == ProviderPaced.type and string in _REASONS_OF_PACE
+                if key in QUOTES and not is_of_pace:
                     return f"`{key}` may quote an answer, as recorded by an earlier kindlm"
                 is_made_up = MADE_UP.fullmatch(key) and not _is_chosen(event.type, data, key)
                 if is_made_up and not _NAME.fullmatch(string):
@@ -125,11 +127,6 @@ class Withholding:
             except PatternError:
                 return number
         return None
-
-
-def _is_of_pace(event_type: str, string: str) -> bool:
-    """Return whether a string is kindlm's own word for why a pace changed."""
-    return event_type == ProviderPaced.type and string in _REASONS_OF_PACE
 
 
 def _is_chosen(event_type: str, data: Mapping[str, Any], key: str) -> bool:
