@@ -229,7 +229,10 @@ class ScenarioItems:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
         """Begin the run, now that all tests are known."""
-        if session.config.option.collectonly or _cannot_run(session):
+        option = session.config.option
+        # pytest will stop because a file could not be collected.
+        will_stop = session.testsfailed and not option.continue_on_collection_errors
+        if option.collectonly or will_stop:
             return
         root = self._asked.root
         chosen = {item: test for item in session.items if (test := test_of(item, root))}
@@ -365,11 +368,6 @@ def _uncalled(collector: pytest.Class) -> Iterable[pytest.Item | pytest.Collecto
     owner = collector.obj
     collector.newinstance = lambda: owner  # type: ignore[method-assign]
     return super(pytest.Class, collector).collect()
-
-
-def _cannot_run(session: pytest.Session) -> bool:
-    """Return whether pytest will stop because a file could not be collected."""
-    return bool(session.testsfailed) and not session.config.option.continue_on_collection_errors
 
 
 def _tell_outcome(live: LiveRun, ran: Ran, asked: Asked) -> None:
