@@ -173,7 +173,7 @@ class DaskFleet:
 
     def look(self, listen: str | None, *, insecure: bool) -> KindlmError | None:
         """Look at the workers, and how they reach this machine; return what is wrong."""
-        workers = self._workers()
+        workers = sorted(self._client.scheduler_info(n_workers=-1).get("workers", {}))
         if not workers:
             return misuse(
                 f"The scheduler {self._address} has no workers.",
@@ -282,9 +282,6 @@ class DaskFleet:
                 continue  # the scheduler is gone, or comes back
             self._fit = tuple(sorted((fit | new) - self.left_out.keys()))
             self._feed()
-
-    def _workers(self) -> list[str]:
-        return sorted(self._client.scheduler_info(n_workers=-1).get("workers", {}))
 
     def _admit(self, workers: Sequence[str]) -> dict[str, str]:
         """Let workers have shards if they are fit; return what is wrong with the others."""
