@@ -138,7 +138,13 @@ def _entries(value: Mapping[str, Any], keys: tuple[str, ...]) -> list[Mapping[st
 
 
 def _uses(tasks: list[Mapping[str, Any]], executions: list[Mapping[str, Any]]) -> list[ToolUse]:
-    uses = _uses_of_tasks(tasks)
+    uses = list[ToolUse]()
+    for index, task in enumerate(tasks):
+        name, messages = first_text(task.get("tool")), task.get("messages")
+        is_silent = name is None and isinstance(messages, list)
+        own = [] if is_silent else [_use(task, name or _TASK, f"task-{index}")]
+        said = spoken(read_messages(messages if isinstance(messages, list) else []))
+        uses += uses_together(own, said.tool_uses, by_id=False)
     told = {use.call.name for use in uses}
     executed = list[ToolUse]()
     for index, execution in enumerate(executions):
@@ -151,18 +157,6 @@ def _uses(tasks: list[Mapping[str, Any]], executions: list[Mapping[str, Any]]) -
             executed.append(use)
     # Ids are those of tasks and executions here.
     return uses_together(uses, executed, by_id=False)
-
-
-def _uses_of_tasks(tasks: list[Mapping[str, Any]]) -> list[ToolUse]:
-    uses = list[ToolUse]()
-    for index, task in enumerate(tasks):
-        name, messages = first_text(task.get("tool")), task.get("messages")
-        is_silent = name is None and isinstance(messages, list)
-        own = [] if is_silent else [_use(task, name or _TASK, f"task-{index}")]
-        heard = messages if isinstance(messages, list) else []
-        said = spoken(read_messages(heard))
-        uses += uses_together(own, said.tool_uses, by_id=False)
-    return uses
 
 
 def _use(entry: Mapping[str, Any], name: str, default_id: str) -> ToolUse:

@@ -43,7 +43,7 @@ from kindlm.dataclass import dataclass, replace
 from kindlm.ports import AgentReply
 from kindlm.same_calls import with_ids
 from kindlm.section import Maybe, Text
-from kindlm.transcript import Extras, ToolUse, Usage
+from kindlm.transcript import ToolUse, Usage
 from kindlm.values import refuse
 from kindlm.wires import anthropic, chat
 from kindlm.wires.answer import extras_from, object_or_empty, token_count
@@ -255,23 +255,20 @@ def read_counts(counts: Any) -> Usage:
     if told is None:
         told = _count(counts, _INPUT_TOKENS)
     if extras is None:
-        extras = _extras(next((each for key in _DETAILS if (each := counts.get(key))), None))
-    return Usage(told, _count(counts, _OUTPUT_TOKENS), extras)
-
-
-def _extras(details: Any) -> Extras | None:
-    """Read the details of the input: OpenAI's, or LangChain's, which names each lifetime."""
-    details = object_or_empty(details)
-    read, written, short, long = (
-        _count(details, keys) or 0
-        for keys in (
-            ("cached_tokens", "cache_read"),
-            ("cache_write_tokens", "cache_creation"),
-            ("ephemeral_5m_input_tokens",),
-            ("ephemeral_1h_input_tokens",),
+        found = next((each for key in _DETAILS if (each := counts.get(key))), None)
+        details = object_or_empty(found)
+        # OpenAI's, or LangChain's, which names each lifetime.
+        read, written, short, long = (
+            _count(details, keys) or 0
+            for keys in (
+                ("cached_tokens", "cache_read"),
+                ("cache_write_tokens", "cache_creation"),
+                ("ephemeral_5m_input_tokens",),
+                ("ephemeral_1h_input_tokens",),
+            )
         )
-    )
-    return extras_from(read, written + short + long, long)
+        extras = extras_from(read, written + short + long, long)
+    return Usage(told, _count(counts, _OUTPUT_TOKENS), extras)
 
 
 def bounded(usage: Usage) -> Usage:
