@@ -46,7 +46,7 @@ _REPLY = json.dumps(
             }
         ],
         "usage": {"prompt_tokens": 58, "completion_tokens": 31, "total_tokens": 89},
-        "system_fingerprint": "fp_benchmark",
+        "system_fingerprint": "fp_44709d6fcb",
     }
 )
 
