@@ -48,14 +48,14 @@ def set_verbose(verbose: bool) -> None:
     _VERBOSE.set(verbose)
 
 
-def is_verbose(environ: Mapping[str, str] = os.environ) -> bool:
+def is_verbose() -> bool:
     """Return whether errors are shown with their codes, details and traces.
 
     `--verbose` asks for it, and so do `DEBUG=kindlm*` and `KINDLM_LOG=debug`.
     """
-    patterns = environ.get("DEBUG", "").replace(",", " ").split()
+    patterns = os.environ.get("DEBUG", "").replace(",", " ").split()
     named = any(fnmatchcase("kindlm", pattern) for pattern in patterns)
-    return _VERBOSE.get() or named or environ.get("KINDLM_LOG", "").lower() == "debug"
+    return _VERBOSE.get() or named or os.environ.get("KINDLM_LOG", "").lower() == "debug"
 
 
 def prepare_streams() -> None:

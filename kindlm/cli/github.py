@@ -105,7 +105,15 @@ def _open_end(text: str) -> str:
 def tell_github(view: RunView, options: ReportOptions, environ: Mapping[str, str]) -> None:
     """Annotate what failed, on standard error, and append the Markdown report to the summary."""
     if on_github(environ):
-        _annotate(view, options)
+        from kindlm.reports.github_annotations import annotations_of, as_command
+
+        lines = [as_command(annotation) for annotation in annotations_of(view, options.folder)]
+        if lines:
+            sys.stderr.flush()
+            out = sys.stderr.below if isinstance(sys.stderr, _Inert) else sys.stderr
+            # A command begins a line; what was written before may have left one open.
+            out.write("\n" + "".join(f"{line}\n" for line in lines))
+            out.flush()
     if named := environ.get(_SUMMARY):
         try:
             problem = _append_summary(Path(named), view, options)
@@ -113,19 +121,6 @@ def tell_github(view: RunView, options: ReportOptions, environ: Mapping[str, str
             problem = error.strerror
         if problem:
             warn(f"The summary of the job was not written: {problem}.")
-
-
-def _annotate(view: RunView, options: ReportOptions) -> None:
-    from kindlm.reports.github_annotations import annotations_of, as_command
-
-    lines = [as_command(annotation) for annotation in annotations_of(view, options.folder)]
-    if not lines:
-        return
-    sys.stderr.flush()
-    out = sys.stderr.below if isinstance(sys.stderr, _Inert) else sys.stderr
-    # A command begins a line; what was written before may have left one open.
-    out.write("\n" + "".join(f"{line}\n" for line in lines))
-    out.flush()
 
 
 def _append_summary(summary: Path, view: RunView, options: ReportOptions) -> str | None:

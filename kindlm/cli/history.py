@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from kindlm.history.groups import Group
     from kindlm.history.run_view import RunView
     from kindlm.reports.report_registry import ReportOptions
-    from kindlm_store import ForeignSchemaError, SchemaProblem
+    from kindlm_store import SchemaProblem
 
 RESTORE = "Restore it from a backup; kindlm history backup makes them."
 
@@ -169,7 +169,14 @@ def fail_to_open(error: Exception) -> NoReturn:
     if isinstance(error, EmptyFileError):
         fail([_nothing_recorded(error.path)])
     if isinstance(error, ForeignSchemaError):
-        fail([_foreign(error)])
+        first, *rest = error.problems
+        removed = repair_hint(first, error.path)
+        if first.state == "foreign":
+            removed = f"Remove it: {removed}. Tables may have changed by it: kindlm history rebuild"
+        more = "; kindlm history verify names the others" if rest else ""
+        message = f"Nothing is written into the history: it {error.reason}."
+        where = SourceLocation(str(error.path))
+        fail([broken(message, f"{removed}{more}", where=where)])
     hints = {
         NewerDatabaseError: "Update kindlm; a newer version recorded this history.",
         CorruptDatabaseError: salvage_hint(error.path),
@@ -203,19 +210,6 @@ def repair_hint(problem: SchemaProblem, path: Path) -> str:
     if problem.projection is not None:
         return "kindlm history rebuild"
     return f"kindlm history merge {shlex.quote(shown_path(path))} --db NEW.db"
-
-
-def _foreign(error: ForeignSchemaError) -> KindlmError:
-    first, *rest = error.problems
-    removed = repair_hint(first, error.path)
-    if first.state == "foreign":
-        removed = f"Remove it: {removed}. Tables may have changed by it: kindlm history rebuild"
-    more = "; kindlm history verify names the others" if rest else ""
-    return broken(
-        f"Nothing is written into the history: it {error.reason}.",
-        f"{removed}{more}",
-        where=SourceLocation(str(error.path)),
-    )
 
 
 def require_read_models(connection: sqlite3.Connection) -> None:

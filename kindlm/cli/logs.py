@@ -103,12 +103,23 @@ class _Handler(logging.Handler):
         """Write a line; a stream that takes none is no reason to fail."""
         try:
             form = _plain if is_interactive(sys.stderr) else json.dumps
+            fields: Mapping[str, Any] = getattr(record, "fields", {})
+            known = {name: fields[name] for name in _FIELDS if fields.get(name) is not None}
             values = {
+                "level": record.levelname.lower(),
+                "code": fields.get("code"),
+                "message": record.getMessage(),
+                "run_id": self.run_id,
+                "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(),
+                "logger": record.name,
+                **known,
+            }
+            safe = {
                 # Before it is escaped: a secret over several lines is found in them.
                 name: self._redact(value) if isinstance(value, str) else value
-                for name, value in _values(record, self.run_id).items()
+                for name, value in values.items()
             }
-            sys.stderr.write(self._redact(form(values)) + "\n")
+            sys.stderr.write(self._redact(form(safe)) + "\n")
             sys.stderr.flush()
         except (OSError, ValueError):
             return
@@ -118,20 +129,6 @@ def _patterns(environ: Mapping[str, str]) -> list[str]:
     """Return the patterns of `DEBUG` that are about kindlm: `kindlm*`, `kindlm:engine:*`, `*`."""
     named = environ.get("DEBUG", "").replace(",", " ").split()
     return [pattern for pattern in named if pattern == "*" or pattern.startswith(_ROOT)]
-
-
-def _values(record: logging.LogRecord, run: str | None) -> dict[str, Any]:
-    fields: Mapping[str, Any] = getattr(record, "fields", {})
-    known = {name: fields[name] for name in _FIELDS if fields.get(name) is not None}
-    values = {
-        "level": record.levelname.lower(),
-        "code": fields.get("code"),
-        "message": record.getMessage(),
-        "run_id": run,
-        "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(),
-        "logger": record.name,
-    }
-    return values | known
 
 
 def _plain(values: Mapping[str, Any]) -> str:
