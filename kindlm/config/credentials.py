@@ -62,9 +62,21 @@ def credential_variables(suite: Suite) -> set[str]:
 
     Also those that are put into variables of programs that are named like them.
     """
+    written = [
+        value
+        for agent in suite.all_agents()
+        for name, value in (*agent.headers.items(), *_variables(agent).items())
+        if is_credential_name(name)
+    ]
+    addresses = [
+        *(agent.endpoint for agent in suite.all_agents()),
+        *(provider.base_url or "" for provider in suite.providers.values()),
+        *(service.ready_url or "" for service in suite.services),
+    ]
+    written += [part for address in addresses for part in secret_parts(address)]
     return {
         name.removeprefix("env.")
-        for text in (*_authorizing(suite), *_secret_url_parts(suite))
+        for text in written
         for name in names_in(text)
         if name.startswith("env.")
     }
@@ -114,25 +126,10 @@ def _given(suite: Suite) -> Iterator[str]:
             yield from (f"{{{{{name}}}}}" for name in bound_names(word))
 
 
-def _authorizing(suite: Suite) -> Iterator[str]:
-    for agent in suite.all_agents():
-        for name, value in (*agent.headers.items(), *_variables(agent).items()):
-            if is_credential_name(name):
-                yield value
-
-
 def _variables(agent: AgentTarget) -> Mapping[str, Any]:
     """Return the environment variables that are written for an agent that is a program."""
     env: Mapping[str, Any] = as_written(agent.options).get("env") or {}
     return env
-
-
-def _secret_url_parts(suite: Suite) -> Iterator[str]:
-    yield from (part for agent in suite.all_agents() for part in secret_parts(agent.endpoint))
-    for provider in suite.providers.values():
-        yield from secret_parts(provider.base_url or "")
-    for service in suite.services:
-        yield from secret_parts(service.ready_url or "")
 
 
 def written_in(raw: Any) -> set[str]:

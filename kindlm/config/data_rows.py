@@ -12,7 +12,7 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kindlm.config.interpolation import DEFERRED_PREFIXES
@@ -73,10 +73,6 @@ def read_rows(name: str, text: str) -> RowFile:
     if reader is None:
         problem = RowProblem(f'"{name}" is neither CSV nor JSON Lines', "Name it .csv or .jsonl")
         return RowFile((), (problem,))
-    return _collect(text, reader)
-
-
-def _collect(text: str, reader: Callable[[str], Iterator[_Read]]) -> RowFile:
     rows: list[Row] = []
     problems: list[RowProblem] = []
     first_line: dict[str, int] = {}

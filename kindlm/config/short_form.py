@@ -55,13 +55,7 @@ def write_out(
         if key in root.value and plural not in root.value:
             root.put(plural, root.take(key), root.keys[key])
             writer.moved[(plural,)] = (key,)
-    _name_prompts(root)
-    writer.section(root, (), (KindlmConfig,))
-    return writer.moved | fill_in(root, name, project, files)
-
-
-def _name_prompts(root: Node) -> None:
-    """Name prompts that are a text, or a list, by their numbers: `prompt-1`."""
+    # Prompts that are a text, or a list, are named by their numbers: `prompt-1`.
     prompts = root.child("prompts")
     if prompts is not None and isinstance(prompts.value, str):
         prompts = Node.sequence(prompts, prompts)
@@ -71,6 +65,8 @@ def _name_prompts(root: Node) -> None:
             for number in range(1, len(prompts.value) + 1)
         }
         root.put("prompts", Node.mapping(prompts, **named))
+    writer.section(root, (), (KindlmConfig,))
+    return writer.moved | fill_in(root, name, project, files)
 
 
 class Writer:

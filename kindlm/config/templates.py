@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from kindlm.checks.canary import CANARY
-from kindlm.config.data_rows import MAX_ROWS, Row, RowFile, RowProblem
+from kindlm.config.data_rows import MAX_ROWS, RowFile, RowProblem
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.files import SYSTEM_FILE_KEYS, ReferencedFiles, report_file
 from kindlm.config.interpolation import DEFERRED_PREFIXES, is_deferred, names_in
@@ -251,7 +251,18 @@ def check_variables(
     columns = {name for row in rows for name in row.values}
     if nowhere := [name for name in asked if name not in columns]:
         _report_missing(path, test, nowhere, reporter)
-    _report_gaps(path, test, [name for name in asked if name in columns], rows, reporter)
+    # Rows that lack a variable which other rows have.
+    asked = [name for name in asked if name in columns]
+    gaps = [(row, absent) for row in rows if (absent := [n for n in asked if n not in row.values])]
+    for row, absent in gaps[:MAX_SHOWN_ROWS]:
+        problem = RowProblem(
+            f'The row "{row.id}" of the test "{test.get("name")}" has no value for '
+            + _placeholders(absent)
+            + (f"; {len(gaps):,} rows have gaps" if len(gaps) > MAX_SHOWN_ROWS else ""),
+            "Add it to the row, or to the `vars` of the test for all rows",
+            row.line,
+        )
+        reporter.error_in_rows((*path, "varsFrom"), str(file), problem, reason="missing_variables")
 
 
 def _report_missing(path: Path, test: Raw, missing: list[str], reporter: Reporter) -> None:
@@ -269,23 +280,6 @@ def _report_missing(path: Path, test: Raw, missing: list[str], reporter: Reporte
         at_key=True,
         missing=missing,
     )
-
-
-def _report_gaps(
-    path: Path, test: Raw, asked: list[str], rows: Sequence[Row], reporter: Reporter
-) -> None:
-    """Report rows that lack a variable which other rows have."""
-    gaps = [(row, absent) for row in rows if (absent := [n for n in asked if n not in row.values])]
-    for row, absent in gaps[:MAX_SHOWN_ROWS]:
-        problem = RowProblem(
-            f'The row "{row.id}" of the test "{test.get("name")}" has no value for '
-            + _placeholders(absent)
-            + (f"; {len(gaps):,} rows have gaps" if len(gaps) > MAX_SHOWN_ROWS else ""),
-            "Add it to the row, or to the `vars` of the test for all rows",
-            row.line,
-        )
-        file = str(test.get("varsFrom"))
-        reporter.error_in_rows((*path, "varsFrom"), file, problem, reason="missing_variables")
 
 
 def _placeholders(names: list[str]) -> str:
