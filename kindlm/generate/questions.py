@@ -268,24 +268,20 @@ def plan_question(
         {"name": name, "about": CATEGORIES[name], "count": count} for name, count in counts.items()
     ]
     data = {"agent": plain_profile(profile), "categories": categories, "planned": list(planned)}
-    return Question(
-        Purpose.GENERATE,
-        _PLAN_SYSTEM,
-        fenced(data, token),
-        ResponseSchema("kindlm_test_plan", _plan_schema(list(counts))),
-        boundary=f"-{token}",
-        max_tokens=plan_tokens(sum(counts.values())),
-        seed=seed,
-    )
-
-
-def _plan_schema(categories: list[str]) -> dict[str, Any]:
     turn = _object(says=_TEXT, right=_TEXTS, wrong=_TEXTS, tone=_TEXT, tools=_TEXTS)
     scenario = _object(
-        category={"type": "string", "enum": categories},
+        category={"type": "string", "enum": list(counts)},
         title=_TEXT,
         why=_TEXT,
         user=_object(role=_TEXT, tone=_TEXT, backstory=_TEXT),
         turns=_list(turn),
     )
-    return _object(scenarios=_list(scenario))
+    return Question(
+        Purpose.GENERATE,
+        _PLAN_SYSTEM,
+        fenced(data, token),
+        ResponseSchema("kindlm_test_plan", _object(scenarios=_list(scenario))),
+        boundary=f"-{token}",
+        max_tokens=plan_tokens(sum(counts.values())),
+        seed=seed,
+    )
