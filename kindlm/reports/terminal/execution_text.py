@@ -67,10 +67,16 @@ def render_execution(
             _write_said(message.role, message.text, page)
         for call in attempt.calls:
             _write_call(call, page)
-        if attempt.number in ended:
-            _write_found(ended[attempt.number], of, page, mask)
-        else:
+        if attempt.number not in ended:
             page.heading(f"Attempt {attempt.number} was cut off")
+            continue
+        found = ended[attempt.number]
+        _write_error(found.execution, of, page, mask)
+        page.heading(f"Assertions{of}")
+        if not found.assertions:
+            page.line("None was evaluated.", indent=2)
+        for assertion in found.assertions:
+            _write_assertion(masked(assertion, mask), found, page, mask)
     if reviews := view.reviews(execution):
         page.heading("Reviews")
     for review in reviews:
@@ -80,17 +86,6 @@ def render_execution(
         page.line(mark(status), " pass" if review.passed else " fail", facts, indent=2, hang=2)
         if review.note is not None:
             page.line(visible(bounded(review.note, _VALUE)), indent=4)
-
-
-def _write_found(attempt: AttemptView, of: str, page: Page, mask: Mask) -> None:
-    """Write what came of an attempt: its error, and its assertions."""
-    execution = attempt.execution
-    _write_error(execution, of, page, mask)
-    page.heading(f"Assertions{of}")
-    if not attempt.assertions:
-        page.line("None was evaluated.", indent=2)
-    for assertion in attempt.assertions:
-        _write_assertion(masked(assertion, mask), attempt, page, mask)
 
 
 def _write_head(suite: SuiteView, execution: ExecutionView, page: Page) -> None:

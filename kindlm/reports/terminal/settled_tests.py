@@ -67,7 +67,12 @@ def write_settled(settled: Settled, out: TextIO, options: ReportOptions) -> None
         for line in _explained(found):
             page.line((line, "dim"), indent=4)
     page.blank()
-    page.line((f"{_headline(settled)}.", "bold red" if settled.confirmed else "bold"))
+    numbers = dict.fromkeys(("confirmed", "cleared", "not decided"), 0)
+    for found in settled.suspects:
+        numbers[_verdict(found).removeprefix("regression ").partition(",")[0]] += 1
+    parts = ", ".join(f"{number:,} {name}" for name, number in numbers.items() if number)
+    suspected = count(len(settled.suspects), "suspected test")
+    page.line((f"{suspected}: {parts}.", "bold red" if settled.confirmed else "bold"))
     command, why = _next_step(settled)
     page.unbroken(("Next  ", "dim"), page.typed(command), (f"   {why}", "dim"))
 
@@ -141,14 +146,6 @@ def _added_text(settled: Settled) -> str:
     if settled.repeats_before:
         added += f", {settled.repeats_before:,} to BEFORE"
     return added + cost
-
-
-def _headline(settled: Settled) -> str:
-    numbers = dict.fromkeys(("confirmed", "cleared", "not decided"), 0)
-    for found in settled.suspects:
-        numbers[_verdict(found).removeprefix("regression ").partition(",")[0]] += 1
-    parts = [f"{number:,} {name}" for name, number in numbers.items() if number]
-    return f"{count(len(settled.suspects), 'suspected test')}: {', '.join(parts)}"
 
 
 def _next_step(settled: Settled) -> tuple[str, str]:
