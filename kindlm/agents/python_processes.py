@@ -276,10 +276,12 @@ class PythonProcesses:
         self, target: AgentTarget, variables: Mapping[str, str]
     ) -> Result[WorkerProcess]:
         """Return a process in which the agent is open."""
-        kept = None if variables else self._kept(target)
-        if kept is not None and isinstance(await self._open(kept, target), Ok):
-            return Ok(kept)
-        # Else it ended while it was idle.
+        # One that has imported the agent already, unless it ended while it was idle.
+        kept = next((each for each in self._idle if each[0] == target and not variables), None)
+        if kept is not None:
+            self._idle.remove(kept)
+            if isinstance(await self._open(kept[1], target), Ok):
+                return Ok(kept[1])
         try:
             worker = await WorkerProcess.start({**self._environ, **variables}, self._redact)
         except OSError as error:
@@ -298,14 +300,6 @@ class PythonProcesses:
             if not isinstance(opened, Ok):
                 await worker.end()
         return opened
-
-    def _kept(self, target: AgentTarget) -> WorkerProcess | None:
-        """Return a process that has imported the agent already."""
-        found = next((kept for kept in self._idle if kept[0] == target), None)
-        if found is None:
-            return None
-        self._idle.remove(found)
-        return found[1]
 
     async def give_back(
         self, target: AgentTarget, variables: Mapping[str, str], worker: WorkerProcess
