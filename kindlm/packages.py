@@ -131,6 +131,7 @@ def _together(base: type[K]) -> Mapping[str, type[K]]:
     }
 
 
+@cache
 def _defined_in(module: str, base: type[K]) -> list[type[K]]:
     return [
         found

@@ -60,7 +60,7 @@ def make_agent(
             return Ok(processes.agent(target, variables))
         opened: Agent | Err = python_agent(target, root)
     else:
-        folder = str(root.resolve() / (target.directory or "."))
+        folder = str(root.absolute() / (target.directory or "."))
         opened = options.open(replace(target, directory=folder), environ)
     return opened if isinstance(opened, Err) else Ok(opened)
 
