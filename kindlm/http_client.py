@@ -28,11 +28,10 @@ _ADDED_BY_AIOHTTP = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
 
 def open_client() -> httpx.AsyncClient:
-    """Return a client for the conversations of a run, which share its connections alone.
+    """Return a client that has no timeout of its own, follows no redirects and keeps no cookies.
 
-    It has no timeout of its own, follows no redirects and keeps no cookies. Proxies and
-    certificates of the environment are used as usual; with a proxy that cannot be used, every
-    request fails.
+    Proxies and certificates of the environment are used as usual; with a proxy that cannot be used,
+    every request fails.
     """
     context = _tls_context()
     try:
@@ -47,6 +46,15 @@ def open_client() -> httpx.AsyncClient:
         )
     except (httpx.InvalidURL, ValueError, ImportError) as error:  # SOCKS needs a package
         return httpx.AsyncClient(transport=_NoTransport(str(error)), trust_env=False)
+
+
+def open_transport() -> httpx.AsyncBaseTransport:
+    """Return what sends requests as such a client does, each as it is.
+
+    Credentials in a URL, cookies and redirects are left to the caller: a client would spend a third
+    of the time of a request on them. Only proxies need one.
+    """
+    return _ByClient(open_client()) if has_proxies() else _AiohttpTransport(_tls_context())
 
 
 def has_proxies() -> bool:
@@ -106,6 +114,21 @@ class _AiohttpTransport(httpx.AsyncBaseTransport):
             max_line_size=_MOST_OF_A_HEADER_BYTES,
             max_field_size=_MOST_OF_A_HEADER_BYTES,
         )
+
+
+class _ByClient(httpx.AsyncBaseTransport):
+    """Sends by a client, which finds the proxy for a URL."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self._client = client
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request, and return its answer when its headers are there."""
+        return await self._client.send(request, stream=True)
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._client.aclose()
 
 
 class _NoTransport(httpx.AsyncBaseTransport):

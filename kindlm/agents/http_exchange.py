@@ -36,7 +36,7 @@ class HttpTarget:
 
 @dataclass(slots=True)
 class _Shared:
-    client: httpx.AsyncClient | None = None
+    transport: httpx.AsyncBaseTransport | None = None
     users: int = 0
 
 
@@ -57,8 +57,8 @@ async def kept_connections() -> AsyncIterator[_Shared]:
         if not shared.users:
             # Gone before it is closed: whoever comes meanwhile gets a new one.
             del _shared[loop]
-            if shared.client is not None:
-                await shared.client.aclose()
+            if shared.transport is not None:
+                await shared.transport.aclose()
 
 
 _BEGINNING = re.compile(r"[\ufeff\s]*<(?:!doctype\s+html|html)\b", re.IGNORECASE)
@@ -84,6 +84,7 @@ _DEFAULT_HEADERS = {
     "accept": "application/json, text/event-stream;q=0.9, */*;q=0.8",
     # HTTP clients take a compressed body that breaks off for a whole one.
     "accept-encoding": "identity",
+    "connection": "keep-alive",
     "content-type": "application/json",
 }
 
@@ -116,17 +117,19 @@ class HttpExchange:
 
         self._cookies = httpx.Cookies()
         self._stack = AsyncExitStack()
-        self._client: httpx.AsyncClient | None = None
+        self._transport: httpx.AsyncBaseTransport | None = None
         written = {name.lower(): value for name, value in target.headers.items()}
-        ours = {} if accept is None else {"accept": accept}
+        ours = {"user-agent": f"python-httpx/{httpx.__version__}"}
+        if accept is not None:
+            ours["accept"] = accept
         self._headers = _DEFAULT_HEADERS | ours | written
 
     async def __aenter__(self) -> Self:
         """Take a share in the connections; they are made with the first message."""
-        from kindlm.http_client import open_client  # runs without agents do not need it
+        from kindlm.http_client import open_transport  # runs without agents do not need it
 
         shared = await self._stack.enter_async_context(kept_connections())
-        self._client = shared.client = shared.client or open_client()
+        self._transport = shared.transport = shared.transport or open_transport()
         return self
 
     async def __aexit__(self, *exception: object) -> None:
@@ -197,13 +200,16 @@ class HttpExchange:
         """
         import httpx
 
-        client, url = self._client, httpx.URL(to)
-        assert client is not None, "use it as `async with`"
+        transport, url = self._transport, httpx.URL(to)
+        assert transport is not None, "use it as `async with`"
         for left in reversed(range(_MAX_REDIRECTS)):
-            sent = client.build_request(
+            sent = httpx.Request(
                 method, url, content=content, headers=headers, cookies=self._cookies
             )
-            got = await client.send(sent, stream=True)
+            if url.username or url.password:
+                next(httpx.BasicAuth(url.username, url.password).auth_flow(sent))
+            got = await transport.handle_async_request(sent)
+            got.request = sent
             try:
                 if "set-cookie" in got.headers:
                     self._cookies.extract_cookies(got)
@@ -247,9 +253,10 @@ def _same_place(response: httpx.Response) -> httpx.URL | None:
 
     The request holds what is meant for one server alone: the user's message and credentials.
     """
-    if response.status_code not in _KEEPS_METHOD or response.next_request is None:
+    if response.status_code not in _KEEPS_METHOD or not response.has_redirect_location:
         return None
-    here, there = response.request.url, response.next_request.url
+    here = response.request.url
+    there = here.join(response.headers["location"])
     if (here.scheme, here.host, here.port) != (there.scheme, there.host, there.port):
         return None
     return there
