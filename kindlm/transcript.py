@@ -69,13 +69,16 @@ class Extras:
     """What a provider charges at separate prices.
 
     Of the input tokens, `cache_read` were read from a prompt cache and `cache_written` were written
-    to it, `written_1h` of these for an hour. `searches` counts the provider's own web searches.
+    to it, `written_1h` of these for an hour. `searches` counts the provider's own web searches, and
+    `file_searches` those of files. `tier` is how the call was served; None for the standard way.
     """
 
     cache_read: int = 0
     cache_written: int = 0
     written_1h: int = 0
     searches: int = 0
+    file_searches: int = 0
+    tier: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +108,19 @@ class Usage:
 
 def extras_of(usages: Iterable[Usage]) -> Extras | None:
     """Return the extras of several calls together."""
-    known = [usage.extras for usage in usages if usage.extras is not None]
+    counted = [usage for usage in usages if usage != Usage()]
+    known = [usage.extras for usage in counted if usage.extras is not None]
     if not known:
         return None
+    tiers = {usage.extras.tier if usage.extras else None for usage in counted}
     return Extras(
         sum(extras.cache_read for extras in known),
         sum(extras.cache_written for extras in known),
         sum(extras.written_1h for extras in known),
         sum(extras.searches for extras in known),
+        sum(extras.file_searches for extras in known),
+        # Several have no price together.
+        tiers.pop() if len(tiers) == 1 else "several",
     )
 
 

@@ -240,8 +240,12 @@ def read_usage(value: Any) -> Usage:
     for part in _parts(value):
         for counts in (part.get("usage"), part.get("tokens")):
             usage = read_counts(counts)
-            if usage != Usage():
+            if usage == Usage():
+                continue
+            named = extras_from(tier=part.get("service_tier"))
+            if named is None:
                 return usage
+            return replace(usage, extras=replace(usage.extras or named, tier=named.tier))
     return Usage()
 
 

@@ -3,7 +3,7 @@
 A price belongs to a model, not to names that look like it. A dated or tagged version of a model
 (`gpt-4o-2024-08-06`, `x@20250514`, `y-latest`) has the price of the model; any other longer name
 (`gpt-4o-mini` beside `gpt-4o`, `o3-pro` beside `o3`) is another model. What has no price costs an
-unknown amount, never 0.
+unknown amount, never 0. So does a call in a tier of service that the table has no price for.
 
 A prompt cache has separate prices. If the table has none, Anthropic's documented factors apply: a
 token written costs 1.25 times an input token, or twice as much if it is kept for an hour. A token
@@ -138,9 +138,15 @@ def _listed_cost(provider: str | None, model: str, usage: Usage) -> Cost:
     found = _listed(provider, model)
     if found is None:
         return Cost()
+    now, tier = datetime.now(UTC), (usage.extras or Extras()).tier
+    listed = found.get_prices(now)
+    if tier is not None:
+        standard, listed = listed, found.get_prices(now, dict.fromkeys(_TIERS, tier))
+        if listed == standard:
+            return Cost()
     prices = {
-        name: _of_tier(price, usage.input_tokens or 0)
-        for name, price in vars(found.get_prices(datetime.now(UTC))).items()
+        name: _of_length(price, usage.input_tokens or 0)
+        for name, price in vars(listed).items()
         if price is not None
     }
     input_usd = prices.get("input_mtok")
@@ -154,11 +160,12 @@ def _listed_cost(provider: str | None, model: str, usage: Usage) -> Cost:
         cache_write_1h=prices.get("cache_write_1h_mtok", input_usd * _CACHE_WRITE_1H),
         request=prices.get("requests_kcount", Decimal(0)) * 1000,
         search=prices.get("web_searches_kcount", _SEARCH / 1000) * 1000,
+        file_search=prices.get("storage_searches_kcount", _FILE_SEARCH / 1000) * 1000,
     )
     return rates.cost(usage)
 
 
-def _of_tier(price: Decimal | TieredPrices, input_tokens: int) -> Decimal:
+def _of_length(price: Decimal | TieredPrices, input_tokens: int) -> Decimal:
     """Return a price, which may depend on how long the input is."""
     if isinstance(price, Decimal):
         return price
@@ -171,6 +178,12 @@ _CACHE_WRITE = Decimal("1.25")
 _CACHE_WRITE_1H = Decimal(2)
 _SEARCH = Decimal(10_000)
 """The price of a million web searches at Anthropic and OpenAI."""
+
+_FILE_SEARCH = Decimal(2_500)
+"""The price of a million searches of files at OpenAI."""
+
+_TIERS = ("service_tier", "processing", "speed")
+"""Where the table has the prices of tiers of service."""
 
 
 class _Rates(NamedTuple):
@@ -186,6 +199,7 @@ class _Rates(NamedTuple):
     cache_write_1h: Decimal
     request: Decimal = Decimal(0)
     search: Decimal = _SEARCH
+    file_search: Decimal = _FILE_SEARCH
 
     def cost(self, usage: Usage) -> Cost:
         """Return what a call cost, unknown without its tokens or the price of what it wrote."""
@@ -204,6 +218,7 @@ class _Rates(NamedTuple):
             + stored_1h * self.cache_write_1h
             + written * (self.output or 0)
             + extras.searches * self.search
+            + extras.file_searches * self.file_search
             + self.request
         )
         return Cost(float(usd / _MILLION), CostSource.COMPUTED)

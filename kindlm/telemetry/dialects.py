@@ -118,6 +118,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     # Only these are known to be among the tokens of the input.
     "cache read": ("gen_ai.usage.cache_read.input_tokens",),
     "cache written": ("gen_ai.usage.cache_creation.input_tokens",),
+    "tier": ("openai.response.service_tier", "gen_ai.openai.response.service_tier"),
     "finish": (
         "gen_ai.response.finish_reasons",
         "llm.finish_reason",

@@ -180,6 +180,7 @@ def _model_call(group: Group) -> TracedCall:
             extras_from(
                 _first(group, dialects.tokens, "cache read"),
                 _first(group, dialects.tokens, "cache written"),
+                tier=_first(group, dialects.text_fact, "tier"),
             ),
         ),
     )

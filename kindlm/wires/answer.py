@@ -104,22 +104,35 @@ def token_count(value: Any) -> int | None:
     return value if 0 <= value <= MAX_COUNTED else None
 
 
-def token_usage(counts: Any, sent: str, written: str) -> Usage:
-    """Return the tokens that an answer reports by these names."""
+def token_usage(counts: Any, sent: str, written: str, tier: Any = None) -> Usage:
+    """Return the tokens that an answer reports by these names, and the tier that it names."""
     if not isinstance(counts, dict):
         return Usage()
     details = object_or_empty(counts.get(f"{sent}_details"))
-    extras = extras_from(details.get("cached_tokens"), details.get("cache_write_tokens"))
+    cached, stored = details.get("cached_tokens"), details.get("cache_write_tokens")
+    extras = extras_from(cached, stored, tier=tier)
     return Usage(token_count(counts.get(sent)), token_count(counts.get(written)), extras)
 
 
+_STANDARD = frozenset({"default", "standard", "auto", "on_demand"})
+"""How OpenAI, Anthropic, who defers to a setting, and Groq name the standard tier of service."""
+
+
 def extras_from(
-    cache_read: Any, cache_written: Any, written_1h: Any = None, searches: Any = None
+    cache_read: Any = None,
+    cache_written: Any = None,
+    written_1h: Any = None,
+    searches: Any = None,
+    *,
+    tier: Any = None,
 ) -> Extras | None:
     """Return the extras by their reported numbers; None if there are none."""
-    numbers = (cache_read, cache_written, written_1h, searches)
-    counts = [token_count(number) or 0 for number in numbers]
-    return Extras(*counts) if any(counts) else None
+    read, written, longer, searched = (
+        token_count(number) or 0 for number in (cache_read, cache_written, written_1h, searches)
+    )
+    named = tier if isinstance(tier, str) and tier and tier not in _STANDARD else None
+    extras = Extras(read, written, longer, searched, tier=named)
+    return None if extras == Extras() else extras
 
 
 def error_message(body: Any) -> str | None:

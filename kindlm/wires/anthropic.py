@@ -168,6 +168,7 @@ def usage_of(body: Mapping[str, Any]) -> Usage:
         told.get("cache_creation_input_tokens"),
         object_or_empty(told.get("cache_creation")).get("ephemeral_1h_input_tokens"),
         object_or_empty(told.get("server_tool_use")).get("web_search_requests"),
+        tier="fast" if told.get("speed") == "fast" else told.get("service_tier"),
     )
     if fresh is None or extras is None:
         return Usage(fresh, output)

@@ -38,6 +38,9 @@ _BROKEN_OFF = frozenset({"error", "abort", "insufficient_system_resource"})
 """Why an answer ended that its server did not finish: Mistral's and OpenRouter's, vLLM's and
 SGLang's, DeepSeek's."""
 
+_ABOUT = ("id", "model", "usage", "service_tier")
+"""What chunks of a stream say of the whole answer."""
+
 
 def answer_of(body: Mapping[str, Any]) -> WireAnswer:
     """Read a chat completion; raise `UnreadableReply` if it is none, or an error cut it off."""
@@ -72,8 +75,8 @@ def usage_of(body: Mapping[str, Any]) -> Usage:
     Those of thoughts some providers count, and bill, only in the total. xAI:
     https://docs.x.ai/docs/key-information/consumption-and-rate-limits.
     """
-    told = body.get("usage")
-    usage = token_usage(told, "prompt_tokens", "completion_tokens")
+    told, tier = body.get("usage"), body.get("service_tier")
+    usage = token_usage(told, "prompt_tokens", "completion_tokens", tier)
     total = token_count(told.get("total_tokens")) if isinstance(told, dict) else None
     if total is None or usage.input_tokens is None or usage.output_tokens is None:
         return usage
@@ -96,7 +99,7 @@ def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bo
             break
         if chunk.get("error"):
             raise UnreadableReply(error_message(chunk) or "the stream ended with an error")
-        body |= {key: chunk[key] for key in ("id", "model", "usage") if chunk.get(key)}
+        body |= {key: chunk[key] for key in _ABOUT if chunk.get(key)}
         # Of several choices, the first one is the answer; calls are those of all.
         for choice in objects(chunk.get("choices")):
             number, delta = choice.get("index") or 0, choice.get("delta")

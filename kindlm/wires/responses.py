@@ -74,11 +74,15 @@ def answer_of(body: Mapping[str, Any]) -> WireAnswer:
 
 def usage_of(body: Mapping[str, Any]) -> Usage:
     """Return the tokens that a body reports."""
-    usage = token_usage(body.get("usage"), "input_tokens", "output_tokens")
-    searches = sum(map(_is_search, objects(body.get("output"))))
-    if not searches:
+    tier = body.get("service_tier")
+    usage = token_usage(body.get("usage"), "input_tokens", "output_tokens", tier)
+    items = objects(body.get("output"))
+    searches = sum(map(_is_search, items))
+    in_files = sum(item.get("type") == "file_search_call" for item in items)
+    if not searches and not in_files:
         return usage
-    return replace(usage, extras=replace(usage.extras or Extras(), searches=searches))
+    extras = usage.extras or Extras()
+    return replace(usage, extras=replace(extras, searches=searches, file_searches=in_files))
 
 
 def _is_search(item: Mapping[str, Any]) -> bool:

@@ -250,6 +250,8 @@ def test_an_agent_may_report_no_tool_calls(reply, body, options, names):
             },
             Usage(9, 4, Extras(cache_read=7, cache_written=1)),
         ),
+        ({"usage": {"input": 5}, "service_tier": "flex"}, Usage(5, None, Extras(tier="flex"))),
+        ({"service_tier": "flex"}, Usage(None, None)),
     ],
 )
 def test_usage_is_read_under_either_spelling_and_never_made_up(reply, body, usage):

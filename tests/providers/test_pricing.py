@@ -242,3 +242,35 @@ def test_vectors_cost_what_their_texts_do():
 )
 def test_searches_of_the_web_cost_something(prices, provider, model, usd):
     assert PriceTable(prices).cost(provider, model, Usage(0, 0, Extras(searches=3))).usd == usd
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "tier", "usd"),
+    [
+        ("openai", "gpt-5", None, 1.25),
+        ("openai", "gpt-5", "flex", 0.625),
+        ("openai", "gpt-5-2025-08-07", "priority", 2.5),
+        ("openai", "gpt-4.1", "flex", None),
+        ("openai", "gpt-5", "scale", None),
+        ("anthropic", "claude-opus-4-8", "priority", None),
+        ("anthropic", "claude-opus-4-8", "batch", 2.5),
+        ("anthropic", "claude-opus-4-8", "fast", 10.0),
+    ],
+)
+def test_a_tier_of_service_costs_its_own_price_and_without_one_nobody_knows(
+    provider, model, tier, usd
+):
+    usage = Usage(1_000_000, 0, Extras(tier=tier))
+    source = CostSource.UNKNOWN if usd is None else CostSource.COMPUTED
+    assert PriceTable({}).cost(provider, model, usage) == Cost(usd, source)
+
+
+def test_what_the_user_says_is_the_price_of_any_tier():
+    table = PriceTable({"gpt-5": Price(1.0, 2.0)})
+    assert table.cost("openai", "gpt-5", Usage(1_000_000, 0, Extras(tier="scale"))).usd == 1.0
+
+
+@pytest.mark.parametrize("model", ["gpt-5", "gpt-4o", "ours"])
+def test_searches_of_files_cost_something(model):
+    table = PriceTable({"ours": Price(1.0, 1.0)})
+    assert table.cost("openai", model, Usage(0, 0, Extras(file_searches=2))).usd == 0.005

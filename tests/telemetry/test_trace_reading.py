@@ -203,6 +203,12 @@ def test_what_a_cache_of_prompts_held_is_read(spans_of):
     assert call.usage == Usage(40, 7, Extras(cache_read=30, cache_written=8))
 
 
+def test_the_tier_of_service_is_read(spans_of):
+    tier = {"openai.response.service_tier": "flex"}
+    (call,) = read_trace(spans_of(otlp_span(1, CHATS["genai"][0] | tier | ENDS))).model_calls
+    assert call.usage == Usage(40, 7, Extras(tier="flex"))
+
+
 @pytest.mark.parametrize(("asks", "goes_on"), CHATS.values(), ids=CHATS)
 def test_without_tool_spans_calls_are_read_from_messages(spans_of, asks, goes_on):
     said = ("completion.0", "output", "toolCalls", "finish")

@@ -237,6 +237,36 @@ def test_searches_of_the_web_are_counted_and_looks_at_pages_are_not() -> None:
     assert answer.usage == Usage(12, 5, Extras(cache_read=2, searches=1))
 
 
+def test_searches_of_files_are_counted() -> None:
+    items = [{"type": "file_search_call", "id": f"fs_{number}"} for number in range(2)]
+    answer = read_answer("responses", "", json.dumps(response(*items, {"type": "message"})))
+    assert answer.usage == Usage(12, 5, Extras(cache_read=2, file_searches=2))
+
+
+@pytest.mark.parametrize("wire", BODIES)
+@pytest.mark.parametrize(("told", "tier"), [("priority", "priority"), ("default", None)])
+def test_the_tier_of_service_of_an_answer_is_known(wire: Wire, told: str, tier: str) -> None:
+    body = BODIES[wire]
+    if wire == "anthropic":
+        body = {**body, "usage": {**body["usage"], "service_tier": told}}
+    answer = read_answer(wire, "", json.dumps({**body, "service_tier": told}))
+    assert answer.usage == Usage(12, 5, Extras(cache_read=2, tier=tier))
+
+
+def test_the_tier_of_service_of_a_stream_is_known() -> None:
+    chunk = {"choices": [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": "stop"}]}
+    usage = {"prompt_tokens": 10, "completion_tokens": 5}
+    chunk |= {"service_tier": "flex", "usage": usage}
+    answer = read_answer("chat", "", f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n")
+    assert answer.usage == Usage(10, 5, Extras(tier="flex"))
+
+
+def test_the_fast_mode_of_anthropic_is_a_tier() -> None:
+    usage = {"input_tokens": 10, "output_tokens": 5, "service_tier": "standard", "speed": "fast"}
+    answer = read_answer("anthropic", "", json.dumps({**BODIES["anthropic"], "usage": usage}))
+    assert answer.usage == Usage(10, 5, Extras(tier="fast"))
+
+
 def test_tokens_that_only_the_total_counts_were_written() -> None:
     usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 322}
     body = json.dumps({**chat({"content": "Hi"}), "usage": usage})
