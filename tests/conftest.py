@@ -13,6 +13,7 @@ from cheap_settings import copy_new_histories, trust_no_authority, wait_for_no_d
 from hypothesis import settings
 from loaded_kindlm import fork_agents
 from recorded_history import History, Make
+from tested_copy import refuse_another_copy
 
 from examples import drawn
 from kindlm import garbage
@@ -50,12 +51,13 @@ _SETTINGS = (
 
 
 def pytest_configure() -> None:
-    """Let the programs that tests start receive the signals that tests send them.
+    """Test this checkout, and let the programs that tests start receive signals.
 
     A shell lets a background job ignore SIGINT, `nohup` lets its command ignore SIGHUP, and
     children inherit what is ignored. They do not inherit a handler: one that does nothing keeps
     the signal without effect here, and gives children the default.
     """
+    refuse_another_copy()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT):

@@ -1,4 +1,4 @@
-"""Writes the generated parts of the docs; `cog -r docs/*/*.md README.md` calls it."""
+"""Writes the generated parts of the docs; cog calls it: see docs/contributing/docs.md."""
 
 from __future__ import annotations
 
