@@ -368,7 +368,12 @@ def _takes(config: KindlmConfig, target: str) -> bool:
 
 def _warn_of_unused(config: KindlmConfig, reporter: Reporter) -> None:
     """Report prompts, models, agents and providers that nothing refers to."""
-    judged = list(_judged(config))
+    # The places where a model judges, and the model if one is named.
+    judged = [
+        (place, part.judge_model or config.defaults.judge_model)
+        for place, part in _written(config)
+        if isinstance(part, CheckSection) and part.asks_judge
+    ]
     _warn_of_default_judge(config, [path for path, model in judged if model is None], reporter)
     prompts = {name for test in config.tests for name in test.all_prompts}
     for name in config.prompts:
@@ -391,14 +396,6 @@ def _warn_of_unused(config: KindlmConfig, reporter: Reporter) -> None:
         if agent.id not in targets:
             _unused(("agents", index), f'No test runs on the agent "{agent.id}"', reporter)
     _warn_of_providers(config, reporter)
-
-
-def _judged(config: KindlmConfig) -> Iterator[tuple[Path, str | None]]:
-    """Yield the places where a model judges, and the model if one is named."""
-    default = config.defaults.judge_model
-    for place, part in _written(config):
-        if isinstance(part, CheckSection) and part.asks_judge:
-            yield place, part.judge_model or default
 
 
 def _warn_of_default_judge(config: KindlmConfig, undecided: list[Path], reporter: Reporter) -> None:

@@ -86,7 +86,9 @@ def read_rows(name: str, text: str) -> RowFile:
             message = f'The row "{row.id}" occurs twice: first on line {first_line[row.id]}'
             row = RowProblem(message, f"Add to each row an {ID}")
         if isinstance(row, RowProblem):
-            problems.append(replace(row, line=line, source_line=_line(text, line)))
+            lines = text.split("\n", line)
+            source = lines[line - 1].rstrip("\r") if line <= len(lines) else None
+            problems.append(replace(row, line=line, source_line=source))
             if row.fatal or len(problems) == _MAX_PROBLEMS:
                 break
             continue
@@ -217,8 +219,3 @@ def _repeated(names: Sequence[str]) -> str | None:
     """Return the first name that is there more than once."""
     counts = Counter(names)
     return next((name for name in names if counts[name] > 1), None)
-
-
-def _line(text: str, number: int) -> str | None:
-    lines = text.split("\n", number)
-    return lines[number - 1].rstrip("\r") if number <= len(lines) else None
