@@ -146,7 +146,13 @@ class Tests:
             comments[Comment(said)] = None
         self.skipped += bool(reason)
         self.imported += not reason
-        written: dict[str | Comment, Any] = {"name": self._name(test["name"]), **comments}
+        # A name that no other test has: that which is wanted, or with a number.
+        name = wanted = " ".join(test["name"].split())[:100] or "test"
+        while name in self._names:
+            self._names[wanted] += 1
+            name = f"{wanted} #{self._names[wanted]}"
+        self._names[name] = 1
+        written: dict[str | Comment, Any] = {"name": name, **comments}
         written |= {key: value for key, value in test.items() if key != "name"}
         self.written.append(written | ({"skip": True} if reason else {}) | {"expect": expect})
 
@@ -170,15 +176,6 @@ class Tests:
         document |= {key: each for key, each in head.items() if each or isinstance(key, Comment)}
         document["tests"] = self.written
         return ImportedSuite(document, self.notes, self.found, self.imported, self.skipped)
-
-    def _name(self, wanted: str) -> str:
-        """Return a name that no other test has: that which is wanted, or with a number."""
-        name = wanted = " ".join(wanted.split())[:100] or "test"
-        while name in self._names:
-            self._names[wanted] += 1
-            name = f"{wanted} #{self._names[wanted]}"
-        self._names[name] = 1
-        return name
 
 
 _PARAMETERS = {

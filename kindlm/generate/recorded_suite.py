@@ -291,6 +291,9 @@ def _known(call: ToolCall) -> dict[str, Any]:
     }
 
 
+_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
+
+
 def _tools(told: Sequence[ToolDefinition], uses: Sequence[ToolUse]) -> Iterator[dict[str, Any]]:
     """Yield the tools, with what is known of each, and the results they gave."""
     known = {tool.name: tool for tool in told}
@@ -299,7 +302,13 @@ def _tools(told: Sequence[ToolDefinition], uses: Sequence[ToolUse]) -> Iterator[
         tool: dict[str, Any] = {"name": name}
         definition = known.get(name)
         if definition is None:
-            tool["parameters"] = _parameters(own_uses)
+            # Only examples of its arguments are known.
+            properties: dict[str, Any] = {}
+            for key, value in (pair for use in own_uses for pair in use.call.arguments.items()):
+                kind = "object" if isinstance(value, dict) else _TYPES.get(type(value))
+                if properties.setdefault(key, {"type": kind} if kind else {}) != {"type": kind}:
+                    properties[key] = {}
+            tool["parameters"] = {"type": "object", "properties": properties}
         else:
             if definition.description:
                 tool["description"] = definition.description
@@ -324,20 +333,6 @@ def _responses(uses: Sequence[ToolUse]) -> Iterator[dict[str, Any]]:
             yield when | {"then": then[0]}
         else:
             yield when | {"sequence": [{"then": each} for each in then]}
-
-
-_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
-
-
-def _parameters(uses: Sequence[ToolUse]) -> dict[str, Any]:
-    """Return a schema for arguments of which only examples are known."""
-    properties: dict[str, Any] = {}
-    for use in uses:
-        for key, value in use.call.arguments.items():
-            kind = "object" if isinstance(value, dict) else _TYPES.get(type(value))
-            if properties.setdefault(key, {"type": kind} if kind else {}) != {"type": kind}:
-                properties[key] = {}
-    return {"type": "object", "properties": properties}
 
 
 def _shortened(text: str, length: int) -> str:

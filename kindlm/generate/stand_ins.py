@@ -96,7 +96,12 @@ class StandIns:
             case Mapping():
                 made = dict[str, Any]()
                 for key, item in value.items():
-                    secret = _is_secret(key, item)
+                    secret = (
+                        is_secret_key(key)
+                        and isinstance(item, str)
+                        and len(item) >= SHORTEST_SECRET
+                        and not is_ordinary(item)
+                    )
                     name = self.text(key)
                     while name in made:
                         name += "'"
@@ -190,12 +195,3 @@ def _filled(text: str, digits: str) -> str:
     """Return a text with other digits."""
     left = iter(digits)
     return "".join(next(left) if char.isdigit() else char for char in text)
-
-
-def _is_secret(key: str, value: Any) -> bool:
-    return (
-        is_secret_key(key)
-        and isinstance(value, str)
-        and len(value) >= SHORTEST_SECRET
-        and not is_ordinary(value)
-    )
