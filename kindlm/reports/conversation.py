@@ -263,6 +263,18 @@ def _called(
         for used in tools
         if call.purpose == "test" and (used.attempt, used.call) == (call.attempt, call.call)
     ]
+    shown_spans, depths = list[tuple[int, SpanView]](), dict[str | None, int]()
+    for span in spans:
+        if (span.attempt, span.call) == (call.attempt, call.call):
+            depths[span.id] = depths.get(span.parent, -1) + 1
+            shown = replace(
+                span,
+                name=mask.text(span.name),
+                message=mask.text(span.message),
+                input=mask.wire_text(span.input),
+                output=mask.wire_text(span.output),
+            )
+            shown_spans.append((depths[span.id], shown))
     read = [call.text, call.error, *((used.arguments, used.response) for used in used_tools)]
     # Answers of tools stand beside their calls; what the target said stands in the call before.
     own = ("tool", "assistant") if call.purpose == "test" else ()
@@ -281,23 +293,5 @@ def _called(
             )
             for used in used_tools
         ),
-        spans=_spans(call, spans, mask),
+        spans=tuple(shown_spans),
     )
-
-
-def _spans(
-    call: CallView, spans: Sequence[SpanView], mask: Mask
-) -> tuple[tuple[int, SpanView], ...]:
-    found, depths = list[tuple[int, SpanView]](), dict[str | None, int]()
-    for span in spans:
-        if (span.attempt, span.call) == (call.attempt, call.call):
-            depths[span.id] = depths.get(span.parent, -1) + 1
-            shown = replace(
-                span,
-                name=mask.text(span.name),
-                message=mask.text(span.message),
-                input=mask.wire_text(span.input),
-                output=mask.wire_text(span.output),
-            )
-            found.append((depths[span.id], shown))
-    return tuple(found)

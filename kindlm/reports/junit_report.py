@@ -13,7 +13,7 @@ It has the elements with which Maven Surefire reports tests that were run again:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TextIO
@@ -214,8 +214,21 @@ def _write_test(view: RunView, test: TestView, classname: str, xml: XmlWriter) -
             xml.leaf("skipped", {"message": message} if message else {})
             return
         if test.status in (Status.FAILED, Status.ERRORED):
-            _write_causes(test, causes_of(view, [test]), xml)
-        _write_retried(test, causes_of(view, [test], retried=True), xml)
+            tag = "failure" if test.status is Status.FAILED else "error"
+            told = [cause for cause in causes_of(view, [test]) if cause.how is test.status]
+            for cause in told:
+                xml.leaf(tag, _cause_attributes(cause), _cause_text(cause))
+            if not told:
+                # Without this element, readers would take the test for one that passed.
+                message = f"{test.counts.passed} of {test.counts.tested} repeats passed"
+                xml.leaf(tag, {"message": message, "type": test.status.value})
+        # What went wrong before executions were run again, in the elements of Surefire. They are
+        # `flaky…` in a test that passes after all, else `rerun…`; none of them fails a test.
+        kind = "flaky" if test.status is Status.PASSED else "rerun"
+        for cause in causes_of(view, [test], retried=True):
+            outcome = "Failure" if cause.how is Status.FAILED else "Error"
+            with xml.element(f"{kind}{outcome}", _cause_attributes(cause)):
+                xml.leaf("stackTrace", {}, _cause_text(cause))
         # How each repeat came out, and where to read more.
         lines = [
             f"repeat {execution.repeat}: {status_word(execution)}  {show_command(execution.id)}"
@@ -239,35 +252,11 @@ def _why_skipped(view: RunView, test: TestView) -> str | None:
     return None
 
 
-def _write_causes(test: TestView, causes: Sequence[Cause], xml: XmlWriter) -> None:
-    """Write why a test failed or errored, one element for each cause."""
-    tag = "failure" if test.status is Status.FAILED else "error"
-    told = [cause for cause in causes if cause.how is test.status]
-    for cause in told:
-        xml.leaf(tag, _cause_attributes(cause), _cause_text(cause))
-    if not told:
-        # Without this element, readers would take the test for one that passed.
-        message = f"{test.counts.passed} of {test.counts.tested} repeats passed"
-        xml.leaf(tag, {"message": message, "type": test.status.value})
-
-
 def _cause_text(cause: Cause) -> str:
     """Return all that is known of a cause: some readers show this alone, without its message."""
     rows = [f"{name}: {text}" for name, text in cause.fields()]
     look = show_command(cause.executions[0]) if cause.executions else ""
     return "\n".join(filter(None, (cause.sentence, *rows, cause.place, look)))[:_TEXT]
-
-
-def _write_retried(test: TestView, causes: Sequence[Cause], xml: XmlWriter) -> None:
-    """Write what went wrong before executions were run again, in the elements of Surefire.
-
-    They are `flaky…` in a test that passes after all, else `rerun…`; none of them fails a test.
-    """
-    kind = "flaky" if test.status is Status.PASSED else "rerun"
-    for cause in causes:
-        outcome = "Failure" if cause.how is Status.FAILED else "Error"
-        with xml.element(f"{kind}{outcome}", _cause_attributes(cause)):
-            xml.leaf("stackTrace", {}, _cause_text(cause))
 
 
 def _cause_attributes(cause: Cause) -> dict[str, str]:

@@ -183,19 +183,15 @@ def outcome_text(test: TestDiff) -> str:
         shown += f", then {old} before" + (f" and {new} after" if test.added.n else "")
     elif test.added.n:
         shown += f", then {new}"
-    named = test.kind is Kind.OTHER_WORDS and test.behaviour.turns
-    return f"{shown}, {_turns_text(test)}" if named else shown
-
-
-def _turns_text(test: TestDiff) -> str:
-    """Return which answers are other words: `other words in turn 1 and the last answer`."""
+    if test.kind is not Kind.OTHER_WORDS or not test.behaviour.turns:
+        return shown
+    # Which answers are other words: `other words in turn 1 and the last answer`.
     turns = [f"turn {turn}" for turn in test.behaviour.turns[:_TURNS]]
     more = len(test.behaviour.turns) - _TURNS
     if more > 0:
         turns.append(count(more, "more turn"))
-    parts = [*turns, "the last answer"] if test.behaviour.output else turns
-    *first, last = parts
-    return f"other words in {', '.join(first)} and {last}" if first else f"other words in {last}"
+    *first, last = [*turns, "the last answer"] if test.behaviour.output else turns
+    return f"{shown}, other words in {', '.join(first)}{' and ' if first else ''}{last}"
 
 
 def needs_text(test: TestDiff) -> str | None:
