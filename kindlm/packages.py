@@ -288,8 +288,8 @@ async def answered(
         wrong = wrong_with(outcome.value, kind) or _impossible(outcome.value)
     if wrong is None:
         return Ok(outcome.value)
-    hint = f"Update {plugin.package}, or report this to its authors"
-    return Err(_unanswered(f"{plugin} returned no valid answer: {wrong}", hint=hint))
+    message = f"{plugin} returned no valid answer: {wrong}"
+    return Err(_unanswered(message, hint=advice(plugin)))
 
 
 def _impossible(reply: ModelReply | AgentReply) -> str | None:
@@ -335,10 +335,14 @@ def crashed(plugin: Plugin, what: str, error: BaseException) -> KindlmError:
     """Return that code of a package raised something; `what` says what it could not do."""
     return broken(
         f"{plugin} {what}: {type(error).__name__}: {error}",
-        f"Update {plugin.package}, report this to its authors, or uninstall it;"
-        " --verbose shows the traceback",
+        f"{advice(plugin)}, or uninstall it; --verbose shows the traceback",
         crash=error,
     )
+
+
+def advice(plugin: Plugin) -> str:
+    """Return what to do about a fault in a package, for its authors and for its users."""
+    return f"Fix or update {plugin.package}, or report this to its authors"
 
 
 def failed(plugin: Plugin, what: str, error: BaseException) -> KindlmError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import secrets
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +23,7 @@ from kindlm.history.run_view import RunView
 from kindlm.recording.git import folder_in_repository
 from kindlm.recording.history_file import files_of
 from kindlm.recording.project import configuration_file, regression_threshold, report_files
-from kindlm.reports.report_registry import Report, ReportOptions, find_report
+from kindlm.reports.report_registry import NoReportError, Report, ReportOptions, find_report
 
 STDOUT = Path("-")
 """The name that means standard output."""
@@ -145,24 +146,40 @@ def of_project(options: ReportOptions, root: Path) -> ReportOptions:
 def write_reports(
     reporters: Sequence[Reporter], view: RunView, options: ReportOptions
 ) -> list[KindlmError]:
-    """Write all reports; return what is wrong with some of them, the others are written."""
+    """Write all reports; return what is wrong with some of them, the others are written.
+
+    A file that a report should have replaced stays as it was.
+    """
     errors: list[KindlmError] = []
     for reporter in reporters:
-        if reporter.file is None:
-            wrong = reporter.report.write(view, sys.stdout, options)
-            sys.stdout.flush()
-        else:
-            try:
-                with open_report(reporter.file) as out:
+        name, file = reporter.report.name, reporter.file
+        try:
+            if file is None:
+                wrong = reporter.report.write(view, sys.stdout, options)
+                sys.stdout.flush()
+            else:
+                with open_report(file) as out:
                     wrong = reporter.report.write(view, out, replace(options, color=False))
-            except OSError as error:
-                name = reporter.report.name
-                wrong = broken(
-                    f"The {name} report could not be written to {reporter.file}: {error.strerror}.",
-                    f"The run is recorded; write it again: kindlm report --format {name}",
-                )
+        except NoReportError as none:
+            again = _again(view, reporter, options)
+            wrong = replace(none.error, hint=f"{none.error.hint}. Then: {again}")
+        except OSError as error:
+            if file is None:
+                raise
+            wrong = broken(
+                f"The {name} report could not be written to {file}: {error.strerror}.",
+                f"The run is recorded; write it again: {_again(view, reporter, options)}",
+            )
         errors += [] if wrong is None else [wrong]
     return errors
+
+
+def _again(view: RunView, reporter: Reporter, options: ReportOptions) -> str:
+    """Return the command that writes a report once more."""
+    words = ["kindlm", "report", view.id, "--format", reporter.report.name]
+    words += [] if reporter.file is None else ["-o", str(reporter.file)]
+    words += [] if options.database is None else ["--db", options.database]
+    return shlex.join(words)
 
 
 def replaces(path: Path) -> bool:

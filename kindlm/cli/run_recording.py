@@ -62,7 +62,6 @@ from kindlm_store import EventLog, LockHeldError, OpenError, Redactor, SealedErr
 
 _log = FieldLog(__name__)
 
-
 _FAIL_FAST = "stopped at the first failure (--fail-fast)"
 
 Beside = Callable[[Steering], AbstractContextManager[object]]
@@ -256,6 +255,12 @@ def _report(
     options: TestOptions,
 ) -> int:
     errors = write_reports(reporters, view, look)
+    if errors:
+        from kindlm.reports.terminal.report import REPORT
+
+        if Reporter(REPORT, None) not in reporters:
+            # The verdict is not lost with a report.
+            REPORT.write(view, sys.stderr, replace(look, quiet=True, color=wants_color(sys.stderr)))
     show(errors)
     tell_github(view, look, os.environ)
     if options.compliance or has_documents(request.suites):

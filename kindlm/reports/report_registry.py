@@ -73,8 +73,19 @@ class Report(Protocol):
         """Write the run piece by piece; memory does not grow with the number of tests.
 
         Returns why what was written is not the report that was wanted, None if it is.
+
+        Raises:
+            NoReportError: There is no report, and nothing was written.
         """
         ...
+
+
+class NoReportError(Exception):
+    """There is no report, because code of a package is faulty."""
+
+    def __init__(self, error: KindlmError) -> None:
+        super().__init__(error.message)
+        self.error = error
 
 
 def find_report(name: str) -> Result[Report]:
@@ -130,7 +141,7 @@ class _ReportOfPackage:
     def name(self) -> str:
         return self.plugin.name
 
-    def write(self, view: RunView, out: TextIO, options: ReportOptions) -> KindlmError | None:
+    def write(self, view: RunView, out: TextIO, options: ReportOptions) -> None:
         """Write what the package makes of the run."""
         from kindlm import packages
         from kindlm.reports.json_report import REPORT
@@ -140,19 +151,20 @@ class _ReportOfPackage:
         try:
             rendered: Any = self.made_by().render(json.loads(document.getvalue()))
         except packages.CRASHES as error:
-            return packages.crashed(self.plugin, "crashed", error)
+            raise NoReportError(packages.crashed(self.plugin, "crashed", error)) from error
         if isinstance(rendered, str):
             # A lone surrogate has no UTF-8, and escape sequences belong into no terminal.
             text = rendered.encode("utf-8", "backslashreplace").decode()
             out.write(visible(text) if out.isatty() else text)
-            return None
+            return
         if not isinstance(rendered, bytes):
             kind = type(rendered).__name__
-            hint = f"Update {self.plugin.package}, or report this to its authors"
-            return broken(f"{self.plugin} returned neither text nor bytes, but {kind}", hint)
+            hint = packages.advice(self.plugin)
+            wrong = broken(f"{self.plugin} returned neither text nor bytes, but {kind}", hint)
+            raise NoReportError(wrong)
         if out.isatty() or not hasattr(out, "buffer"):
             hint = f"Name a file: --reporter {self.name}=FILE"
-            return broken(f"{self.plugin} is not text, and cannot be printed", hint)
+            wrong = broken(f"{self.plugin} is not text, and cannot be printed", hint)
+            raise NoReportError(wrong)
         out.flush()
         out.buffer.write(rendered)
-        return None

@@ -85,11 +85,7 @@ class Crashing(Bot):
 @pytest.fixture
 def suite(workspace: Workspace) -> Any:
     """Return what writes a suite with something in the place of its provider or its agent."""
-    (workspace.root / "acme.py").write_text(ACME)
-    installed = workspace.root / "acme-1.dist-info"
-    installed.mkdir()
-    installed.joinpath("METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1\n")
-    installed.joinpath("entry_points.txt").write_text(ENTRY_POINTS)
+    workspace.package(ENTRY_POINTS, ACME)
 
     def write(provider: str = "", agent: str = "", check: str = "", params: str = "{}") -> Path:
         file = workspace.root / "kindlm.yaml"

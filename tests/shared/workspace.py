@@ -71,6 +71,15 @@ class Workspace:
             **changes,
         }
 
+    def package(self, entry_points: str, source: str, name: str = "acme") -> None:
+        """Install a package of one module beside the project."""
+        (self.root / f"{name}.py").write_text(source)
+        installed = self.root / f"{name}-1.dist-info"
+        installed.mkdir(exist_ok=True)
+        metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n"
+        installed.joinpath("METADATA").write_text(metadata)
+        installed.joinpath("entry_points.txt").write_text(entry_points)
+
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "kindlm", *arguments]
 
