@@ -65,10 +65,11 @@ def refused_parameters(status: int, body: str, sent: Iterable[str]) -> frozenset
         parsed = parse_json(body)
     except ValueError:
         parsed = None
-    param = _param(parsed)
+    error = parsed.get("error") if isinstance(parsed, dict) else None
+    param = error.get("param") if isinstance(error, dict) else None
     if _TOO_MUCH.search((error_message(parsed) or "")[:_SCANNED_CHARACTERS]):
         return frozenset()
-    if param is not None:
+    if isinstance(param, str) and param:
         return frozenset(name for name in sent if re.split(r"[.\[]", param, maxsplit=1)[0] == name)
     words = (error_message(parsed) or body)[:_SCANNED_CHARACTERS]
     is_refusal = _REFUSAL.search(words) is not None
@@ -77,12 +78,6 @@ def refused_parameters(status: int, body: str, sent: Iterable[str]) -> frozenset
         for name in sent
         if (is_refusal and _names(words, name)) or (name == _FORMAT and _OF_FORMAT.search(words))
     )
-
-
-def _param(body: Any) -> str | None:
-    error = body.get("error") if isinstance(body, dict) else None
-    param = error.get("param") if isinstance(error, dict) else None
-    return param if isinstance(param, str) and param else None
 
 
 def _names(words: str, name: str) -> bool:

@@ -95,11 +95,14 @@ def decode(body: Mapping[str, Any], request: ModelRequest) -> WireAnswer:
     content = message.get("content")
     calls = function_calls(message)
     model = body.get("model")
+    ended, reason = body.get("done_reason"), None
+    if isinstance(ended, str):
+        reason = _FINISH_REASONS.get(ended, FinishReason.OTHER)
     return WireAnswer(
         text=prefill_of(request) + (content if isinstance(content, str) else ""),
         tool_calls=calls,
         usage=usage(body),
-        finish_reason=FinishReason.TOOL_CALLS if calls else _finish_reason(body.get("done_reason")),
+        finish_reason=FinishReason.TOOL_CALLS if calls else reason,
         model=model if isinstance(model, str) else None,
     )
 
@@ -122,10 +125,6 @@ def _message(message: Message) -> dict[str, Any]:
     if message.role is Role.TOOL and message.tool_name is not None:
         written["tool_name"] = message.tool_name
     return written
-
-
-def _finish_reason(value: Any) -> FinishReason | None:
-    return _FINISH_REASONS.get(value, FinishReason.OTHER) if isinstance(value, str) else None
 
 
 _EMBEDDING_MODEL = "nomic-embed-text"

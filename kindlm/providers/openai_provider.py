@@ -28,7 +28,6 @@ from kindlm.providers.api_format import (
 from kindlm.providers.client import WireClient
 from kindlm.providers.embedders import EmbeddingWire, WireEmbedder
 from kindlm.providers.provider_failures import Endpoint
-from kindlm.suite import ModelParams
 from kindlm.transcript import Message, Role, ToolCall
 from kindlm.wires.answer import WireAnswer
 from kindlm.wires.chat import answer_of, usage_of
@@ -104,7 +103,16 @@ def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> ApiR
     thinks = TO_THINK in refused or is_reasoning_model(request.model)
     thoughts = TOKENS_TO_THINK if thinks and request.response_schema is not None else 0
     sent.is_tight = request.response_schema is not None and not thoughts
-    _add_token_limit(sent, params, thoughts)
+    # The limit has an old and a new name. Servers know one of them or both, and which one is not
+    # the user's business: a refused name is replaced by the other.
+    names = ["max_tokens", "max_completion_tokens"]
+    if is_reasoning_model(sent.model):
+        names.reverse()
+    usable = [name for name in names if name not in sent.refused]
+    if len(usable) == 1 and "max_tokens" in params.written:
+        sent.add(usable[0], params.max_tokens)
+    else:
+        sent.add_ours((usable or names)[0], params.max_tokens + thoughts)
     sent.add("top_p", params.top_p)
     sent.add("stop", list(params.stop_sequences) or None)
     sent.add("seed", params.seed)
@@ -156,19 +164,6 @@ def _add_response_format(sent: ApiRequest, wanted: ResponseSchema) -> None:
             named["strict"] = True
         sent.add_ours("response_format", {"type": "json_schema", "json_schema": named})
         sent.plainer["response_format"] = WITH_SCHEMA
-
-
-def _add_token_limit(sent: ApiRequest, params: ModelParams, thoughts: int) -> None:
-    # The limit has an old and a new name. Servers know one of them or both, and which one is not
-    # the user's business: a refused name is replaced by the other.
-    names = ["max_tokens", "max_completion_tokens"]
-    if is_reasoning_model(sent.model):
-        names.reverse()
-    usable = [name for name in names if name not in sent.refused]
-    if len(usable) == 1 and "max_tokens" in params.written:
-        sent.add(usable[0], params.max_tokens)
-    else:
-        sent.add_ours((usable or names)[0], params.max_tokens + thoughts)
 
 
 _BASE_URL = "https://api.openai.com/v1"
