@@ -59,15 +59,12 @@ def _read(file: Path, folders: Folders) -> tuple[bool, frozenset[Path]]:
             modules = {*_along(base.parent, (base.name, *parts))}
         else:
             modules = {module for folder in folders for module in _along(folder, parts)}
-            if parts[:1] == ("kindlm",) or (not modules and _requires_kindlm(*parts[:1])):
+            top = parts[0] if parts else ""
+            may_be_installed = top and not modules and top not in sys.stdlib_module_names
+            if top == "kindlm" or (may_be_installed and top in _requiring_kindlm()):
                 return True, frozenset()
         found |= modules
     return False, frozenset(found)
-
-
-def _requires_kindlm(top: str = "") -> bool:
-    """Return whether a module is of an installed package that requires kindlm."""
-    return bool(top) and top not in sys.stdlib_module_names and top in _requiring_kindlm()
 
 
 @cache
