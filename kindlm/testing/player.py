@@ -179,7 +179,11 @@ def _read_data(question: str) -> dict[str, Any] | None:
 
 def _score(rule: JudgeRule, transcript: dict[str, Any]) -> dict[str, Any]:
     text = str(transcript.get("finalText") or "")
-    calls = _tool_calls(transcript)
+    messages = transcript.get("messages")
+    calls: list[dict[str, Any]] = []
+    for message in messages if isinstance(messages, list) else []:
+        made = message.get("toolCalls") if isinstance(message, dict) else None
+        calls += [call for call in made or [] if isinstance(call, dict)]
     found: list[JudgeCheck] = []
     missing: list[JudgeCheck] = []
     for check in rule.checks:
@@ -192,15 +196,6 @@ def _score(rule: JudgeRule, transcript: dict[str, Any]) -> dict[str, Any]:
 
 def _notes(checks: list[JudgeCheck]) -> str:
     return "; ".join(check.note for check in checks) or "nothing"
-
-
-def _tool_calls(transcript: dict[str, Any]) -> list[dict[str, Any]]:
-    messages = transcript.get("messages")
-    calls: list[dict[str, Any]] = []
-    for message in messages if isinstance(messages, list) else []:
-        made = message.get("toolCalls") if isinstance(message, dict) else None
-        calls += [call for call in made or [] if isinstance(call, dict)]
-    return calls
 
 
 def _holds(check: JudgeCheck, text: str, calls: list[dict[str, Any]]) -> bool:
