@@ -55,11 +55,14 @@ def answer_of(body: Mapping[str, Any]) -> WireAnswer:
                 hosted.setdefault(calls[-1].id, None)
         elif isinstance(block.get("tool_use_id"), str):
             hosted[block["tool_use_id"]] = _result(block)
+    ended, reason = body.get("stop_reason"), None
+    if isinstance(ended, str):
+        reason = _FINISH_REASONS.get(ended, FinishReason.OTHER)
     return WireAnswer(
         text="".join(texts),
         tool_calls=tuple(calls),
         usage=usage_of(body),
-        finish_reason=_finish_reason(body.get("stop_reason")),
+        finish_reason=reason,
         model=text_or_none(body.get("model")),
         id=text_or_none(body.get("id")),
         hosted=hosted,
@@ -173,7 +176,3 @@ def usage_of(body: Mapping[str, Any]) -> Usage:
     if fresh is None or extras is None:
         return Usage(fresh, output)
     return Usage(fresh + extras.cache_read + extras.cache_written, output, extras)
-
-
-def _finish_reason(value: Any) -> FinishReason | None:
-    return _FINISH_REASONS.get(value, FinishReason.OTHER) if isinstance(value, str) else None
