@@ -152,7 +152,11 @@ class DaskFleet:
         self._root = root
         self._needed = sorted(needed)
         self._url = ""
-        self._environ = _environ_of(root)
+        # Variables that stand for the repository, which workers do not have.
+        self._environ = {"KINDLM_PROJECT": project_name(root)}
+        if (git := git_state(root)) is not None:
+            self._environ["KINDLM_COMMIT"] = git.commit + ("-dirty" if git.dirty else "")
+            self._environ["KINDLM_BRANCH"] = git.branch or ""
         # The scheduler keeps what it takes to give them to a worker, whichever one is lost.
         self._files = client.submit(_kept, bundle, key=f"kindlm-{uuid.uuid4()}", retries=0)
         self._waiting: deque[_Job] = deque()
@@ -343,15 +347,6 @@ class _Job:
             self._fleet.end([self.id])
             self.future.cancel()
         self._is_cancelled = True
-
-
-def _environ_of(root: Path) -> dict[str, str]:
-    """Return variables that stand for the repository, which workers do not have."""
-    environ = {"KINDLM_PROJECT": project_name(root)}
-    if (git := git_state(root)) is not None:
-        environ["KINDLM_COMMIT"] = git.commit + ("-dirty" if git.dirty else "")
-        environ["KINDLM_BRANCH"] = git.branch or ""
-    return environ
 
 
 def _unfit(wrong: Mapping[str, str], workers: int) -> KindlmError:
