@@ -104,9 +104,18 @@ class _Draft:
             case "tool_call":
                 self.calls.add_use(read_tool_use(said))
             case "tool_result":
-                self._answer(said)
+                told = read_tool_use(said)
+                call_id, name = told.call.id or None, told.call.name
+                named = None if name == UNNAMED else name
+                if not self.calls.answer(call_id, named, told.response):
+                    # What answered was called, whatever the stream leaves out.
+                    self.calls.add(name, call_id, None).answer(told.response)
             case "step_narration":
-                self._narrate(said, number)
+                text = _text(said, ("text",), number) or ""
+                # Of a narration, `action` may say anything.
+                tool = first_text(*map(said.get, _NARRATED))
+                if tool is not None and not text.startswith("Step"):
+                    self.calls.add(tool, None, None).answer(text)
             case "usage":
                 self._count(event, said)
             case _ if kind == "error" or _is_bare_error(event):
@@ -135,19 +144,6 @@ class _Draft:
             model=self.model,
             reports_tools=self.knows_events or None,
         )
-
-    def _answer(self, said: Mapping[str, Any]) -> None:
-        told = read_tool_use(said)
-        call_id, name = told.call.id or None, told.call.name
-        if not self.calls.answer(call_id, None if name == UNNAMED else name, told.response):
-            # What answered was called, whatever the stream leaves out.
-            self.calls.add(name, call_id, None).answer(told.response)
-
-    def _narrate(self, said: Mapping[str, Any], number: int) -> None:
-        # Of a narration, `action` may say anything.
-        text, tool = _text(said, ("text",), number) or "", first_text(*map(said.get, _NARRATED))
-        if tool is not None and not text.startswith("Step"):
-            self.calls.add(tool, None, None).answer(text)
 
     def _count(self, event: Mapping[str, Any], said: Mapping[str, Any]) -> None:
         usage = read_counts(said)

@@ -139,7 +139,12 @@ class _Draft:
                 self.direct = said
             case "task":
                 self.is_task, self.task = True, said.get("id")
-                self._add_history(objects(said.get("history")))
+                history = objects(said.get("history"))
+                roles = [str(message.get("role")).lower() for message in history]
+                users = [at for at, role in enumerate(roles) if role.endswith("user")]
+                # What the agent said since the user's last message.
+                for message in history[users[-1] + 1 :] if users else history:
+                    self.said[str(message.get("messageId", len(self.said)))] = message
                 for artifact in objects(said.get("artifacts")):
                     self.artifacts[str(artifact.get("artifactId"))] = objects(artifact.get("parts"))
                 self._add_status(said)
@@ -153,12 +158,6 @@ class _Draft:
                     if said.get("append") is not True:
                         parts.clear()
                     parts += objects(artifact.get("parts"))
-
-    def _add_history(self, messages: list[Mapping[str, Any]]) -> None:
-        """Take what the agent said since the user's last message."""
-        users = [n for n, it in enumerate(messages) if str(it.get("role")).lower().endswith("user")]
-        for message in messages[users[-1] + 1 :] if users else messages:
-            self.said[str(message.get("messageId", len(self.said)))] = message
 
     def _add_status(self, said: Mapping[str, Any]) -> None:
         self.state = _state(said)
