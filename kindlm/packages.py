@@ -19,6 +19,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic.json_schema import GenerateJsonSchema
 
 from kindlm.bounds import MAX_COUNTED, MAX_TIMEOUT_S
 from kindlm.dataclass import dataclass
@@ -228,9 +229,24 @@ def _wrong_with(found: Any, group: str) -> str | None:
     if not issubclass(found, Section):
         return None
     # A field without a JSON Schema is one that YAML cannot hold.
-    keys = found.model_json_schema(by_alias=True).get("properties", {})
+    try:
+        schema = found.model_json_schema(by_alias=True, schema_generator=_OfSections)
+    except _IgnoringError as error:
+        return f"has options in `{error}`, which is not a subclass of kindlm.plugins.Section"
+    keys = schema.get("properties", {})
     taken = sorted(found.reserved & keys.keys()) if issubclass(found, Provider | Adapter) else []
     return f"has a field for `{taken[0]}`, which is a key of kindlm" if taken else None
+
+
+class _IgnoringError(Exception):
+    """A model in options is no `Section`: it would ignore unknown keys."""
+
+
+class _OfSections(GenerateJsonSchema):
+    def model_schema(self, schema: Any) -> dict[str, Any]:
+        if not issubclass(schema["cls"], Section):
+            raise _IgnoringError(schema["cls"].__name__)
+        return super().model_schema(schema)
 
 
 def wrong_with(value: Any, kind: Any) -> str | None:

@@ -9,7 +9,8 @@ The class is a subclass of `Check`, `Provider`, `Adapter`, `Framework` or `Repor
 are pydantic models: their fields are the options that users write in kindlm.yaml, and one method
 does the work.
 `Count`, `Maybe`, `Pattern`, `Positive`, `Score`, `Seconds`, `Text`, `Url` and `Words` are types for
-fields. A validator raises what `refuse` returns: the message then stands at the key in the file.
+fields, and so is a subclass of `Section` for a mapping in them. A validator raises what `refuse`
+returns: the message then stands at the key in the file.
 kindlm's own providers and adapters are subclasses of the same classes.
 """
 
@@ -29,10 +30,15 @@ from kindlm.ports import (
     AgentRequest,
     CheckContext,
     Embedder,
+    Embedding,
     ModelClient,
     ModelReply,
     ModelRequest,
+    Purpose,
+    Question,
     Quota,
+    ResponseSchema,
+    ToolDefinition,
 )
 from kindlm.section import (
     Count,
@@ -47,8 +53,8 @@ from kindlm.section import (
     Words,
 )
 from kindlm.spelling import Spelling
-from kindlm.suite import AgentTarget
-from kindlm.transcript import FinishReason, ToolCall, ToolUse, Transcript, Usage
+from kindlm.suite import AgentTarget, ModelParams
+from kindlm.transcript import FinishReason, Message, Role, ToolCall, ToolUse, Transcript, Usage
 from kindlm.values import check_url, refuse
 
 __all__ = [
@@ -62,6 +68,8 @@ __all__ = [
     "CheckContext",
     "CheckResult",
     "Count",
+    "Embedder",
+    "Embedding",
     "Err",
     "ErrorCode",
     "Evidence",
@@ -69,20 +77,28 @@ __all__ = [
     "Framework",
     "KindlmError",
     "Maybe",
+    "Message",
     "ModelClient",
+    "ModelParams",
     "ModelReply",
     "ModelRequest",
     "Ok",
     "Pattern",
     "Positive",
     "Provider",
+    "Purpose",
+    "Question",
     "Quota",
     "Report",
+    "ResponseSchema",
     "Result",
+    "Role",
     "Score",
     "Seconds",
+    "Section",
     "Text",
     "ToolCall",
+    "ToolDefinition",
     "ToolUse",
     "Transcript",
     "Url",
