@@ -58,23 +58,6 @@ Jenkins, Azure Pipelines. Without the number of a retry: who repeats only the jo
 repeats some of the shards, and all of them are one group still."""
 
 
-def parse_gate(text: str) -> Result[float]:
-    """Return the pass rate that `--gate` means: 0 to 1 is a fraction, above that percent."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    rate = number if number <= 1 else number / 100
-    if not 0 <= rate <= 1:
-        return Err(
-            misuse(
-                f"--gate {text!r} is not a pass rate.",
-                "Write percent or a fraction: --gate 95, --gate 0.95",
-            )
-        )
-    return Ok(rate)
-
-
 def make_request(
     loaded: Loaded, project: Project, options: TestOptions, unfinished: Unfinished | None = None
 ) -> Result[RunRequest]:
@@ -147,13 +130,23 @@ def _gated(suites: tuple[Suite, ...], options: TestOptions) -> Result[tuple[Suit
     """Return the suites with the pass rate of `--gate`, and tell how that was read."""
     if options.gate is None:
         return Ok(suites)
-    rate = parse_gate(options.gate)
-    if isinstance(rate, Err):
-        return rate
+    try:
+        number = float(options.gate)
+    except ValueError:
+        number = -1.0
+    # 0 to 1 is a fraction, above that percent.
+    rate = number if number <= 1 else number / 100
+    if not 0 <= rate <= 1:
+        return Err(
+            misuse(
+                f"--gate {options.gate!r} is not a pass rate.",
+                "Write percent or a fraction: --gate 95, --gate 0.95",
+            )
+        )
     if options.warnings:
-        note(f"--gate {options.gate}: at least {percent(rate.value)} of executions must pass.")
+        note(f"--gate {options.gate}: at least {percent(rate)} of executions must pass.")
     # Written, and in the place of the suite's own.
-    gate = Gate("passRateMin", rate.value, written=True)
+    gate = Gate("passRateMin", rate, written=True)
     return Ok(
         tuple(
             replace(suite, gates=(gate, *(own for own in suite.gates if own.name != gate.name)))

@@ -46,7 +46,7 @@ from kindlm.scenarios.configuration import LlmTable
 from kindlm.scenarios.scenario_suite import JUDGE, language_model
 from kindlm.secrecy import hide_headers, hide_in_urls
 from kindlm.section import resolved
-from kindlm.suite import Case, Prompt, Script, Suite
+from kindlm.suite import Case, Prompt, Suite
 from kindlm.transcript import FinishReason
 from kindlm.wording import count, shown
 
@@ -83,11 +83,6 @@ def generation_suite(order: Order, llm: LlmTable, project: str) -> Suite:
         timeout_ms=ANSWER_MS,
         execution_timeout_ms=_WHOLE_MS,
     )
-
-
-def with_script(suite: Suite, script: Script) -> Suite:
-    """Return the suite of an order as it is run: with what writes the files."""
-    return replace(suite, cases=tuple(replace(case, script=script) for case in suite.cases))
 
 
 def _config_text(order: Order, llm: LlmTable) -> str:

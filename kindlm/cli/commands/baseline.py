@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -139,7 +138,22 @@ def list_command(
     with open_history(db) as connection:
         found = list_baselines(connection, suite)
     if form == "json":
-        sys.stdout.write(baselines_json(found))
+        listed = [
+            {
+                "project": baseline.project,
+                "suite": baseline.suite,
+                "label": baseline.label or None,
+                "run": baseline.run,
+                "group": baseline.group_id,
+                "runs": list(baseline.runs),
+                "setAt": baseline.set_at,
+                "setBy": baseline.set_by,
+                "active": baseline.active,
+                "here": baseline.here,
+            }
+            for baseline in found
+        ]
+        sys.stdout.write(json_document(baselines=listed))
     elif found:
         sys.stdout.write(table(_HEADER, map(_cells, found)))
     else:
@@ -323,26 +337,6 @@ def _say_what_it_can_show(
 
 def _named(baseline: Baseline) -> str:
     return f"{baseline.what} ({baseline.label})" if baseline.label else baseline.what
-
-
-def baselines_json(baselines: Sequence[Baseline]) -> str:
-    """Return the baselines for programs."""
-    listed = [
-        {
-            "project": baseline.project,
-            "suite": baseline.suite,
-            "label": baseline.label or None,
-            "run": baseline.run,
-            "group": baseline.group_id,
-            "runs": list(baseline.runs),
-            "setAt": baseline.set_at,
-            "setBy": baseline.set_by,
-            "active": baseline.active,
-            "here": baseline.here,
-        }
-        for baseline in baselines
-    ]
-    return json_document(baselines=listed)
 
 
 def _cells(baseline: Baseline) -> tuple[str, ...]:

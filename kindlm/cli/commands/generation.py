@@ -15,13 +15,13 @@ from kindlm.cli.history import open_recorded, project_here
 from kindlm.cli.run_recording import record_run
 from kindlm.config.compile import compile_agent
 from kindlm.config.interpolation import insert
+from kindlm.dataclass import replace
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 from kindlm.events.run import RunOptions
 from kindlm.generate.generation_script import (
     GenerationScript,
     generation_suite,
     not_written,
-    with_script,
 )
 from kindlm.generate.suite_text import check_folder
 from kindlm.generate.test_plan import Order, parse_categories, spoken
@@ -72,8 +72,9 @@ def write_tests(options: GenOptions) -> int:
     except OSError as error:
         fail([not_written(error)])
     script = GenerationScript(order, llm.model, redact, note)
+    cases = tuple(replace(case, script=script) for case in suite.cases)
     request = RunRequest(
-        suites=(with_script(suite, script),),
+        suites=(replace(suite, cases=cases),),
         skipped=(),
         selection=Selection(),
         root=project.root,

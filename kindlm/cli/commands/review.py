@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -39,7 +38,7 @@ def review_command(
     verdict: Annotated[
         Literal["pass", "fail"] | None, typer.Argument(metavar="pass|fail", help="Your verdict.")
     ] = None,
-    note: Annotated[
+    text: Annotated[
         str | None,
         typer.Option("--note", metavar="TEXT", help="Reason, recorded with the verdict."),
     ] = None,
@@ -67,32 +66,38 @@ def review_command(
 ) -> None:
     """Record a human verdict, or report judge–human agreement."""
     if agreement:
-        if execution is not None or verdict is not None or note is not None:
+        if execution is not None or verdict is not None or text is not None:
             refuse("--agreement does not go with EXECUTION, a verdict or --note.", _USAGE)
-        report_agreement(db, run, suite=suite, since=since, form=form, verbose=verbose)
+        start = None if since is None else or_fail(parse_since(since))
+        with open_history(db) as reader:
+            of_run = None if run is None else named_run(reader, run)
+            executions = reviewed_executions(reader, run=of_run, suite=suite, since=start)
+        if form == "json":
+            sys.stdout.write(agreement_json(compare_reviews(executions)))
+        elif executions:
+            options = report_options(db, verbose=verbose)
+            write_agreement(compare_reviews(executions), sys.stdout, options)
+        else:
+            note(
+                "No such execution has a review. Review one: kindlm review RUN EXECUTION pass|fail"
+            )
         return
     if run is None or execution is None or verdict is None:
         wanted = "Write RUN, EXECUTION, and pass or fail. For a report on reviews: --agreement."
         refuse(wanted, _USAGE)
     if suite is not None or since is not None or form != "terminal":
         refuse("--suite, --since and --format require --agreement.", _USAGE)
-    record_review(db, run, execution, verdict == "pass", note)
-
-
-def record_review(
-    database: Path | None, wanted: str, number: str, passed: bool, text: str | None
-) -> None:
-    """Record what the user says of an execution; tell what kindlm and the user had said."""
-    with open_journal(database) as (log, db):
-        view = RunView(db, named_run(db, wanted))
-        execution, before = or_fail(reviewed(log, view, number, passed, text, author()))
-    agrees = execution.status is (Status.PASSED if passed else Status.FAILED)
-    recorded = ", as recorded" if agrees else f"; it was recorded as {execution.status}"
-    note(f"{execution.id}: {author()} says that it {_word(passed)}{recorded}.")
+    passed = verdict == "pass"
+    with open_journal(db) as (log, reader):
+        view = RunView(reader, named_run(reader, run))
+        found, before = or_fail(reviewed(log, view, execution, passed, text, author()))
+    agrees = found.status is (Status.PASSED if passed else Status.FAILED)
+    recorded = ", as recorded" if agrees else f"; it was recorded as {found.status}"
+    note(f"{found.id}: {author()} says that it {_word(passed)}{recorded}.")
     if before is not None and before.passed is not passed:
         note(f"Your earlier review, that it {_word(before.passed)}, stays in the log.")
-    if execution.source != execution.id:
-        note(f"{execution.source} has the same conversation: the review applies to both.")
+    if found.source != found.id:
+        note(f"{found.source} has the same conversation: the review applies to both.")
 
 
 def reviewed(
@@ -114,29 +119,6 @@ def reviewed(
     )
     log.append(new_journal(), [journal_event(payload, before.at if before else None)])
     return Ok((execution, before))
-
-
-def report_agreement(
-    database: Path | None,
-    wanted: str | None,
-    *,
-    suite: str | None,
-    since: str | None,
-    form: ListFormat,
-    verbose: bool,
-) -> None:
-    """Write whether judges and people agree, of all that was reviewed or of a part of it."""
-    start = None if since is None else or_fail(parse_since(since))
-    with open_history(database) as db:
-        run = None if wanted is None else named_run(db, wanted)
-        found = reviewed_executions(db, run=run, suite=suite, since=start)
-    if form == "json":
-        sys.stdout.write(agreement_json(compare_reviews(found)))
-    elif found:
-        options = report_options(database, verbose=verbose)
-        write_agreement(compare_reviews(found), sys.stdout, options)
-    else:
-        note("No such execution has a review. Review one: kindlm review RUN EXECUTION pass|fail")
 
 
 def _word(passed: bool) -> str:
