@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path as FilePath
 
 from kindlm.checks.tool_calls import ToolStrict
@@ -23,7 +23,7 @@ from kindlm.config.target_schema import (
     ReadyConfig,
     ServeConfig,
 )
-from kindlm.config.templates import part_name, prompt_names
+from kindlm.config.templates import part_name
 from kindlm.dataclass import dataclass, replace
 from kindlm.document import Path
 from kindlm.errors import SourceLocation, checked
@@ -162,8 +162,10 @@ class _Cases:
 
     def _parts(self, test: TestConfig) -> Iterator[tuple[str, str | None, Mapping[str, str]]]:
         """Yield the name, the prompt and the variables of each case of a test."""
-        prompts = test.all_prompts
-        for name, prompt in prompt_names(test.name, prompts) if prompts else [(test.name, None)]:
+        prompts: Sequence[str | None] = test.all_prompts or [None]
+        for prompt in prompts:
+            # A test with several prompts becomes a test for each.
+            name = part_name(test.name, prompt) if prompt and len(prompts) > 1 else test.name
             if test.vars_from is None:
                 yield name, prompt, test.vars
                 continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from kindlm.checks.canary import CANARY
 from kindlm.config.data_rows import MAX_ROWS, RowFile, RowProblem
@@ -183,13 +183,6 @@ MAX_SHOWN_NAMES = 20
 def part_name(test: str, part: str) -> str:
     """Return the name of the test that a row becomes, or one of several prompts."""
     return f"{test} [{part}]"
-
-
-def prompt_names(test: str, prompts: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the names of the tests that a test with several prompts becomes, with the prompts."""
-    if len(prompts) == 1:
-        return [(test, prompts[0])]
-    return [(part_name(test, prompt), prompt) for prompt in prompts]
 
 
 def check_rows(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
