@@ -129,7 +129,8 @@ class Provenance:
     """Where an answer was recorded that is given again, and what it cost then.
 
     `call` names the call: execution, attempt and number, such as `k3f9x2ab-17.1/3`. `failed_usd` is
-    what tries of the call cost that failed before, as far as that is known.
+    what was paid before it for tries of the call that failed, and at the first call for earlier
+    attempts of the execution.
     """
 
     call: str

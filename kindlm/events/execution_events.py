@@ -166,7 +166,8 @@ class CallAnswered(Payload):
         Meaning("cost of that call; earlier versions added the tries of a judge that failed"),
     ] = None
     failed_then_usd: Annotated[
-        float | None, Meaning("cost of the tries of that call that failed")
+        float | None,
+        Meaning("cost of its tries that failed; at the first call, also of earlier attempts"),
     ] = None
     raw: Annotated[Authored | None, Meaning("the body as received")] = None
     warnings: Sequence[Note] = ()
@@ -240,12 +241,12 @@ class CallFailed(Payload):
             **spent,
         )
 
-    def failure(self, tries_usd: float) -> KindlmError:
+    def failure(self, before_usd: float) -> KindlmError:
         """Return the error that a call ended with, as one that is not worth another try.
 
-        Its details have what the call cost, and its tries before, which cost `tries_usd`.
+        Its details have what the call cost, with what was paid before it.
         """
-        then_usd = (self.cost_usd or 0.0) + (self.cost_then_usd or 0.0) + tries_usd
+        then_usd = (self.cost_usd or 0.0) + (self.cost_then_usd or 0.0) + before_usd
         details = {"status": self.status, "retryable": False, "cost_then_usd": then_usd or None}
         return KindlmError(ErrorCode.named(self.error_code), self.message, details=details)
 

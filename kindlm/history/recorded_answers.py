@@ -156,7 +156,7 @@ class RecordedAnswers:
         except PurgedError:
             return None
         if isinstance(outcome, CallFailed):
-            return Err(outcome.failure(attempt.failed_tries_usd(call.call)))
+            return Err(outcome.failure(attempt.paid_before_usd(call.call)))
         if not isinstance(outcome, ProviderResponded):
             return None
         calls, facts = tuple(outcome.tool_calls), answer_facts(attempt, outcome)
@@ -177,7 +177,7 @@ def answer_facts(
     step = event.step()
     # Given again and again, it is still the answer to the call that was really made.
     made = event.recorded_in or f"{attempt.id}/{event.call}"
-    failed_usd = (event.failed_then_usd or 0.0) + attempt.failed_tries_usd(event.call)
+    failed_usd = (event.failed_then_usd or 0.0) + attempt.paid_before_usd(event.call)
     return {
         "text": step.text,
         "latency_ms": step.latency_ms,

@@ -72,6 +72,10 @@ SELECT servers FROM suites WHERE run = ? AND project = ? AND name = ? AND error_
  ORDER BY path <> ?, ordinal
 """
 
+_EARLIER = """
+SELECT total(cost_usd) FROM counted_calls WHERE execution = ? AND attempt < ?
+"""
+
 _TALK = (ExecutionStarted, ProviderRequested, ProviderResponded, ToolSimulated, AgentSent)
 _TALK_TYPES = frozenset(event.type for event in (*_TALK, AgentReplied))
 _REQUEST_TYPES = frozenset((ProviderRequested.type, AgentSent.type))
@@ -153,9 +157,16 @@ class RecordedAttempt:
         event = self._load(self._outcomes[call]) if call in self._outcomes else None
         return event if isinstance(event, CallAnswered | CallFailed) else None
 
-    def failed_tries_usd(self, call: int) -> float:
-        """Return what the tries of a request cost that failed before its last one."""
-        asked = self._requests[call].data
+    def paid_before_usd(self, call: int) -> float:
+        """Return what was paid for the answer of a call besides the answer.
+
+        These are tries of the request that failed. The first request to the target also has the
+        earlier attempts of the execution, of which nothing is given again.
+        """
+        asked, earlier_usd = self._requests[call].data, 0.0
+        if asked.get("after") == 0:
+            execution, _, attempt = self.id.rpartition(".")
+            earlier_usd = self._db.execute(_EARLIER, (execution, int(attempt))).fetchone()[0]
         # Messages to an agent have no fingerprint: one is answered before the next is sent.
         failed = [
             self._outcomes[number].data
@@ -166,7 +177,8 @@ class RecordedAttempt:
             and self._outcomes[number].type in _FAILED_TYPES
         ]
         tries = asked.get("attempt", 1) - 1
-        return math.fsum(data.get("cost_usd") or 0.0 for data in failed[len(failed) - tries :])
+        costs = (data.get("cost_usd") or 0.0 for data in failed[len(failed) - tries :])
+        return math.fsum((earlier_usd, *costs))
 
     def body(self, call: int) -> str | None:
         """Return the body of an answer as it was received, None if it is not kept (any more).

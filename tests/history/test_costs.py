@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kindlm.history.queries import Paid, paid_for_execution, paid_for_runs
+from kindlm.history.recorded_attempts import RecordedAttempt
 from kindlm.history.runs import RunFilter, read_figures, runs
 from kindlm.history.trends import read_trend
 from kindlm.history.verdict import suite_metrics
@@ -78,6 +79,18 @@ def test_a_rescored_run_counts_what_all_tries_and_attempts_cost_then(
     assert suite_metrics(view.db, view.suites[0].id).cost_usd == pytest.approx(0.502)
     assert view.summary.cost_then_usd == pytest.approx(0.502)
     assert view.summary.paid.total_usd == 0
+
+
+def test_earlier_attempts_were_paid_before_the_first_answer(history: Any, make: Any) -> None:
+    live = history.run("abd22222")
+    live.suite(tests=[make.planned()])
+    live.execution(judge="0.1", retried=True)
+    live.execution(number=1, attempt=2, tools=(("lookup", {}, "found"),), judge="0.9")
+    live.finish()
+    attempt = RecordedAttempt(history.reader(), "abd22222-1", 2)
+    # The answer and the judge of the first attempt; nothing before the other calls.
+    paid = [attempt.paid_before_usd(call) for call in (1, 2, 3)]
+    assert paid == [pytest.approx(0.001 + 0.002), 0, 0]
 
 
 def test_an_unknown_cost_makes_that_of_the_test_unknown(history: Any, make: Any) -> None:
