@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -56,40 +56,20 @@ def write_wanted(
 ) -> list[KindlmError]:
     """Write the documents of the suites that have them, or `of_all`; show what could not be.
 
-    That is returned, too. With `pdf`, they are written as that file as well; where it is to be
-    `noted`, each document is reported.
+    Each goes to the `outputDir` of its suite, relative to its file. Errors are returned, too; where
+    a template failed, there is a file that says so, and its error. With `pdf`, the documents are
+    written as that file as well; where it is to be `noted`, each document is reported.
     """
     enabled = {suite.path for suite in request.suites if suite.has_document}
     wanted = [suite for suite in view.suites if of_all or suite.path in enabled]
     errors: list[KindlmError] = []
-    for written in _write_documents(request, view, options, wanted):
-        if isinstance(written, KindlmError):
-            errors.append(written)
-        elif noted:
-            note(f"Compliance report: {shown_path(written)}")
-    if pdf is not None:
-        error = write_pdf(view, pdf, options, wanted)
-        # What is wrong with a document is reported once, not for each of its forms.
-        errors += [] if error is None or error in errors else [error]
-    show(errors)
-    return errors
-
-
-def _write_documents(
-    request: RunRequest, view: RunView, options: ReportOptions, suites: Iterable[SuiteView]
-) -> Iterator[Path | KindlmError]:
-    """Write a document for each of the suites, to its `outputDir`, relative to its file.
-
-    Yields each file that was written, or why one could not be. Where the template of a suite
-    failed, there is a file that says so, and the error is what is yielded.
-    """
     folders = {suite.path: suite.document_folder for suite in request.suites}
     written: set[str] = set()
-    for suite in suites:
+    for suite in wanted:
         folder = folders.get(suite.path)
         folder = _USUAL_FOLDER if folder is None else folder
         if (outside := _leads_out(request.root, suite.path, folder)) is not None:
-            yield outside
+            errors.append(outside)
             continue
         # The name of a suite as a part of a file's name.
         name = _NOT_IN_NAMES.sub("-", suite.name).strip("-.")[:_LONGEST_NAME] or "suite"
@@ -101,9 +81,18 @@ def _write_documents(
                 out.write(document.text)
         # A ValueError is a name that no file can have.
         except (OSError, ValueError) as error:
-            yield _not_written(stem.with_name(f"{stem.name}.md"), error, view.id, "-o")
-        else:
-            yield file if document.problem is None else document.problem
+            errors.append(_not_written(stem.with_name(f"{stem.name}.md"), error, view.id, "-o"))
+            continue
+        if document.problem is not None:
+            errors.append(document.problem)
+        elif noted:
+            note(f"Compliance report: {shown_path(file)}")
+    if pdf is not None:
+        problem = write_pdf(view, pdf, options, wanted)
+        # What is wrong with a document is reported once, not for each of its forms.
+        errors += [] if problem is None or problem in errors else [problem]
+    show(errors)
+    return errors
 
 
 def check_folders(suites: Iterable[Suite], root: Path) -> Result[None]:

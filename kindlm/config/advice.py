@@ -76,7 +76,20 @@ def _warn_of_tests(config: KindlmConfig, reporter: Reporter) -> None:
                 "Add a check, such as `output.contains`",
                 reason="expects_nothing",
             )
-        _warn_of_targets(path, test, config, reporter)
+        if not runs_on_models(test, config):
+            who = "a command" if test.command is not None else "an agent"
+            keys = ["max_turns"] if _has_answered_tools(test, config) else list(_FOR_MODELS)
+            keys += ["models"] if test.command is not None else []
+            for key in keys:
+                if key in test.model_fields_set:
+                    alias = TestConfig.model_fields[key].alias or key
+                    reporter.warning(
+                        (*path, alias),
+                        f'`{alias}` has no effect in the test "{test.name}": it is for models, and '
+                        f"this test runs on {who}",
+                        f"Remove `{alias}`",
+                        reason="unused",
+                    )
         _warn_of_system_text(path, test, config, reporter)
         for place, expect in expect_sections(path, test):
             for inner, part in expect.written():
@@ -89,25 +102,6 @@ def _warn_of_tests(config: KindlmConfig, reporter: Reporter) -> None:
                     )
         if runs_on_models(test, config):
             _warn_of_tools(path, test, reporter)
-
-
-def _warn_of_targets(
-    path: Path, test: TestConfig, config: KindlmConfig, reporter: Reporter
-) -> None:
-    if not runs_on_models(test, config):
-        who = "a command" if test.command is not None else "an agent"
-        keys = ["max_turns"] if _has_answered_tools(test, config) else list(_FOR_MODELS)
-        keys += ["models"] if test.command is not None else []
-        for key in keys:
-            if key in test.model_fields_set:
-                alias = TestConfig.model_fields[key].alias or key
-                reporter.warning(
-                    (*path, alias),
-                    f'`{alias}` has no effect in the test "{test.name}": it is for models, and '
-                    f"this test runs on {who}",
-                    f"Remove `{alias}`",
-                    reason="unused",
-                )
 
 
 def _has_answered_tools(test: TestConfig, config: KindlmConfig) -> bool:

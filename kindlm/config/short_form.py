@@ -78,23 +78,21 @@ class Writer:
     def section(self, node: Node, path: Path, sections: Sections) -> None:
         """Write out what is in a mapping that one of several sections describes."""
         for key in list(node.children):
-            for shape in (shapes(each).get(str(key)) for each in sections):
-                if shape is not None:
-                    self._value(node, key, (*path, key), shape)
-                    break
-
-    def _value(self, parent: Node, key: str | int, path: Path, shape: Shape) -> None:
-        node = parent.children[key]
-        is_one = node.value is not None and not isinstance(node.value, list)
-        if shape.is_list and is_one and not _is_named(node, shape.sections):
-            parent.put(key, Node.sequence(node, node))
-            self.moved[*path, 0] = path
-        node = parent.children[key]
-        if shape.is_list or shape.is_mapping:
-            for part in node.children if isinstance(node.value, (list, dict)) else ():
-                self._entry(node, part, (*path, part), shape.sections)
-        else:
-            self._entry(parent, key, path, shape.sections)
+            described = (shapes(each).get(str(key)) for each in sections)
+            shape = next((each for each in described if each is not None), None)
+            if shape is None:
+                continue
+            child, place = node.children[key], (*path, key)
+            is_one = child.value is not None and not isinstance(child.value, list)
+            if shape.is_list and is_one and not _is_named(child, shape.sections):
+                node.put(key, Node.sequence(child, child))
+                self.moved[*place, 0] = place
+                child = node.children[key]
+            if shape.is_list or shape.is_mapping:
+                for part in child.children if isinstance(child.value, (list, dict)) else ():
+                    self._entry(child, part, (*place, part), shape.sections)
+            else:
+                self._entry(node, key, place, shape.sections)
 
     def _entry(self, parent: Node, key: str | int, path: Path, sections: Sections) -> None:
         node = parent.children[key]

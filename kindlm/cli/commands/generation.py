@@ -87,9 +87,19 @@ def write_tests(options: GenOptions) -> int:
     record_run(request, run, progress=False)
     by_url = order.written_agent is not None
     code = _told(request, run, script, options, by_url=by_url)
-    if code == 0:
-        _tell_next(options, order, loaded, llm)
-    return code
+    if code:
+        return code
+    # How the files are run, and what they need for that.
+    if order.agent is None:
+        note("They need an agent: name it in kindlm.toml, [agent].")
+    if loaded.config.llm is None:
+        note(
+            f"They need a judge: write [llm] into kindlm.toml, with provider = "
+            f'"{llm.provider}" and model = "{llm.model}".',
+        )
+    command = options.command(f"kindlm test {shlex.quote(one_line(str(order.folder)))}")
+    sys.stdout.write(f"\nRun them: {command}\n")
+    return 0
 
 
 def _order(
@@ -218,25 +228,6 @@ def _told(
             note(f"The plan held {count(missing, 'test')} fewer than were asked for.")
         note(f"Recorded as run {run}{_cost(view)}.")
     return 0
-
-
-def _tell_next(
-    options: GenOptions,
-    order: Order,
-    loaded: LoadedConfiguration,
-    llm: LlmTable,
-) -> None:
-    """Show how the files are run, and what they need for that."""
-    if order.agent is None:
-        note("They need an agent: name it in kindlm.toml, [agent].")
-    configured = loaded.config.llm if loaded.config else None
-    if configured is None:
-        note(
-            f"They need a judge: write [llm] into kindlm.toml, with provider = "
-            f'"{llm.provider}" and model = "{llm.model}".',
-        )
-    command = options.command(f"kindlm test {shlex.quote(one_line(str(order.folder)))}")
-    sys.stdout.write(f"\nRun them: {command}\n")
 
 
 def _cost(view: RunView) -> str:

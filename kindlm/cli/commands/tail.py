@@ -144,31 +144,28 @@ class _Run:
         for row in self.db.execute(_SINCE, {"run": self.run, "version": self.version}):
             self.version = row["version"]
             number = str(row["subject"]).partition(".")[0]
-            self._tell(view, row["type"], number, json.loads(row["data"]))
+            data: dict[str, Any] = json.loads(row["data"])
+            self.over = False
+            match row["type"]:
+                case "run.started" | "run.resumed" | "run.extended":
+                    self.planned = data["planned"]
+                case "execution.finished":
+                    if data.get("retried"):
+                        continue  # the execution goes on
+                    self.ended.add(number)
+                    if found := view.execution(number):
+                        self._tell_ended(view, found)
+                case "provider.failed" | "agent.failed":
+                    if data.get("retry_in_ms") is None:
+                        continue
+                    found = view.execution(number)
+                    name = "" if found is None else f"{_name(found)}: "
+                    wait = duration(data["retry_in_ms"])
+                    why = f"{name}{data.get('error_code')}, tried again after {wait}"
+                    self.page.line(("↻ ", "yellow"), why, hang=2)
+                case _:
+                    self.over = True
         return alive and not self.over
-
-    def _tell(self, view: RunView, happened: str, number: str, data: dict[str, Any]) -> None:
-        """Write what an event says; `number` is that of the execution it is about."""
-        self.over = False
-        match happened:
-            case "run.started" | "run.resumed" | "run.extended":
-                self.planned = data["planned"]
-            case "execution.finished":
-                if data.get("retried"):
-                    return  # the execution goes on
-                self.ended.add(number)
-                if found := view.execution(number):
-                    self._tell_ended(view, found)
-            case "provider.failed" | "agent.failed":
-                if data.get("retry_in_ms") is None:
-                    return
-                found = view.execution(number)
-                name = "" if found is None else f"{_name(found)}: "
-                wait = duration(data["retry_in_ms"])
-                why = f"{name}{data.get('error_code')}, tried again after {wait}"
-                self.page.line(("↻ ", "yellow"), why, hang=2)
-            case _:
-                self.over = True
 
     def _tell_ended(self, view: RunView, execution: ExecutionView) -> None:
         status = execution.status or Status.SKIPPED
