@@ -54,7 +54,16 @@ from kindlm.section import (
 )
 from kindlm.spelling import Spelling
 from kindlm.suite import AgentTarget, ModelParams
-from kindlm.transcript import FinishReason, Message, Role, ToolCall, ToolUse, Transcript, Usage
+from kindlm.transcript import (
+    FinishReason,
+    Message,
+    Role,
+    Step,
+    ToolCall,
+    ToolUse,
+    Transcript,
+    Usage,
+)
 from kindlm.values import check_url, refuse
 
 __all__ = [
@@ -83,6 +92,7 @@ __all__ = [
     "ModelReply",
     "ModelRequest",
     "Ok",
+    "Outcome",
     "Pattern",
     "Positive",
     "Provider",
@@ -96,6 +106,7 @@ __all__ = [
     "Score",
     "Seconds",
     "Section",
+    "Step",
     "Text",
     "ToolCall",
     "ToolDefinition",

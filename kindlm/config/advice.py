@@ -379,6 +379,9 @@ def _warn_of_unused(config: KindlmConfig, reporter: Reporter) -> None:
     targets |= {model for _, model in judged if model is not None}
     if any(model is None for _, model in judged) and config.models:
         targets.add(config.defaults.judge_model or config.models[0].id)
+    # What a check of a package asks is not known before it runs.
+    if any(expect.added for test in config.tests for _, expect in expect_sections((), test)):
+        targets |= {model.id for model in config.models if model.role == "judge"}
     for index, model in enumerate(config.models):
         if model.id not in targets:
             what = "judges" if model.role == "judge" else "runs"

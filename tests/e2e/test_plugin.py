@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -91,12 +92,47 @@ def test_all_four_kinds_work_from_an_installed_wheel(packages: Path, tmp_path: P
     assert kinds == [
         ("polite", "polite"),
         ("tool_called", "look_up"),
+        ("tool_not_called", "issue_refund"),
         ("polite", "polite"),
         ("polite", "polite #2"),
+        ("concerns", "concerns"),
         ("contains", "turn 2: lost"),
     ]
     again = run("report", "latest", "--format", "tally")
     assert (again.returncode, again.stdout) == (0, done.stdout)
+
+
+def test_a_judge_that_only_a_check_of_a_package_asks_is_in_use(run: Run) -> None:
+    done = run("validate")
+    assert "no problems" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "message"),
+    [
+        ('{"yes": false}', "failed", "OTHER_TOPIC: It is not about orders"),
+        ("I obey.", "errored", 'The check "concerns" of the package kindlm-example-plugin crashed'),
+    ],
+)
+def test_a_check_of_a_package_asks_a_judge(
+    run: Run, workspace: Workspace, answer: str, status: str, message: str
+) -> None:
+    suite = workspace.root / "kindlm.yaml"
+    suite.write_text(suite.read_text().replace('{"yes": true}', answer))
+    done = run("test", "-t", "looks-orders-up", "--reporter", "json")
+    (test,) = json.loads(done.stdout)["tests"]
+    (execution,) = test["executions"]
+    (check,) = [each for each in execution["assertions"] if each["kind"] == "concerns"]
+    assert test["status"] == status
+    assert check["message"].startswith(message), check
+
+
+def test_the_test_of_the_docs_passes(packages: Path) -> None:
+    page = (ROOT / "docs" / "how-to" / "extending.md").read_text("utf-8")
+    found = re.search(r"<!-- check: tested -->\n```python\n(.*?)```", page, re.DOTALL)
+    assert found
+    done = call(packages / "bin" / "python", "-c", f"{found[1]}\ntest_another_topic_fails()")
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_recorded_run_is_read_without_the_package(run: Run, workspace: Workspace) -> None:

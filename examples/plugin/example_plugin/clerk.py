@@ -32,4 +32,5 @@ class Conversation(plugins.Agent):
         state = self._orders.get(order, "unknown")
         use = plugins.ToolUse(call, state, rule="agent")
         text = f"Thank you. {order} is {state}."
-        return plugins.Ok(plugins.AgentReply(text, text, latency_ms=0.1, tool_uses=(use,)))
+        reply = plugins.AgentReply(text, latency_ms=0.1, tool_uses=(use,), reports_tools=True)
+        return plugins.Ok(reply)
