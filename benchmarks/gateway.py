@@ -144,6 +144,7 @@ class _Desk:
 
 
 async def _serve(url: str) -> None:
+    from kindlm import garbage
     from kindlm.agents.subprocess_agent import Program
     from kindlm.gateway.observer import Gateway
     from kindlm.recording.history_file import open_log
@@ -161,6 +162,7 @@ async def _serve(url: str) -> None:
             observed = running.observe(target, desk)
             assert observed is not None
             address = observed.environ["OPENAI_BASE_URL"]
+            garbage.expect_little()  # as in a run
             print(json.dumps({"address": address, "key": running.key}), flush=True)
             while await asyncio.to_thread(sys.stdin.readline):
                 print(time.process_time(), flush=True)

@@ -82,7 +82,7 @@ def record_and_report(
     beside: Beside | None = None,
 ) -> int:
     """Run what is requested and report it, unless another process does it; return the exit code."""
-    garbage.keep()  # what is planned stays until the end
+    garbage.expect_little()  # what is planned stays until the end
     shown, fail_fast = options.progress, options.fail_fast
     with HeldSignals() as held:
         try:
