@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -29,7 +29,7 @@ from kindlm.cli.console import (
 )
 from kindlm.cli.ending import INTERRUPTED, NOTHING_RUN, USAGE, loading
 from kindlm.cli.github import inert_output
-from kindlm.errors import KindlmError, broken, misuse
+from kindlm.errors import broken, misuse
 from kindlm.guard import guard
 
 _COMMANDS: Mapping[str, Mapping[str, str]] = {
@@ -104,7 +104,7 @@ _MODULES = {
 }
 """Of commands whose module has another name."""
 
-_USAGE_ERROR = cast("type[Exception]", typer.BadParameter.__base__)
+_USAGE_ERROR: Any = typer.BadParameter.__base__
 """What typer raises for wrong usage; not all of its versions export it by name."""
 
 
@@ -315,7 +315,11 @@ def _invoke(arguments: Sequence[str]) -> int:
         code = INTERRUPTED
     except _USAGE_ERROR as error:
         code = USAGE
-        show([_usage_error(error, _path(command, named))])
+        # An option that lacks its value does not know its command.
+        path = error.ctx.command_path if error.ctx else _path(command, named)
+        # The values are checked by pydantic, which speaks of input.
+        said = error.format_message().replace(": Value error, ", ": ")
+        show([misuse(_INPUT.sub(r"\1 \2.", said), f"How it is used: {path} --help")])
     return code if isinstance(code, int) else int(code is not None)
 
 
@@ -366,14 +370,6 @@ def _path(command: Any, arguments: Sequence[str]) -> str:
         command = command.commands[argument]
         names.append(argument)
     return " ".join(names)
-
-
-def _usage_error(error: Any, named: str) -> KindlmError:
-    # An option that lacks its value does not know its command.
-    command = error.ctx.command_path if error.ctx else named
-    # The values are checked by pydantic, which speaks of input.
-    said = error.format_message().replace(": Value error, ", ": ")
-    return misuse(_INPUT.sub(r"\1 \2.", said), f"How it is used: {command} --help")
 
 
 _OTHER_COMMANDS: Mapping[str, Sequence[str]] = {

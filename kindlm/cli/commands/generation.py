@@ -107,7 +107,21 @@ def _order(
 ) -> Order:
     categories = or_fail(parse_categories(options.categories))
     agent, written_agent = _agent(options, project, loaded, environ)
-    prompt = None if options.system_prompt is None else _read_prompt(options.system_prompt)
+    prompt = None
+    if (file := options.system_prompt) is not None:
+        try:
+            text = file.read_text("utf-8")
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            refuse(
+                f"The system prompt cannot be read: {reason}.",
+                "Name a text file: --system-prompt FILE",
+                code=ErrorCode.CONFIG_FILE_REF_ERROR,
+                where=SourceLocation(str(file)),
+            )
+        if len(text) > _LONGEST_PROMPT:
+            warn(f"Only the first {_LONGEST_PROMPT:,} characters of {file} are read.", None)
+        prompt = spoken(text, _LONGEST_PROMPT)
     if agent is None and not options.description and prompt is None:
         refuse(
             "kindlm gen does not know the agent.",
@@ -150,22 +164,6 @@ def _agent(
         )
         refuse(f"--agent {one_line(url)} is no URL.", hint)
     return compile_agent(or_fail(agent_at(url)), project.root), url
-
-
-def _read_prompt(file: Path) -> str:
-    try:
-        text = file.read_text("utf-8")
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        refuse(
-            f"The system prompt cannot be read: {reason}.",
-            "Name a text file: --system-prompt FILE",
-            code=ErrorCode.CONFIG_FILE_REF_ERROR,
-            where=SourceLocation(str(file)),
-        )
-    if len(text) > _LONGEST_PROMPT:
-        warn(f"Only the first {_LONGEST_PROMPT:,} characters of {file} are read.", None)
-    return spoken(text, _LONGEST_PROMPT)
 
 
 def _llm(options: GenOptions, loaded: LoadedConfiguration) -> LlmTable:
