@@ -212,7 +212,19 @@ _NEEDED = {
 def _warn_of_gates(config: KindlmConfig, reporter: Reporter, files: ReferencedFiles) -> None:
     """Report gates that hold whatever happens, or can never hold."""
     gates, timeout = config.gates, config.defaults.execution_timeout_ms
-    checks = _checks(config, files)
+    # How many checks of each kind a whole run makes.
+    checks: Counter[str] = Counter()
+    for index, test in enumerate(config.tests):
+        rows = files.rows(test.vars_from) if test.vars_from is not None else None
+        executions = (
+            len(targets_of(test, config))
+            * (len(test.all_prompts) or 1)
+            * (test.repeat or config.defaults.repeat)
+            * (len(rows.value.rows) if isinstance(rows, Ok) else 1)
+        )
+        for _, expect in expect_sections(("tests", index), test):
+            for _, expectation in expect.expectations(lambda _: None):
+                checks[expectation.kind] += executions
     always = {
         "pass_rate_min": "it allows all tests to fail" if gates.pass_rate_min == 0 else None,
         "judge_avg_min": "no score is below 0" if gates.judge_avg_min == 0 else None,
@@ -239,23 +251,6 @@ def _warn_of_gates(config: KindlmConfig, reporter: Reporter, files: ReferencedFi
             message = f"The gate {alias} can never fail: {why}"
             hint = "Change or remove it"
             reporter.warning(("gates", alias), message, hint, reason="never_fails")
-
-
-def _checks(config: KindlmConfig, files: ReferencedFiles) -> Counter[str]:
-    """Return how many checks of each kind a whole run makes."""
-    total: Counter[str] = Counter()
-    for index, test in enumerate(config.tests):
-        rows = files.rows(test.vars_from) if test.vars_from is not None else None
-        executions = (
-            len(targets_of(test, config))
-            * (len(test.all_prompts) or 1)
-            * (test.repeat or config.defaults.repeat)
-            * (len(rows.value.rows) if isinstance(rows, Ok) else 1)
-        )
-        for _, expect in expect_sections(("tests", index), test):
-            for _, expectation in expect.expectations(lambda _: None):
-                total[expectation.kind] += executions
-    return total
 
 
 def _warn_of_thresholds(config: KindlmConfig, reporter: Reporter) -> None:

@@ -6,7 +6,6 @@ A schema that is wrong would make every check of it undecided, at the end of a p
 from __future__ import annotations
 
 import json
-from collections.abc import Container
 from functools import lru_cache
 from typing import Any
 
@@ -118,6 +117,8 @@ def _bad_reference(schema: Any) -> str | None:
     root = specification.create_resource(schema)
     uri = root.id() or ""
     resolver = REGISTRY.with_resource(uri, root).crawl().resolver(uri)
+    names = ("$ref", "$dynamicRef", "$recursiveRef")
+    keywords = [name for name in names if name in validator.VALIDATORS]
     todo = [(root, resolver)]
     seen = set[int]()
     while todo:
@@ -126,7 +127,9 @@ def _bad_reference(schema: Any) -> str | None:
         if not isinstance(contents, dict) or id(contents) in seen:
             continue
         seen.add(id(contents))
-        for reference in _references(contents, validator.VALIDATORS):
+        for reference in map(contents.get, keywords):
+            if not isinstance(reference, str):
+                continue
             try:
                 found = here.lookup(reference)
             except Unresolvable:
@@ -195,12 +198,6 @@ _DRAFTS = (
     *("Draft202012Validator", "Draft201909Validator", "Draft7Validator"),
     *("Draft6Validator", "Draft4Validator", "Draft3Validator"),
 )
-
-
-def _references(contents: dict[str, Any], known: Container[str]) -> list[str]:
-    names = (name for name in ("$ref", "$dynamicRef", "$recursiveRef") if name in known)
-    found = (contents.get(name) for name in names)
-    return [reference for reference in found if isinstance(reference, str)]
 
 
 def _error(message: str, hint: str) -> Err:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from copy import deepcopy
 from functools import cache
 from typing import Any
@@ -63,7 +63,21 @@ def _long_schema() -> dict[str, Any]:
     providers["properties"]["type"] |= {"enum": provider_types(), "type": "string"}
     adapters = all_own(Adapter)
     _add_options(agents, adapters.values(), definitions)
-    _add_other_names(agents, adapters)
+    # The other names of keys come last, and it is said which keys are required.
+    properties = agents["properties"]
+    for name in ("type", "url"):
+        properties[name] = properties.pop(name)
+    free = [
+        each
+        for name, kind in adapters.items()
+        if not kind.needs_endpoint
+        for each in (name, *kind.other_names)
+    ]
+    without = [{"properties": {key: {"enum": free}}, "required": [key]} for key in _ADAPTER_KEYS]
+    agents.pop("required")
+    agents["allOf"] = [
+        {"anyOf": [{"required": ["endpoint"]}, {"required": ["url"]}, *without]},
+    ]
     # What may be left out is filled in before it is validated.
     schema["required"] = ["tests"]
     definitions["ModelConfig"]["required"] = ["model"]
@@ -85,24 +99,6 @@ def _add_options(
             option.pop("default", None)
             about = {name: option.pop(name) for name in _ABOUT if name in option}
             entry["properties"].setdefault(key, {**about, **option})
-
-
-def _add_other_names(agent: dict[str, Any], adapters: Mapping[str, type[Adapter]]) -> None:
-    """Put the other names of keys last, and say which keys are required."""
-    properties = agent["properties"]
-    for name in ("type", "url"):
-        properties[name] = properties.pop(name)
-    free = [
-        each
-        for name, kind in adapters.items()
-        if not kind.needs_endpoint
-        for each in (name, *kind.other_names)
-    ]
-    without = [{"properties": {key: {"enum": free}}, "required": [key]} for key in _ADAPTER_KEYS]
-    agent.pop("required")
-    agent["allOf"] = [
-        {"anyOf": [{"required": ["endpoint"]}, {"required": ["url"]}, *without]},
-    ]
 
 
 def schema_with_packages() -> tuple[dict[str, Any], list[KindlmError]]:

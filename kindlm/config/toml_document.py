@@ -20,7 +20,6 @@ from kindlm.document import (
     Path,
     Position,
     Problem,
-    SourceText,
     read_text,
 )
 
@@ -59,7 +58,14 @@ def read_toml(data: bytes) -> Document:
         places |= _places(text.text)
         root = _node(value, (), 0, places)
     except tomllib.TOMLDecodeError as error:
-        problem = _syntax_problem(error, text)
+        found = _AT.search(str(error))
+        message = str(error)[: found.start()] if found else str(error)
+        if found and found[1]:
+            position = Position(int(found[1]), int(found[2]))
+        else:
+            position = text.position(len(text.text))
+        hint = _QUOTES if message == "Invalid value" else "Fix the line: https://toml.io"
+        problem = Problem(f"TOML syntax error: {message}", hint, position)
     except RecursionError:
         problem = Problem(_TOO_DEEP, _TOO_DEEP_HINT, limit=True)
     except ValueError as error:
@@ -74,17 +80,6 @@ def read_toml(data: bytes) -> Document:
     else:
         return Document([root.value], (), True, text, Node([root.value], 0, children={0: root}))
     return Document.unreadable(text, problem)
-
-
-def _syntax_problem(error: tomllib.TOMLDecodeError, text: SourceText) -> Problem:
-    found = _AT.search(str(error))
-    message = str(error)[: found.start()] if found else str(error)
-    if found and found[1]:
-        position = Position(int(found[1]), int(found[2]))
-    else:
-        position = text.position(len(text.text))
-    hint = _QUOTES if message == "Invalid value" else "Fix the line: https://toml.io"
-    return Problem(f"TOML syntax error: {message}", hint, position)
 
 
 def _node(value: Any, path: Path, start: int, places: dict[Path, int]) -> Node:

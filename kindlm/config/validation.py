@@ -204,21 +204,17 @@ def _elsewhere(model: type[BaseModel], place: Path) -> str | None:
     if found:
         # As near as can be, and rather for all tests than for one of them.
         best = min(found, key=lambda it: (sum(isinstance(part, str) for part in it), len(it)))
-        return f"Did you mean `{_flow(best)}`?"
+        # As it is written in one line: `output: {contains: …}`.
+        flow = "…"
+        for part in reversed(best):
+            flow = f"[{flow}]" if isinstance(part, int) else f"{{{part}: {flow}}}"
+        return f"Did you mean `{flow[1:-1]}`?"
     for length in range(len(above) - 1, -1, -1):
         for name in names:
             if name in _known_keys(model, above[:length]):
                 beside = f"in {dotted(above[:length])}" if length else "at the top of the file"
                 return f"Write `{name}:` {beside}, beside `{above[length]}`"
     return None
-
-
-def _flow(path: Path) -> str:
-    """Return a path into a mapping as it is written in one line: `output: {contains: …}`."""
-    text = "…"
-    for part in reversed(path):
-        text = f"[{text}]" if isinstance(part, int) else f"{{{part}: {text}}}"
-    return text[1:-1]
 
 
 def _instead(model: type[BaseModel], place: Path, given: Any) -> str | None:
