@@ -34,7 +34,18 @@ def read(package: Path, name: str) -> Iterator[Attack]:
     for key, file in _files(package):
         if name not in (key, key.rpartition("/")[0]):
             continue
-        for number, prompt in enumerate(_prompts(file), start=1):
+        text = read_text(file)
+        match file.suffix:
+            case ".json":
+                found = list(_texts(parse_json(text)))
+            case ".jsonl":
+                lines = objects([parse_json(line) for line in text.splitlines() if line.strip()])
+                found = [line["prompt"] for line in lines if isinstance(line.get("prompt"), str)]
+            case _:
+                found = text.splitlines()
+        # The model does not know what its prober calls it.
+        prompts = (prompt.replace("{generator.name}", "assistant").strip() for prompt in found)
+        for number, prompt in enumerate(dict.fromkeys(filter(None, prompts)), start=1):
             title = f"{key} {number}"
             if any(file.match(pattern) for pattern in _LEAKS):
                 yield leak_of_system_text(title, (prompt,), ())
@@ -49,21 +60,6 @@ def _files(package: Path) -> Iterator[tuple[str, Path]]:
     for pattern in (*_JAILBREAKS, *_LEAKS, *_REQUESTS):
         for file in sorted(data.glob(pattern)):
             yield file.relative_to(data).with_suffix("").as_posix(), file
-
-
-def _prompts(file: Path) -> Iterator[str]:
-    text = read_text(file)
-    match file.suffix:
-        case ".json":
-            found = list(_texts(parse_json(text)))
-        case ".jsonl":
-            lines = objects([parse_json(line) for line in text.splitlines() if line.strip()])
-            found = [line["prompt"] for line in lines if isinstance(line.get("prompt"), str)]
-        case _:
-            found = text.splitlines()
-    # The model does not know what its prober calls it.
-    prompts = (prompt.replace("{generator.name}", "assistant").strip() for prompt in found)
-    yield from dict.fromkeys(prompt for prompt in prompts if prompt)
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -100,8 +100,14 @@ class _Reader:
             defaults["judgeModel"] = grader
         title = Comment(f"Imported from {document.file} ({TITLE}).")
         comments = {title: None, **self._notes.take()}
-        for case in self._cases(default):
-            self._add(case)
+        for entry in document.items("tests"):
+            for part in self._tests_in(entry):
+                try:
+                    case = self._case(part, default)
+                except LeftOutError as error:
+                    self._lose(part, error)
+                else:
+                    self._add(case)
         head = self._targets.sections()
         if not self._targets.found:
             head |= {Comment("Set the address of your agent here, or `models`."): None}
@@ -132,14 +138,6 @@ class _Reader:
         values = {**base.variables, **part.entries("vars")}
         every = [*base.asserts, *asserts]
         return _Case(part, values, every, asserts or base.own, {**base.settings, **own})
-
-    def _cases(self, default: _Case) -> Iterator[_Case]:
-        for entry in self._document.items("tests"):
-            for part in self._tests_in(entry):
-                try:
-                    yield self._case(part, default)
-                except LeftOutError as error:
-                    self._lose(part, error)
 
     def _lose(self, part: Part, error: LeftOutError) -> None:
         self._tests.lose(part, LeftOutError(f"a test with {error.what}", error.instead))
