@@ -19,7 +19,7 @@ from typing import Any
 from kindlm.dataclass import dataclass, replace
 from kindlm.history.groups import Group, Shard
 from kindlm.history.queries import Paid
-from kindlm.history.rows import AssertionView, SuiteView, Summary, TestView
+from kindlm.history.rows import AssertionView, SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import Run, options_of
 from kindlm.history.statistics.intervals import wilson_interval
@@ -337,7 +337,13 @@ def totals_of(view: RunView, suite: SuiteView | None = None) -> Iterator[tuple[s
         yield "drift", f"at most {score(summary.drift_maximum)}"
     if summary.input_tokens is not None or summary.output_tokens is not None:
         yield "tokens", f"{_number(summary.input_tokens)} in, {_number(summary.output_tokens)} out"
-    yield "cost", _cost(view, suite, summary)
+    costs = [] if summary.paid.total_usd is None else [cost(summary.paid)]
+    if summary.unknown_costs:
+        costs.append(unknown_cost_text(view, suite))
+    # What the answers of another run cost there follows what was spent now.
+    then = Paid(summary.cost_then_usd, summary.judge_cost_then_usd)
+    recorded = "" if then.total_usd is None else f"; when it was recorded {cost(then)}"
+    yield "cost", (", ".join(costs) or "none") + recorded
     if summary.calls_from_history and view.info.mode == "live":
         calls = count(summary.calls, "call")
         yield "cache", f"{summary.calls_from_history:,} of {calls} answered from the history"
@@ -351,16 +357,6 @@ def totals_of(view: RunView, suite: SuiteView | None = None) -> Iterator[tuple[s
         times.append(f"mean latency {duration(summary.latency_average_ms)}")
     if times:
         yield "time", ", ".join(times)
-
-
-def _cost(view: RunView, suite: SuiteView | None, summary: Summary) -> str:
-    parts = [] if summary.paid.total_usd is None else [cost(summary.paid)]
-    if summary.unknown_costs:
-        parts.append(unknown_cost_text(view, suite))
-    # What the answers of another run cost there follows what was spent now.
-    then = Paid(summary.cost_then_usd, summary.judge_cost_then_usd)
-    recorded = "" if then.total_usd is None else f"; when it was recorded {cost(then)}"
-    return (", ".join(parts) or "none") + recorded
 
 
 def unknown_cost_text(view: RunView, suite: SuiteView | None = None) -> str:

@@ -96,29 +96,28 @@ def _head(view: RunView) -> Iterator[str]:
     if len(verdict.reasons) > _REASONS:
         reasons.append(f"and {len(verdict.reasons) - _REASONS:,} more")
     yield f"{', '.join(reasons)}.\n\n"
-    what = "Run" if view.group is None else "Group"
-    yield f"{what} {code(view.id)} ({code(run_text(view))}) · {' · '.join(_figures(view))}\n"
-    for note in islice(_notes(view), _NOTES):
-        yield f"\n> {plain(note)}\n"
-
-
-def _figures(view: RunView) -> Iterator[str]:
     summary = view.summary
     tests, targets = view.names()
-    yield count(tests, "test") + (f" on {targets:,} targets" if targets > 1 else "")
+    figures = [count(tests, "test") + (f" on {targets:,} targets" if targets > 1 else "")]
     executions = summary.executions
     if executions.pass_rate is not None:
         low, high = wilson_interval(executions.passed, executions.tested) or (0.0, 1.0)
         rate = plain(percent(executions.pass_rate))
         interval = plain(f"95 % interval {percent(low)} to {percent(high)}")
-        yield f"{rate} of {count(executions.tested, 'execution')} passed ({interval})"
+        tested = count(executions.tested, "execution")
+        figures.append(f"{rate} of {tested} passed ({interval})")
     if (attacks := attacks_of(view)) is not None:
-        yield f"attack success rate {plain(str(attacks))}"
+        figures.append(f"attack success rate {plain(str(attacks))}")
     if summary.paid.total_usd is not None:
         unknown = f", unknown for {count(summary.unknown_costs, 'call')}"
-        yield f"cost {plain(cost(summary.paid))}{unknown if summary.unknown_costs else ''}"
+        paid = plain(cost(summary.paid))
+        figures.append(f"cost {paid}{unknown if summary.unknown_costs else ''}")
     if view.info.duration_ms is not None:
-        yield duration(view.info.duration_ms)
+        figures.append(duration(view.info.duration_ms))
+    what = "Run" if view.group is None else "Group"
+    yield f"{what} {code(view.id)} ({code(run_text(view))}) · {' · '.join(figures)}\n"
+    for note in islice(_notes(view), _NOTES):
+        yield f"\n> {plain(note)}\n"
 
 
 def _notes(view: RunView) -> Iterator[str]:

@@ -136,18 +136,7 @@ def notes_of(diff: RunDiff) -> Iterator[str]:
         yield "Both sides are the same run."
     if diff.attempts is not None:
         yield attempts_text(diff.attempts)
-    yield from _taken(diff)
-    for suite in diff.unloaded:
-        yield f"Suite {one_line(suite)} could not be loaded in {diff.after.id}: none of it ran."
-    for suite in diff.left_out:
-        yield f"Suite {one_line(suite)} was not part of {diff.after.id}."
-    for change in diff.models:
-        old, new = (", ".join(one_line(model, 60) for model in side) for side in change[1:])
-        yield f"{one_line(change.target)} answered as another model: {old} → {new}."
-
-
-def _taken(diff: RunDiff) -> Iterator[str]:
-    """Yield how much of runs that were carried out was answered from the history."""
+    # How much of runs that were carried out was answered from the history.
     sides = [(diff.before, [test.before for test in diff.tests])]
     if diff.after.id != diff.before.id:
         sides.append((diff.after, [test.after for test in diff.tests]))
@@ -159,6 +148,13 @@ def _taken(diff: RunDiff) -> Iterator[str]:
                 f"{taken:,} of {count(tested, 'execution')} of {one_line(view.id)} were answered"
                 " from the history: the conversations are those of earlier runs."
             )
+    for suite in diff.unloaded:
+        yield f"Suite {one_line(suite)} could not be loaded in {diff.after.id}: none of it ran."
+    for suite in diff.left_out:
+        yield f"Suite {one_line(suite)} was not part of {diff.after.id}."
+    for change in diff.models:
+        old, new = (", ".join(one_line(model, 60) for model in side) for side in change[1:])
+        yield f"{one_line(change.target)} answered as another model: {old} → {new}."
 
 
 def attempts_text(attempts: Attempts) -> str:

@@ -70,7 +70,16 @@ def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
     if rows := phrases.figure_rows(diff):
         page.heading("Means over the tests that ran in both")
         page.fields(rows, indent=2)
-    _write_end(diff, page)
+    headline = phrases.headline_of(diff)
+    page.blank()
+    color = {True: "bold green", False: "bold red", None: "bold yellow"}[headline.good]
+    page.line((headline.word, color), f": {'; '.join(headline.reasons)}", hang=2)
+    page.line((f"{phrases.scope_text(diff)}.", "dim"), indent=2)
+    if asked := phrases.fail_on_text(diff):
+        page.line(asked, indent=2)
+    step = phrases.next_step(diff)
+    page.blank()
+    page.unbroken(("Next  ", "dim"), visible(page.typed(step.command)), (f"   {step.why}", "dim"))
 
 
 def _write_line(diff: RunDiff, test: TestDiff, look: phrases.Look, page: Page) -> None:
@@ -155,16 +164,3 @@ def _write_checks(details: TestDetails, page: Page) -> None:
             page.line((visible(bounded(check.message, 400, lines=4)), "dim"), indent=10)
     if len(told) > _CHECKS:
         page.line(f"… and {len(told) - _CHECKS} more", indent=8)
-
-
-def _write_end(diff: RunDiff, page: Page) -> None:
-    headline = phrases.headline_of(diff)
-    page.blank()
-    color = {True: "bold green", False: "bold red", None: "bold yellow"}[headline.good]
-    page.line((headline.word, color), f": {'; '.join(headline.reasons)}", hang=2)
-    page.line((f"{phrases.scope_text(diff)}.", "dim"), indent=2)
-    if asked := phrases.fail_on_text(diff):
-        page.line(asked, indent=2)
-    step = phrases.next_step(diff)
-    page.blank()
-    page.unbroken(("Next  ", "dim"), visible(page.typed(step.command)), (f"   {step.why}", "dim"))

@@ -222,6 +222,16 @@ def run_document(
         test for test in cells if test.counts.failed or test.counts.errored or test.broken_limits
     ]
     running = status == "running"
+    notes = [] if view.shard is None else [describe_shard(view.shard)]
+    if isinstance(view.group, Group):
+        notes += describe_group(view.group)[1:]  # the shards stand on the page
+    if (then := then_text(view)) is not None:
+        notes.append(then)
+    if (problem := view.why_not_compared) is not None:
+        notes.append(f"Not compared: {problem.message}")
+    notes += [
+        f"{number} of {suite} skipped: {reason}" for suite, reason, number in view.skip_reasons()
+    ]
     return Document(
         "run.html",
         f"{verdict_of(view).word}: {one_line(view.id)}",
@@ -231,7 +241,7 @@ def run_document(
             "status": status,
             "running": running,
             "verdict": verdict_of(view),
-            "notes": list(_notes(view)),
+            "notes": notes,
             "totals": list(totals_of(view)),
             "before": before.id if (before := view.run_before) else None,
             "grid": grid,
@@ -246,17 +256,3 @@ def run_document(
         styles=("run", "checks", "pager"),
         scripts=("live",) if running else (),
     )
-
-
-def _notes(view: RunView) -> list[str]:
-    notes = [] if view.shard is None else [describe_shard(view.shard)]
-    if isinstance(view.group, Group):
-        notes += describe_group(view.group)[1:]  # the shards stand on the page
-    if (then := then_text(view)) is not None:
-        notes.append(then)
-    if (problem := view.why_not_compared) is not None:
-        notes.append(f"Not compared: {problem.message}")
-    notes += [
-        f"{number} of {suite} skipped: {reason}" for suite, reason, number in view.skip_reasons()
-    ]
-    return notes

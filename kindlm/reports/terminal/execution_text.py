@@ -102,7 +102,28 @@ def _write_head(suite: SuiteView, execution: ExecutionView, page: Page) -> None:
         (f"  {where}", "dim"),
         hang=2,
     )
-    page.line((", ".join(_figures(execution)), "dim"), indent=2)
+    facts = [execution.status.value if execution.status else "never finished"]
+    if execution.attempt > 1:
+        facts.append(f"attempt {execution.attempt}")
+    if execution.answers:
+        facts.append(count(execution.answers, "answer"))
+    if execution.latency_ms and execution.answers:
+        facts.append(duration(execution.latency_ms))
+    if execution.input_tokens is not None:
+        facts.append(f"{execution.input_tokens:,} tokens in, {execution.output_tokens or 0:,} out")
+    if execution.cost_then_usd is not None:
+        facts.append(
+            f"{money(execution.cost_then_usd)} when it was recorded ({execution.cost_source})"
+        )
+    elif execution.cost_usd is not None:
+        facts.append(f"{money(execution.cost_usd)} ({execution.cost_source})")
+    elif execution.answers:
+        facts.append("cost unknown")
+    if execution.source != execution.id:
+        facts.append(f"conversation of {execution.source}")
+    if execution.finish_reason:
+        facts.append(f"finish reason {execution.finish_reason}")
+    page.line((", ".join(facts), "dim"), indent=2)
     for warning in execution.warnings:
         page.line(("Warning: ", "yellow"), visible(bounded(warning, 500)), indent=2, hang=2)
 
@@ -119,28 +140,6 @@ def _write_tools(tools: Sequence[ToolOffered], page: Page) -> None:
             page.line((json_shown(tool.definition, _RAW), "dim"), indent=4, hang=2)
     if len(tools) > _TOOLS and not page.verbose:
         page.line(f"… and {len(tools) - _TOOLS:,} more with --verbose", indent=2)
-
-
-def _figures(execution: ExecutionView) -> Iterator[str]:
-    yield execution.status.value if execution.status else "never finished"
-    if execution.attempt > 1:
-        yield f"attempt {execution.attempt}"
-    if execution.answers:
-        yield count(execution.answers, "answer")
-    if execution.latency_ms and execution.answers:
-        yield duration(execution.latency_ms)
-    if execution.input_tokens is not None:
-        yield f"{execution.input_tokens:,} tokens in, {execution.output_tokens or 0:,} out"
-    if execution.cost_then_usd is not None:
-        yield f"{money(execution.cost_then_usd)} when it was recorded ({execution.cost_source})"
-    elif execution.cost_usd is not None:
-        yield f"{money(execution.cost_usd)} ({execution.cost_source})"
-    elif execution.answers:
-        yield "cost unknown"
-    if execution.source != execution.id:
-        yield f"conversation of {execution.source}"
-    if execution.finish_reason:
-        yield f"finish reason {execution.finish_reason}"
 
 
 def _write_call(call: Called, page: Page) -> None:

@@ -131,7 +131,15 @@ def _write_suite(
         width = min(max(map(cell_len, targets), default=0), _TARGET_WIDTH)
         for test in view.tests(suite.id):
             _write_test(test, page, width, file=suite.path)
-    _write_gates(suite, page)
+    # The gates that the suite wrote and that hold; the verdict names those that do not.
+    shown = [f"{g.name} {comparison(g)}" for g in suite.gates if g.written and g.passed]
+    if shown:
+        page.line(("gates  ", "dim"), " · ".join(shown), indent=2, hang=7)
+    for gate in suite.gates:
+        # What has no value needs its reason beside it.
+        if gate.actual is None and (gate.written or not gate.passed):
+            sign = ("!", "yellow") if gate.warning else mark(Status.FAILED)
+            page.line(sign, f" gate {gate.name}: {gate.message}", indent=2, hang=2)
 
 
 class _Scope(NamedTuple):
@@ -187,18 +195,6 @@ def _repeats(test: TestView) -> str:
         return "skipped"
     shown = f"{test.counts.passed}/{test.counts.tested}"
     return f"{shown} flaky" if test.flaky else shown
-
-
-def _write_gates(suite: SuiteView, page: Page) -> None:
-    """Write the gates that the suite wrote and that hold; the verdict names those that do not."""
-    shown = [f"{g.name} {comparison(g)}" for g in suite.gates if g.written and g.passed]
-    if shown:
-        page.line(("gates  ", "dim"), " · ".join(shown), indent=2, hang=7)
-    for gate in suite.gates:
-        # What has no value needs its reason beside it.
-        if gate.actual is None and (gate.written or not gate.passed):
-            sign = ("!", "yellow") if gate.warning else mark(Status.FAILED)
-            page.line(sign, f" gate {gate.name}: {gate.message}", indent=2, hang=2)
 
 
 def _write_skipped(view: RunView, page: Page) -> None:

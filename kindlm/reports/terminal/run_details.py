@@ -11,7 +11,7 @@ from itertools import islice
 
 from kindlm.history.masking import mask_of
 from kindlm.history.repeat_statistics import repeat_statistics
-from kindlm.history.rows import CallView, ExecutionView, TestView
+from kindlm.history.rows import CallView, ExecutionView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.reports.causes import Cause, Row, causes_of
@@ -50,7 +50,18 @@ def write_failures(view: RunView, page: Page) -> None:
     for index, test in enumerate(islice(flaky, most)):
         if not index:
             page.blank()
-        _write_flaky(view, test, page)
+        parts = list[str]()
+        if test.passed_later:
+            executions = count(test.passed_later, "execution")
+            parts.append(f"{executions} passed only after a retry")
+        repeats = repeat_statistics(view.db, test)
+        if repeats is not None:
+            parts += pass_rate_text(repeats), chances_text(repeats)
+            if repeats.score is not None:
+                parts.append(f"score {score_text(repeats.score, repeats.confidence)}")
+        short = test.name.removeprefix(f"{test.file}::")
+        name = f" {one_line(short)} · {one_line(test.target)} is flaky: "
+        page.line(("~", "yellow"), (name, "bold"), "; ".join(parts), hang=2)
     if next(flaky, None) is not None:
         more = page.typed(f"{show_run(view)} --verbose")
         page.line(f"… and more flaky tests: {more}", indent=2)
@@ -80,22 +91,6 @@ def _write_block(causes: Sequence[Cause], page: Page) -> None:
         page.row("tests", first.where, 4)
     look = page.typed(show_command(first.executions[0]))
     page.unbroken(("look".ljust(10), "dim"), (look, "cyan"), indent=4)
-
-
-def _write_flaky(view: RunView, test: TestView, page: Page) -> None:
-    """Write how often a test passes, and what that says of several tries."""
-    parts = list[str]()
-    if test.passed_later:
-        executions = count(test.passed_later, "execution")
-        parts.append(f"{executions} passed only after a retry")
-    repeats = repeat_statistics(view.db, test)
-    if repeats is not None:
-        parts += pass_rate_text(repeats), chances_text(repeats)
-        if repeats.score is not None:
-            parts.append(f"score {score_text(repeats.score, repeats.confidence)}")
-    short = test.name.removeprefix(f"{test.file}::")
-    name = f" {one_line(short)} · {one_line(test.target)} is flaky: "
-    page.line(("~", "yellow"), (name, "bold"), "; ".join(parts), hang=2)
 
 
 _EXECUTIONS = 500
