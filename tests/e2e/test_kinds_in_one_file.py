@@ -170,7 +170,7 @@ def test_the_schema_has_their_keys(called: Called) -> None:
     assert provider["endWith"]["description"] == "What stands at the end (`shouting`)."
     meant = {"description": "How often (`echo`).", "type": "integer", "examples": [2]}
     assert agent["times"] == meant
-    assert [*schema["ExpectConfig"]["properties"]][-1] == "polite"
+    assert "polite" in schema["ExpectConfig"]["properties"]
     assert schema["PoliteConfig"]["properties"]["words"]["description"] == (
         "One of these must be in the output; case does not matter."
     )
