@@ -14,7 +14,7 @@ from kindlm.cli.console import fail, note, or_fail, refuse, warn
 from kindlm.cli.history import finished_side, open_history, project_here
 from kindlm.cli.journal import author, journal_event, open_journal
 from kindlm.cli.options import RUN_NAMES, DatabaseOption, ListFormatOption
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
+from kindlm.errors import Err, ErrorCode, Ok, Result, misuse
 from kindlm.events.run import BaselineRemoved, BaselineSet
 from kindlm.history.baselines import (
     Baseline,
@@ -192,7 +192,32 @@ def remove_command(
 ) -> None:
     """Remove the baseline of a suite. The run stays in the history."""
     with open_journal(database) as (log, db):
-        found = or_fail(_to_remove(db, suite, label, project))
+        meant = [
+            baseline
+            for baseline in list_baselines(db, suite)
+            if (baseline.active if label is None else baseline.label == label)
+            and project in (None, baseline.project)
+        ]
+        if not meant and suite is not None:
+            fail([no_baseline(suite)])
+        if not meant:
+            message = f"No {f'baseline {label!r}' if label else 'baseline'} is set."
+            hint = (
+                "List the baselines: kindlm baseline list"
+                if label
+                else "Set one: kindlm baseline set"
+            )
+            refuse(message, hint, code=ErrorCode.BASELINE_NOT_FOUND)
+        if len(meant) > 1:
+            suites, projects = (
+                {getattr(baseline, name) for baseline in meant} for name in ("suite", "project")
+            )
+            option, named = ("suite", suites) if len(suites) > 1 else ("project", projects)
+            refuse(
+                f"There are baselines of several {option}s: {', '.join(sorted(named))}.",
+                f"Name one: kindlm baseline remove --{option} NAME",
+            )
+        found = meant[0]
         payload = BaselineRemoved(
             project=found.project, suite=found.suite, label=found.label or None, by=author()
         )
@@ -246,35 +271,6 @@ def suites_of(db: sqlite3.Connection, run: str, suite: str | None) -> Result[lis
         return Err(misuse(f"The run {run} tested no suite.", "Choose another: kindlm runs"))
     known = ", ".join(name for _, name in found)
     return Err(misuse(f"The run {run} tested no suite {suite!r}.", f"Its suites are: {known}"))
-
-
-def _to_remove(
-    db: sqlite3.Connection, suite: str | None, label: str | None, project: str | None
-) -> Result[Baseline]:
-    found = [
-        baseline
-        for baseline in list_baselines(db, suite)
-        if (baseline.active if label is None else baseline.label == label)
-        and project in (None, baseline.project)
-    ]
-    if len(found) == 1:
-        return Ok(found[0])
-    if not found and suite is not None:
-        return Err(no_baseline(suite))
-    if not found:
-        message = f"No {f'baseline {label!r}' if label else 'baseline'} is set."
-        hint = (
-            "List the baselines: kindlm baseline list" if label else "Set one: kindlm baseline set"
-        )
-        return Err(KindlmError(ErrorCode.BASELINE_NOT_FOUND, message, hint))
-    suites, projects = ({getattr(b, name) for b in found} for name in ("suite", "project"))
-    option, named = ("suite", suites) if len(suites) > 1 else ("project", projects)
-    return Err(
-        misuse(
-            f"There are baselines of several {option}s: {', '.join(sorted(named))}.",
-            f"Name one: kindlm baseline remove --{option} NAME",
-        )
-    )
 
 
 def _tell_set(view: RunView, suite: str, label: str, before: Baseline | None) -> None:

@@ -97,7 +97,13 @@ class Rounds:
             if self._rounds and self.options.of_before:
                 return None
             if self._rounds:
-                self._tell(found)
+                still = sum(test.is_open for test in found)
+                of = count(len(found), "suspected test")
+                note(f"Round {self._rounds}: {still:,} of {of} still open")
+                for test in found:
+                    name = f"{test.key.name} · {test.key.target}"
+                    standing = "open" if test.is_open else test.standing or "scores only"
+                    note(f"  {name}  {counts_text(test.rate)}  {standing}")
             before, after = self._shares(found)
             added = sum(len(test.rate.added) + len(test.rate.added_before) for test in found)
             if any(test.is_open for test in found):
@@ -156,15 +162,6 @@ class Rounds:
             last = max(added.get(key, AddedRepeats()).last, planned)
             numbers[key] = range(last + 1, last + 1 + share)
         return numbers
-
-    def _tell(self, found: Sequence[Suspect]) -> None:
-        still = sum(test.is_open for test in found)
-        of = count(len(found), "suspected test")
-        note(f"Round {self._rounds}: {still:,} of {of} still open")
-        for test in found:
-            name = f"{test.key.name} · {test.key.target}"
-            standing = "open" if test.is_open else test.standing or "scores only"
-            note(f"  {name}  {counts_text(test.rate)}  {standing}")
 
 
 class RepeatsOfBefore:
