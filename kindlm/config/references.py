@@ -257,7 +257,20 @@ def check_conversations(raw: Raw, reporter: Reporter) -> None:
     """Report what has no meaning for commands, and comparisons that have nothing to compare."""
     for path, test in items(raw, "tests"):
         if "command" in test:
-            _check_command(path, test, reporter)
+            for key in {"prompt", "prompts"} & test.keys():
+                reporter.error(
+                    (*path, key),
+                    f"`{key}` and `command` cannot be combined: a command gets no prompt",
+                    "Remove one of them; a variable of the test can be an argument of the command",
+                    at_key=True,
+                )
+            if test.get("conversation"):
+                reporter.error(
+                    (*path, "conversation"),
+                    "A command gets no messages: it runs once, and its output is the answer",
+                    "Remove `conversation`, or test an agent (`agents:`)",
+                    at_key=True,
+                )
         elif "reportsTools" in test:
             reporter.error(
                 (*path, "reportsTools"),
@@ -273,23 +286,6 @@ def check_conversations(raw: Raw, reporter: Reporter) -> None:
                     "Move it to the `expect` of the test",
                     at_key=True,
                 )
-
-
-def _check_command(path: Path, test: Raw, reporter: Reporter) -> None:
-    for key in {"prompt", "prompts"} & test.keys():
-        reporter.error(
-            (*path, key),
-            f"`{key}` and `command` cannot be combined: a command gets no prompt",
-            "Remove one of them; a variable of the test can be an argument of the command",
-            at_key=True,
-        )
-    if test.get("conversation"):
-        reporter.error(
-            (*path, "conversation"),
-            "A command gets no messages: it runs once, and its output is the answer",
-            "Remove `conversation`, or test an agent (`agents:`)",
-            at_key=True,
-        )
 
 
 def _server_ids(raw: Raw) -> list[str]:

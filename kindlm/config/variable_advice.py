@@ -11,7 +11,7 @@ from kindlm.config.compile import compile_words
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.interpolation import is_deferred, names_in
-from kindlm.config.schema import KindlmConfig, TestConfig
+from kindlm.config.schema import KindlmConfig
 from kindlm.config.templates import all_templates
 from kindlm.document import Path, Raw, items, texts
 from kindlm.suite import TOOL_PLACEHOLDER
@@ -29,10 +29,25 @@ def warn_of_placeholders(
         _warn_of_near_misses(path, text, reporter)
     for index, test in enumerate(config.tests):
         path = ("tests", index)
-        _warn_of_values(path, test, reporter)
+        for name, value in test.vars.items():
+            deferred = [item for item in names_in(value) if is_deferred(item)]
+            if deferred:
+                reporter.warning(
+                    (*path, "vars", name),
+                    f"{{{{{deferred[0]}}}}} in a variable is not replaced: values are not expanded",
+                    "Put it into the prompt instead",
+                    reason="not_expanded",
+                )
         raw_test = raw["tests"][index]
         for place, text in texts(raw_test.get("expect"), (*path, "expect")):
-            _warn_of_expected(place, text, test, reporter)
+            found = [name for name in names_in(text) if name in test.vars or is_deferred(name)]
+            if found:
+                reporter.warning(
+                    place,
+                    f"{{{{{found[0]}}}}} is not replaced: variables are not available in `expect`",
+                    "Write the value",
+                    reason="not_expanded",
+                )
         for at, tool in items(raw_test, "tools"):
             for key in ("responses", "defaultResponse"):
                 for place, text in texts(tool.get(key), (*path, *at, key)):
@@ -55,29 +70,6 @@ def _warn_of_near_misses(path: Path, text: str, reporter: Reporter) -> None:
             value=match[0],
         )
         return
-
-
-def _warn_of_values(path: Path, test: TestConfig, reporter: Reporter) -> None:
-    for name, value in test.vars.items():
-        deferred = [item for item in names_in(value) if is_deferred(item)]
-        if deferred:
-            reporter.warning(
-                (*path, "vars", name),
-                f"{{{{{deferred[0]}}}}} in a variable is not replaced: values are not expanded",
-                "Put it into the prompt instead",
-                reason="not_expanded",
-            )
-
-
-def _warn_of_expected(path: Path, text: str, test: TestConfig, reporter: Reporter) -> None:
-    found = [name for name in names_in(text) if name in test.vars or is_deferred(name)]
-    if found:
-        reporter.warning(
-            path,
-            f"{{{{{found[0]}}}}} is not replaced: variables are not available in `expect`",
-            "Write the value",
-            reason="not_expanded",
-        )
 
 
 def _warn_of_answer(path: Path, text: str, reporter: Reporter) -> None:
