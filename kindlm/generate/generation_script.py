@@ -60,7 +60,26 @@ _WHOLE_MS = 1_200_000
 def generation_suite(order: Order, llm: LlmTable, project: str) -> Suite:
     """Return the suite of an order, with the model of `llm`; it has no script yet."""
     providers, models = language_model(llm)
-    text = _config_text(order, llm)
+    # What was asked for, without credentials.
+    prompt, agent = order.system_prompt, order.agent
+    document = {
+        "description": order.description,
+        "systemPrompt": None if prompt is None else hashlib.sha256(prompt.encode()).hexdigest(),
+        "agent": None
+        if agent is None
+        else {
+            "type": agent.adapter,
+            "url": hide_in_urls(agent.endpoint),
+            "headers": hide_headers(agent.headers),
+            "options": hide_in_options(as_written(agent.options)),
+        },
+        "count": order.count,
+        "categories": list(order.categories),
+        "format": order.form,
+        "seed": order.seed,
+        "llm": resolved(llm),
+    }
+    text = canonical(document)
     case = Case(
         name="write tests",
         prompt=Prompt(user=""),
@@ -83,29 +102,6 @@ def generation_suite(order: Order, llm: LlmTable, project: str) -> Suite:
         timeout_ms=ANSWER_MS,
         execution_timeout_ms=_WHOLE_MS,
     )
-
-
-def _config_text(order: Order, llm: LlmTable) -> str:
-    """Return what was asked for in canonical JSON, without credentials."""
-    prompt, agent = order.system_prompt, order.agent
-    document = {
-        "description": order.description,
-        "systemPrompt": None if prompt is None else hashlib.sha256(prompt.encode()).hexdigest(),
-        "agent": None
-        if agent is None
-        else {
-            "type": agent.adapter,
-            "url": hide_in_urls(agent.endpoint),
-            "headers": hide_headers(agent.headers),
-            "options": hide_in_options(as_written(agent.options)),
-        },
-        "count": order.count,
-        "categories": list(order.categories),
-        "format": order.form,
-        "seed": order.seed,
-        "llm": resolved(llm),
-    }
-    return canonical(document)
 
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from importlib import import_module
 from importlib.util import find_spec
@@ -99,21 +99,18 @@ def read_attacks(source: str, count: int) -> Result[FoundAttacks]:
     try:
         known = corpus.names(folder)
         if name in known:
-            return Ok(_first(corpus.read(folder, name), count))
+            attacks, left_out = list[Attack](), Counter[str]()
+            found = corpus.read(folder, name)
+            while len(attacks) < count and (each := next(found, None)) is not None:
+                if isinstance(each, LeftOut):
+                    left_out[each.why] += 1
+                else:
+                    attacks.append(each)
+            return Ok(FoundAttacks(attacks, left_out))
     except (OSError, ValueError, RecursionError) as error:
         return Err(misuse(f"The data of {package} cannot be read: {error}.", "Install it anew."))
     hint = f"It has {', '.join(known)}." if known else "Another version of it may have some."
     return Err(misuse(f"{package} has no attacks called {shown(name)}.", hint))
-
-
-def _first(found: Iterator[Attack | LeftOut], most: int) -> FoundAttacks:
-    attacks, left_out = list[Attack](), Counter[str]()
-    while len(attacks) < most and (each := next(found, None)) is not None:
-        if isinstance(each, LeftOut):
-            left_out[each.why] += 1
-        else:
-            attacks.append(each)
-    return FoundAttacks(attacks, left_out)
 
 
 def read_text(file: Path) -> str:
