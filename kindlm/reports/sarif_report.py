@@ -112,6 +112,11 @@ def _result(
     project = suite.project or view.info.project
     parts = [project, suite.name, test.name, test.target, assertion.kind, assertion.label]
     fingerprint = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+    said = bounded(assertion.message or assertion.label, _TEXT)
+    times = f"In {len(found.executions)} of {test.counts.tested} executions"
+    look = show_command(found.executions[0])
+    # What models wrote must not become a link (section 3.11.6).
+    text = visible(f"{test.name} on {test.target}: {said} {times}: {look}").replace("](", "] (")
     path = in_folder(folder, test.file)
     artifact = (
         {"uri": f"file://{quote(path)}"}
@@ -126,7 +131,7 @@ def _result(
         # `open`: not decided. Such a result has no level (section 3.27.10).
         "kind": "fail" if decided else "open",
         "level": "error" if decided else "none",
-        "message": {"text": _message(test, found)},
+        "message": {"text": text},
         "locations": [
             {
                 "physicalLocation": {"artifactLocation": artifact, "region": {"startLine": line}},
@@ -142,15 +147,6 @@ def _result(
             "executions": found.executions[:_EXECUTIONS],
         },
     }
-
-
-def _message(test: TestView, found: _Finding) -> str:
-    said = found.assertion.message or found.assertion.label
-    times = f"In {len(found.executions)} of {test.counts.tested} executions"
-    shown = show_command(found.executions[0])
-    text = f"{test.name} on {test.target}: {bounded(said, _TEXT)} {times}: {shown}"
-    # What models wrote must not become a link (section 3.11.6).
-    return visible(text).replace("](", "] (")
 
 
 def _json(value: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode
 
 from kindlm.history.runs import (
@@ -43,6 +43,13 @@ def runs_page(db: sqlite3.Connection, query: Mapping[str, str], links: Links) ->
     listed = found[:_LISTED]
     figures = read_figures(db, listed)
     statuses = {run.id: status_of(db, run) for run in listed}
+    # Runs of this page, each with the one before it that ran the same, or the same shard.
+    before, newer = dict[str, str](), dict[tuple[str, tuple[str, ...], str | None], str]()
+    for run in listed:
+        same = (run.project, run.suites, run.shard)
+        if same in newer:
+            before[newer[same]] = run.id
+        newer[same] = run.id
     return Document(
         "runs.html",
         "Runs",
@@ -50,7 +57,7 @@ def runs_page(db: sqlite3.Connection, query: Mapping[str, str], links: Links) ->
             "runs": listed,
             "figures": figures,
             "statuses": statuses,
-            "before": dict(_before(listed)),
+            "before": before,
             "given": wanted,
             "narrowed": bool(given),
             "choices": {
@@ -63,16 +70,6 @@ def runs_page(db: sqlite3.Connection, query: Mapping[str, str], links: Links) ->
         },
         styles=("charts", "runs", "pager"),
     )
-
-
-def _before(listed: Sequence[Run]) -> Iterator[tuple[str, str]]:
-    """Yield runs of this page, each with the one before it that ran the same, or the same shard."""
-    newer: dict[tuple[str, tuple[str, ...], str | None], str] = {}
-    for run in listed:
-        same = (run.project, run.suites, run.shard)
-        if same in newer:
-            yield newer[same], run.id
-        newer[same] = run.id
 
 
 def page_number(written: str | None) -> int:

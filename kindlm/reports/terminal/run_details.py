@@ -11,7 +11,7 @@ from itertools import islice
 
 from kindlm.history.masking import mask_of
 from kindlm.history.repeat_statistics import repeat_statistics
-from kindlm.history.rows import CallView, ExecutionView
+from kindlm.history.rows import ExecutionView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.reports.causes import Cause, Row, causes_of
@@ -157,7 +157,17 @@ def _write_execution(view: RunView, execution: ExecutionView, page: Page) -> Non
             if (tool.attempt, tool.call) == (call.attempt, call.call)
         )
         body = mask.body(call.raw, call.text, call.error, *used) if with_bodies else None
-        _write_call(call, page, body)
+        who = f"call {call.call}  {call.purpose}, {one_line(call.provider)} {one_line(call.model)}"
+        time = "" if call.latency_ms is None else f"  {duration(call.latency_ms)}"
+        failed = ""
+        if call.status == "failed":
+            status = f", HTTP {call.http_status}" if call.http_status else ""
+            again = call.retry_in_ms
+            then = "" if again is None else f", tried again after {duration(again)}"
+            failed = f"  {call.error_code}{status}{then}"
+        page.line((who, "dim"), (time, "dim"), (failed, "magenta"), indent=4, hang=2)
+        if body is not None:
+            page.line((f"body  {visible(bounded(body, _BODY))}", "dim"), indent=6, hang=2)
     for attempt in attempts:
         if len(attempts) > 1:
             page.line((f"attempt {attempt.number}: {attempt.execution.status}", "dim"), indent=4)
@@ -166,17 +176,3 @@ def _write_execution(view: RunView, execution: ExecutionView, page: Page) -> Non
             time = f"{took:.2f} ms" if took < _FAST_MS else duration(took)
             name = f" {assertion_name(assertion)}"
             page.line(mark(assertion.outcome), name, (f"  {time}", "dim"), indent=4, hang=2)
-
-
-def _write_call(call: CallView, page: Page, body: str | None) -> None:
-    who = f"call {call.call}  {call.purpose}, {one_line(call.provider)} {one_line(call.model)}"
-    time = "" if call.latency_ms is None else f"  {duration(call.latency_ms)}"
-    failed = ""
-    if call.status == "failed":
-        status = f", HTTP {call.http_status}" if call.http_status else ""
-        again = call.retry_in_ms
-        then = "" if again is None else f", tried again after {duration(again)}"
-        failed = f"  {call.error_code}{status}{then}"
-    page.line((who, "dim"), (time, "dim"), (failed, "magenta"), indent=4, hang=2)
-    if body is not None:
-        page.line((f"body  {visible(bounded(body, _BODY))}", "dim"), indent=6, hang=2)
