@@ -72,6 +72,12 @@ def test_the_attacks_of_the_docs_run(tmp_path, monkeypatch, capsys):
 
 
 OTHER_ROOMS = ("store/", "migrations/")
+DEVELOPERS = ("how-to/extending.md", "explanation/inside.md", "explanation/inside-parts.md")
+SOURCES = [
+    path.relative_to(ROOT).as_posix()
+    for room in ("kindlm", "store", "migrations", "tests", "docs")
+    for path in ROOT.joinpath(room).rglob("*.py")
+]
 
 
 def test_every_room_and_module_has_its_place_in_the_description():
@@ -84,6 +90,21 @@ def test_every_room_and_module_has_its_place_in_the_description():
     modules = [path.name for path in package.glob("[!_]*.py")]
     packages = [f"{path.parent.name}/" for path in package.glob("*/__init__.py")]
     assert sorted(named) == sorted(modules + packages)
+
+
+NAMES = r"((?:`[\w.]+`(?:,? and |, | or ))*`[\w.]+`)"
+PLACED = re.compile(rf"{NAMES}s? (?:\(|in |of )`([\w/.]+\.py)`")
+
+
+def test_names_are_in_the_modules_that_the_docs_name():
+    text = "".join((ROOT / "docs" / page).read_text("utf-8") for page in DEVELOPERS)
+    placed = PLACED.findall(" ".join(text.split()))
+    assert len(placed) > 50
+    for names, module in placed:
+        files = [path for path in SOURCES if f"/{path}".endswith(f"/{module}")]
+        code = "".join((ROOT / path).read_text("utf-8") for path in files)
+        for name in re.findall(r"\w+", names):
+            assert re.search(rf"\b{name}\b", code), f"{module} has no {name}"
 
 
 def test_the_views_that_stay_are_there():
