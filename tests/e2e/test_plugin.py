@@ -131,6 +131,7 @@ def test_the_test_of_the_docs_passes(packages: Path) -> None:
     page = (ROOT / "docs" / "how-to" / "extending.md").read_text("utf-8")
     found = re.search(r"<!-- check: tested -->\n```python\n(.*?)```", page, re.DOTALL)
     assert found
+    assert all(len(file.read_text().splitlines()) < 40 for file in EXAMPLE.rglob("*.py"))
     done = call(packages / "bin" / "python", "-c", f"{found[1]}\ntest_another_topic_fails()")
     assert done.returncode == 0, done.stderr
 
