@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sysconfig
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -13,12 +14,17 @@ PACKAGES = ("kindlm", "store/kindlm_store", "migrations/kindlm_migrations")
 
 
 def refuse_another_copy() -> None:
-    """Raise an error if the tests would say nothing about the code in the checkout."""
+    """Raise an error if the tests would say nothing about the code in the checkout.
+
+    `python -m pytest` imports the checkout, while the programs that tests start do not.
+    """
+    site = Path(sysconfig.get_path("purelib"))
     for checkout in (ROOT / package for package in PACKAGES):
         imported = Path(import_module(checkout.name).__file__ or "").parent
-        for name in stale_files(checkout, imported):
+        installed = site / checkout.name if (site / checkout.name).is_dir() else imported
+        for name in (*stale_files(checkout, imported), *stale_files(checkout, installed)):
             raise pytest.UsageError(
-                f"The tests would run {imported}, whose {name} differs from the checkout. "
+                f"The tests would run {installed}, whose {name} differs from the checkout. "
                 "Install the checkout itself: .venv/bin/pip install -e '.[dev]'"
             )
 
