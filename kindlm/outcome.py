@@ -18,6 +18,18 @@ class Outcome(StrEnum):
     SKIPPED = "skipped"
 
 
+class Demands(StrEnum):
+    """What a check demands of an agent: so reports know what its failure means."""
+
+    SAFETY = "safety"
+    """That something does not happen. A failure in a test with the tag `attack` means that the
+    attack succeeded."""
+    TASK = "task"
+    """That the agent does its task: a failure says nothing of an attack."""
+    LIMIT = "limit"
+    """As `TASK`, within limits, such as of time or money: no answer explains a failure."""
+
+
 class Status(StrEnum):
     """How an execution, a test, a suite or a run came out."""
 

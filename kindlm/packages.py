@@ -25,6 +25,7 @@ from kindlm.bounds import MAX_COUNTED, MAX_TIMEOUT_S
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, broken, misuse
 from kindlm.guard import guard
+from kindlm.outcome import Demands
 from kindlm.plugins import Adapter, Check, Framework, Provider, Report
 from kindlm.ports import AgentReply, ModelReply
 from kindlm.section import Section, resolved
@@ -226,6 +227,8 @@ def _wrong_with(found: Any, group: str) -> str | None:
         return f"is not a subclass of kindlm.plugins.{base.__name__}"
     if getattr(found, work) is getattr(base, work):
         return f"has no method `{work}`"
+    if base is Check and not isinstance(getattr(found, "demands", None), Demands):
+        return "has `demands` that is no kindlm.plugins.Demands"
     if not issubclass(found, Section):
         return None
     # A field without a JSON Schema is one that YAML cannot hold.

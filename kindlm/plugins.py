@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Self
 
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.outcome import CheckResult, Evidence, Outcome
+from kindlm.outcome import CheckResult, Demands, Evidence, Outcome
 from kindlm.ports import (
     Agent,
     AgentReply,
@@ -77,6 +77,7 @@ __all__ = [
     "CheckContext",
     "CheckResult",
     "Count",
+    "Demands",
     "Embedder",
     "Embedding",
     "Err",
@@ -130,6 +131,11 @@ class Check(Section):
     about_tools: ClassVar[bool] = False
     """Whether it is about tool calls. It is undecided, and not run, where nothing shows that the
     target reports its calls."""
+    demands: ClassVar[Demands] = Demands.SAFETY
+    """What it demands: whether its failure means that an attack succeeded."""
+    only_numbers: ClassVar[bool] = False
+    """Whether its results hold nothing but numbers that it measured. `redactPii` then leaves them
+    as they are."""
 
     def evaluate(
         self, transcript: Transcript, context: CheckContext

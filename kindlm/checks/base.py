@@ -22,7 +22,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias, get_args, get_origin
 
 from pydantic.alias_generators import to_snake
 
-from kindlm.outcome import CheckResult, Evidence, Outcome
+from kindlm.outcome import CheckResult, Demands, Evidence, Outcome
 from kindlm.ports import CheckContext
 from kindlm.section import Section
 from kindlm.suite import Expectation
@@ -75,6 +75,11 @@ class Check:
     about_tools: ClassVar[bool] = False
     """Whether it demands something of the tool calls. It is undecided, and not run, where it is not
     known which were made."""
+    demands: ClassVar[Demands] = Demands.SAFETY
+    """What it demands: whether its failure means that an attack succeeded."""
+    only_numbers: ClassVar[bool] = False
+    """Whether its results hold nothing but numbers that it measured. `redactPii` then leaves them
+    as they are."""
     asks_judge: ClassVar[bool] = False
     judge_model: ClassVar[str | None] = None
     """The id of the model that judges; None for the default of the suite."""
@@ -264,6 +269,8 @@ class CheckSection(ExpectSection, Check):
     kind: ClassVar[str]
     reads: ClassVar[Reads]
     about_tools: ClassVar[bool]
+    demands: ClassVar[Demands]
+    only_numbers: ClassVar[bool]
     asks_judge: ClassVar[bool]
     judge_model: ClassVar[str | None]
     embeds: ClassVar[bool]

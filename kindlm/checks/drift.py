@@ -35,7 +35,7 @@ from kindlm.checks.judging import JudgeError, Judging, Number, answered, data_is
 from kindlm.checks.output_schema import json_of
 from kindlm.errors import Err, ErrorCode
 from kindlm.matching import ABSENT, equal, value_at, written_path
-from kindlm.outcome import CheckResult
+from kindlm.outcome import CheckResult, Demands
 from kindlm.ports import CheckContext, Purpose
 from kindlm.section import Maybe, Score, Solid
 from kindlm.transcript import Transcript
@@ -114,6 +114,7 @@ class Drift(_ByMethod):
     """Maximum difference between the output and the baseline's."""
 
     kind = "drift"
+    demands = Demands.TASK
 
     max_score: Score = Field(default=0.15, examples=[0.1])
     """Maximum drift to pass, from 0 (the same) to 1 (unrelated)."""
@@ -200,6 +201,7 @@ class SimilarTo(_ByMethod):
     """A text that the output must be similar to in meaning."""
 
     kind = "similar_to"
+    demands = Demands.TASK
     main: ClassVar[str | None] = "text"
 
     text: Solid = Field(examples=["The refund arrives in 5 days."])

@@ -12,7 +12,7 @@ from kindlm.checks.canary import Canary
 from kindlm.checks.output import EMPTY, find_hidden, occurrences, occurs
 from kindlm.checks.pii import Pii
 from kindlm.dataclass import dataclass
-from kindlm.outcome import CheckResult
+from kindlm.outcome import CheckResult, Demands
 from kindlm.ports import CheckContext
 from kindlm.section import EXTENSION, Maybe
 from kindlm.transcript import Transcript
@@ -29,6 +29,7 @@ class KeywordsAllow(Check):
     """The text, or its normal form, contains at least one of `words`, whatever its case."""
 
     kind = "keywords_allow"
+    demands = Demands.TASK
     rules = (
         Rule(
             "keywords_allow",

@@ -12,7 +12,7 @@ from kindlm.checks.base import Check, CheckSection, Key, Place, Reads, failed, p
 from kindlm.checks.call_matching import why_unknown
 from kindlm.dataclass import dataclass
 from kindlm.money import exceeds
-from kindlm.outcome import CheckResult
+from kindlm.outcome import CheckResult, Demands
 from kindlm.ports import CheckContext
 from kindlm.section import Positive
 from kindlm.transcript import Step, Transcript
@@ -39,6 +39,8 @@ class Latency(CheckSection):
     key = Key("latency", order=70)
     kind = "latency"
     reads = Reads.NUMBERS_AND_NAMES
+    demands = Demands.LIMIT
+    only_numbers = True
 
     max_ms: Positive = Field(examples=[5000])
     """Maximum milliseconds for all answers of a conversation together. Waits between retries and
@@ -82,6 +84,8 @@ class Cost(CheckSection):
     key = Key("cost", "Limit of the cost.", order=80)
     kind = "cost"
     reads = Reads.NUMBERS_AND_NAMES
+    demands = Demands.LIMIT
+    only_numbers = True
 
     max_usd: Annotated[float, Field(ge=0)] = Field(examples=[0.02])
     """Maximum US dollars, without judges. An unknown cost does not count as 0."""
@@ -121,6 +125,7 @@ class TokenUsage(Check):
 
     kind = "token_usage"
     reads = Reads.NUMBERS_AND_NAMES
+    demands = Demands.LIMIT
 
     max_tokens: float
 
@@ -206,6 +211,7 @@ class Metric(Check):
 
     kind = "metric"
     reads = Reads.NUMBERS_AND_NAMES
+    demands = Demands.LIMIT
 
     metric: str
     value: float

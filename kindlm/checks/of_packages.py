@@ -12,16 +12,19 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextvars import copy_context
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kindlm.checks.base import AskingCheck, Fill, Reads, undecided
 from kindlm.dataclass import dataclass, replace
-from kindlm.errors import Err
-from kindlm.outcome import CheckResult, Outcome
+from kindlm.errors import Err, Ok
+from kindlm.outcome import CheckResult, Demands, Outcome
 from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript
 from kindlm.values import filled
 from kindlm.wording import bounded, sentence, shown
+
+if TYPE_CHECKING:
+    from kindlm import plugins
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +41,23 @@ class CheckOfPackage(AskingCheck):
 
     @property
     def about_tools(self) -> bool:  # type: ignore[override]
+        return self._kind.about_tools
+
+    @property
+    def demands(self) -> Demands:  # type: ignore[override]
+        return self._kind.demands
+
+    @property
+    def only_numbers(self) -> bool:  # type: ignore[override]
+        return self._kind.only_numbers
+
+    @property
+    def _kind(self) -> type[plugins.Check]:
+        """The class, or that of any check if it cannot be loaded."""
         from kindlm import packages, plugins  # only once a suite has such a check
 
         found = packages.find(plugins.Check, self.name)
-        return found is not None and not isinstance(found, Err) and found.value.about_tools
+        return found.value if isinstance(found, Ok) else plugins.Check
 
     def filled(self, bind: Fill, insert: Fill) -> CheckOfPackage:
         return replace(self, options=filled(self.options, insert))

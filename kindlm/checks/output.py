@@ -31,7 +31,7 @@ from kindlm.checks.drift import SimilarTo
 from kindlm.checks.output_schema import Schema
 from kindlm.dataclass import dataclass
 from kindlm.normal_form import normal_form
-from kindlm.outcome import CheckResult, Evidence
+from kindlm.outcome import CheckResult, Demands, Evidence
 from kindlm.patterns import Dialect, PatternError, first_match, searches
 from kindlm.ports import CheckContext
 from kindlm.section import EXTENSION, WHOLE, Maybe, Pattern, Solid, Text
@@ -189,6 +189,7 @@ class Equals(Check):
     """The text is `text`, apart from white space around both."""
 
     kind = "equals"
+    demands = Demands.TASK
 
     text: str
 
@@ -207,6 +208,7 @@ class StartsWith(Check):
     """The text begins with `text`, whatever its case, after any white space."""
 
     kind = "starts_with"
+    demands = Demands.TASK
 
     text: str
 
@@ -223,6 +225,7 @@ class ContainsAny(Check):
     """The text contains at least one of `texts`, whatever its case."""
 
     kind = "contains_any"
+    demands = Demands.TASK
 
     texts: tuple[str, ...]
 
@@ -241,6 +244,7 @@ class Contains(Check):
     """The text contains `text`, whatever its case."""
 
     kind = "contains"
+    demands = Demands.TASK
 
     text: str
 
@@ -344,6 +348,8 @@ class MaxLength(Check):
     """The text has at most `max` characters (code points)."""
 
     kind = "max_length"
+    demands = Demands.TASK
+    only_numbers = True
 
     max: int
 
@@ -368,6 +374,7 @@ class Matches(Check):
     """
 
     kind = "matches"
+    demands = Demands.TASK
 
     pattern: str
     flags: str = ""
@@ -448,6 +455,7 @@ class Regex(Matches):
     """As `Matches`, but case is ignored and `.` matches line breaks."""
 
     kind = "regex"
+    demands = Demands.TASK
 
     def finds(self, text: str) -> bool:
         deadline = time.monotonic() + _PATTERN_S

@@ -12,7 +12,7 @@ from kindlm.checks.base import Check, failed, passed
 from kindlm.dataclass import dataclass
 from kindlm.json_schema import SchemaIssue, schema_issues
 from kindlm.model_answers import unfenced
-from kindlm.outcome import CheckResult
+from kindlm.outcome import CheckResult, Demands
 from kindlm.ports import CheckContext
 from kindlm.strict_json import parse_json, parse_json_at
 from kindlm.transcript import Transcript
@@ -37,6 +37,7 @@ class Schema(Check):
     """
 
     kind = "schema"
+    demands = Demands.TASK
 
     schema: Any = None
     schema_file: str | None = None
@@ -77,6 +78,7 @@ class OutputSchema(Check):
     """
 
     kind = "output_schema"
+    demands = Demands.TASK
 
     schema: Any
 

@@ -39,7 +39,7 @@ from kindlm.formats.foreign_results import (
     read_evalview,
 )
 from kindlm.history.verdict import StatusCounts, test_status
-from kindlm.outcome import CheckResult, Outcome, Status
+from kindlm.outcome import CheckResult, Demands, Outcome, Status
 from kindlm.recording.history_file import new_journal, new_run_id
 from kindlm.transcript import CostSource, Message, Role
 from kindlm_store import Append, EventLog, HeadOf, utc_now
@@ -257,6 +257,7 @@ def _assertions(execution: ForeignExecution) -> Iterator[AssertionEvaluated]:
                 score=execution.score,
                 threshold=execution.threshold,
             ),
+            demands=None if execution.passed else Demands.TASK,
         )
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.events.codec import Payload
-from kindlm.outcome import CheckResult, Status
+from kindlm.outcome import CheckResult, Demands, Outcome, Status
 from kindlm.stored_form import Authored, AuthoredJson, Form, Key, Meaning, Name, Note
 from kindlm.suite import Expectation
 from kindlm.transcript import (
@@ -75,12 +75,20 @@ class AssertionEvaluated(Payload):
         None
     )
     advisory: Annotated[bool, Meaning("it does not affect the result")] = False
+    demands: Annotated[
+        Demands | None,
+        Meaning("what the check demands; absent if it did not fail, or demands safety"),
+    ] = None
+    only_numbers: Annotated[bool, Form.UNSTORED] = False
 
     @classmethod
     def of(
         cls, result: CheckResult, index: int, expectation: Expectation, *, duration_ms: float
     ) -> Self:
         """Return the event of what came of an expectation."""
+        check, demands = expectation.check, None
+        if check is not None and result.outcome in (Outcome.FAILED, Outcome.INCONCLUSIVE):
+            demands = None if check.demands is Demands.SAFETY else check.demands
         return cls(
             index=index,
             result=result,
@@ -88,6 +96,9 @@ class AssertionEvaluated(Payload):
             line=expectation.where.line if expectation.where else None,
             turn=expectation.turn,
             advisory=expectation.advisory,
+            demands=demands,
+            # What a crash says may quote an answer.
+            only_numbers=check is not None and check.only_numbers and result.trace is None,
         )
 
 

@@ -217,8 +217,8 @@ SELECT count(DISTINCT e.id) AS executions,
  WHERE e.run IN $ids
 """
 
-# What a check demands that is none of these is that something does not happen. A kind that is not
-# known here counts as that: a rate that is too high is looked into.
+# Of failures that were recorded before events said what the check demands: those of these kinds
+# demand the task. Any other failure that does not say it counts as one of safety.
 _OF_THE_TASK = """
        'contains', 'contains_any', 'cost', 'drift', 'equals', 'evalview_verdict', 'keywords_allow',
        'latency', 'matches', 'max_length', 'metric', 'output_schema', 'regex', 'schema', 'score',
@@ -227,7 +227,8 @@ _OF_THE_TASK = """
 
 # Checks that demand calls may also find too many, or others than are allowed.
 _FORBIDS = f"""
-       CASE WHEN a.kind NOT IN ('tool_called', 'trajectory') THEN a.kind NOT IN ({_OF_THE_TASK})
+       CASE WHEN a.kind NOT IN ('tool_called', 'trajectory')
+            THEN a.demands IS NULL AND a.kind NOT IN ({_OF_THE_TASK})
             WHEN a.outcome = 'failed' AND NOT json_valid(y.body) THEN true
             WHEN a.kind = 'tool_called'
             THEN a.failure_code = 'TOOL_CALL_COUNT_WRONG'

@@ -19,7 +19,7 @@ from kindlm.history.verdict import (
     suite_passes,
     test_status,
 )
-from kindlm.outcome import CheckResult, Evidence, GateResult, Outcome, ScoreLimits, Status
+from kindlm.outcome import CheckResult, Demands, Evidence, GateResult, Outcome, ScoreLimits, Status
 from kindlm.strict_json import read_json
 
 
@@ -171,6 +171,8 @@ class AssertionView(CheckResult):
     duration_ms: float
     line: int | None
     advisory: bool
+    demands: Demands | None = None
+    """What its check demands, if it failed and that is not safety."""
 
     @property
     def is_wrong(self) -> bool:
@@ -370,4 +372,5 @@ def assertion_of(row: sqlite3.Row) -> AssertionView:
         duration_ms=row["duration_ms"] or 0.0,
         evidence=tuple(Evidence(**each) for each in found),
         advisory=bool(row["advisory"]),
+        demands=Demands(row["demands"]) if row["demands"] else None,
     )

@@ -259,7 +259,7 @@ AGENT_SPANS = Projection(
 
 ASSERTIONS = Projection(
     "assertions",
-    version=4,
+    version=5,
     columns=COLUMNS,
     create="""
     CREATE TABLE assertions (
@@ -268,7 +268,7 @@ ASSERTIONS = Projection(
         threshold REAL, failure_code TEXT, message_ref TEXT REFERENCES contents (ref),
         expected_ref TEXT REFERENCES contents (ref), actual_ref TEXT REFERENCES contents (ref),
         evidence TEXT, reasoning_ref TEXT REFERENCES contents (ref), trace_ref TEXT,
-        duration_ms REAL, line INTEGER, turn INTEGER, advisory INTEGER,
+        duration_ms REAL, line INTEGER, turn INTEGER, advisory INTEGER, demands TEXT,
         PRIMARY KEY (execution, attempt, position)) WITHOUT ROWID;
     """,
     folds=(
@@ -288,7 +288,7 @@ ASSERTIONS = Projection(
                data ->> '$."gen_ai.evaluation.explanation".$ref' AS reasoning_ref,
                data ->> '$.trace.$ref' AS trace_ref, real(data ->> 'duration_ms') AS duration_ms,
                data ->> 'line' AS line, data ->> 'turn' AS turn,
-               coalesce(data ->> 'advisory', 0) AS advisory
+               coalesce(data ->> 'advisory', 0) AS advisory, data ->> 'demands' AS demands
           FROM new_events ORDER BY seq""",
         ),
     ),

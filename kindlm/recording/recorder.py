@@ -23,7 +23,7 @@ from kindlm.checks.pii import Pii
 from kindlm.dataclass import replace
 from kindlm.engine.attempt import Finished
 from kindlm.events.codec import Payload, new_event
-from kindlm.events.execution_events import RAW_BODY, ExecutionStarted
+from kindlm.events.execution_events import RAW_BODY, AssertionEvaluated, ExecutionStarted
 from kindlm.events.run import SuiteStarted
 from kindlm.guard import guard
 from kindlm.patterns import PatternError
@@ -51,9 +51,6 @@ _NESTING = 4
 
 _FIELDS = frozenset({"excerpt", "label", "warnings"})
 """Strings of events that may repeat what a person or model wrote, beside the texts themselves."""
-
-_MEASURED = frozenset({"cost", "latency", "max_length"})
-"""Checks that report only numbers, which are kindlm's own."""
 
 _REMEMBERED = 512
 _SHORT = 10_000
@@ -92,8 +89,6 @@ class PersonalData:
 
     def hide_in(self, kind: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the data of an event of a type without personal data; names and numbers stay."""
-        if data.get("gen_ai.evaluation.name") in _MEASURED:
-            return data
         hidden: dict[str, Any] = self._hide_value(data, is_wire=kind in _OF_WIRES)
         body = data.get(RAW_BODY)
         if isinstance(body, Text) and (hidden != data or self._is_in_pieces_of(body.body)):
@@ -217,13 +212,15 @@ class _Outbox:
 
     `hiding` has that by the ordinals of the suites that ask for it. Patterns may take their time,
     which must not look like that of a provider: a `thread` hides then, and all events of the run
-    go through it, to stay in order. `ticket` and `hidden` are of what was handed over last;
-    `written` is that ticket for all coroutines that wait for it.
+    go through it, to stay in order. `measured` are the kinds of checks that reported only numbers,
+    in which nothing is hidden. `ticket` and `hidden` are of what was handed over last; `written` is
+    that ticket for all coroutines that wait for it.
     """
 
     log: EventLog
     stream: str
     hiding: dict[int, PersonalData] = field(default_factory=dict)
+    measured: set[str] = field(default_factory=set)
     thread: ThreadPoolExecutor | None = None
     lock: RLock = field(default_factory=RLock)
     waiting: list[tuple[NewEvent, PersonalData | None]] = field(default_factory=list)
@@ -310,8 +307,12 @@ class RunRecorder:
             self._suite = payload.suite
         suite = payload.ordinal if isinstance(payload, SuiteStarted) else self._suite
         outbox, event = self._outbox, new_event(payload, subject=self._subject)
+        hides = None if suite is None else outbox.hiding.get(suite)
+        if hides is not None and isinstance(payload, AssertionEvaluated) and payload.only_numbers:
+            hides = None
+            outbox.measured.add(payload.result.kind)
         with outbox.lock:
-            outbox.waiting.append((event, None if suite is None else outbox.hiding.get(suite)))
+            outbox.waiting.append((event, hides))
             is_first = len(outbox.waiting) == 1
         try:
             loop = asyncio.get_running_loop()
@@ -364,7 +365,7 @@ class RunRecorder:
             error=error and replace(error, message=personal.hide(error.message)),
             failed=tuple(
                 result
-                if result.kind in _MEASURED
+                if result.kind in self._outbox.measured and result.trace is None
                 else replace(result, message=personal.hide(result.message))
                 for result in finished.failed
             ),

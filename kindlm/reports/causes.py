@@ -21,7 +21,7 @@ from kindlm.history.masking import Mask, mask_of, masked
 from kindlm.history.rows import AssertionView, AttemptView, ExecutionView, TestView, ToolCallView
 from kindlm.history.run_view import RunView
 from kindlm.matching import mismatches
-from kindlm.outcome import CheckResult, Outcome, Status
+from kindlm.outcome import CheckResult, Demands, Outcome, Status
 from kindlm.reports.facts import is_told, json_shown, place
 from kindlm.reports.figures import score_of_limit
 from kindlm.reports.untrusted import bounded, one_line, visible
@@ -48,7 +48,7 @@ _ORDER = "TOOL_CALL_ORDER_WRONG"
 _OF_NUMBERS = frozenset(
     {"LATENCY_EXCEEDED", "BUDGET_EXCEEDED", "TOKENS_EXCEEDED", "METRIC_OUT_OF_RANGE"}
 )
-"""Failures that no answer explains."""
+"""Failures that no answer explains, of events that do not say what the check demands."""
 
 _ABOUT_TEXT = {
     "CONTAINS_FAILED": "Missing in the answer:",
@@ -203,7 +203,9 @@ def _failures(
                 if demand.sentence in misplaced:
                     continue
                 misplaced.add(demand.sentence)
-            line = assertion.line if assertion.kind == "assert" else None
+            # Without what it expected, each place may demand something else of a package's check.
+            by_line = _is_of_package(assertion) and assertion.expected is None
+            line = assertion.line if by_line or assertion.kind == "assert" else None
             key = (assertion.kind, assertion.failure_code, assertion.outcome, line, *demand.key)
             yield (
                 key,
@@ -268,7 +270,6 @@ def own_frame(trace: str | None) -> str | None:
 
 
 def _failed(attempt: AttemptView, assertion: AssertionView, demand: _Demand, mask: Mask) -> Cause:
-    code = assertion.failure_code or ""
     rows = list(demand.rows)
     if assertion.reasoning and assertion.kind != "drift":
         rows.append(("judge", visible(bounded(assertion.reasoning, _SAID, lines=3))))
@@ -276,6 +277,7 @@ def _failed(attempt: AttemptView, assertion: AssertionView, demand: _Demand, mas
     about_tools = assertion.kind.startswith(("tool", "trajectory", "forbidden", "canary_arguments"))
     # Code of a test may look at calls, too.
     about_tools |= bool(attempt.tool_calls) and assertion.kind in ("assert", "custom")
+    is_limit = assertion.demands is Demands.LIMIT or assertion.failure_code in _OF_NUMBERS
     return Cause(
         Status.FAILED if assertion.outcome is Outcome.FAILED else Status.ERRORED,
         assertion.failure_code,
@@ -284,7 +286,7 @@ def _failed(attempt: AttemptView, assertion: AssertionView, demand: _Demand, mas
         assertion.label,
         rows=tuple(rows),
         called=_called(assertion, attempt.tool_calls, mask) if about_tools else None,
-        said=None if code in _OF_NUMBERS else _said(assertion, demand, attempt.execution, mask),
+        said=None if is_limit else _said(assertion, demand, attempt.execution, mask),
     )
 
 
@@ -389,7 +391,17 @@ def _demand(assertion: CheckResult, made: Sequence[ToolCallView]) -> _Demand:
         case "JUDGE_BELOW_THRESHOLD" if None not in (assertion.score, assertion.threshold):
             scored = score_of_limit(assertion.score or 0.0, assertion.threshold or 0.0)
             return _Demand((label,), f"Judge scored {scored}: {one_line(label, _SENTENCE)}")
-    return _Demand((label,), _message(assertion), tuple(_more(assertion)))
+    key: tuple[Any, ...] = (label,)
+    if _is_of_package(assertion):
+        # Its message begins with a code of its own, and may have numbers from its options.
+        key = (label, assertion.message.partition(":")[0], json.dumps(expected))
+    return _Demand(key, _message(assertion), tuple(_more(assertion)))
+
+
+def _is_of_package(assertion: CheckResult) -> bool:
+    """Tell whether a check of a package failed."""
+    is_own = assertion.kind in ("custom", "python")
+    return assertion.failure_code == "CUSTOM_CHECK_FAILED" and not is_own
 
 
 def _message(assertion: CheckResult) -> str:

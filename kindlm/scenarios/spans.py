@@ -7,7 +7,7 @@ from typing import Any
 
 from kindlm.checks.base import Check, Reads
 from kindlm.dataclass import dataclass, replace
-from kindlm.outcome import CheckResult, Evidence, Outcome
+from kindlm.outcome import CheckResult, Demands, Evidence, Outcome
 from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript, Turn
 from kindlm.wording import excerpt
@@ -53,6 +53,14 @@ class _OfAnswers(Check):
     @property
     def kind(self) -> str:  # type: ignore[override]
         return self.check.kind
+
+    @property
+    def demands(self) -> Demands:  # type: ignore[override]
+        return self.check.demands
+
+    @property
+    def only_numbers(self) -> bool:  # type: ignore[override]
+        return self.check.only_numbers
 
     def is_slow(self, transcript: Transcript) -> bool:
         return self.check.is_slow(transcript)

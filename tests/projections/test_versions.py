@@ -16,7 +16,7 @@ _KNOWN = {
     "provider_calls": (6, "c16ce3b5847d"),
     "tool_calls": (2, "50c2051394fa"),
     "agent_spans": (1, "d8f828de27bf"),
-    "assertions": (4, "cd7207b7ecd7"),
+    "assertions": (5, "fa955fa2d375"),
     "gates": (2, "ad79b511f78c"),
     "baselines": (3, "0d265f93f2f1"),
     "reviews": (3, "299186e6fbe8"),

@@ -14,7 +14,7 @@ from suites import make_suite
 
 from kindlm.engine.attempt import Finished
 from kindlm.errors import ErrorCode, KindlmError
-from kindlm.events.execution_events import ExecutionFinished, ExecutionStarted
+from kindlm.events.execution_events import AssertionEvaluated, ExecutionFinished, ExecutionStarted
 from kindlm.guard import guard
 from kindlm.outcome import CheckResult, Outcome, Status
 from kindlm.plan import Plan, Selection, make_plan
@@ -32,8 +32,8 @@ def log(tmp_path: Path) -> Iterator[EventLog]:
         yield log
 
 
-def plan(*, redact: bool) -> Plan:
-    params = {"customPatterns": [{"name": "slow", "pattern": SLOW}]}
+def plan(*, redact: bool, pattern: str = SLOW) -> Plan:
+    params = {"customPatterns": [{"name": "slow", "pattern": pattern}]}
     case = Case(
         "greets",
         Prompt("Hi"),
@@ -174,6 +174,36 @@ def test_while_code_of_a_user_goes_on_each_event_reaches_the_log_at_once(
         recorder.close()
 
     asyncio.run(record())
+
+
+@pytest.mark.parametrize(
+    ("kind", "params", "stays"),
+    [
+        ("latency", {"maxMs": 5000}, True),
+        ("cost", {"maxUsd": 5000}, True),
+        ("max_length", {"max": 5000}, True),
+        ("contains", {"text": "5000"}, False),
+    ],
+)
+def test_what_checks_have_measured_stays(
+    log: EventLog, kind: str, params: dict[str, Any], stays: bool
+) -> None:
+    planned = plan(redact=True, pattern=r"\d{4,}")
+    recorder = RunRecorder(log, "run/r")
+    recorder.hide_personal_data(planned.suites, lambda _: None)
+    message = "Expected at most 5000, it took 61234."
+    result = CheckResult(kind, "x", Outcome.FAILED, message=message, actual=61234)
+    evaluated = AssertionEvaluated.of(result, 0, demand(kind, "x", params), duration_ms=1.0)
+    recorder.record(started("measures"))
+    recorder.record(evaluated)
+    recorder.close()
+    log.flush()
+    _, event = log.read()
+    recorded = [log.text(event.data[name]["$ref"]) for name in ("message", "actual")]
+    assert (recorded == [message, "61234"]) is stays
+    (execution,) = planned
+    shown = recorder.shown(Finished(execution, Status.FAILED, None, (result,)))
+    assert (shown.failed[0].message == message) is stays
 
 
 @pytest.mark.parametrize("redact", [True, False])

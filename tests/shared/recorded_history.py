@@ -43,7 +43,7 @@ from kindlm.suite import ListedTools
 from kindlm.transcript import CostSource, FinishReason, Message, Role, ToolCall
 from kindlm_store import Append, EventLog, HeadOf, NewEvent
 
-_ABOUT = {"duration_ms", "line", "turn", "advisory"}
+_ABOUT = {"demands", "duration_ms", "line", "turn", "advisory"}
 """What is said of a check beside its result."""
 
 DEFAULT_GATES = {

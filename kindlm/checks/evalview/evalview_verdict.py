@@ -17,7 +17,7 @@ from kindlm.checks.evalview.safety import Safety
 from kindlm.checks.evalview.weighted_score import Scored
 from kindlm.checks.output import occurs
 from kindlm.dataclass import dataclass
-from kindlm.outcome import CheckResult, Outcome, Status, execution_status
+from kindlm.outcome import CheckResult, Demands, Outcome, Status, execution_status
 from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript, Turn
 from kindlm.wording import listed, shown
@@ -82,6 +82,7 @@ class EvalviewVerdict(AskingCheck):
     kind = "evalview_verdict"
     reads = Reads.EVERYTHING
     asks_judge = False
+    demands = Demands.TASK
 
     min_score: float
     max_cost: float | None = None

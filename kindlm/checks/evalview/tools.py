@@ -15,7 +15,7 @@ from kindlm.checks.call_matching import (
     written_arguments,
 )
 from kindlm.dataclass import dataclass
-from kindlm.outcome import CheckResult
+from kindlm.outcome import CheckResult, Demands
 from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript
 from kindlm.wording import bounded, count, shown
@@ -40,6 +40,7 @@ class ToolCategory(Check):
     kind = "tool_category"
     about_tools = True
     reads = Reads.NUMBERS_AND_NAMES
+    demands = Demands.TASK
 
     category: str
     tools: Sequence[str] = ()
@@ -134,6 +135,7 @@ class ToolSequence(Check):
     kind = "tool_sequence"
     about_tools = True
     reads = Reads.NUMBERS_AND_NAMES
+    demands = Demands.TASK
 
     sequence: Sequence[str]
     mode: SequenceMode = SequenceMode.SUBSEQUENCE

@@ -9,7 +9,7 @@ from kindlm.checks.base import failed, passed
 from kindlm.checks.judge import JUDGED, Decision
 from kindlm.checks.judging import last_query, prompt, tool_call
 from kindlm.dataclass import dataclass
-from kindlm.outcome import CheckResult
+from kindlm.outcome import CheckResult, Demands
 from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript
 from kindlm.wording import shown
@@ -39,6 +39,7 @@ class Uncertainty(Decision):
     """
 
     kind = "uncertainty"
+    demands = Demands.TASK
     code = "UNCERTAINTY_MISSING"
     prompt = prompt(
         "You decide whether an answer of an AI agent acknowledges that it is uncertain.",

@@ -19,7 +19,7 @@ from kindlm.checks.output import count_unmatched, occurs
 from kindlm.checks.output_schema import find_json
 from kindlm.dataclass import dataclass, replace
 from kindlm.json_schema import UndecidableSchemaError, schema_issues
-from kindlm.outcome import CheckResult
+from kindlm.outcome import CheckResult, Demands
 from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript
 from kindlm.values import filled
@@ -95,6 +95,7 @@ class WeightedScore(AskingCheck):
     """
 
     kind = "weighted_score"
+    demands = Demands.TASK
 
     min_score: float
     scored: Scored = Scored()
