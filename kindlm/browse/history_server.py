@@ -51,10 +51,14 @@ def only_for(names: Collection[str], app: App) -> App:
     """Return an ASGI application that refuses requests to other names."""
 
     async def guarded(scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] != "lifespan" and not answers_to(_host(scope), names):
-            # Misdirected Request: what it asks for is not served here.
-            await _refuse(send, 421, _REFUSAL)
-            return
+        if scope["type"] != "lifespan":
+            hosts = [value for name, value in scope["headers"] if name == b"host"]
+            # None, or two of which each could be meant.
+            host = str(hosts[0].decode("latin-1")) if len(hosts) == 1 else ""
+            if not answers_to(host, names):
+                # Misdirected Request: what it asks for is not served here.
+                await _refuse(send, 421, _REFUSAL)
+                return
         await app(scope, receive, send)
 
     return guarded
@@ -69,12 +73,6 @@ async def _refuse(send: Send, status: int, told: str) -> None:
     body = told.encode("utf-8", "backslashreplace")
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
-
-
-def _host(scope: Message) -> str:
-    found = [value for name, value in scope["headers"] if name == b"host"]
-    # None, or two of which each could be meant.
-    return str(found[0].decode("latin-1")) if len(found) == 1 else ""
 
 
 def only_while_there(database: Path, app: App, command: str = "kindlm browse") -> App:
