@@ -33,8 +33,10 @@ def check_templates(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> Non
             check_deferred(path, template, services, reporter, only_deferred=False)
     for path, text in (*_urls(raw), *_addresses(raw)):
         check_deferred(path, text, services, reporter, only_deferred=True)
-    for path, text in _options(raw):
-        check_deferred(path, text, services, reporter, only_deferred=False)
+    for path, agent in items(raw, "agents"):
+        for key in agent.keys() - Adapter.reserved:
+            for place, text in texts(agent[key], (*path, key)):
+                check_deferred(place, text, services, reporter, only_deferred=False)
     has_gateway = any(agent.get("gateway") is True for _, agent in items(raw, "agents"))
     for index, (path, service) in enumerate(items(raw, "serve")):
         # Services are started in their order: a later one has no port yet.
@@ -106,12 +108,6 @@ def _addresses(raw: Raw) -> Iterator[tuple[Path, str]]:
     for path, agent in items(raw, "agents"):
         for key in ("endpoint", "url", "headers"):
             yield from texts(agent.get(key), (*path, key))
-
-
-def _options(raw: Raw) -> Iterator[tuple[Path, str]]:
-    for path, agent in items(raw, "agents"):
-        for key in agent.keys() - Adapter.reserved:
-            yield from texts(agent[key], (*path, key))
 
 
 def _own_templates(path: Path, test: Raw) -> Iterator[tuple[Path, str]]:
