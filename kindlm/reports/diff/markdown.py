@@ -137,7 +137,16 @@ def _test(test: TestDiff, details: TestDetails) -> Iterator[str]:
     if details.config:
         yield f"Changed in its definition: {', '.join(map(code, details.config))}\n\n"
     if details.calls_changed:
-        yield block("\n".join(_calls(details)), "diff")
+        lines = []
+        for change in details.calls[:_CALLS]:
+            tool, aside = one_line(change.made.tool), parts.call_aside(change)
+            lines.append(f"{_EDITS[change.edit]} {tool}  {aside}".rstrip())
+            for argument in change.arguments[:_CALLS]:
+                path = one_line(argument.path) or "arguments"
+                lines.append(f"!     {path}: {parts.change_text(argument)}")
+        if len(details.calls) > _CALLS:
+            lines.append(f"  … and {len(details.calls) - _CALLS} more")
+        yield block("\n".join(lines), "diff")
     for check in parts.checks_to_tell(details.checks)[:_CHECKS]:
         yield f"- {code(parts.check_name(check))} {parts.check_text(check)}"
         yield f" {code(check.failure_code)}\n" if check.failure_code else "\n"
@@ -151,13 +160,3 @@ def _test(test: TestDiff, details: TestDetails) -> Iterator[str]:
     for measure, text in parts.measures(test):
         yield f"- {measure}: {code(text)}\n"
     yield "\n</details>\n"
-
-
-def _calls(details: TestDetails) -> Iterator[str]:
-    for change in details.calls[:_CALLS]:
-        tool, aside = one_line(change.made.tool), parts.call_aside(change)
-        yield f"{_EDITS[change.edit]} {tool}  {aside}".rstrip()
-        for argument in change.arguments[:_CALLS]:
-            yield f"!     {one_line(argument.path) or 'arguments'}: {parts.change_text(argument)}"
-    if len(details.calls) > _CALLS:
-        yield f"  … and {len(details.calls) - _CALLS} more"
