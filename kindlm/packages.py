@@ -264,8 +264,9 @@ def wrong_with(value: Any, kind: Any) -> str | None:
         # What is `Any` has to be JSON, too.
         json.dumps(value, default=_fields, allow_nan=False)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        return f"`{'.'.join(map(str, first['loc'][1:]))}` is wrong: {first['msg']}"
+        first = error.errors(include_url=False)[0]
+        where = ".".join([kind.__name__, *map(str, first["loc"][1:])])
+        return f"`{where}` is wrong: {first['msg']}, but it is {_told(first['input'])}"
     except (TypeError, ValueError, RecursionError) as error:
         return f"it is not valid JSON: {error}"
     return None
@@ -327,7 +328,8 @@ def _impossible(reply: ModelReply | AgentReply) -> str | None:
             numbers += [(f"quotas.{number}.{name}", each, _MOST) for name, each in said.items()]
     for name, value, most in numbers:
         if value is not None and not 0 <= value <= most:
-            return f"`{name}` is wrong: it is not from 0 to {most}"
+            where = f"{type(reply).__name__}.{name}"
+            return f"`{where}` is wrong: it is {value}, not from 0 to {most}"
     return None
 
 
@@ -357,6 +359,20 @@ def crashed(plugin: Plugin, what: str, error: BaseException) -> KindlmError:
         f"{advice(plugin)}, or uninstall it; --verbose shows the traceback",
         crash=error,
     )
+
+
+def misfit(plugin: Plugin, made: Any, kind: type[Any]) -> KindlmError:
+    """Return that the method of a package returned something else than it has to."""
+    method = _KINDS[plugin.group][1]
+    message = f"{plugin} cannot be used: `{method}` returned {_told(made)}"
+    return broken(f"{message}, not a kindlm.plugins.{kind.__name__}", advice(plugin))
+
+
+def _told(value: Any) -> str:
+    """Return what a package returned: texts of it may be of any length, and secret."""
+    if value is None or isinstance(value, float):
+        return str(value)
+    return f"an object of the type {type(value).__name__}"
 
 
 def advice(plugin: Plugin) -> str:

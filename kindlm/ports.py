@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, runtime_checkable
 
 from kindlm.dataclass import dataclass
 from kindlm.errors import KindlmError, Result, SourceLocation
@@ -162,6 +162,7 @@ class ModelReply:
     echo: Mapping[str, Any] | None = None
 
 
+@runtime_checkable
 class ModelClient(Protocol):
     """A connection to one provider, shared by all executions of a run."""
 
@@ -309,6 +310,7 @@ class ConversationSpoilt(Exception):  # noqa: N818 - it names what became of it
         self.error = error
 
 
+@runtime_checkable
 class Agent(Protocol):
     """An agent under test; one instance holds one conversation, as `async with`."""
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from kindlm import packages
 from kindlm.agents.agent_failures import Who
@@ -77,10 +77,14 @@ def _agent_of_package(target: AgentTarget, environ: Mapping[str, str]) -> Result
     plugin = packages.installed(Adapter.group)[target.adapter][0]
     try:
         options: Adapter = found.value() if target.options is None else target.options
-        agent = options.open(target, environ)
+        agent: Any = options.open(target, environ)
     except packages.CRASHES as error:
         return Err(packages.crashed(plugin, "cannot open a conversation", error))
-    return agent if isinstance(agent, Err) else Ok(_AgentOfPackage(plugin, agent))
+    if isinstance(agent, Err) and isinstance(agent.error, KindlmError):
+        return agent
+    if not isinstance(agent, Agent):
+        return Err(packages.misfit(plugin, agent, Agent))
+    return Ok(_AgentOfPackage(plugin, agent))
 
 
 class _AgentOfPackage:

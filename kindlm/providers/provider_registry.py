@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 from kindlm import packages
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
@@ -47,11 +48,13 @@ def make_client(settings: ProviderSettings, *, environ: Mapping[str, str]) -> Re
     plugin = packages.installed(Provider.group)[settings.type][0]
     try:
         options: Provider = settings.options or found.value()
-        client = options.connect(access.value)
+        client: Any = options.connect(access.value)
     except packages.CRASHES as error:
         return Err(packages.crashed(plugin, "cannot connect", error))
     if isinstance(client, Err) and isinstance(client.error, KindlmError):
         return client
+    if not isinstance(client, ModelClient):
+        return Err(packages.misfit(plugin, client, ModelClient))
     return Ok(_ClientOfPackage(plugin, client))
 
 
