@@ -10,17 +10,17 @@ import re
 import traceback
 from asyncio import Future
 from collections.abc import (
-    AsyncGenerator,
+    AsyncIterator,
     Awaitable,
     Callable,
     Coroutine,
     Generator,
     Iterable,
+    Iterator,
     Mapping,
     Sequence,
 )
 from functools import partial
-from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -40,6 +40,7 @@ from kindlm.checks.output import (
 from kindlm.checks.output_schema import Schema
 from kindlm.checks.tool_calls import ToolCall
 from kindlm.dataclass import dataclass, replace
+from kindlm.errors import SourceLocation
 from kindlm.json_schema import SchemaIssue, has_no_rule
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import Stage
@@ -78,19 +79,22 @@ def holds(found: object) -> bool | None:
     Raises:
         TypeError: for what is always true, such as a generator that never ran.
     """
-    if isinstance(found, _ALWAYS_TRUE):
+    several = found if isinstance(found, tuple | list) else ()
+    if isinstance(found, _ALWAYS_TRUE) or inspect.isroutine(found):
         if inspect.iscoroutine(found):
             found.close()  # or Python warns of it, too
         raise TypeError(f"a {type(found).__name__} is always true: none of it ran")
+    if any(isinstance(each, Awaitable) for each in several):
+        raise TypeError(f"a {type(found).__name__} is always true: await what it holds")
     if isinstance(found, Verdict):
         return found.passed
-    if isinstance(found, tuple) and found and all(isinstance(each, Verdict) for each in found):
-        decided = [each.passed for each in found]
+    if several and all(isinstance(each, Verdict) for each in several):
+        decided = [each.passed for each in several]
         return False if False in decided else None if None in decided else True
     return bool(found)
 
 
-_ALWAYS_TRUE = (Awaitable, Generator, AsyncGenerator, FunctionType, MethodType)
+_ALWAYS_TRUE = (Awaitable, Iterator, AsyncIterator)
 
 Wait = Callable[[Coroutine[Any, Any, Any]], Any]
 """Blocks until a coroutine is done."""
@@ -166,6 +170,8 @@ class Desk:
     def __init__(self, stage: Stage | ThreadDesk) -> None:
         self.stage = stage
         self.checked = 0
+        self.begun: dict[Checks, SourceLocation] = {}
+        """The places of `t.check(reply)` and `t.require(reply)` that no check followed yet."""
 
     def evaluate(self, expectation: Expectation, *, now: bool = False) -> Future[CheckResult]:
         """Check what was said until now; see `ports.Stage`."""
@@ -228,11 +234,11 @@ class Checks:
 
     def contains(self, text: str) -> Self:
         """The answer contains a text, whatever its case; of several answers, one does."""
-        return self._check(self._span.of_text(Contains(text)), _short(text))
+        return self._check(self._span.of_text(Contains(_given(text))), _short(text))
 
     def not_contains(self, text: str) -> Self:
         """The answer does not contain a text, whatever its case; of several answers, none does."""
-        check = self._span.of_text(NotContains(text), of_all=True)
+        check = self._span.of_text(NotContains(_given(text)), of_all=True)
         return self._check(check, _short(text))
 
     def matches(self, pattern: str | re.Pattern[str]) -> Self:
@@ -339,6 +345,7 @@ class Checks:
             raise RequirementFailed(result.message)
 
     def _about(self) -> dict[str, Any]:
+        self._desk.begun.pop(self, None)
         since, turn = self._span.first, self._span.last
         return {"where": self._place(), "turn": turn, "since": since, "weight": self._weight}
 
@@ -392,12 +399,13 @@ _FLAGS = (
 
 def _pattern(name: str, pattern: object) -> tuple[str, str]:
     """Return what is written as a pattern, and the letters of its flags."""
-    if isinstance(pattern, str):
-        return pattern, ""
-    if isinstance(pattern, re.Pattern):
-        letters = (letter for letter, flag in _FLAGS if pattern.flags & flag)
-        return pattern.pattern, "".join(letters)
-    raise TypeError(f"{name} takes a pattern, not {pattern!r}")
+    written = pattern.pattern if isinstance(pattern, re.Pattern) else pattern
+    if not isinstance(written, str):
+        raise TypeError(f"{name} takes a pattern, not {pattern!r}")
+    if not written:
+        raise ValueError(f"{name} needs a pattern, and this one is empty")
+    flags = pattern.flags if isinstance(pattern, re.Pattern) else 0
+    return written, "".join(letter for letter, flag in _FLAGS if flags & flag)
 
 
 def _call(
@@ -416,17 +424,22 @@ def _limit(argument: str, value: float) -> float:
     return value
 
 
-def _solid(text: str) -> str:
+def _given(text: str) -> str:
+    """Return the text of a check; raise for none, which every answer contains."""
     if not isinstance(text, str):
         raise TypeError(f"a check of the text takes a text, not {text!r}")
-    if not text.strip():
+    if not text:
+        raise ValueError("a check of the text needs a text, and this one is empty")
+    return text
+
+
+def _solid(text: str) -> str:
+    if not _given(text).strip():
         raise ValueError("a check of the text needs more than spaces")
     return text
 
 
 def _short(text: str) -> str:
-    if not isinstance(text, str):
-        raise TypeError(f"a check of the text takes a text, not {text!r}")
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
 
 

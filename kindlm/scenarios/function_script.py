@@ -98,6 +98,13 @@ class FunctionScript:
                 f"Write `await {what}` in line {where.line}.",
                 where=where,
             )
+        if (at := trial.unfinished) is not None:
+            return KindlmError(
+                ErrorCode.ASSERTION_EVAL_ERROR,
+                f"No check follows t.check(…) or t.require(…) in line {at.line}.",
+                "Write one: t.check(reply).contains(…)",
+                where=at,
+            )
         if not trial.checked and trial.error is None:
             record_nothing_checked(stage, self.where, _HOW_TO_CHECK)
         return trial.error

@@ -62,13 +62,18 @@ class _Checking:
         """How many checks were asked for."""
         return self._desk.checked
 
+    @property
+    def unfinished(self) -> SourceLocation | None:
+        """The place of a `t.check(reply)` or `t.require(reply)` that no check followed, if any."""
+        return next(iter(self._desk.begun.values()), None)
+
     def check(self, what: Checked, *, weight: float = 1.0) -> Checks:
         """Return checks of an answer, or of a conversation that `t.converse` returned.
 
         Each is recorded, and none ends the scenario. `weight` is what each of them counts for in
         the score of the execution.
         """
-        return Checks(self._desk, self._span(what), self._place, weight=_checked(weight))
+        return self._begun_checks(what, weight, required=False)
 
     @property
     def conversation(self) -> ConversationChecks:
@@ -111,8 +116,12 @@ class _Checking:
             TypeError: for what is always true, such as a check that was not waited for.
         """
         if isinstance(what, Reply | ConversationChecks):
-            span, weight = self._span(what), _checked(weight)
-            return Checks(self._desk, span, self._place, weight=weight, required=True)
+            if message:
+                raise TypeError(
+                    "an answer needs a check: t.require(reply).contains(…), or"
+                    f" t.require(reply.text, {message!r})"
+                )
+            return self._begun_checks(what, weight, required=True)
         if inspect.isawaitable(what):
             if inspect.iscoroutine(what):
                 what.close()
@@ -244,6 +253,12 @@ class _Checking:
         where = self._place()
         more = {"turn": span.last, "where": where, "weight": _checked(weight)}
         return self._desk.evaluate(check.expected(span.labelled(label), **more))
+
+    def _begun_checks(self, what: Checked, weight: float, *, required: bool) -> Checks:
+        span, weight = self._span(what), _checked(weight)
+        checks = Checks(self._desk, span, self._place, weight=weight, required=required)
+        self._desk.begun[checks] = self._place()
+        return checks
 
     def _span(self, what: object) -> Span:
         """Return what a check is asked for about; see `AgentUnderTest.answered`."""

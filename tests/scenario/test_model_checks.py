@@ -206,6 +206,12 @@ async def test_assert(t: Trial) -> None:
     await t.agent.send("never")
 
 @scenario("x")
+async def test_listed(t: Trial) -> None:
+    reply = await t.agent.send("hi")
+    t.require([await t.judge(reply, "polite?")], "all of them")
+    await t.agent.send("never")
+
+@scenario("x")
 async def test_custom(t: Trial) -> None:
     t.check(await t.agent.send("hi")).custom("c", lambda reply: t.judge(reply, "polite?"))
 
@@ -227,7 +233,8 @@ def test_a_verdict_that_is_required_ends_the_scenario(
     assert project.test(tests=VERDICTS) == 1
     assert "never" not in project.agent.said
     found = {(kind, label): found for kind, label, found, _ in project.checks()}
-    assert found["assert", "it is polite"] == found["assert", "the rules"] == outcome
+    required = ("it is polite", "the rules", "all of them")
+    assert {found["assert", label] for label in required} == {outcome}
     assert found["custom", "c"] == outcome
     statuses = {**project.statuses()}
     assert statuses.pop("test_assert") == "failed"
@@ -241,6 +248,10 @@ UNASKED = {
     't.require(t.check(reply).contains("hi"))': "neither true nor false",
     'assert t.check(reply).contains("hi")': "neither true nor false",
     "t.require(reply.mentions)": "call it",
+    't.require(reply, "it answered")': "an answer needs a check",
+    "t.require(reply)": "No check follows",
+    't.require([t.judge(reply, "polite?")])': "await what it holds",
+    't.require(filter(None, [0]), "one of them")': "a filter is always true",
     't.require(await t.converse(Persona(role="x"), goal="g", turns=(1, 1), script=["hi"]))': (
         "goal_reached"
     ),
