@@ -25,9 +25,9 @@ class AgentFixture:
     hint: str | None = None
 
 
-def agent_fixture(module: ModuleType) -> AgentFixture | None:
-    """Return the fixture of a test file or a conftest.py; None if there is none."""
-    for name, value in list(vars(module).items()):
+def agent_fixture(owner: ModuleType | type) -> AgentFixture | None:
+    """Return the fixture of a test file, a class or a conftest.py; None if there is none."""
+    for name, value in list(vars(owner).items()):
         marker = getattr(value, "_fixture_function_marker", None)
         if marker is not None and (getattr(marker, "name", None) or name) == NAME:
             return _made_by(inspect.unwrap(value))

@@ -15,7 +15,8 @@ from unittest import TestCase
 from kindlm.config.diagnostics import Diagnostic
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import KindlmError, SourceLocation, misuse
-from kindlm.scenarios.agent_fixture import AgentFixture
+from kindlm.scenarios.agent_fixture import NAME as AGENT_FIXTURE
+from kindlm.scenarios.agent_fixture import AgentFixture, agent_fixture
 from kindlm.scenarios.api import ScenarioSpec, spec_of
 from kindlm.scenarios.function_script import FunctionScript
 from kindlm.scenarios.marks import (
@@ -175,8 +176,8 @@ def _tests(
                 continue
             seen.add(name)
             if inspect.isclass(value):
-                is_test = name.startswith("Test") or issubclass(value, TestCase)
-                if is_test and not inspect.isabstract(value):
+                is_named = name.startswith("Test") or getattr(value, "__test__", False) is True
+                if (is_named or issubclass(value, TestCase)) and not inspect.isabstract(value):
                     here += _tests(module, (*classes, value), (*names, name))
             elif name.startswith("test") and _is_function(value):
                 here.append(_Test(module, classes, (*names, name), value))
@@ -204,7 +205,9 @@ def _cases(
         asked = (name for mark in marks_named("usefixtures", marks) for name in mark.args)
         needs = taken.fixture or next(asked, None)
         why = f"it needs the fixture {needs}" if needs else _prepared(test) or conftest
-        if spec.agent is None and agent is not None:
+        if spec.agent is None and (owner := _with_agent(test.classes)) is not None:
+            why = why or f"the fixture {AGENT_FIXTURE} is a method of {owner.__name__}"
+        elif spec.agent is None and agent is not None:
             spec, why = replace(spec, agent=agent.make), why or agent.hint
         hint = why and f"{why}: run pytest --kindlm"
     file = Path(test.where.file)
@@ -234,6 +237,11 @@ def uncallable(classes: Sequence[type]) -> str | None:
             if getattr(owner, name) is not getattr(object, name):
                 return f"{owner.__name__} has {name}, so pytest does not collect it: remove {name}"
     return None
+
+
+def _with_agent(classes: Sequence[type]) -> type | None:
+    """Return the class whose tests have the agent of its own fixture, the innermost one."""
+    return next((c for c in reversed(classes) if any(map(agent_fixture, c.__mro__))), None)
 
 
 def _prepared(test: _Test) -> str | None:

@@ -120,7 +120,13 @@ def arguments_of(function: Callable[..., Any], marks: Sequence[Any], *, bound: b
     )
     given = [name for each in sets for name in _names(each)]
     taken = list(inspect.signature(function).parameters.values())[1 if bound else 0 :]
-    free = [p.name for p in taken if p.name not in given and p.default is inspect.Parameter.empty]
+    free = [
+        p.name
+        for p in taken
+        if p.name not in given
+        and p.default is inspect.Parameter.empty
+        and p.kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    ]
     trial = _trial_in(taken, free)
     names = [p.name for p in taken]
     fixtures = [

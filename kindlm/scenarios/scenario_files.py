@@ -60,8 +60,8 @@ def load_scenarios(file: Path, around: Surroundings, name: str | None = None) ->
         found = FoundScenarios((), (Diagnostic(error, "warning"),))
     else:
         conftests = read_conftests(file, around.root)
-        before = Conftests(None, None) if isinstance(conftests, Err) else conftests.value
-        agent = _agent_of(imported.value, before.agent)
+        before = Conftests(None, ()) if isinstance(conftests, Err) else conftests.value
+        agent = _agent_of(imported.value, before.agents)
         if isinstance(agent, Err):
             return _unusable(file, path, 1, [agent.error])
         module, automatic = imported.value, before.automatic
@@ -71,19 +71,21 @@ def load_scenarios(file: Path, around: Surroundings, name: str | None = None) ->
     return compiled_suite(file, path, found, around, data.value)
 
 
-def _agent_of(module: ModuleType, conftest: Path | None) -> Result[AgentFixture | None]:
-    """Return the fixture that makes the agent of a file; the conftest.py that has it is imported.
+def _agent_of(module: ModuleType, conftests: Sequence[Path]) -> Result[AgentFixture | None]:
+    """Return the fixture that makes the agent of a file; a conftest.py that has it is imported.
 
     Only then: most of what a conftest.py holds is for pytest.
     """
-    own = agent_fixture(module)
-    if own is not None or conftest is None:
-        return Ok(own)
-    imported = import_file(conftest)
-    if isinstance(imported, Err):
-        return imported
-    found = imported.value
-    return Ok(None if isinstance(found, SkippedFile) else agent_fixture(found))
+    found = agent_fixture(module)
+    for conftest in conftests:
+        if found is not None:
+            break
+        imported = import_file(conftest)
+        if isinstance(imported, Err):
+            return imported
+        if not isinstance(imported.value, SkippedFile):
+            found = agent_fixture(imported.value)
+    return Ok(found)
 
 
 def compiled_suite(

@@ -102,12 +102,12 @@ def _error(name: str, first: _Definition, second: _Definition, file: str) -> Kin
 class Conftests(NamedTuple):
     """What the conftest.py files that apply to a test file define.
 
-    `automatic` says which automatic fixture there is; `agent` is the nearest file with the fixture
-    `agent`.
+    `automatic` says which automatic fixture there is; `agents` are the files that seem to have the
+    fixture `agent`, the nearest first.
     """
 
     automatic: str | None
-    agent: Path | None
+    agents: tuple[Path, ...]
 
 
 def read_conftests(file: Path, root: Path) -> Result[Conftests]:
@@ -115,7 +115,8 @@ def read_conftests(file: Path, root: Path) -> Result[Conftests]:
 
     They are not run. One that cannot be read is an error, since pytest would run no test there.
     """
-    automatic = agent = None
+    automatic: str | None = None
+    agents: list[Path] = []
     folder, root = file.resolve().parent, root.resolve()
     for each in [folder, *folder.parents] if folder.is_relative_to(root) else [folder]:
         conftest = each / "conftest.py"
@@ -131,11 +132,11 @@ def read_conftests(file: Path, root: Path) -> Result[Conftests]:
             automatic = (
                 f"it needs the fixture {found} of {each.name}/conftest.py, which is automatic"
             )
-        if agent is None and any(map(_makes_agent, tree.body)):
-            agent = conftest
+        if any(map(_makes_agent, ast.walk(tree))):
+            agents.append(conftest)
         if each == root:
             break
-    return Ok(Conftests(automatic, agent))
+    return Ok(Conftests(automatic, tuple(agents)))
 
 
 def _is_automatic(function: _Function) -> bool:
@@ -145,10 +146,16 @@ def _is_automatic(function: _Function) -> bool:
     return any(not isinstance(value, ast.Constant) or value.value for value in values)
 
 
-def _makes_agent(node: ast.stmt) -> bool:
-    if not isinstance(node, _Function) or node.name != AGENT_FIXTURE:
+def _makes_agent(node: ast.AST) -> bool:
+    """Return whether a node defines something that may be the fixture, or imports it by name."""
+    if isinstance(node, ast.ImportFrom):
+        return any((each.asname or each.name) == AGENT_FIXTURE for each in node.names)
+    if not isinstance(node, _Function) or "fixture" not in map(_called, node.decorator_list):
         return False
-    return "fixture" in map(_called, node.decorator_list)
+    calls = (each for each in node.decorator_list if isinstance(each, ast.Call))
+    named = (given.value for call in calls for given in call.keywords if given.arg == "name")
+    constants = (value.value for value in named if isinstance(value, ast.Constant))
+    return AGENT_FIXTURE in (node.name, *constants)
 
 
 def _unreadable(conftest: Path, error: Exception) -> KindlmError:

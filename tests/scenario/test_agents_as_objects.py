@@ -172,6 +172,26 @@ def test_the_fixture_agent_is_the_agent_under_pytest_and_without_it(shop: Projec
     assert "2 passed" in under_pytest.stdout, under_pytest.stdout
 
 
+@pytest.mark.parametrize(
+    "conftest",
+    [
+        "from fixtures import agent\n",
+        FIXTURE.replace("pytest.fixture", "pytest.fixture(name='agent')").replace("agent()", "a()"),
+    ],
+)
+def test_a_conftest_may_import_the_fixture_or_give_it_its_name(
+    shop: Project, conftest: str
+) -> None:
+    shop.write("tests/conftest.py", conftest)
+    shop.write("tests/fixtures.py", FIXTURE)
+    shop.write("tests/here/conftest.py", "from own import answer as agent\n")
+    shop.write("tests/here/own.py", "def answer(text): ...\n")
+    shop.write("tests/here/test_here.py", USES)
+    assert shop.test() == 0
+    under_pytest = run_inside(shop.root, "--kindlm", "tests/here")
+    assert "2 passed" in under_pytest.stdout, under_pytest.stdout
+
+
 def test_what_only_pytest_can_build_is_skipped_without_it(
     shop: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:

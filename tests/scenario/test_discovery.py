@@ -189,6 +189,12 @@ class TestOrders(Base):
         @scenario("x")
         async def test_inside(self, trial, n): ...
 
+class Refunds:
+    __test__ = True
+
+    @scenario("x")
+    async def test_marked(self, t: Trial, *rest, **named): ...
+
 class TestLeftOut:
     __test__ = False
 

@@ -76,6 +76,10 @@ COUNTING = [
         "class TestIt:\n @pytest.fixture(autouse=True)\n def ready(self): ...\n {method}",
         "ready, which is automatic",
     ),
+    (
+        "class TestIt:\n @pytest.fixture\n def agent(self): ...\n class TestThat:\n  {inner}",
+        "the fixture agent is a method of TestIt",
+    ),
 ]
 
 
@@ -87,9 +91,10 @@ def test_a_test_that_counts_on_pytest_is_skipped_with_a_hint(
     )
     test = "@scenario('x')\ndef test_it(t: Trial): ..."
     method = "@scenario('x')\n def test_it(self, t: Trial): ..."
+    inner = method.replace("\n", "\n ")
     for number, (text, _) in enumerate(COUNTING):
         head = "from kindlm import *\nimport pytest, unittest\n"
-        body = text.format(test=test, method=method)
+        body = text.format(test=test, method=method, inner=inner)
         project.write(f"tests/test_{number}.py", f"{head}{body}\n")
     code, found = told_by_test(capsys)
     assert code == 1  # nothing was tested
