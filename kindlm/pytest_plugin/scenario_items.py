@@ -46,6 +46,7 @@ from kindlm.recording.history_file import new_run_id
 from kindlm.recording.project import run_environment
 from kindlm.scenarios.agent_fixture import NAME as AGENT_FIXTURE
 from kindlm.scenarios.api import spec_of
+from kindlm.scenarios.finding import uncallable
 from kindlm.scenarios.scenario_suite import with_agent
 from kindlm.suite import Case
 from kindlm.wording import count, first_of
@@ -221,6 +222,14 @@ class ScenarioItems:
             return (yield)
         finally:
             obj.pytestmark = before  # type: ignore[attr-defined]
+
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        """Skip scenarios that get no trial, those of a `unittest.TestCase`."""
+        if spec_of(getattr(item, "function", None)) is None:
+            return
+        classes = [each.obj for each in item.listchain() if isinstance(each, pytest.Class)]
+        if (why := uncallable(classes)) is not None:
+            item.add_marker(pytest.mark.skip(reason=why))
 
     def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
         """Remember what was collected and not chosen."""

@@ -382,8 +382,16 @@ def test_what_never_came_to_run_is_recorded_as_such(project: Project) -> None:
     project.write(
         "tests/test_it.py",
         """
+import unittest
 import pytest
 from kindlm import Trial, scenario
+
+class TestOfUnittest(unittest.TestCase):
+    @scenario("no trial")
+    def test_it(self, t): ...
+
+    @scenario("takes none")
+    def test_none(self): ...
 
 @pytest.fixture
 def broken():
@@ -416,15 +424,17 @@ async def test_says(t: Trial) -> None:
 """,
     )
     done = run_inside(project.root, "--kindlm")
-    assert outcomes(done) == {"failed": 1, "skipped": 2, "errors": 2}, done.stdout
+    assert outcomes(done) == {"failed": 1, "skipped": 4, "errors": 2}, done.stdout
     assert project.statuses() == {
+        "TestOfUnittest::test_it": "skipped",
+        "TestOfUnittest::test_none": "skipped",
         "test_marked": "skipped",
         "test_elsewhere": "skipped",
         "test_broken": "errored",
         "test_refused": "errored",
         "test_says": "failed",
     }
-    assert runs(project) == [("finished", None, 5, 0)]
+    assert runs(project) == [("finished", None, 7, 0)]
     assert "not good enough" in done.stdout
 
 
