@@ -151,7 +151,8 @@ class RunDiff:
         left_out = {
             suite.identity: suite.name
             for suite in before
-            if suite.identity not in known and suite.name not in self.unloaded
+            # One that could not be loaded has no project there, and is known by another identity.
+            if not suite.broken and suite.identity not in known and suite.name not in self.unloaded
         }
         return tuple(left_out.values())
 

@@ -197,6 +197,8 @@ def test_a_suite_that_could_not_be_loaded_fails(history: History) -> None:
     assert diff.unloaded == ("broken",)
     assert {test.key.name: test.kind for test in diff.tests}["b"] is Kind.NOT_RUN
     assert diff.fails
+    corrected = compare_runs(history.reader(), "after", "before", DiffOptions())
+    assert corrected.left_out == (), "that it has no project there says nothing of the other run"
 
 
 def test_a_run_that_was_stopped_is_compared_as_far_as_it_went(history: History) -> None:
