@@ -29,6 +29,7 @@ from kindlm.outcome import Demands
 from kindlm.plugins import Adapter, Check, Framework, Provider, Report
 from kindlm.ports import AgentReply, ModelReply
 from kindlm.section import Section, resolved
+from kindlm.wording import first_of
 
 CRASHES = (Exception, SystemExit)
 """What code of a package may raise by mistake; `sys.exit()` in it must not end a run."""
@@ -37,6 +38,8 @@ CRASHES = (Exception, SystemExit)
 K = TypeVar("K", Provider, Adapter)
 P = TypeVar("P", Check, Provider, Adapter, Framework, Report)
 R = TypeVar("R", ModelReply, AgentReply)
+
+_MOST_NAMES = 10
 
 _MOST = 2**53 - 1
 """The most that a quota can be."""
@@ -76,6 +79,13 @@ def installed(group: str) -> Mapping[str, tuple[Plugin, ...]]:
             package, Plugin(group, entry.name, package, entry)
         )
     return {name: tuple(packages.values()) for name, packages in sorted(found.items())}
+
+
+def provided(group: str) -> str:
+    """Return the hint that packages may have an unknown name, and which names they have."""
+    names = first_of(installed(group), _MOST_NAMES)
+    installing = "If a package provides it: pip install PACKAGE"
+    return f"{installing}. Those installed provide {names}" if names else installing
 
 
 @cache

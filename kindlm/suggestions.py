@@ -50,14 +50,14 @@ ENDED = {"github": "GitHub Models ended on 30 July 2026: choose another provider
 """Providers that there are no more."""
 
 
-def suggest(name: str, candidates: Iterable[str]) -> str | None:
+def suggest(name: str, candidates: Iterable[str], *, one_in: int = 3) -> str | None:
     """Return the candidate that `name` is probably a slip of, or None.
 
     A slip is one letter in three: inserted, removed, replaced, or swapped with its neighbour. Upper
     and lower case are alike.
     """
     best: str | None = None
-    limit = len(name) // 3
+    limit = len(name) // one_in
     for candidate in candidates:
         if abs(len(candidate) - len(name)) > limit:
             continue
@@ -89,14 +89,14 @@ def _squashed(name: str) -> str:
     return name.casefold().replace("_", "").replace("-", "")
 
 
-def hint_for(name: str, candidates: Iterable[str], known: str) -> str:
-    """Return `Did you mean …?`, or the list of what there is."""
+def hint_for(name: str, candidates: Iterable[str], known: str, more: str = "") -> str:
+    """Return `Did you mean …?`, or the list of what there is, and `more` about it."""
     names = list(dict.fromkeys(candidates))
     close = suggest(name, names) or _same_words(name, names)
     if close is not None:
         return f'Did you mean "{close}"?'
     listed = ", ".join(names[:_MAX_LISTED]) + (", …" if len(names) > _MAX_LISTED else "")
-    return f"{known}: {listed or 'none'}"
+    return f"{known}: {listed or 'none'}" + (f". {more}" if more else "")
 
 
 def _same_words(name: str, candidates: list[str]) -> str | None:

@@ -13,7 +13,7 @@ from kindlm.document import Document, Path, Position, dotted
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 from kindlm.secrecy import hide_in_urls, is_secret_option
 from kindlm.spelling import KINDLM_YAML, Spelling
-from kindlm.suggestions import hint_for, meant_by
+from kindlm.suggestions import hint_for, meant_by, suggest
 
 Severity = Literal["error", "warning"]
 
@@ -93,19 +93,25 @@ class Reporter:
         tolerant: bool = False,
         elsewhere: str | None = None,
         example: Callable[[str], str] = lambda _: "",
+        missing: Collection[str] = (),
+        more: str = "",
     ) -> None:
         """Report a key that does not exist; `known` are those that do.
 
         It is an error, or a warning where one is `tolerant`. `elsewhere` says where such a key can
-        stand, `example` what one that can stand here looks like.
+        stand, `example` what one that can stand here looks like. `missing` are required keys that
+        are not there: so it may resemble one of them less. `more` is said of one that is like none.
         """
         place, name, known = self.place(path[:-1]), str(path[-1]), list(known)
         is_elsewhere = elsewhere is not None
-        meant = None if tolerant else meant_by(name, known, is_elsewhere=is_elsewhere)
+        meant = None
+        if not tolerant:
+            meant = meant_by(name, known, is_elsewhere=is_elsewhere)
+            meant = meant or suggest(name, missing, one_in=2)
         if meant is not None:
             self._meant.add((*path[:-1], meant))
         message = f'Unknown key "{name}"' + (f" in {place}" if place else "")
-        hint = elsewhere or hint_for(name, known, "Known keys")
+        hint = elsewhere or hint_for(name, known, "Known keys", more)
         if meant is not None:
             hint = f'Did you mean "{meant}"?{example(meant)}'
         if tolerant:

@@ -17,7 +17,17 @@ from kindlm.config.target_schema import AgentConfig
 from kindlm.config.validation import describe_choice, fit
 from kindlm.document import Path, Raw, texts
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok
-from kindlm.packages import CRASHES, all_own, crashed, find, installed, is_own, own, own_names
+from kindlm.packages import (
+    CRASHES,
+    all_own,
+    crashed,
+    find,
+    installed,
+    is_own,
+    own,
+    own_names,
+    provided,
+)
 from kindlm.plugins import Adapter, Provider
 from kindlm.secrecy import SHORTEST_SECRET, is_ordinary, is_secret_option
 from kindlm.section import Section
@@ -56,8 +66,8 @@ def read_provider(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Pr
             path,
             f'Unknown provider "{name}"',
             ENDED.get(name)
-            or f"{hint_for(name, known, 'Known providers')}; for a compatible API add"
-            " `type: openai` and `baseUrl`",
+            or f"{hint_for(name, known, 'Known providers', provided(Provider.group))}; for a"
+            " compatible API add `type: openai` and `baseUrl`",
             reason="unknown_provider",
             code=ErrorCode.PROVIDER_NOT_FOUND,
             at_key=True,
@@ -66,7 +76,7 @@ def read_provider(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Pr
     elif kind is None and not in_packages:
         place = (*path, "type")
         known = (*provider_types(), *installed(Provider.group))
-        message, hint = describe_choice(type_, known)
+        message, hint = describe_choice(type_, known, provided(Provider.group))
         hint = ENDED.get(str(type_), hint)
         reporter.error(place, f"{reporter.place(place)} {message}", hint)
     elif name in own_names(Provider) and wire != name:
@@ -76,11 +86,11 @@ def read_provider(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Pr
             "Choose another name",
             reason="provider_type",
         )
+    common = Provider.reserved if in_packages else Provider.reserved | {"organization"}
+    options: Provider | None = None  # of an unknown provider, nothing is known of its options
     if in_packages:
-        common = Provider.reserved
         options = _of_package(Provider, str(wire), path, written, reporter)
-    else:
-        common = Provider.reserved | {"organization"}
+    elif kind is not None:
         options = _of_kindlm(Provider, kind, path, written, common, reporter, _foreign_to_provider)
     for needed in () if of_kind is None else _needed_by(of_kind, name, str(wire), written):
         if needed not in written:
@@ -141,17 +151,18 @@ def read_agent(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Adapt
         kind = _in_packages(Adapter, adapter)
         if kind is None:
             return {key: written[key] for key in written if key in common}, None
+    elif kind is None and isinstance(adapter, str) and adapter:
+        known = (*all_own(Adapter), *installed(Adapter.group))
+        reporter.error(
+            (*path, key),
+            f'Unknown adapter "{adapter}"',
+            hint_for(adapter, known, "Known adapters", provided(Adapter.group)),
+            reason="unknown_adapter",
+            code=ErrorCode.PROVIDER_NOT_FOUND,
+            value=adapter,
+        )
+        return {key: written[key] for key in written if key in common}, None
     else:
-        if kind is None and isinstance(adapter, str) and adapter:
-            known = (*all_own(Adapter), *installed(Adapter.group))
-            reporter.error(
-                (*path, key),
-                f'Unknown adapter "{adapter}"',
-                hint_for(adapter, known, "Known adapters"),
-                reason="unknown_adapter",
-                code=ErrorCode.PROVIDER_NOT_FOUND,
-                value=adapter,
-            )
         options = _of_kindlm(Adapter, kind, path, written, common, reporter, foreign)
     if kind is not None and not kind.takes_headers and "headers" in written:
         takers = [name for name, each in all_own(Adapter).items() if each.takes_headers]

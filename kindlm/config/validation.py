@@ -14,8 +14,8 @@ from pydantic_core import ErrorDetails
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.schema import KindlmConfig
 from kindlm.document import Path, dotted
-from kindlm.packages import all_own
-from kindlm.plugins import Provider
+from kindlm.packages import all_own, installed, provided
+from kindlm.plugins import Check, Provider
 from kindlm.suggestions import ENDED, hint_for, meant_by, suggest, words_for
 from kindlm.values import TAGS
 from kindlm.wording import printable
@@ -84,8 +84,9 @@ def fit(
         # Unknown keys first: a missing key may be one of them, misspelt.
         found = error.errors(include_url=False)
     found.sort(key=lambda details: details["type"] != "extra_forbidden")
+    missing = {_place(details) for details in found if details["type"] == "missing"}
     for details in found:
-        _report(details, model, reporter, at, also_known, spelled, tolerant=tolerant)
+        _report(details, model, reporter, at, also_known, spelled, missing, tolerant=tolerant)
     if not tolerant or any(details["type"] != "extra_forbidden" for details in found):
         return None
     # Without these keys there may be something else to report, and no further unknown key.
@@ -117,6 +118,7 @@ def _report(
     at: Path,
     also_known: Collection[str],
     spelled: Callable[[str], str],
+    missing: Collection[Path],
     *,
     tolerant: bool,
 ) -> None:
@@ -127,9 +129,11 @@ def _report(
     path = (*at, *(spelled(str(key)) for key in place[:1]), *place[1:])
     if kind == "extra_forbidden":
         known = _known_keys(model, place[:-1])
+        wanted = [str(each[-1]) for each in missing if each[:-1] == place[:-1]]
         if len(place) == 1:
             known = [*map(spelled, known), *also_known]
-        _report_unknown_key(path, known, reporter, model, place, tolerant=tolerant)
+            wanted = [*map(spelled, wanted)]
+        _report_unknown_key(path, known, wanted, reporter, model, place, tolerant=tolerant)
         return
     if kind == "missing":
         instead = ""
@@ -153,6 +157,7 @@ def _report(
 def _report_unknown_key(
     path: Path,
     known: list[str],
+    wanted: list[str],
     reporter: Reporter,
     model: type[BaseModel],
     place: Path,
@@ -177,7 +182,18 @@ def _report_unknown_key(
     # In a foreign format, a key is rather misspelt than misplaced.
     if model is KindlmConfig or (tolerant and meant_by(str(place[-1]), known) is None):
         elsewhere = _elsewhere(model, place)
-    reporter.unknown_key(path, known, tolerant=tolerant, elsewhere=elsewhere, example=example)
+    more = ""
+    if path[-2:-1] == ("expect",) and model is KindlmConfig:
+        known, more = [*known, *installed(Check.group)], provided(Check.group)
+    reporter.unknown_key(
+        path,
+        known,
+        tolerant=tolerant,
+        elsewhere=elsewhere,
+        example=example,
+        missing=wanted,
+        more=more,
+    )
 
 
 _DEPTH = 4
@@ -313,11 +329,14 @@ def _describe_range(kind: str, given: Any, context: dict[str, Any]) -> str:
     return f"must be {words} {_number(bound)}, but is {_shown(given)}"
 
 
-def describe_choice(given: Any, choices: Sequence[str]) -> tuple[str, str | None]:
-    """Return in what a value is none of some choices, and what to do about it."""
+def describe_choice(given: Any, choices: Sequence[str], more: str = "") -> tuple[str, str | None]:
+    """Return in what a value is none of some choices, and what to do about it.
+
+    `more` is said of an unknown one.
+    """
     if not isinstance(given, str) or len(choices) == 1:
         return f"must be {' or '.join(choices)}, but is {kind_of(given)}", None
-    hint = hint_for(given, choices, "Allowed")
+    hint = hint_for(given, choices, "Allowed", more)
     return f"must be one of {', '.join(choices)}, but is {_shown(given)}", hint
 
 

@@ -41,7 +41,8 @@ def make_client(settings: ProviderSettings, *, environ: Mapping[str, str]) -> Re
     if found is None:
         message = f"Provider {settings.name!r} has the unknown type {settings.type!r}"
         known = (*packages.all_own(Provider), *packages.installed(Provider.group))
-        hint = hint_for(settings.type, known, "Known types")
+        more = packages.provided(Provider.group)
+        hint = hint_for(settings.type, known, "Known types", more)
         return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint))
     if isinstance(found, Err):
         return found

@@ -99,8 +99,11 @@ def find_report(name: str) -> Result[Report]:
     if found is None:
         known = report_names()
         near = suggest(name, [*known, *_ALIASES])
-        guess = "" if near is None else f"Did you mean {near}? "
-        hint = f"{guess}There are: {', '.join(known)}"
+        hint = f"There are: {', '.join(known)}"
+        if near is not None:
+            hint = f"Did you mean {near}? {hint}"
+        else:
+            hint += f". {packages.provided(plugins.Report.group)}"
         return Err(misuse(f"There is no report {name!r}.", hint))
     if isinstance(found, Err):
         return found

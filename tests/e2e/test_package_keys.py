@@ -14,6 +14,7 @@ from workspace import Workspace
 ENTRY_POINTS = """
 [kindlm.checks]
 shouts = acme:Shouts
+limits = acme:Limits
 loose = acme:Loose
 [kindlm.providers]
 echo-http = acme:EchoHttp
@@ -51,6 +52,11 @@ class Shouts(Check):
             raise refuse("must be at most `times`", "Lower it", key="least")
         return self
 
+    def evaluate(self, transcript, context): return self.passed()
+
+class Limits(Check):
+    max: Count
+    min_words: Maybe[Count] = None
     def evaluate(self, transcript, context): return self.passed()
 
 class EchoHttp(Provider):
@@ -196,6 +202,54 @@ def test_a_misspelt_type_is_recognised(workspace: Workspace, suite: Any) -> None
     said = validated(workspace)
     assert "providers.mine.type must be one of openai, anthropic" in said
     assert 'Did you mean "echo-http"?' in said
+
+
+@pytest.mark.parametrize(
+    ("written", "message", "names"),
+    [
+        ({"provider": "mine: { type: parrot, style: x }"}, "providers.mine.type", "echo-http"),
+        ({"provider": "parrot: { style: x }"}, 'Unknown provider "parrot"', "echo-http"),
+        (
+            {"agent": "adapter: clerk, style: x"},
+            'Unknown adapter "clerk"',
+            "advising, bot, crashing",
+        ),
+        ({"check": "sentences: { max: 3 }"}, 'Unknown key "sentences"', "limits, loose, shouts"),
+    ],
+)
+def test_an_unknown_name_may_be_one_of_a_package(
+    workspace: Workspace, suite: Any, written: dict[str, str], message: str, names: str
+) -> None:
+    suite(**{"provider": "scripted: { replies: [{ text: Hi }] }"} | written)
+    said = " ".join(validated(workspace).split())
+    assert message in said
+    assert f"If a package provides it: pip install PACKAGE. Those installed provide {names}" in said
+    # What its options are is not known.
+    assert said.count("✗") == 1
+
+
+def test_an_unknown_report_may_be_one_of_a_package(workspace: Workspace, suite: Any) -> None:
+    suite("scripted: { replies: [{ text: Hi }] }")
+    done = workspace.run("test", "--reporter", "spreadsheet", PYTHONPATH=".")
+    assert "If a package provides it: pip install PACKAGE" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("check", "guess", "missing"),
+    [
+        ("limits: { maks: 3 }", 'Did you mean "max"?', False),
+        ("limits: { maks: 3, max: 3 }", "Known keys: max, minWords", False),
+        ("limits: { min_words: 3, maks: 3 }", 'Did you mean "max"?', False),
+        ("limits: { unit: words }", "Known keys: max, minWords", True),
+    ],
+)
+def test_a_required_option_is_recognised(
+    workspace: Workspace, suite: Any, check: str, guess: str, missing: bool
+) -> None:
+    suite("scripted: { replies: [{ text: Hi }] }", check=check)
+    said = validated(workspace)
+    assert guess in said
+    assert ('The key "max" is missing' in said) is missing
 
 
 def test_the_warning_of_a_seed_names_the_provider(workspace: Workspace, suite: Any) -> None:
