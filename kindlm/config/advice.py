@@ -278,7 +278,7 @@ def _written(config: KindlmConfig) -> Iterator[tuple[Path, ExpectSection]]:
 
 
 def _warn_of_requests(config: KindlmConfig, reporter: Reporter, environ: Mapping[str, str]) -> None:
-    """Report seeds and prefills that stay behind, and what adapters advise."""
+    """Report keys, seeds and prefills that stay behind, and what adapters advise."""
     for index, agent in enumerate(config.agents):
         if agent.options is None:
             continue
@@ -291,6 +291,15 @@ def _warn_of_requests(config: KindlmConfig, reporter: Reporter, environ: Mapping
                 raise
             plugin = installed(Adapter.group)[str(agent.adapter)][0]
             report_faulty(path, crashed(plugin, "cannot give advice", error), reporter)
+    for name, written in config.providers.items():
+        is_keyless = written.options is not None and not written.options.takes_key
+        if is_keyless and written.api_key_env is not None:
+            reporter.warning(
+                ("providers", name, "apiKeyEnv"),
+                f'`apiKeyEnv` has no effect: the provider "{name}" takes no key',
+                "Remove it",
+                reason="not_sent",
+            )
     for index, model in enumerate(config.models):
         provider = config.providers.get(model.provider)
         options = None if provider is None else provider.options

@@ -117,6 +117,13 @@ def report_names() -> list[str]:
     return sorted(_own_reports().keys() | packages.installed(plugins.Report.group).keys())
 
 
+def faulty_reports() -> list[KindlmError]:
+    """Return what is wrong with reports of packages, names of kindlm's own reports included."""
+    from kindlm import packages, plugins
+
+    return packages.all_of(plugins.Report, {*_own_reports(), *_ALIASES})[1]
+
+
 @cache
 def _own_reports() -> dict[str, str]:
     """Return the modules of kindlm's own reports by the names of the reports."""

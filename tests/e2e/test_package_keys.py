@@ -197,6 +197,18 @@ def test_a_provider_that_takes_no_key_needs_none(workspace: Workspace, suite: An
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("provider", ["local: {", "scripted: { replies: [{ text: Hi }],"])
+def test_a_key_that_a_provider_does_not_take_gets_a_warning(
+    workspace: Workspace, suite: Any, provider: str
+) -> None:
+    suite(f"{provider} apiKeyEnv: NOT_SET }}")
+    name = provider.partition(":")[0]
+    said = validated(workspace)
+    assert f'`apiKeyEnv` has no effect: the provider "{name}" takes no key' in said
+    suite(f"{provider} }}")
+    assert "apiKeyEnv" not in validated(workspace)
+
+
 def test_a_misspelt_type_is_recognised(workspace: Workspace, suite: Any) -> None:
     suite("mine: { type: echo-htp }")
     said = validated(workspace)

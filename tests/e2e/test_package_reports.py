@@ -10,6 +10,8 @@ from workspace import Workspace, as_yaml
 ENTRY_POINTS = """
 [kindlm.reports]
 csv = acme:Csv
+json = acme:Csv
+pretty = acme:Csv
 odd = acme:Odd
 """
 
@@ -83,3 +85,13 @@ def test_a_recorded_run_can_be_reported_again(failing: Workspace) -> None:
     assert done.returncode == 1
     assert "crashed: ValueError: no column" in done.stderr
     assert kept.read_text() == "of an earlier run\n"
+
+
+def test_the_schema_warns_of_reports_that_cannot_be_used(failing: Workspace) -> None:
+    done = failing.run("schema")
+    assert done.returncode == 0
+    said = " ".join(done.stderr.split())
+    for name in ("json", "pretty"):
+        reserved = f'The report "{name}" of the package acme has a name that kindlm reserves'
+        assert reserved in said
+    assert said.count("!") == 2

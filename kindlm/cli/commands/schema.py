@@ -38,10 +38,12 @@ def schema_command(
 def schema_text() -> str:
     """Return the schema as indented JSON, with what installed packages add.
 
-    A faulty package is left out, with a warning: what the others add can be used.
+    A faulty package is left out, with a warning: what the others add can be used. There is one for
+    each faulty report of a package, too.
     """
     from kindlm.config import Diagnostic, schema_with_packages
+    from kindlm.reports.report_registry import faulty_reports
 
     schema, errors = schema_with_packages()
-    show(Diagnostic(error, "warning") for error in errors)
+    show(Diagnostic(error, "warning") for error in (*errors, *faulty_reports()))
     return json.dumps(schema, ensure_ascii=False, indent=2) + "\n"
