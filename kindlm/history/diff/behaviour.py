@@ -41,11 +41,13 @@ def compare_behaviour(
     *,
     same_config: bool = False,
 ) -> BehaviourChange:
-    """Return what a test that ran on both sides does differently.
+    """Return what a test does differently: nothing, unless it ran on both sides.
 
     `arguments` returns those of a call, a JSON value, by their digest. `same_config`: the
     configuration of the suite, with the code of scenarios, is the same on both sides.
     """
+    if not (before and after):
+        return BehaviourChange()
     sides = before, after
     everything = (*before, *after)
     tools = other_arguments = False

@@ -86,7 +86,7 @@ def judge_pair(
         worse, better = paired.p_worse <= RUN_LEVEL, paired.p_better <= RUN_LEVEL
     failing = {
         rule: tuple(key for key, pair in told.items() if _fails(pair, found[key], rule))
-        for rule in (FailOn.DEFAULT, fail_on)
+        for rule in {FailOn.DEFAULT, fail_on}
     }
     changes = {(test.change, test.strength in _CERTAIN) for test in found.values()}
     if worse or failing[FailOn.DEFAULT]:

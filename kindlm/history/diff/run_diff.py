@@ -301,21 +301,20 @@ class RunDiff:
             old, new, test = then and then.test, now and now.test, at.test
             key = QualifiedName(suite.project or "", suite.name, test.name, test.target)
             told = side_of(old, new) if old else None, side_of(new, old) if new else None
-            pair, behaviour = TestPair(*told), BehaviourChange()
             if then and now and old and new:
                 self._files_of[key] = then.file, now.file
-                if old.samples and new.samples:
-                    same_config = then.file.config_hash == now.file.config_hash
-                    behaviour = compare_behaviour(
-                        old.samples, new.samples, self._arguments, same_config=same_config
-                    )
+                behaviour = compare_behaviour(
+                    old.samples,
+                    new.samples,
+                    self._arguments,
+                    same_config=then.file.config_hash == now.file.config_hash,
+                )
                 own_old, own_new, is_same = independent_samples(old, new)
                 if is_same:
                     # The same conversations need no texts to be the same.
                     behaviour = replace(behaviour, erased=False)
-                is_other = partial(
-                    is_other_demand, self.config_of(key), then.file, now.file, test.name
-                )
+                config = self._config_between(then.file, now.file)
+                is_other = partial(is_other_demand, config, then.file, now.file, test.name)
                 pair = TestPair(
                     told[0] if own_old is old else side_of(own_old, own_new),
                     told[1] if own_new is new else side_of(own_new, own_old),
@@ -324,6 +323,8 @@ class RunDiff:
                     checks=pair_checks(own_old, own_new, is_other),
                     broken_limits=newly_broken_limits(own_old, own_new, same_conversations=is_same),
                 )
+            else:
+                pair, behaviour = TestPair(*told), BehaviourChange()
             if any(key in added for added in self._added):
                 added_before, added = (side.get(key, AddedRepeats()) for side in self._added)
                 pair = added.beside(pair, added_before)
