@@ -14,17 +14,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from kindlm.agents.reply_parts import WHERE_THE_TEXT_IS, UnreadableReply, error_text
-from kindlm.agents.reply_reading import (
-    FailedReply,
-    read_cost,
-    read_model,
-    read_usage,
-    spent_for,
-)
+from kindlm.agents.reply_reading import FailedReply, spent_in
 from kindlm.agents.tool_entries import calls_anywhere
 from kindlm.dataclass import dataclass
 from kindlm.errors import ErrorCode, KindlmError, misuse
-from kindlm.ports import AgentReply
 from kindlm.strict_json import parse_json
 from kindlm.unreachable import rate_limit_hint, retry_after, unreachable_reason
 from kindlm.wording import last_words
@@ -102,20 +95,18 @@ def failed(
         "retry_after": wait,
         "retryable": retryable,
         "body": None if body is None else who.clean(body),
-        **(spent or _spent_in(body)),
+        **(spent or _spent(body)),
     }
     shown = None if trace is None else who.clean(trace)
     return KindlmError(code, who.clean(message), hint, details=details, trace=shown)
 
 
-def _spent_in(body: str | None) -> Mapping[str, Any]:
+def _spent(body: str | None) -> Mapping[str, Any]:
     try:
         value = parse_json(body or "")
     except ValueError:
         return {}
-    cost_usd, model = read_cost(value), read_model(value)
-    said = AgentReply("", usage=read_usage(value), reported_cost_usd=cost_usd, model=model)
-    return spent_for(said)
+    return spent_in(value)
 
 
 def bad_option(who: Who, message: str, hint: str | None = None) -> KindlmError:

@@ -44,6 +44,7 @@ from kindlm.agents.reply_reading import (
     read_reply,
     read_usage,
     spent_for,
+    spent_in,
     text_of,
 )
 from kindlm.agents.tool_entries import (
@@ -66,10 +67,14 @@ T = TypeVar("T")
 
 
 def read_stream(frames: Iterable[Frame], reading: Reading) -> AgentReply:
-    """Put the pieces together; raise `UnreadableReply` with what the stream says went wrong."""
+    """Put the pieces together; raise `UnreadableReply` with what the stream says went wrong.
+
+    Lines of bare text are left out.
+    """
     draft = _Draft(reading)
     for frame in frames:
-        draft.add(frame)
+        if frame.type:
+            draft.add(frame)
     return draft.finished()
 
 
@@ -160,7 +165,7 @@ class _Draft:
         self.usage = Usage(
             _later(self.usage.input_tokens, usage.input_tokens),
             _later(self.usage.output_tokens, usage.output_tokens),
-            self.usage.extras or usage.extras,
+            _later(self.usage.extras, usage.extras),
         )
         self.cost_usd = _later(self.cost_usd, read_cost(part))
         self.model = _later(self.model, read_model(part))
@@ -252,7 +257,7 @@ def hear_events(
         FailedReply: it says that the agent failed.
         UnreadableReply: it broke off, is in a format that is not read, or has no answer.
 
-    An error has what the events before the one that it is about say that was spent.
+    An error has what the stream says that was spent, up to the event that it is about.
     """
     frames, is_done = frames_of(stream.text, is_sse=stream.is_sse)
     end = end_of(frames, is_done=is_done)
@@ -279,11 +284,18 @@ def hear_events(
         # What the agent says of its own failure comes first: it explains why the stream broke off.
         end.check(has_end=stream.has_end)
     except (FailedReply, UnreadableReply) as error:
-        if heard is None:
-            with suppress(FailedReply, UnreadableReply):
-                heard = read(frames[: -1 - length_hint(coming)])
-        if heard is not None:
-            error.spent = spent_for(heard.reply)
+        told = frames[: len(frames) - length_hint(coming)]
+        whole = [frame for frame in told if not isinstance(frame.value, NotJson)]
+        for said in (whole, whole[:-1]):
+            if heard is None:
+                with suppress(FailedReply, UnreadableReply):
+                    heard = read(said)
+        spent = error.spent
+        if not spent and heard is not None:
+            reply = heard.reply
+            spent = spent_for(reply.usage, reply.reported_cost_usd, reply.model)
+        # An error may have it beside it, as one that is no stream has.
+        error.spent = spent or spent_in(whole[-1].value if whole else None)
         raise
     return heard
 
@@ -295,5 +307,7 @@ def _response(pieces: Iterable[Piece]) -> Mapping[str, Any]:
     except UnreadableReply as error:
         raise FailedReply(str(error)) from None
     if whole.get("status") == "failed":
-        raise FailedReply(failure_of(whole) or "the response failed")
+        failed = FailedReply(failure_of(whole) or "the response failed")
+        failed.spent = spent_in(whole)
+        raise failed
     return whole

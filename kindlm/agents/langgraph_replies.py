@@ -12,13 +12,14 @@ name.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager
 from dataclasses import field
 from typing import Any
 
 from kindlm.agents.chat_messages import (
     ChatMessage,
     Merging,
+    Spoken,
     last_text,
     new_messages,
     read_messages,
@@ -152,8 +153,7 @@ class GraphReply:
             raise FailedReply(error_text(self.about))
         if text is None and not uses:
             raise UnreadableReply(_NO_ANSWER)
-        usage = read_usage(self.about)
-        model = read_model(self.about) or (said.models[0] if len(said.models) == 1 else None)
+        usage, cost_usd, model = self._spent(said)
         warnings = list[str]()
         if self.is_interrupted:
             warnings.append(_INTERRUPTED)
@@ -162,13 +162,31 @@ class GraphReply:
         return agent_reply(
             text or "",
             uses,
-            said.usage if usage == Usage() else usage,
-            reported_cost_usd=read_cost(self.about, self.priced),
+            usage,
+            reported_cost_usd=cost_usd,
             model=model,
             warnings=warnings,
             hidden=self._hidden(own, uses),
             hint="report them as `steps`",
             reports_tools=self.shows_calls or None,
+        )
+
+    @contextmanager
+    def telling_what_was_spent(self) -> Iterator[None]:
+        """Add what was reported so far to an error that makes the answer none."""
+        try:
+            yield
+        except (FailedReply, UnreadableReply) as error:
+            error.spent = spent_for(*self._spent(spoken(self.merging.messages)))
+            raise
+
+    def _spent(self, said: Spoken) -> tuple[Usage, float | None, str | None]:
+        """Return the tokens, the cost and the model that were reported."""
+        usage = read_usage(self.about)
+        return (
+            said.usage if usage == Usage() else usage,
+            read_cost(self.about, self.priced),
+            read_model(self.about) or (said.models[0] if len(said.models) == 1 else None),
         )
 
     def _new(self, state: Mapping[str, Any], *, has_history: bool) -> Sequence[ChatMessage]:
@@ -288,18 +306,14 @@ def read_stream(text: str, sent: Sent) -> AgentReply:
 def read_pieces(pieces: Iterable[Any], sent: Sent) -> AgentReply:
     """Read what a stream of a graph yields in Python; raise as `GraphReply.finished`."""
     reply = GraphReply(sent)
-    try:
+    with reply.telling_what_was_spent():
         for piece in pieces:
             if isinstance(piece, dict):
                 _add_event(reply, piece)
             elif isinstance(piece, str):
                 reply.pieces.append(piece)
-    except FailedReply as error:
-        with suppress(FailedReply, UnreadableReply):
-            error.spent = spent_for(reply.finished())
-        raise
-    reply.add_steps(reply.about)
-    return reply.finished()
+        reply.add_steps(reply.about)
+        return reply.finished()
 
 
 def read_run(text: str, sent: Sent) -> AgentReply:
@@ -307,19 +321,20 @@ def read_run(text: str, sent: Sent) -> AgentReply:
     reply = GraphReply(sent)
     first: Mapping[str, Any] | None = None
     before: Mapping[str, Any] | None = None
-    for kind, value in _values(text):
-        if isinstance(value, dict) and kind == "values":
-            # The server first tells the state that the thread had, with the new input.
-            before = first if sent.has_history else None
-            first = value if first is None else first
-            reply.add_state(value)
-        elif isinstance(value, dict) and kind == "updates":
-            if "messages" in value:
-                reply.add_update({"": value})
-            else:
-                reply.add_update(value)
-    reply.add_steps(reply.about, before)
-    return reply.finished()
+    with reply.telling_what_was_spent():
+        for kind, value in _values(text):
+            if isinstance(value, dict) and kind == "values":
+                # The server first tells the state that the thread had, with the new input.
+                before = first if sent.has_history else None
+                first = value if first is None else first
+                reply.add_state(value)
+            elif isinstance(value, dict) and kind == "updates":
+                if "messages" in value:
+                    reply.add_update({"": value})
+                else:
+                    reply.add_update(value)
+        reply.add_steps(reply.about, before)
+        return reply.finished()
 
 
 def _add_event(reply: GraphReply, event: Mapping[str, Any]) -> None:

@@ -298,16 +298,20 @@ def read_cost(value: Any, steps: Iterable[Any] = ()) -> float | None:
     return _amount(sum(known)) if costs and len(known) == len(costs) else None
 
 
-def spent_for(reply: AgentReply) -> Mapping[str, Any]:
-    """Return what an agent spent that failed, as `details` of its error have it: JSON values.
-
-    `reply` is what it said beside its error, or before it.
-    """
-    usage, cost_usd = reply.usage, reply.reported_cost_usd
+def spent_for(usage: Usage, cost_usd: float | None, model: str | None) -> Mapping[str, Any]:
+    """Return what an agent spent that failed, as `details` of its error have it: JSON values."""
     if usage == Usage() and cost_usd is None:
         return {}
-    tokens = [usage.input_tokens, usage.output_tokens]
-    return {"tokens": tokens, "cost_usd": cost_usd, "model": reply.model}
+    return {
+        "tokens": [usage.input_tokens, usage.output_tokens],
+        "cost_usd": cost_usd,
+        "model": model,
+    }
+
+
+def spent_in(value: Any) -> Mapping[str, Any]:
+    """Return what a failed answer, or an event of one, reports that was spent; see `spent_for`."""
+    return spent_for(read_usage(value), read_cost(value), read_model(value))
 
 
 def _parts(value: Any) -> Iterator[Mapping[str, Any]]:

@@ -49,17 +49,30 @@ def test_an_error_holds_what_the_agent_spent(talk, http, failure, status):
     assert (details["tokens"], details["cost_usd"], details["model"]) == ([7, 2], 0.02, "m")
 
 
+CHUNK = {"model": "m", "choices": [{"index": 0, "delta": {"content": "so far"}}]}
+SPENT = {"usage": {"prompt_tokens": 7}, "cost": 0.02}
+ERROR = {"error": {"message": "overloaded"}}
+FAILED = {"model": "m", "status": "failed", "error": {"message": "overloaded"}, **SPENT}
+TASK = {"id": "t", "status": {"state": "working"}, "metadata": {"model": "m", **SPENT}}
+
+
 @pytest.mark.parametrize(
-    "end",
+    "events",
     [
-        'data: {"error": {"message": "overloaded"}}\n\ndata: [DONE]\n\n',
-        "",  # it breaks off
+        [CHUNK | SPENT, ERROR, "[DONE]"],
+        [CHUNK | SPENT],  # it breaks off
+        [CHUNK, '{"cut": ', CHUNK | SPENT, "[DONE]"],
+        [CHUNK, ERROR | SPENT | {"model": "m"}, "[DONE]"],
+        [{"type": "response.failed", "response": FAILED}],
+        [
+            {"jsonrpc": "2.0", "result": {"task": TASK}},
+            {"jsonrpc": "2.0", "result": {"statusUpdate": {"status": {"state": "failed"}}}},
+        ],
     ],
 )
-def test_the_error_of_a_stream_holds_what_it_reported_before(talk, http, failure, end):
-    choice = {"index": 0, "delta": {"content": "so far"}}
-    chunk = {"model": "m", "choices": [choice], "usage": {"prompt_tokens": 7}, "cost": 0.02}
-    body = f"data: {json.dumps(chunk)}\n\n{end}"
+def test_the_error_of_a_stream_holds_what_it_reported_up_to_there(talk, http, failure, events):
+    texts = (event if isinstance(event, str) else json.dumps(event) for event in events)
+    body = "".join(f"data: {text}\n\n" for text in texts)
     (result,), _ = talk(http(body, kind="text/event-stream"))
     details = failure(result).details
     assert (details["tokens"], details["cost_usd"], details["model"]) == ([7, None], 0.02, "m")

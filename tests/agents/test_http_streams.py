@@ -211,6 +211,19 @@ def test_a_call_that_a_stream_reports_twice_is_one(reply, told, ids):
     assert [use.call.arguments["id"] for use in read.tool_uses] == ids
 
 
+def test_what_the_last_event_says_of_separate_prices_counts(reply):
+    begun = {"input_tokens": 3, "output_tokens": 1, "cache_read_input_tokens": 7}
+    ended = {"output_tokens": 5, "server_tool_use": {"web_search_requests": 2}}
+    told = [
+        {"type": "message_start", "message": {"usage": begun}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "a"}},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": ended},
+        {"type": "message_stop"},
+    ]
+    read = reply(events(*told), kind=STREAM)
+    assert read.usage == Usage(10, 5, Extras(cache_read=7, searches=2))
+
+
 def test_a_stream_that_ends_and_is_left_open_is_answered(talk, success):
     head = (
         "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"

@@ -391,11 +391,16 @@ class TestStreams:
         assert "reported an error" in error.message
         assert "Boom" in error.message
 
-    def test_an_error_holds_what_was_spent_before(self, talk, http, failure):
-        frames = [ai("so far"), {"type": "metadata", "usage": {"input_tokens": 7}, "cost": 0.25}]
-        frames.append({"type": "error", "message": "Boom"})
+    @pytest.mark.parametrize("said", [[], [ai("so far")]])
+    @pytest.mark.parametrize(
+        "end",
+        # The last one says that more is to come.
+        ['{"type": "error", "message": "Boom"}', '{"type": "err', '{"type": "x", "done": false}'],
+    )
+    def test_an_error_holds_what_was_spent_before(self, talk, http, failure, said, end):
+        frames = [*said, {"type": "metadata", "usage": {"input_tokens": 7}, "cost": 0.25}]
         text = "".join(f"data: {json.dumps(frame)}\n\n" for frame in frames)
-        (got,), _ = talk(http(text, kind=SSE), streaming=True)
+        (got,), _ = talk(http(f"{text}data: {end}\n\n", kind=SSE), streaming=True)
         details = failure(got).details
         assert (details["tokens"], details["cost_usd"]) == ([7, None], 0.25)
 
@@ -440,6 +445,10 @@ class TestThreads:
                 },
             ),
         ]
+
+    def test_a_run_that_fails_holds_what_was_spent_before(self, run, failure):
+        (got,), _ = run([*A_RUN[:3], ("error", {"error": "ValueError", "message": "Boom"})])
+        assert failure(got).details["tokens"] == [50, 10]
 
     def test_a_message_that_is_reported_twice_counts_once(self, run, success):
         answer = ai("ok", id="m1", **used(10, 1))

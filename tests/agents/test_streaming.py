@@ -201,6 +201,11 @@ class TestEvents:
         details = failure(hear(event("token", token="so far"), *usages, end)).details
         assert (details["tokens"], details["cost_usd"], details["model"]) == ([14, 3], 0.5, None)
 
+    def test_lines_of_bare_text_are_no_part_of_a_models_stream(self, hear, success):
+        chunks = [{"choices": [{"index": 0, "delta": {"content": text}}]} for text in ("Hel", "lo")]
+        end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+        assert success(hear(chunks[0], ": ping", chunks[1], end, "bye")).text == "Hello"
+
     def test_nothing_was_spent_where_nothing_was_reported(self, hear, failure):
         details = failure(hear(event("token", token="so far"), event("error", message="x"))).details
         assert "tokens" not in details

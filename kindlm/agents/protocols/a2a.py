@@ -16,7 +16,14 @@ from kindlm.agents.agent_events import Heard, Piece, hear_objects
 from kindlm.agents.http_request import last_user_text
 from kindlm.agents.protocols import Protocol
 from kindlm.agents.reply_parts import UnreadableReply, compact_json, error_text
-from kindlm.agents.reply_reading import FailedReply, agent_reply, read_cost, read_model, read_usage
+from kindlm.agents.reply_reading import (
+    FailedReply,
+    agent_reply,
+    read_cost,
+    read_model,
+    read_usage,
+    spent_in,
+)
 from kindlm.agents.told_calls import ToldCalls
 from kindlm.agents.tool_entries import hidden_calls, names_a_tool, read_tool_use, reported_calls
 from kindlm.ports import AgentRequest
@@ -173,7 +180,9 @@ class _Draft:
             raise UnreadableReply("it has neither a message nor a task as its `result`")
         if self.is_task and self.direct is None:
             if self.state in _FAILED:
-                raise FailedReply(_text(self.status) or f"the task is `{self.state}`")
+                failed = FailedReply(_text(self.status) or f"the task is `{self.state}`")
+                failed.spent = spent_in(self.about)
+                raise failed
             if self.state in _NOT_YET:
                 raise UnreadableReply(f"its task is still `{self.state}`: it has no answer yet")
         if self.state in _WAITS and isinstance(self.task, str):
