@@ -225,8 +225,7 @@ def _load(plugin: Plugin) -> Result[Any]:
     except CRASHES as error:
         return Err(crashed(plugin, "cannot be loaded", error))
     if wrong is not None:
-        hint = f"Install a version of {plugin.package} that fits this kindlm, or uninstall it"
-        return Err(misuse(f"{plugin} {wrong}", hint))
+        return Err(misuse(f"{plugin} {wrong}", f"{advice(plugin)}, or uninstall it"))
     return Ok(found)
 
 
