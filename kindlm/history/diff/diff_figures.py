@@ -45,12 +45,17 @@ def side_of(test: PlannedSamples, other: PlannedSamples | None = None) -> Side:
         for name in ("drift", "latency", "tokens", "cost"):
             if known := [each.measured[name] for each in samples if name in each.measured]:
                 means[name] = sum(known) / len(known)
-    every = (*samples, *other.samples) if other else samples
-    graded = frozenset[Scored]().union(*(each.graded for each in every))
-    named = dict.fromkeys(scored for each in samples for scored in each.scores if scored in graded)
+    graded = {scored for each in (other.samples if other else ()) for scored in each.graded}
+    named, models, codes, elsewhere = dict[Scored, float](), set[str](), set[str](), 0
+    for sample in samples:
+        graded |= sample.graded
+        named.update(sample.scores)
+        models.update(sample.models)
+        codes.update(failure.code for failure in sample.failures)
+        elsewhere += sample.conversation != sample.id
     scores = {
         scored: tuple(each.scores[scored] for each in samples if scored in each.scores)
-        for scored in sorted(named, key=_place)
+        for scored in sorted(filter(graded.__contains__, named), key=_place)
     }
     for name, kinds in (("score", WEIGHTED), ("judge", ("judge",))):
         if known := [fmean(found) for (kind, _), found in scores.items() if kind in kinds]:
@@ -63,14 +68,9 @@ def side_of(test: PlannedSamples, other: PlannedSamples | None = None) -> Side:
         means=means,
         usual=stands.id if stands else None,
         alike=alike,
-        models=tuple(sorted(set[str]().union(*(sample.models for sample in samples)))),
-        elsewhere=sum(sample.conversation != sample.id for sample in samples),
-        failure_codes=frozenset(
-            failure.code
-            for sample in samples
-            for failure in sample.failures
-            if failure.code not in _WITHOUT_CODE
-        ),
+        models=tuple(sorted(models)),
+        elsewhere=elsewhere,
+        failure_codes=frozenset(codes.difference(_WITHOUT_CODE)),
     )
 
 
