@@ -125,12 +125,17 @@ def _fill_in_model(model: Node, providers: Any) -> None:
 def _split(text: str, providers: Any) -> tuple[str, str] | None:
     """Return the provider and the model of `openai/gpt-4o` or `openai:gpt-4o`.
 
-    A single provider may be a gateway, whose models are called `groq/…` themselves.
+    A single provider may be a gateway, whose models are called `groq/…` themselves. A scripted one
+    is not: it would answer in place of Groq.
     """
     found = _MODEL.fullmatch(text)
     if found is None:
         return None
-    is_gateway = len(providers) == 1 and found[1] not in own_names(Provider)
+    is_gateway = (
+        len(providers) == 1
+        and found[1] not in own_names(Provider)
+        and all(section(providers, name).get("type", name) != "scripted" for name in providers)
+    )
     if found[1] in providers or not (is_gateway or own(Provider, found[1]) is None):
         return found[1], found[2]
     return None

@@ -164,6 +164,18 @@ models:
 - {id: deepseek/chat, provider: groq, model: deepseek/chat}
 prompts: {a: {user: Hi}}
 tests: [{name: a, prompt: a, expect: {}}]
+==
+providers: {fake: {type: scripted, replies: [{text: Hi}]}}
+models: [groq/llama, acme/model]
+prompts: {a: {user: Hi}}
+tests: [{name: a, prompt: a, expect: {}}]
+--
+providers: {fake: {type: scripted, replies: [{text: Hi}]}, groq: {apiKeyEnv: GROQ_API_KEY}}
+models:
+- {id: groq/llama, provider: groq, model: llama}
+- {id: acme/model, provider: fake, model: acme/model}
+prompts: {a: {user: Hi}}
+tests: [{name: a, prompt: a, expect: {}}]
 """
 
 
