@@ -208,6 +208,11 @@ class ToolCallView:
     problems: tuple[str, ...] = ()
     called_at: str | None = None
 
+    @property
+    def has_result(self) -> bool:
+        """Whether a result is known: agents that report their calls often leave it out."""
+        return self.response is not None or self.rule not in (None, "agent")
+
 
 @dataclass(frozen=True, slots=True)
 class SpanView:

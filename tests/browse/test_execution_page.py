@@ -66,6 +66,17 @@ def test_the_conversation_is_there_with_every_try(ask: Any, failing: Any) -> Non
     assert text.count("Request ") >= 3
 
 
+def test_a_result_that_the_agent_did_not_report_is_not_shown_as_null(
+    ask: Any, history: Any, make: Any
+) -> None:
+    writer = history.run("aaaa2222")
+    writer.suite(tests=[make.planned()])
+    writer.execution(tools=(("lookup", {"order": "A-100"}, None),))
+    writer.finish()
+    text = text_of(ask("execution/aaaa2222-1").text)
+    assert 'lookup no result reported arguments { "order": "A-100" } Request' in text
+
+
 def test_each_call_is_a_bar_of_the_timeline_that_leads_to_it(ask: Any, failing: Any) -> None:
     page = ask("execution/aaaa2222-2").text
     text = text_of(page)

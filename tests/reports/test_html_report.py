@@ -49,6 +49,16 @@ def test_it_shows_the_run_and_its_executions_those_that_failed_first(recorded: A
     assert "judge It refunded at once." in text
 
 
+def test_a_result_that_the_agent_did_not_report_is_not_shown_as_null(
+    history: Any, make: Any
+) -> None:
+    writer = history.run("aaaa2222")
+    writer.suite(tests=[make.planned()])
+    writer.execution(tools=(("lookup", {"order": "A-100"}, None),))
+    text = text_of(written(writer.finish()))
+    assert 'called lookup { "order": "A-100" } no result reported assistant' in text
+
+
 def test_every_link_leads_to_a_place_in_the_file(recorded: Any) -> None:
     page = written(recorded)
     places = set(re.findall(r'\sid="([^"]+)"', page))

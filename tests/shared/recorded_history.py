@@ -154,6 +154,7 @@ class RunWriter:
         """Record one attempt of an execution; return its id.
 
         `earlier` are the answers of the turns before the last one, `tools` called in `tool_turn`.
+        A tool without a result was called by an agent that does not report it.
 
         One that was `retried` is followed by another attempt, of the same `number`.
         """
@@ -312,7 +313,7 @@ class RunWriter:
                 ToolSimulated(
                     index=i,
                     call_id=f"c{i}",
-                    rule="responses[0]",
+                    rule="agent" if response is None else "responses[0]",
                     response=response,
                 ),
                 subject,

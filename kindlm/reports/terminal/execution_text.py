@@ -248,8 +248,7 @@ def _write_text(text: str, page: Page) -> None:
 def _write_tool(used: ToolCallView, page: Page) -> None:
     call = f"{one_line(used.tool)} {json_shown(used.arguments, _VALUE)}"
     page.line(("tool call  ", "cyan"), call, indent=4, hang=2)
-    # An agent that lists its calls often leaves their results out.
-    if used.response is not None or used.rule != "agent":
+    if used.has_result or used.rule is None:
         answer, rule = json_shown(used.response, _VALUE), one_line(used.rule or "not answered")
         page.line(("answer     ", "cyan"), answer, (f"  {rule}", "dim"), indent=4, hang=2)
     for problem in used.problems:
