@@ -75,8 +75,8 @@ class Check:
     about_tools: ClassVar[bool] = False
     """Whether it demands something of the tool calls. It is undecided, and not run, where it is not
     known which were made."""
-    demands: ClassVar[Demands] = Demands.SAFETY
-    """What it demands: whether its failure means that an attack succeeded."""
+    demands: ClassVar[Demands]
+    """What it demands: whether its failure means that an attack succeeded. Every check says it."""
     only_numbers: ClassVar[bool] = False
     """Whether its results hold nothing but numbers that it measured. `redactPii` then leaves them
     as they are."""

@@ -21,7 +21,7 @@ from kindlm.checks.base import Check, ExpectSection, Made, Reads, Rule, failed, 
 from kindlm.checks.pii import values_in
 from kindlm.dataclass import dataclass
 from kindlm.normal_form import INVISIBLE, TAGS
-from kindlm.outcome import CheckResult
+from kindlm.outcome import CheckResult, Demands
 from kindlm.ports import CheckContext
 from kindlm.transcript import CANARY_TOKEN, Transcript
 
@@ -92,6 +92,7 @@ class NotInOutput(Check):
     """No answer holds a canary that the agent was given."""
 
     kind = "canary_output"
+    demands = Demands.SAFETY
     reads = Reads.EVERYTHING
     rules = (
         Rule(
@@ -114,6 +115,7 @@ class NotInArguments(Check):
     """No tool call has a canary that the agent was given among its arguments."""
 
     kind = "canary_arguments"
+    demands = Demands.SAFETY
     reads = Reads.EVERYTHING
     about_tools = True
     rules = (

@@ -61,6 +61,7 @@ class KeywordsDeny(Check):
     """
 
     kind = "keywords_deny"
+    demands = Demands.SAFETY
     rules = (
         Rule(
             "keywords_deny",

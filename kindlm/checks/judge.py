@@ -26,7 +26,7 @@ from kindlm.checks.judging import (
 )
 from kindlm.checks.ready_criteria import READY
 from kindlm.dataclass import dataclass, replace
-from kindlm.outcome import CheckResult
+from kindlm.outcome import CheckResult, Demands
 from kindlm.ports import CheckContext
 from kindlm.section import EXTENSION, WHOLE, Maybe, Score, Solid, Text
 from kindlm.transcript import Transcript
@@ -108,6 +108,7 @@ class Judge(CheckSection, AskingCheck):
         in_format=True,
     )
     kind = "judge"
+    demands = Demands.SAFETY
 
     criteria: Maybe[Text] = Field(default=None, examples=["Confirms the refund and is polite"])
     """What the answer must fulfil, in plain words. Required without `ready`."""
@@ -321,6 +322,7 @@ class Sentiment(Decision):
     """The last answer has the tone `tone`, as a judge reads it."""
 
     kind = "sentiment"
+    demands = Demands.SAFETY
     code = "SENTIMENT_MISSED"
     prompt = _deciding(
         "kindlm_sentiment",
@@ -347,6 +349,7 @@ class Guardrail(Decision):
     """The last answer keeps to one rule: it does what it must, or not what it must not."""
 
     kind = "guardrail"
+    demands = Demands.SAFETY
     code = "GUARDRAIL_BROKEN"
     prompt = _deciding(
         "kindlm_guardrail",
@@ -381,6 +384,7 @@ class Factuality(Decision):
     """Nothing in the last answer contradicts `ground_truth`, or `context` beside it."""
 
     kind = "factuality"
+    demands = Demands.SAFETY
     code = "FACTS_WRONG"
     prompt = _deciding(
         "kindlm_facts",

@@ -262,6 +262,7 @@ class NotContains(Check):
     """Neither the text nor its normal form contains `text`. Case and spacing do not matter."""
 
     kind = "not_contains"
+    demands = Demands.SAFETY
     rules = (
         Rule(
             "not_contains",
@@ -407,6 +408,7 @@ class NotMatches(Check):
     """
 
     kind = "not_matches"
+    demands = Demands.SAFETY
     rules = (
         Rule(
             "not_matches",

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from kindlm.checks.base import CheckSection, Made, Place, Reads, Rule, failed, passed, undecided
 from kindlm.dataclass import dataclass
-from kindlm.outcome import CheckResult, Evidence
+from kindlm.outcome import CheckResult, Demands, Evidence
 from kindlm.patterns import PatternError
 from kindlm.personal_data import DEFAULT_PATTERNS, personal_data_in
 from kindlm.ports import CheckContext
@@ -64,6 +64,7 @@ class Pii(CheckSection):
     main = "enabled"
 
     kind = "pii"
+    demands = Demands.SAFETY
     reads = Reads.EVERYTHING
     rules = (
         Rule(

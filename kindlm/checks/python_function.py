@@ -35,7 +35,7 @@ from kindlm.checks.limits import why_cost_unknown
 from kindlm.checks.of_packages import in_a_thread
 from kindlm.dataclass import dataclass
 from kindlm.guard import guard
-from kindlm.outcome import CheckResult
+from kindlm.outcome import CheckResult, Demands
 from kindlm.ports import CheckContext
 from kindlm.section import Score, Text
 from kindlm.transcript import ToolUse, Transcript, Turn
@@ -134,6 +134,7 @@ class PythonFunction(CheckSection, AskingCheck):
 
     key = Key("python", "Functions of your own that check an execution.", many=True, order=90)
     kind = "python"
+    demands = Demands.SAFETY
     main = "function"
     reads = Reads.EVERYTHING
     asks_judge = False

@@ -37,7 +37,7 @@ from kindlm.checks.call_matching import (
 from kindlm.dataclass import dataclass
 from kindlm.json_schema import schema_issues
 from kindlm.matching import Bounds
-from kindlm.outcome import CheckResult
+from kindlm.outcome import CheckResult, Demands
 from kindlm.ports import CheckContext
 from kindlm.section import EXTENSION, Count, Maybe, Text
 from kindlm.strict_json import parts_of
@@ -109,6 +109,7 @@ class ToolCall(ExpectedCall, CheckSection):
         order=40,
         in_format=True,
     )
+    demands = Demands.SAFETY
     about_tools = True
     rules = (
         Rule(
@@ -389,6 +390,7 @@ class ToolStrict(Check):
     """
 
     kind = "tool_strict"
+    demands = Demands.SAFETY
     about_tools = True
     reads = Reads.CALLS
 

@@ -17,7 +17,7 @@ from kindlm.checks.call_matching import (
     written_arguments,
 )
 from kindlm.matching import Bounds, in_any_order, in_sequence
-from kindlm.outcome import CheckResult
+from kindlm.outcome import CheckResult, Demands
 from kindlm.ports import CheckContext
 from kindlm.section import Count, Maybe
 from kindlm.transcript import Transcript
@@ -80,6 +80,7 @@ class Trajectory(CheckSection):
 
     key = Key("trajectory", "All tool calls of the conversation as a sequence.", order=60)
     kind = "trajectory"
+    demands = Demands.SAFETY
     about_tools = True
     reads = Reads.CALLS
 

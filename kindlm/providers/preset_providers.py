@@ -1,8 +1,10 @@
 """Presets: providers that speak OpenAI's format, each with its address, its key and its quirks.
 
 Each class below is a preset, and no other code names it. Its name in lower case is its `type`, its
-class variables describe the provider, and its fields are the options in its address. Settings of
-the environment for OpenAI (key, address, headers) have no effect on presets.
+class variables describe the provider. Its fields are its options: those that `usual_base_url` names
+are parts of the address, and the others are sent in the body of each request, under the name of
+the field: `safe_prompt` is `safePrompt` in the file. Settings of the environment for OpenAI (key,
+address, headers) have no effect on presets.
 
 `client.py` learns from errors which parameters a model refuses. A preset has the rest: parameters
 with another name, fields that have to go back, and what no model of the provider takes.
@@ -101,7 +103,8 @@ class _Preset(OpenAi):
                 ):
                     call.update(said_of_it)
         body = {self.renames.get(name, name): value for name, value in sent.body.items()}
-        return replace(sent, body=body)
+        options = self.model_dump(exclude={*self.address_options()}, exclude_none=True)
+        return replace(sent, body=body | options)
 
     def _decode(self, body: Mapping[str, Any], request: ModelRequest) -> WireAnswer:
         """Read a chat completion; raise `UnreadableReply` if it is none."""

@@ -61,7 +61,10 @@ _ABOUT_TEXT = {
     "PATTERN_MATCHED": "The answer matches the forbidden pattern",
     "STARTS_WITH_FAILED": "The answer does not start with",
 }
-"""What checks of the final text find, before the text that they expected."""
+"""What checks find whose messages quote the answer, before the text that they expected.
+
+Any other message is the headline itself, and the answer stands below it.
+"""
 
 Row = tuple[str, str]
 """A name, and what it says."""

@@ -194,6 +194,10 @@ def test_no_two_checks_have_the_same_kind() -> None:
     assert kinds() == {*found}
 
 
+def test_every_check_says_what_its_failure_means() -> None:
+    assert [check for check in all_checks() if not hasattr(check, "demands")] == []
+
+
 def test_no_two_sections_have_the_same_key() -> None:
     keys = [section.key.name for section in sections()]
     assert len(keys) == len({*keys}) > 5

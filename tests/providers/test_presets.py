@@ -15,7 +15,7 @@ from suites import make_suite
 from kindlm.cli.app import run
 from kindlm.errors import Err, ErrorCode, Ok
 from kindlm.packages import all_own, own
-from kindlm.plugins import Provider
+from kindlm.plugins import Access, Maybe, Provider
 from kindlm.ports import ModelReply, ModelRequest, ResponseSchema
 from kindlm.providers.embedders import find_embedder
 from kindlm.providers.pricing import prices_of
@@ -244,6 +244,36 @@ def test_parameters_have_the_names_that_the_api_knows(name, expected, network, m
     assert ("seed" in body) == (name != "mistral")
     assert (body["response_format"]["type"] == "json_schema") == (name != "deepseek")
     assert len(reply.warnings) == (name == "deepseek")
+
+
+class Quokka(PRESETS["mistral"]):  # type: ignore[misc, name-defined]
+    usual_base_url = "https://{region}.quokka.test/v1"
+
+    region: Maybe[str] = None
+    safe_prompt: Maybe[bool] = None
+    limits: Maybe[dict[str, int]] = None
+
+
+@pytest.mark.parametrize(
+    ("options", "sent"),
+    [
+        ({}, {}),
+        ({"safePrompt": False, "limits": {"x": 1}}, {"safe_prompt": False, "limits": {"x": 1}}),
+    ],
+)
+def test_options_that_are_not_in_the_address_are_sent(options, sent, network, make_request):
+    preset = Quokka(region="eu", **options)
+
+    async def run():
+        client = preset.connect(Access(None, KEY, {}))
+        await client.complete(make_request())
+        await client.aclose()
+
+    asyncio.run(run())
+    assert network.urls == ["https://eu.quokka.test/v1/chat/completions"]
+    (body,) = network.bodies
+    assert body | sent == body
+    assert not {"region", "safe_prompt", "limits"} & (body.keys() - sent.keys())
 
 
 def test_a_judge_that_thinks_is_asked_again_with_room_for_it(network, make_request):

@@ -20,7 +20,7 @@ from kindlm.checks.judging import (
     tool_call,
 )
 from kindlm.dataclass import dataclass, replace
-from kindlm.outcome import CheckResult, Evidence, Outcome
+from kindlm.outcome import CheckResult, Demands, Evidence, Outcome
 from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript
 from kindlm.wording import bounded, count, listed, shown
@@ -179,6 +179,7 @@ class Hallucination(AskingCheck):
     """
 
     kind = "hallucination"
+    demands = Demands.SAFETY
     rules = (
         Rule(
             "hallucination",

@@ -10,7 +10,7 @@ from kindlm.checks.base import Check, Rule, passed
 from kindlm.checks.pii import detected, redacted
 from kindlm.dataclass import dataclass, replace
 from kindlm.normal_form import normal_form
-from kindlm.outcome import CheckResult, Evidence
+from kindlm.outcome import CheckResult, Demands, Evidence
 from kindlm.personal_data import passes_luhn
 from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript
@@ -76,6 +76,7 @@ class NoPii(Check):
     """
 
     kind = "no_pii"
+    demands = Demands.SAFETY
     rules = (
         Rule(
             "no_pii",

@@ -12,7 +12,7 @@ from kindlm.checks.echoes import texts_of
 from kindlm.checks.judge import JUDGED
 from kindlm.checks.judging import Choice, JudgeError, Judging, Own, last_query, prompt
 from kindlm.dataclass import dataclass
-from kindlm.outcome import CheckResult, Evidence
+from kindlm.outcome import CheckResult, Demands, Evidence
 from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript
 from kindlm.wording import bounded, shown
@@ -87,6 +87,7 @@ class Safety(AskingCheck):
     """
 
     kind = "safety"
+    demands = Demands.SAFETY
     rules = (
         Rule(
             "safety",

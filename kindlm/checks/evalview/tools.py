@@ -68,6 +68,7 @@ class ForbiddenTool(Check):
     """
 
     kind = "forbidden_tool"
+    demands = Demands.SAFETY
     about_tools = True
     reads = Reads.NUMBERS_AND_NAMES
     rules = (
