@@ -143,6 +143,16 @@ class _Asked:
         self.done.set_result(ran)
 
 
+class _SteadyLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock goes on while a fixture stops `time.monotonic`, as of freezegun."""
+
+    _monotonic = staticmethod(time.monotonic)
+
+    def time(self) -> float:
+        """Return seconds since some fixed moment."""
+        return self._monotonic()
+
+
 class LiveRun:
     """One recorded run. It runs its tests one at a time, when pytest asks for them."""
 
@@ -255,8 +265,11 @@ class LiveRun:
             with open_log(self._request.database, secret) as log:
                 self._log = log
                 try:
-                    with suppress(WriteFailedError):
-                        asyncio.run(leaving_nothing(self._session(log)))
+                    with (
+                        suppress(WriteFailedError),
+                        asyncio.Runner(loop_factory=_SteadyLoop) as runner,
+                    ):
+                        runner.run(leaving_nothing(self._session(log)))
                 finally:
                     if log.failure:
                         self.failure = log.failure

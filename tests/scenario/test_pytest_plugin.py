@@ -346,6 +346,35 @@ def pytest_runtest_call(item):
     assert len(project.agent.said) == 2
 
 
+def test_a_fixture_that_stops_the_clock_holds_up_nothing(project: Project) -> None:
+    # As freezegun does it.
+    project.write(
+        "tests/test_it.py",
+        """
+import asyncio, time
+import pytest
+from kindlm import Trial, scenario
+
+@pytest.fixture
+def frozen(monkeypatch):
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
+    monkeypatch.setattr(time, "time_ns", lambda: 0)
+
+async def answer(text):
+    await asyncio.sleep(0.001)
+    return {"text": str(time.time_ns()), "tool_calls": []}
+
+@scenario("long ago", agent=answer)
+async def test_it(t: Trial, frozen) -> None:
+    t.check(await t.agent.send("hi")).equals("0")
+""",
+    )
+    done = run_inside(project.root, "--kindlm")
+    assert outcomes(done) == {"passed": 1}, done.stdout
+    years = project.rows("SELECT DISTINCT substr(at, 1, 4) FROM event_log")
+    assert "1970" not in {year for (year,) in years}
+
+
 def test_scenarios_in_yaml_are_items_too(project: Project) -> None:
     project.write("tests/config.yaml", "says: nothing\n")
     project.write(
