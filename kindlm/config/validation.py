@@ -49,11 +49,13 @@ _PER_CENT = 100
 _PERCENTAGE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,3})?)[ \t]*%")
 _MAX_VALUE = 60
 
+_FIRST_TEST = "Add `tests:` with a first test. In another folder, kindlm init writes a suite"
+
 
 def validate(value: Any, reporter: Reporter) -> KindlmConfig | None:
     """Return the configuration, or None after reporting all that does not fit the schema."""
     if value is None:
-        reporter.error((), "The file is empty", "Run: kindlm init")
+        reporter.error((), "The file is empty", _FIRST_TEST)
         return None
     if not isinstance(value, dict):
         message = f"The file must hold a mapping, but is {kind_of(value)}"
@@ -136,7 +138,9 @@ def _report(
         _report_unknown_key(path, known, wanted, reporter, model, place, tolerant=tolerant)
         return
     if kind == "missing":
-        instead = ""
+        shown = _example(model, place) or ""
+        is_nested = shown.endswith(("}", "]"))
+        instead = f", such as `{shown}`" if is_nested and model is KindlmConfig else ""
         if path[-1] == "provider" and len(place) > 1 and place[0] == "models":
             instead = ", or name it in the model: `openai/gpt-4o`"
             named, slash, model_name = str(given.get("model")).partition("/")

@@ -79,17 +79,12 @@ def discover(path: Path) -> Result[Discovery]:
         text = _text(path)
     except OSError as error:
         return Err(_unreadable(error, path))
-    front_end = None if _is_settings(path) else recognised(text, _suffix(path), named=True)
+    front_end = None if _is_settings(path) else _front_end(path, text, named=True)
     if front_end is None and _suffix(path) == ".py" and leads_to_kindlm(path, {}):
         front_end = "scenario"
     if front_end is None:
-        message, hint = f"{str(path)!r} holds no tests.", WHAT_HOLDS_TESTS
-        if path.stem == "kindlm" and _suffix(path) in (".yaml", ".yml"):
-            message = f"{str(path)!r} is empty."
-            if text.strip():
-                message = f'The key "tests" is missing in {str(path)!r}.'
-            hint = "Add `tests:` with a first test. In another folder, kindlm init writes a suite."
-        return Err(misuse(message, hint, SourceLocation(str(path))))
+        message = f"{str(path)!r} holds no tests."
+        return Err(misuse(message, WHAT_HOLDS_TESTS, SourceLocation(str(path))))
     return Ok(Discovery((Found(path, front_end),)))
 
 
@@ -107,7 +102,7 @@ def _search(folder: Path) -> Discovery:
         except OSError as error:
             unreadable[path] = _unreadable(error, path)
             continue
-        front_end = recognised(text, _suffix(path), named=path.stem == "kindlm")
+        front_end = _front_end(path, text)
         if front_end is None and _suffix(path) == ".py" and leads_to_kindlm(path, imports):
             # Its scenarios are of another module: "from helper import *".
             front_end = "scenario"
@@ -129,6 +124,17 @@ def _search(folder: Path) -> Discovery:
         tuple(path for path in ignored if path not in among_cases),
         unreadable,
     )
+
+
+def _front_end(path: Path, text: str, *, named: bool = False) -> FrontEnd | None:
+    """Return the format of a file. One that is called kindlm.yaml is a suite if nothing else.
+
+    So its mistakes are reported, such as a slip in its key `tests`. An empty one is a suite only
+    if the user `named` it.
+    """
+    is_suite = path.stem == "kindlm" and _suffix(path) in (".yaml", ".yml")
+    found = recognised(text, _suffix(path), named=named or is_suite)
+    return "kindlm" if found is None and is_suite and (named or text.strip()) else found
 
 
 def pack_in(path: Path) -> str | None:

@@ -91,7 +91,7 @@ defaults: {judgeModel: claude}
 18:41 102 tests[0].expect.guardrails.pii.denyPatterns[0] is not a valid regular expression: missing ) at position 1
     Write backslashes as they are in single quotes, and double them in double quotes
 19:5 102 The key "expect" is missing in tests[1]
-    Add `expect:`
+    Add `expect:`, such as `expect: {output: {contains: [refund]}}`
 21:21 102 tests[1].vars.message must be a text, but is the number 5
     Put it in quotes to make it a string
 7:27 200 The model "other" uses the provider "opnai", which is unknown

@@ -15,6 +15,7 @@ from kindlm.formats import python_imports
 from kindlm.formats.discovery import Discovery, Found, cases_in, discover
 
 SUITE = "kindlm: 1\nproject: shop\n"
+AGENT = "agent: http://127.0.0.1:1/chat\n"
 
 
 def write(path: Path, text: str = SUITE) -> Path:
@@ -106,19 +107,31 @@ def test_other_yaml_is_an_error_when_it_was_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "line", "message", "hint"),
     [
-        ("", "is empty."),
-        ("# nothing\n", 'The key "tests" is missing'),
-        ("agent: http://127.0.0.1:1/chat\n", 'The key "tests" is missing'),
-        ("name: ci\n", 'The key "tests" is missing'),
+        ("", 1, "The file is empty", "Add `tests:` with a first test."),
+        ("# nothing\n", 1, "The file is empty", "Add `tests:` with a first test."),
+        (AGENT, 1, 'The key "tests" is missing', "Add `tests:`, such as `tests: [{name: "),
+        (AGENT + "test: []\n", 2, 'Unknown key "test"', 'Did you mean "tests"?'),
+        (AGENT + "tets: []\n", 2, 'Unknown key "tets"', 'Did you mean "tests"?'),
+        (AGENT + "cases: []\n", 2, 'Unknown key "cases"', 'Did you mean "tests"? For example'),
+        ("name: ci\n", 1, 'Unknown key "name"', "Did you mean `suite: {name: …}`?"),
     ],
 )
-def test_a_suite_without_tests_is_told_what_it_lacks(tmp_path: Path, text: str, said: str) -> None:
-    result = discover(write(tmp_path / "kindlm.yaml", text))
-    assert isinstance(result, Err)
-    assert said in result.error.message
-    assert "kindlm.yaml or with" not in (result.error.hint or "")
+def test_what_is_wrong_with_a_suite_without_tests_is_reported_at_its_line(
+    tmp_path: Path, text: str, line: int, message: str, hint: str
+) -> None:
+    path = write(tmp_path / "kindlm.yaml", text)
+    assert discover(path) == Ok(Discovery((Found(path, "kindlm"),)))
+    error = load_suite(path).diagnostics[0].error
+    assert (error.where and error.where.line, error.message) == (line, message)
+    assert (error.hint or "").startswith(hint)
+
+
+def test_a_misspelt_suite_is_found_in_a_folder_but_an_empty_one_is_not(tmp_path: Path) -> None:
+    write(tmp_path / "kindlm.yaml", AGENT + "tets: []\n")
+    write(tmp_path / "empty" / "kindlm.yaml", "")
+    assert names(tmp_path) == ["kindlm.yaml"]
 
 
 def test_a_path_that_is_not_there_is_an_error(tmp_path: Path) -> None:
