@@ -302,7 +302,8 @@ SELECT count(*) FILTER (WHERE e.status = 'passed') AS passed,
        avg(e.latency_ms) FILTER (WHERE e.status <> 'skipped' AND e.answers > 0)
          AS latency_average_ms,
        sum(coalesce((
-         SELECT sum(coalesce(c.cost_then_usd, c.cost_usd)) + total(c.failed_then_usd)
+         SELECT sum(coalesce(iif(c.attempt = e.source_attempt, c.cost_then_usd, NULL), c.cost_usd))
+                + total(c.failed_then_usd) FILTER (WHERE c.attempt = e.source_attempt)
            FROM counted_calls c
           WHERE c.execution = e.source AND c.counts_as = 'test'
        ), e.cost_then_usd)) FILTER (WHERE e.source <> e.id) AS rescored_then_usd,

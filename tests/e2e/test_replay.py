@@ -398,9 +398,11 @@ def serving_bills() -> Iterator[str]:
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = Thread(target=server.serve_forever)
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_what_failed_calls_cost_then_counts_for_the_gate(workspace: Workspace) -> None:
@@ -428,6 +430,34 @@ def test_what_failed_calls_cost_then_counts_for_the_gate(workspace: Workspace) -
     # The cost of the answers is what checks look at, in any of these runs.
     (answered,) = executions(again, "k0")
     assert answered["costThenUsd"] == pytest.approx(1)
+
+
+def test_what_is_given_again_in_each_attempt_counts_once_for_the_gate(workspace: Workspace) -> None:
+    with serving_bills() as url:
+
+        def write(*follow_ups: str) -> None:
+            conversation = [{"user": text} for text in follow_ups]
+            write_orders(
+                workspace,
+                Silent(f"{url}/v1"),
+                [order("k0", judged=False, models=["gpt"], conversation=conversation)],
+                prices={"gpt-4o": {"input": 0, "output": 1}},
+                defaults={"retries": 1},
+                gates={"costMaxUsd": 100},
+            )
+
+        write("And B2?")
+        assert spent(workspace.report()) == pytest.approx(2 + 2)
+        write("And C3?", "And D4?")
+        # The first answer is in the history. The first try of the second one is over the limit.
+        workspace.run("test", "--cache", "--max-cost", "0.5")
+        resumed = workspace.report("--resume", "--max-cost", "100")
+    # What the answer cost then, and the calls of both attempts now.
+    assert spent(resumed) == pytest.approx(2 + 1 + 3)
+    assert spent(replayed(workspace)) == pytest.approx(spent(resumed))
+    assert spent(
+        json.loads(workspace.run("rescore", "--reporter", "json").stdout)
+    ) == pytest.approx(spent(resumed))
 
 
 def spent(report: dict[str, Any]) -> float:
