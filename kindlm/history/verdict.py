@@ -1,8 +1,8 @@
 """What the results mean: the status of a test over its repeats, gates, and the run's verdict.
 
-Pure functions over counts; the rules are those of the design's "Outcomes" and "Gates". Only
-the last two functions ask the read models. A suite may have been run in parts, by the shards of a
-run: all of them are counted together.
+Pure functions over counts; `docs/reference/configuration.md` has the rules for users, under
+`passRate` and "gates". Only the last two functions ask the read models. A suite may have been run
+in parts, by the shards of a run: all of them are counted together.
 """
 
 from __future__ import annotations

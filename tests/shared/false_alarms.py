@@ -160,6 +160,7 @@ _DROPS = (
     Drop(1.0, 0.5, test_failed=True),
     Drop(1.0, 0.7, test_failed=True),
     Drop(0.9, 0.4, test_failed=True),
+    Drop(1.0, 0.0, test_failed=False),
     Drop(1.0, 0.5, test_failed=False),
 )
 

@@ -1,6 +1,7 @@
 """What the difference between two runs is worth: noise, a suspicion, or a confirmed regression.
 
-Pure functions over counts and scores; the rules are those of the design's "Diff between two runs".
+Pure functions over counts and scores. `docs/how-to/diff.md` explains the rules: "What became of a
+test" and "How sure is it".
 
 Two runs of an unchanged agent are called a regression in at most 5 of 100 cases. That chance is
 divided: 2.5 of 100 for the pass rates of all tests and all their checks together, 0.5 for their
