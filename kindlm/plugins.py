@@ -135,7 +135,7 @@ class Check(Section):
     """What it demands: whether its failure means that an attack succeeded."""
     only_numbers: ClassVar[bool] = False
     """Whether its results hold nothing but numbers that it measured. `redactPii` then leaves them
-    as they are."""
+    as they are, unless they are undecided."""
 
     def evaluate(
         self, transcript: Transcript, context: CheckContext

@@ -79,7 +79,7 @@ class Check:
     """What it demands: whether its failure means that an attack succeeded. Every check says it."""
     only_numbers: ClassVar[bool] = False
     """Whether its results hold nothing but numbers that it measured. `redactPii` then leaves them
-    as they are."""
+    as they are, unless they are undecided."""
     asks_judge: ClassVar[bool] = False
     judge_model: ClassVar[str | None] = None
     """The id of the model that judges; None for the default of the suite."""

@@ -87,7 +87,8 @@ class AssertionEvaluated(Payload):
     ) -> Self:
         """Return the event of what came of an expectation."""
         check, demands = expectation.check, None
-        if check is not None and result.outcome in (Outcome.FAILED, Outcome.INCONCLUSIVE):
+        is_undecided = result.outcome is Outcome.INCONCLUSIVE
+        if check is not None and (is_undecided or result.outcome is Outcome.FAILED):
             demands = None if check.demands is Demands.SAFETY else check.demands
         return cls(
             index=index,
@@ -97,8 +98,8 @@ class AssertionEvaluated(Payload):
             turn=expectation.turn,
             advisory=expectation.advisory,
             demands=demands,
-            # What a crash says may quote an answer.
-            only_numbers=check is not None and check.only_numbers and result.trace is None,
+            # Why a check is undecided, such as a crash, may quote an answer.
+            only_numbers=check is not None and check.only_numbers and not is_undecided,
         )
 
 

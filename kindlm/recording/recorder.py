@@ -26,6 +26,7 @@ from kindlm.events.codec import Payload, new_event
 from kindlm.events.execution_events import RAW_BODY, AssertionEvaluated, ExecutionStarted
 from kindlm.events.run import SuiteStarted
 from kindlm.guard import guard
+from kindlm.outcome import Outcome
 from kindlm.patterns import PatternError
 from kindlm.personal_data import DEFAULT_PATTERNS, personal_data_in
 from kindlm.plan import PlannedSuite
@@ -359,13 +360,13 @@ class RunRecorder:
         personal = self._outbox.hiding.get(finished.execution.suite.ordinal)
         if personal is None:
             return finished
-        error = finished.error
+        error, measured = finished.error, self._outbox.measured
         return replace(
             finished,
             error=error and replace(error, message=personal.hide(error.message)),
             failed=tuple(
                 result
-                if result.kind in self._outbox.measured and result.trace is None
+                if result.kind in measured and result.outcome is Outcome.FAILED
                 else replace(result, message=personal.hide(result.message))
                 for result in finished.failed
             ),

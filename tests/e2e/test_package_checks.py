@@ -24,6 +24,8 @@ class Short(Check):
         found = len(transcript.text)
         if "crash" in transcript.text:
             raise ValueError(transcript.text)
+        if "unclear" in transcript.text:
+            return self.undecided(transcript.text)
         if found <= self.max:
             return self.passed()
         message = f"{{found}} characters, at most {{self.max}} allowed"
@@ -132,6 +134,7 @@ PATTERNS = {"guardrails": {"pii": {"customPatterns": [{"name": "digits", "patter
         ("", "Sent 1 of them.", "LONG: ** characters, at most 1 allowed"),
         ("only_numbers = True", "Sent 1 of them.", "LONG: 15 characters, at most 1 allowed"),
         ("only_numbers = True", "A crash: 1234.", "crashed: ValueError: A crash: ****."),
+        ("only_numbers = True", "1234 is unclear.", "**** is unclear."),
     ],
 )
 def test_personal_data_is_looked_for_unless_results_have_only_numbers(
