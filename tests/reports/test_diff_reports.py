@@ -20,6 +20,7 @@ from kindlm.cli.commands.diff import write_diff
 from kindlm.cli.options import DiffFormat
 from kindlm.events.run import GitState
 from kindlm.history.diff.run_diff import RunDiff
+from kindlm.reports.diff.phrases import headline_of
 from kindlm.reports.report_registry import ReportOptions
 
 HOSTILE = (
@@ -236,6 +237,30 @@ def test_a_terminal_shows_the_most_important_first_and_what_to_type(history: His
     assert lines[-1].startswith("Next  kindlm show after 2")
     verdict = next(line for line in lines if line.startswith("REGRESSED"))
     assert "1 test got worse, confirmed; 1 test may have got worse" in verdict
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ({"a": "+++++"}, {"a": "!!!!!"}, "1 test got worse, confirmed (by errors alone)"),
+        ({"a": "+++++"}, {"a": "!!!!-"}, "1 test got worse, confirmed"),
+        (
+            {"a": "+++++", "b": "+++++"},
+            {"a": "!!!!!", "b": "-----"},
+            "2 tests got worse, confirmed (1 of them by errors alone)",
+        ),
+        ({"a": "+", "b": "+"}, {"a": "!", "b": "!"}, "2 tests newly fail (by errors alone)"),
+        ({"a": "+++++"}, {"a": "+++!!"}, "1 test may have got worse (by errors alone)"),
+        ({"a": "+++++"}, {"a": "+++--"}, "1 test may have got worse"),
+    ],
+)
+def test_the_verdict_says_which_tests_got_worse_by_errors_alone(
+    history: History, before: dict[str, Any], after: dict[str, Any], said: str
+) -> None:
+    record_run(history, "before", before)
+    record_run(history, "after", after)
+    told = str(headline_of(compared(history))).partition(": ")[2]
+    assert told.partition("; the run as a whole")[0] == said
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
@@ -300,8 +300,8 @@ _FORMS: dict[str, Callable[[float], str]] = {
 def _reasons(diff: RunDiff) -> Iterator[str]:
     yield from _bad_news(diff)
     kinds = {kind: len(tests) for kind, tests in diff.kinds.items()}
-    if number := kinds.get(Kind.SUSPECTED):
-        yield f"{count(number, 'test')} may have got worse"
+    if suspected := diff.kinds.get(Kind.SUSPECTED):
+        yield f"{count(len(suspected), 'test')} may have got worse{_by_errors(suspected)}"
     if number := kinds.get(Kind.NEW_FAILING):
         yield f"{count(number, 'new test')} not passing"
     if number := kinds.get(Kind.OTHER_BEHAVIOUR):
@@ -329,17 +329,18 @@ def _reasons(diff: RunDiff) -> Iterator[str]:
 def _bad_news(diff: RunDiff) -> Iterator[str]:
     """Yield what makes the comparison fail."""
     worse = diff.kinds.get(Kind.REGRESSED, ())
-    sure = Counter(test.strength for test in worse)
-    if confirmed := sure[Strength.CONFIRMED]:
-        yield f"{count(confirmed, 'test')} got worse, confirmed"
-    if expected := sure[Strength.EXPECTATIONS]:
-        yield f"{count(expected, 'test')} got worse when the same answers were checked again"
-    checks = sum(test.fell_by_checks for test in worse if test.strength is Strength.ONE_SAMPLE)
-    if tests := sure[Strength.ONE_SAMPLE] - checks:
-        yield f"{count(tests, 'test')} newly {'fails' if tests == 1 else 'fail'}"
-    if checks:
-        fail = "fails" if checks == 1 else "fail"
-        yield f"{count(checks, 'test')} that failed before newly {fail} other checks"
+    if confirmed := [test for test in worse if test.strength is Strength.CONFIRMED]:
+        yield f"{count(len(confirmed), 'test')} got worse, confirmed{_by_errors(confirmed)}"
+    if expected := [test for test in worse if test.strength is Strength.EXPECTATIONS]:
+        told = "got worse when the same answers were checked again"
+        yield f"{count(len(expected), 'test')} {told}{_by_errors(expected)}"
+    single = [test for test in worse if test.strength is Strength.ONE_SAMPLE]
+    if tests := [test for test in single if not test.fell_by_checks]:
+        fail = "fails" if len(tests) == 1 else "fail"
+        yield f"{count(len(tests), 'test')} newly {fail}{_by_errors(tests)}"
+    if checks := [test for test in single if test.fell_by_checks]:
+        told = f"that failed before newly {'fails' if len(checks) == 1 else 'fail'} other checks"
+        yield f"{count(len(checks), 'test')} {told}{_by_errors(checks)}"
     if removed := diff.kinds.get(Kind.REMOVED):
         yield f"{count(len(removed), 'test')} removed"
     if diff.evidence.run_regressed and diff.evidence.paired:
@@ -350,6 +351,13 @@ def _bad_news(diff: RunDiff) -> Iterator[str]:
         yield f"{count(len(diff.unloaded), 'suite')} could not be loaded"
     if diff.lacks_results:
         yield lacking_text(diff.after)
+
+
+def _by_errors(tests: Sequence[TestDiff]) -> str:
+    """Return how many of the tests got worse because repeats errored, and no answer failed."""
+    errored = sum(test.fell_by_errors for test in tests)
+    which = "" if errored == len(tests) else f"{errored:,} of them "
+    return f" ({which}by errors alone)" if errored else ""
 
 
 def lacking_text(view: RunView) -> str:
