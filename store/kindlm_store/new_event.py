@@ -135,22 +135,23 @@ def redacted(events: Sequence[NewEvent], redact: Callable[[str], str]) -> Sequen
     """Events without what `redact` takes out of a text.
 
     It is asked about all of them at once, then about each event, and about each string and each
-    `Text` by itself if that changed anything. Of an event with strings that have to be escaped it
-    is always asked about each: these may hold JSON, or lines, whose pieces belong together.
+    `Text` by itself if that changed anything. Of an event with strings that have to be escaped, or
+    that hold events of a stream, it is always asked about each: pieces in these belong together.
     """
     pieces: list[str] = []
     # What stands before the events of a stream, or before strings of JSON, is no part of them.
     alone: list[str] = []
-    is_escaped = False
+    may_spell = False
     for event in events:
         pieces += event.parts
-        is_escaped = is_escaped or "\\" in "".join(event.parts)
+        written = "".join(event.parts)
+        may_spell = may_spell or "\\" in written or "data:" in written
         for body in event.texts:
             (alone if '"' in body or "\n" in body or "\r" in body else pieces).append(body)
     # A secret that is cut off at the end of a text is found before a quotation mark, and a new line
     # ends all strings. Single quotation marks say that these are no strings to put together.
     alone.append("'\n".join(pieces).replace('"', "'"))
-    if not is_escaped and list(map(redact, alone)) == alone:
+    if not may_spell and list(map(redact, alone)) == alone:
         return events
     if len(events) > 1:
         return [each for event in events for each in redacted([event], redact)]

@@ -550,9 +550,10 @@ def test_events_that_are_submitted_together_are_redacted_as_each_alone(
     [
         json.dumps([{"delta": piece} for piece in ("sk-pr", "oj-01", "23456", "789abc")]),
         "\n".join(f"data: {piece}" for piece in ("sk-pr", "oj-01", "23456", "789abc")),
+        " ".join(f"data: {piece}" for piece in ("sk-pr", "oj-01", "23456", "789abc")),
         f"bytes {list(b'sk-proj-0123456789abc')}",
     ],
-    ids=["strings of JSON", "events of a stream", "bytes"],
+    ids=["strings of JSON", "events of a stream", "events on one line", "bytes"],
 )
 def test_a_string_of_an_event_that_spells_a_secret_is_withheld(written: str) -> None:
     redactor = Redactor(["sk-proj-0123456789abc"])
