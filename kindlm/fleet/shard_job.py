@@ -158,11 +158,16 @@ def _folders(prefix: str) -> Iterator[Path]:
 
 
 def _remove_forgotten() -> None:
-    """Remove what groups left behind that were killed, and not resumed for a month."""
+    """Remove what groups left behind that were killed, and not resumed for a month.
+
+    A folder with more than a history is somebody else's.
+    """
     for folder in _folders(_PREFIX):
         with suppress(OSError):  # another worker may remove it, too
-            written = max(path.lstat().st_mtime for path in (folder, *folder.iterdir()))
-            if written < time.time() - _KEPT_S:
+            held = [*folder.iterdir()]
+            written = max(path.lstat().st_mtime for path in (folder, *held))
+            is_ours = all(path.name.startswith(_DATABASE) for path in held)
+            if is_ours and written < time.time() - _KEPT_S:
                 shutil.rmtree(folder)
 
 

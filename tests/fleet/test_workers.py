@@ -98,17 +98,28 @@ def test_what_a_killed_group_left_behind_is_removed_after_a_month(
     temporary = tmp_path_factory.mktemp("temporary")
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     a_month_ago = time.time() - 31 * 24 * 3600
-    for name in ("kindlm-shard-1-a", "kindlm-shard-2-b", "kindlm-shard-3-c", "other-d"):
+    names = (
+        "kindlm-shard-1-a",
+        "kindlm-shard-2-b",
+        "kindlm-shard-3-c",
+        "kindlm-shard-mine",
+        "other",
+    )
+    for name in names:
         (temporary / name).mkdir()
-        (temporary / name / "kindlm.db").touch()
-        for path in (temporary / name / "kindlm.db", temporary / name):
+        held = [
+            "kindlm.db",
+            "kindlm.db-wal",
+            *(["notes.md"] if name == "kindlm-shard-mine" else ()),
+        ]
+        for path in (*((temporary / name / each) for each in held), temporary / name):
+            path.touch()
             os.utime(path, (a_month_ago, a_month_ago))
     (temporary / "kindlm-shard-2-b" / "kindlm.db").touch()
     (temporary / "kindlm-shard-3-c").touch()
     write(workspace, server, 2)
     assert workspace.run("test", "--workers", "2").returncode == 0
-    left = {path.name for path in temporary.iterdir() if "-" in path.name}
-    assert left == {"kindlm-shard-2-b", "kindlm-shard-3-c", "other-d"}
+    assert [name for name in names if not (temporary / name).exists()] == ["kindlm-shard-1-a"]
 
 
 @needs_proc
