@@ -282,10 +282,11 @@ def _check_baseline(db: sqlite3.Connection, before: Side, after: Side, *, by_def
 
 def _say_what_it_can_show(diff: RunDiff) -> None:
     """Report on standard error, whatever the form, which drops these repeats can confirm at all."""
-    from kindlm.history.diff.power import power_of_pairs
+    from kindlm.history.diff.power import comparison_power
     from kindlm.reports.figures import power_text
 
-    shown = power_of_pairs(diff.pairs)
+    rates = diff.evidence.rates.values()
+    shown = comparison_power((rate.before, rate.after.n) for rate in rates)
     if shown is not None:
         typer.echo(power_text(shown), err=True)
 

@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import compress
 from operator import itemgetter
 from statistics import fmean
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, TypeVar
 
 from kindlm.dataclass import replace
 from kindlm.history.diff.evidence_values import (
@@ -32,6 +32,7 @@ from kindlm.history.diff.evidence_values import (
     CheckPair,
     FailOn,
     Key,
+    Rate,
     RunEvidence,
     Side,
     Strength,
@@ -78,7 +79,7 @@ def judge_pair(
     found = {key: family.judge(key, pair) for key, pair in told.items()}
     # Of the runs as a whole, tests speak that had conversations of their own on both sides,
     # repeated ones if there are any.
-    own = [rate for p in told.values() if not p.same_conversations and (rate := p.rate)]
+    own = [rate for (key, check), rate in family.rates.items() if check is None and key in told]
     repeated = [rate for rate in own if rate.repeated]
     paired = compare_paired([(rate.before, rate.after) for rate in repeated or own])
     worse = better = False
@@ -99,7 +100,7 @@ def judge_pair(
     else:
         verdict = Verdict.UNCHANGED
     fails = fail_on is not FailOn.NEVER and (worse or bool(failing[fail_on]))
-    return RunEvidence(found, paired, worse, verdict, failing[fail_on], fails)
+    return RunEvidence(found, paired, worse, verdict, failing[fail_on], fails, family.rates)
 
 
 def settle(tests: Mapping[Key, TestPair], *, both: bool = False) -> dict[Key, Settlement]:
@@ -115,13 +116,10 @@ def settle(tests: Mapping[Key, TestPair], *, both: bool = False) -> dict[Key, Se
 
 _Chosen = TypeVar("_Chosen")
 
-_Rate: TypeAlias = tuple[Key, CheckKey | None]
-"""A pass rate that is compared: that of a test, or of one of its checks."""
 
-
-def compared_rates(tests: Mapping[Key, TestPair]) -> dict[_Rate[Key], CheckPair]:
+def compared_rates(tests: Mapping[Key, TestPair]) -> dict[Rate[Key], CheckPair]:
     """Return all pass rates between whose sides there is chance, tests and checks alike."""
-    found: dict[_Rate[Key], CheckPair] = {}
+    found: dict[Rate[Key], CheckPair] = {}
     for key, test in tests.items():
         if not test.same_conversations and (rate := test.rate):
             found[key, None] = rate
@@ -131,7 +129,7 @@ def compared_rates(tests: Mapping[Key, TestPair]) -> dict[_Rate[Key], CheckPair]
 
 def _settlements(
     tests: Mapping[Key, TestPair], *, both: bool = False
-) -> dict[_Rate[Key], Settlement]:
+) -> dict[Rate[Key], Settlement]:
     """Return what repeats have decided of each pass rate."""
     pairs = compared_rates(tests)
     looks = [pair.looks for pair in pairs.values()]
@@ -140,7 +138,7 @@ def _settlements(
 
 
 def _settlement(
-    key: Key, test: TestPair, settled: Mapping[_Rate[Key], Settlement]
+    key: Key, test: TestPair, settled: Mapping[Rate[Key], Settlement]
 ) -> Settlement | None:
     """Return what a test has come to with its checks; None if neither it nor any of them fell."""
     if test.rate is None:
@@ -159,8 +157,8 @@ class _Family(Generic[Key]):
 
     def __init__(self, tests: Mapping[Key, TestPair], threshold: float) -> None:
         self.threshold = threshold
-        compared = compared_rates(tests)
-        rates = {rate: pair for rate, pair in compared.items() if pair.repeated}
+        self.rates = compared_rates(tests)
+        rates = {rate: pair for rate, pair in self.rates.items() if pair.repeated}
         drops = [Looks(pair.before, (pair.after,)) for pair in rates.values()]
         self.worse = _chosen(rates, confirmed_drops(drops, RATES_LEVEL))
         whole = {key: pair for (key, check), pair in rates.items() if check is None}
@@ -180,7 +178,8 @@ class _Family(Generic[Key]):
         added = {key for key, test in tests.items() if test.added or test.added_before}
         settled = _settlements(tests) if added else {}
         self.settled = {rate: found for rate, found in settled.items() if rate[0] in added}
-        self.level = RATES_LEVEL / max(1, len({key for (key, _), p in compared.items() if p.fell}))
+        fallen_tests = {key for (key, _), pair in self.rates.items() if pair.fell}
+        self.level = RATES_LEVEL / max(1, len(fallen_tests))
 
     def judge(self, key: Key, pair: TestPair) -> TestEvidence:
         """Return what became of a test, and how sure that is."""
@@ -230,7 +229,7 @@ class _Family(Generic[Key]):
             newly_failed=passed and not after.passed,
         )
 
-    def _sure_or_cleared(self, rate: _Rate[Key]) -> tuple[bool, bool]:
+    def _sure_or_cleared(self, rate: Rate[Key]) -> tuple[bool, bool]:
         settlement = self.settled.get(rate)
         sure = rate in self.worse or settlement is Settlement.CONFIRMED
         return sure, settlement is Settlement.CLEARED and not sure

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import field
 from enum import StrEnum
 from itertools import accumulate, takewhile
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from kindlm.dataclass import dataclass
 from kindlm.history.statistics.intervals import rate_difference_interval
@@ -192,6 +192,10 @@ class CheckPair:
         return rate_difference_interval(self.all_before, self.all_after)
 
 
+Rate: TypeAlias = tuple[Key, CheckKey | None]
+"""A pass rate that is compared: that of a test, or of one of its checks."""
+
+
 @dataclass(frozen=True, slots=True)
 class BrokenLimits:
     """The limits of a test's scores that AFTER breaks and BEFORE keeps to.
@@ -262,6 +266,7 @@ class RunEvidence(Generic[Key]):
 
     `paired` is None if no test had conversations of its own on both sides; `run_regressed` says
     whether it confirms a drop. `failing` are the tests that make the exit code 1, which is `fails`.
+    `rates` are the pass rates that were compared: between their sides there is chance.
     """
 
     tests: Mapping[Key, TestEvidence]
@@ -270,6 +275,7 @@ class RunEvidence(Generic[Key]):
     verdict: Verdict
     failing: tuple[Key, ...]
     fails: bool
+    rates: Mapping[Rate[Key], CheckPair]
 
 
 @dataclass(frozen=True, slots=True)

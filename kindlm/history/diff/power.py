@@ -74,12 +74,6 @@ def comparison_power(tests: Iterable[tuple[Counts, int]]) -> ComparisonPower | N
     return ComparisonPower(before, after, None, 0.0, _power(enough, _ENOUGH, _ENOUGH))
 
 
-def power_of_pairs(tests: Mapping[Key, TestPair]) -> ComparisonPower | None:
-    """Return what the comparison of two runs can show."""
-    rates = compared_rates(tests).values()
-    return comparison_power((pair.before, pair.after.n) for pair in rates)
-
-
 def power_of_baseline(tests: Iterable[TestPair]) -> ComparisonPower | None:
     """Return what a comparison with this BEFORE can show, with as many repeats after."""
     known = [test for test in tests if test.before]
