@@ -45,11 +45,11 @@ from kindlm.agents.user_code import ForeignModuleError, importable, in_thread, l
 from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.plugins import Adapter, Framework
-from kindlm.ports import Agent, AgentReply, AgentRequest
+from kindlm.ports import Agent, AgentReply, AgentRequest, ConversationSpoilt
 from kindlm.section import Text
 from kindlm.suite import AgentTarget
 from kindlm.trace_context import MESSAGE_HEADERS
-from kindlm.user_modules import user_trace
+from kindlm.user_modules import is_of_pytest, user_trace
 from kindlm.values import refuse
 
 _log = logging.getLogger(__name__)
@@ -146,10 +146,18 @@ class PythonAgent:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        """Leave the agent, if it is a context manager."""
+        """Leave the agent, if it is a context manager: a failing `assert` in it counts.
+
+        What else fails is logged, and what was said stands.
+        """
         try:
             await self._stack.aclose()
-        except (Exception, SystemExit):  # noqa: BLE001 - logged; what was said stands
+        except BaseException as raised:
+            if _is_cancelled(raised):
+                raise
+            if isinstance(raised, AssertionError) or is_of_pytest(raised, "Failed"):
+                error = _crashed(self._who, raised, self._folders)
+                raise ConversationSpoilt(error) from raised
             _log.exception("%s failed while closing", self._who.title)
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:

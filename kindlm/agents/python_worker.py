@@ -27,7 +27,7 @@ from kindlm.agents import agent_failures
 from kindlm.agents.python_agent import PythonAgent, python_agent
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, Ok, Result
-from kindlm.ports import AgentReply, AgentRequest
+from kindlm.ports import AgentReply, AgentRequest, ConversationSpoilt
 from kindlm.suite import AgentTarget
 
 HEADER = struct.Struct(">Q")
@@ -168,5 +168,8 @@ class _Host:
                 result = await self._agent.send(request)
                 return result if isinstance(result, Err) else Ok(result.value)
             case None:
-                await self.leave()
+                try:
+                    await self.leave()
+                except ConversationSpoilt as spoilt:
+                    return Err(spoilt.error)
         return Ok(None)

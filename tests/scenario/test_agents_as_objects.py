@@ -172,6 +172,20 @@ def test_the_fixture_agent_is_the_agent_under_pytest_and_without_it(shop: Projec
     assert "2 passed" in under_pytest.stdout, under_pytest.stdout
 
 
+@pytest.mark.parametrize("failing", ["assert left", "pytest.fail('left')"])
+def test_an_assert_at_the_end_of_the_fixture_counts_without_pytest_too(
+    shop: Project, failing: str
+) -> None:
+    shop.write("tests/conftest.py", FIXTURE.replace("left.append(1)", failing))
+    shop.write("tests/test_it.py", USES.partition("class")[0])
+    assert shop.test() == 1
+    assert shop.statuses() == {"test_it": "errored"}
+    under_pytest = run_inside(shop.root, "--kindlm", "tests")
+    assert under_pytest.returncode == 1, under_pytest.stdout
+    shop.write("tests/conftest.py", FIXTURE.replace("left.append(1)", "left.remove(1)"))
+    assert shop.test() == 0
+
+
 @pytest.mark.parametrize(
     "conftest",
     [
