@@ -53,8 +53,8 @@ ENDED = {"github": "GitHub Models ended on 30 July 2026: choose another provider
 def suggest(name: str, candidates: Iterable[str], *, one_in: int = 3) -> str | None:
     """Return the candidate that `name` is probably a slip of, or None.
 
-    A slip is one letter in three: inserted, removed, replaced, or swapped with its neighbour. Upper
-    and lower case are alike.
+    A slip is one letter in three, or `one_in` so many: inserted, removed, replaced, or swapped with
+    its neighbour. Upper and lower case are alike.
     """
     best: str | None = None
     limit = len(name) // one_in

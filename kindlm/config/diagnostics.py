@@ -100,14 +100,16 @@ class Reporter:
 
         It is an error, or a warning where one is `tolerant`. `elsewhere` says where such a key can
         stand, `example` what one that can stand here looks like. `missing` are required keys that
-        are not there: so it may resemble one of them less. `more` is said of one that is like none.
+        are not there: one that can stand nowhere may resemble them less. `more` is said of one that
+        is like none.
         """
         place, name, known = self.place(path[:-1]), str(path[-1]), list(known)
         is_elsewhere = elsewhere is not None
         meant = None
         if not tolerant:
             meant = meant_by(name, known, is_elsewhere=is_elsewhere)
-            meant = meant or suggest(name, missing, one_in=2)
+            if meant is None and not is_elsewhere:
+                meant = suggest(name, missing, one_in=2)
         if meant is not None:
             self._meant.add((*path[:-1], meant))
         message = f'Unknown key "{name}"' + (f" in {place}" if place else "")

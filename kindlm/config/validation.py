@@ -86,7 +86,7 @@ def fit(
         # Unknown keys first: a missing key may be one of them, misspelt.
         found = error.errors(include_url=False)
     found.sort(key=lambda details: details["type"] != "extra_forbidden")
-    missing = {_place(details) for details in found if details["type"] == "missing"}
+    missing = [_place(details) for details in found if details["type"] == "missing"]
     for details in found:
         _report(details, model, reporter, at, also_known, spelled, missing, tolerant=tolerant)
     if not tolerant or any(details["type"] != "extra_forbidden" for details in found):

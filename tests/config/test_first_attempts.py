@@ -135,6 +135,13 @@ tests:
 ==
 agent: http://localhost:8000/chat
 tests:
+  - name: order
+    input: Where is my order A1?
+    expect: {latency: {maxTurns: 5}}
+#> Write `maxTurns:` in tests[0], beside `expect`
+==
+agent: http://localhost:8000/chat
+tests:
   order:
     input: Where is my order A1?
     expect:
