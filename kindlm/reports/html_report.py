@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Container, Iterator
 from dataclasses import field
-from typing import TextIO
+from typing import Any, TextIO
 
 from markupsafe import Markup
 
@@ -20,6 +20,9 @@ from kindlm.history.rows import ExecutionView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.reports.conversation import attempts_of, earlier_attempts, excerpts_of, status_word
+from kindlm.reports.diff.changes import changed_tests, changes_since_before
+from kindlm.reports.diff.html import STYLE_MOODS, VERDICT_MOODS
+from kindlm.reports.diff.phrases import notes_of
 from kindlm.reports.facts import assertion_name
 from kindlm.reports.pages.html_document import (
     MOODS,
@@ -45,6 +48,9 @@ _OVERVIEW_BYTES = 700_000
 _OVERVIEWS = ((300, 100), (100, 30), (50, 10), (20, 5), (10, 1))
 """How many tests are listed, with how many repeats of each: the first that is small enough."""
 
+_CHANGES = 50
+"""So many tests that changed since the run before are listed."""
+
 _REPEATED = 160
 """Shorter texts are written again where they occur again."""
 
@@ -65,10 +71,11 @@ class _FileLinks(Links):
         return f"#{execution}" if self._there is None or execution in self._there else None
 
 
-def report_page(view: RunView) -> tuple[Document, Links]:
+def report_page(view: RunView, options: ReportOptions) -> tuple[Document, Links]:
     """Return the page of a recorded run with its executions, and where its links lead."""
+    changes = _changes(view, options)
     for rows, repeats in _OVERVIEWS:
-        overview = run_document(view, rows=rows, repeats=repeats)
+        overview = run_document(view, rows=rows, repeats=repeats, changes=changes)
         # As many bytes at most, wherever its links will lead.
         size = len(render_part(overview, _FileLinks()).encode())
         if size <= _OVERVIEW_BYTES:
@@ -91,6 +98,24 @@ def report_page(view: RunView) -> tuple[Document, Links]:
         scripts=(),
     )
     return document, _FileLinks(pieces.there)
+
+
+def _changes(view: RunView, options: ReportOptions) -> dict[str, Any] | None:
+    """Return what changed since the run before, for the template; None if nothing is compared."""
+    if (changes := changes_since_before(view, options)) is None:
+        return None
+    diff, headline, is_marked = changes
+    tests, more = changed_tests(diff, _CHANGES)
+    return {
+        "before": diff.before.id,
+        "headline": headline,
+        "mood": VERDICT_MOODS[headline.good] if is_marked else "soft",
+        "notes": list(notes_of(diff)),
+        "tests": tests,
+        "moods": STYLE_MOODS,
+        "more": more,
+        "command": changes.command,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +203,8 @@ class _HtmlReport:
     name = "html"
 
     def write(self, view: RunView, out: TextIO, options: ReportOptions) -> None:
-        """Write the report; it has no options."""
-        del options
-        out.writelines(render(*report_page(view)))
+        """Write the report."""
+        out.writelines(render(*report_page(view, options)))
 
 
 REPORT = _HtmlReport()

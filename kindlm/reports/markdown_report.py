@@ -12,15 +12,15 @@ from itertools import islice
 from typing import TextIO
 
 from kindlm.dataclass import replace
-from kindlm.history.diff.run_diff import DiffOptions, RunDiff
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.outcome import GateResult, Status
 from kindlm.reports.attacks import attacks_of
 from kindlm.reports.causes import Cause, causes_of
+from kindlm.reports.diff.changes import changes_since_before
 from kindlm.reports.diff.markdown import SIGNS, changes_table
-from kindlm.reports.diff.phrases import headline_of, notes_of
+from kindlm.reports.diff.phrases import notes_of
 from kindlm.reports.facts import (
     describe_group,
     describe_shard,
@@ -152,21 +152,16 @@ def _changes(view: RunView, options: ReportOptions) -> Iterator[str]:
         yield "\n#### Not compared with a run before\n\n"
         yield f"⚠️ {plain(problem.message)} {plain(problem.hint or '')}\n"
         return
-    before = view.run_before
-    if before is None:
+    if (changes := changes_since_before(view, options)) is None:
         return
-    asked = DiffOptions(regression_threshold=options.regression_threshold)
-    diff = RunDiff(view.db, before, view, asked)
-    headline = headline_of(diff)
-    # Beside a run that failed, nothing is marked as well because it was no better before.
-    well = headline.good and not verdict_of(view).passed
-    sign = "" if well else f"{SIGNS[headline.good]} "
-    yield f"\n#### Since run {code(before.id)}: {sign}{headline.word}\n\n"
+    diff, headline, is_marked = changes
+    sign = f"{SIGNS[headline.good]} " if is_marked else ""
+    yield f"\n#### Since run {code(diff.before.id)}: {sign}{headline.word}\n\n"
     yield f"{plain('; '.join(headline.reasons))}.\n"
     for note in islice(notes_of(diff), _NOTES):
         yield f"\n> {plain(note)}\n"
     yield from changes_table(diff, _CHANGES)
-    yield f"\nIn full: {code(f'kindlm diff {before.id} {view.id}')}\n"
+    yield f"\nIn full: {code(changes.command)}\n"
 
 
 def _gates(view: RunView) -> Iterator[str]:

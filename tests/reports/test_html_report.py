@@ -7,7 +7,9 @@ import re
 from typing import Any
 
 import pytest
+from compared_runs import record_run
 from pages import HOSTILE, assert_harmless, text_of
+from recorded_history import History
 
 from kindlm.errors import Ok
 from kindlm.reports import html_report
@@ -47,6 +49,21 @@ def test_it_shows_the_run_and_its_executions_those_that_failed_first(recorded: A
     assert order == ["aaaa2222-2", "aaaa2222-4", "aaaa2222-1", "aaaa2222-3"]
     assert 'issue_refund { "order": "A-100" } { "ok": true }' in text
     assert "judge It refunded at once." in text
+
+
+def test_it_says_what_changed_since_the_run_before(history: History) -> None:
+    record_run(history, "before", {"greets": "+++", "refunds": "+++++", HOSTILE: "+++"})
+    record_run(history, "after", {"greets": "+++", "refunds": "-----", "new": "+"})
+    assert "since run" not in written(history.view("before"))
+    page = written(history.view("after"))
+    assert_harmless(page)
+    text = text_of(page)
+    assert "regressed since run before 1 test got worse, confirmed; 1 test removed;" in text
+    assert "✗ refunds gpt passed 5/5 → failed 0/5 regressed, confirmed: checks" in text
+    assert "+ new gpt not defined → passed 1/1 added In full: kindlm diff before after" in text
+    assert '<a href="#after-4">refunds</a>' in page
+    record_run(history, "again", {"greets": "+++", "refunds": "-----", "new": "+"})
+    assert '<span class="status soft">unchanged</span>' in written(history.view("again"))
 
 
 def test_a_result_that_the_agent_did_not_report_is_not_shown_as_null(

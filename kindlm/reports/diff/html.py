@@ -55,8 +55,8 @@ _TOLD = 200
 _LISTED = 1_000
 _TEXT = 6_000
 
-_MOODS = {"red": "bad", "green": "good", "yellow": "unsure", "dim": "soft"}
-_VERDICTS = {True: "good", False: "bad", None: "unsure"}
+STYLE_MOODS = {"red": "bad", "green": "good", "yellow": "unsure", "dim": "soft"}
+VERDICT_MOODS = {True: "good", False: "bad", None: "unsure"}
 _SIGNS = {
     CallEdit.SAME: ("=", "soft"),
     CallEdit.ADDED: ("+", "good"),
@@ -89,7 +89,7 @@ def diff_page(diff: RunDiff, form: DiffForm | None = None) -> Document:
             "diff": diff,
             "form": form,
             "headline": headline,
-            "mood": _VERDICTS[headline.good],
+            "mood": VERDICT_MOODS[headline.good],
             "runs": (run_text(diff.before), run_text(diff.after)),
             "scope": phrases.scope_text(diff),
             "asked": phrases.fail_on_text(diff),
@@ -117,7 +117,7 @@ def _parts(diff: RunDiff) -> Iterator[_Part]:
         listed = tests[len(full) : len(full) + _LISTED]
         yield _Part(
             look=look,
-            mood=_MOODS[look.style],
+            mood=STYLE_MOODS[look.style],
             number=len(tests),
             first=number == 0 and kind is not Kind.UNCHANGED,
             told=((test, diff.details(test)) for test in full) if full else None,

@@ -11,10 +11,11 @@ from typing import TextIO
 
 from kindlm.history.diff.call_changes import CallEdit
 from kindlm.history.diff.details import TestDetails
-from kindlm.history.diff.evidence_values import Kind, TestDiff
+from kindlm.history.diff.evidence_values import TestDiff
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.run_view import RunView
 from kindlm.reports.diff import parts, phrases
+from kindlm.reports.diff.changes import SHOWN_KINDS, changed_tests
 from kindlm.reports.facts import run_text
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import MOST_BYTES, block, bounded, cell, code, html_code, one_line
@@ -26,10 +27,7 @@ _TEXT = 1_200
 _CHECKS = 10
 _CALLS = 20
 
-_TABLE_KINDS = tuple(
-    kind for kind in Kind if kind not in (Kind.OTHER_WORDS, Kind.NOT_RUN, Kind.UNCHANGED)
-)
-_TOLD_KINDS = tuple(kind for kind in _TABLE_KINDS if not phrases.LOOKS[kind].listed)
+_TOLD_KINDS = tuple(kind for kind in SHOWN_KINDS if not phrases.LOOKS[kind].listed)
 
 SIGNS = {True: "✅", False: "❌", None: "⚠️"}
 """The signs of a verdict that is good, bad, or neither yet."""
@@ -96,28 +94,14 @@ def _run(view: RunView) -> str:
 
 def changes_table(diff: RunDiff, most: int) -> Iterator[str]:
     """Yield the tests that changed as a table of at most so many rows, the worst first."""
-    rows = [(kind, test) for kind in _TABLE_KINDS for test in diff.kinds.get(kind, ())]
+    rows, more = changed_tests(diff, most)
     if rows:
         yield "\n| | test | result | change |\n|---|---|---|---|\n"
-    for kind, test in rows[:most]:
-        name = f"{cell(test.key.name)} · {cell(test.key.target)}"
-        look, outcome = phrases.LOOKS[kind], phrases.outcome_text(test)
-        others = [
-            name
-            for name, changed in (
-                ("tools", test.behaviour.tools),
-                ("arguments", test.behaviour.arguments),
-                ("checks", test.behaviour.failures or bool(test.evidence.dropped_checks)),
-                ("scores", bool(test.evidence.dropped_scores)),
-            )
-            if changed
-        ]
-        named = kind in (Kind.OTHER_BEHAVIOUR, Kind.OTHER_CHECKS)
-        status = look.title.lower() if named else phrases.status_text(test)
-        what = f"{status}: {', '.join(others)}" if others else status
-        yield f"| {look.sign} | {name} | {outcome} | {what} |\n"
-    if len(rows) > most:
-        yield f"| | … and {len(rows) - most:,} more | | |\n"
+    for row in rows:
+        name = f"{cell(row.test.key.name)} · {cell(row.test.key.target)}"
+        yield f"| {row.look.sign} | {name} | {row.outcome} | {row.what} |\n"
+    if more:
+        yield f"| | … and {more:,} more | | |\n"
 
 
 def _configs(diff: RunDiff) -> Iterator[str]:

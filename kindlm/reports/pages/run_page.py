@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode
@@ -212,9 +213,17 @@ def run_page(db: sqlite3.Connection, wanted: str, query: Mapping[str, str]) -> D
 
 
 def run_document(
-    view: RunView, page: int = 1, *, rows: int = _ROWS, repeats: int = _REPEATS
+    view: RunView,
+    page: int = 1,
+    *,
+    rows: int = _ROWS,
+    repeats: int = _REPEATS,
+    changes: Mapping[str, Any] | None = None,
 ) -> Document:
-    """Return the page of a run that is recorded: so many tests, with so many repeats of each."""
+    """Return the page of a run that is recorded: so many tests, with so many repeats of each.
+
+    `changes` are those since the run before, where no link leads to them.
+    """
     status = view.status
     grid = read_grid(view, limit=rows, offset=(page - 1) * rows)
     cells = (cell.test for row in grid.rows for cell in row.cells.values())
@@ -243,6 +252,7 @@ def run_document(
             "verdict": verdict_of(view),
             "notes": notes,
             "totals": list(totals_of(view)),
+            "changes": changes,
             "before": before.id if (before := view.run_before) else None,
             "grid": grid,
             "page": page,
