@@ -161,23 +161,24 @@ def write_reports(
                 with open_report(file) as out:
                     wrong = reporter.report.write(view, out, replace(options, color=False))
         except NoReportError as none:
-            again = _again(view, reporter, options)
-            wrong = replace(none.error, hint=f"{none.error.hint}. Then: {again}")
+            again = _again(view, name, Path("FILE") if none.needs_file else file, options)
+            then = ": " if none.needs_file else ". Then: "
+            wrong = replace(none.error, hint=f"{none.error.hint}{then}{again}")
         except OSError as error:
             if file is None:
                 raise
             wrong = broken(
                 f"The {name} report could not be written to {file}: {error.strerror}.",
-                f"The run is recorded; write it again: {_again(view, reporter, options)}",
+                f"The run is recorded; write it again: {_again(view, name, file, options)}",
             )
         errors += [] if wrong is None else [wrong]
     return errors
 
 
-def _again(view: RunView, reporter: Reporter, options: ReportOptions) -> str:
+def _again(view: RunView, report: str, file: Path | None, options: ReportOptions) -> str:
     """Return the command that writes a report once more."""
-    words = ["kindlm", "report", view.id, "--format", reporter.report.name]
-    words += [] if reporter.file is None else ["-o", str(reporter.file)]
+    words = ["kindlm", "report", view.id, "--format", report]
+    words += [] if file is None else ["-o", str(file)]
     words += [] if options.database is None else ["--db", options.database]
     return shlex.join(words)
 

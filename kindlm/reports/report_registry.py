@@ -81,11 +81,11 @@ class Report(Protocol):
 
 
 class NoReportError(Exception):
-    """There is no report, because code of a package is faulty."""
+    """There is no report: code of a package is faulty, or what it made `needs_file`."""
 
-    def __init__(self, error: KindlmError) -> None:
+    def __init__(self, error: KindlmError, *, needs_file: bool = False) -> None:
         super().__init__(error.message)
-        self.error = error
+        self.error, self.needs_file = error, needs_file
 
 
 def find_report(name: str) -> Result[Report]:
@@ -173,8 +173,7 @@ class _ReportOfPackage:
             wrong = broken(f"{self.plugin} returned neither text nor bytes, but {kind}", hint)
             raise NoReportError(wrong)
         if out.isatty() or not hasattr(out, "buffer"):
-            hint = f"Name a file: --reporter {self.name}=FILE"
-            wrong = broken(f"{self.plugin} is not text, and cannot be printed", hint)
-            raise NoReportError(wrong)
+            wrong = broken(f"{self.plugin} is not text, and cannot be printed", "Name a file")
+            raise NoReportError(wrong, needs_file=True)
         out.flush()
         out.buffer.write(rendered)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ csv = acme:Csv
 json = acme:Csv
 pretty = acme:Csv
 odd = acme:Odd
+pdf = acme:Pdf
 """
 
 ACME = """
@@ -25,6 +28,10 @@ class Csv(Report):
 class Odd(Report):
     def render(self, run):
         return 7
+
+class Pdf(Report):
+    def render(self, run):
+        return b"%PDF"
 """
 
 
@@ -63,6 +70,28 @@ def test_the_verdict_is_shown(failing: Workspace, report: str, file: str | None)
     assert again in " ".join(error.split())
     assert kept.read_text() == "of an earlier run\n"
     assert sorted(Path(failing.root).glob(".*.part")) == []
+
+
+def test_bytes_need_a_file(failing: Workspace) -> None:
+    failing.run("test")
+    [(run,)] = failing.query("SELECT id FROM runs")
+    reading, terminal = os.openpty()
+    done = subprocess.run(
+        failing.command("report", "--format", "pdf"),
+        cwd=failing.root,
+        env=failing.env,
+        stdout=terminal,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    for descriptor in (reading, terminal):
+        os.close(descriptor)
+    assert done.returncode == 1
+    assert "is not text, and cannot be printed" in done.stderr
+    again = f"kindlm report {run} --format pdf -o FILE"
+    assert f"Name a file: {again}" in " ".join(done.stderr.split())
+    assert "--reporter" not in done.stderr
 
 
 def test_the_verdict_is_shown_once(failing: Workspace) -> None:
