@@ -260,6 +260,13 @@ class _OfSections(GenerateJsonSchema):
             raise _IgnoringError(schema["cls"].__name__)
         return super().model_schema(schema)
 
+    def dataclass_schema(self, schema: Any) -> dict[str, Any]:
+        from pydantic.dataclasses import is_pydantic_dataclass  # few options have a dataclass
+
+        if is_pydantic_dataclass(schema["cls"]):
+            raise _IgnoringError(schema["cls"].__name__)
+        return super().dataclass_schema(schema)
+
 
 def wrong_with(value: Any, kind: Any) -> str | None:
     """Return why a value that code of a package returned is no whole value of a dataclass.

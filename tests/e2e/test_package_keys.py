@@ -16,6 +16,7 @@ ENTRY_POINTS = """
 shouts = acme:Shouts
 limits = acme:Limits
 loose = acme:Loose
+lax = acme:Lax
 [kindlm.providers]
 echo-http = acme:EchoHttp
 keyed = acme:Keyed
@@ -28,6 +29,7 @@ advising = acme:Advising
 
 ACME = """
 from pydantic import BaseModel, model_validator
+from pydantic.dataclasses import dataclass
 from kindlm.plugins import *
 
 class Limits(Section):
@@ -35,6 +37,14 @@ class Limits(Section):
 
 class Ignoring(BaseModel):
     hard_limit: int = 1
+
+@dataclass
+class Passing:
+    hard_limit: int = 1
+
+class Lax(Check):
+    inner: Passing = Passing()
+    def evaluate(self, transcript, context): return self.passed()
 
 class Loose(Check):
     inner: dict[str, list[Ignoring]] = {}
@@ -226,7 +236,11 @@ def test_a_misspelt_type_is_recognised(workspace: Workspace, suite: Any) -> None
             'Unknown adapter "clerk"',
             "advising, bot, crashing",
         ),
-        ({"check": "sentences: { max: 3 }"}, 'Unknown key "sentences"', "limits, loose, shouts"),
+        (
+            {"check": "sentences: { max: 3 }"},
+            'Unknown key "sentences"',
+            "lax, limits, loose, shouts",
+        ),
     ],
 )
 def test_an_unknown_name_may_be_one_of_a_package(
@@ -299,6 +313,10 @@ def test_connect_may_return_an_error(workspace: Workspace, suite: Any) -> None:
                 'The check "loose" of the package acme has options in `Ignoring`,',
                 "which is not a subclass of kindlm.plugins.Section",
             ],
+        ),
+        (
+            "lax: { inner: { hrdLimit: 2 } }",
+            ['The check "lax" of the package acme has options in `Passing`,'],
         ),
         ("shouts: { least: 2 }", ["expect.shouts.least must be at most `times`", "Lower it"]),
         (
