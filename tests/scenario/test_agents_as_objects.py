@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from pytest_project import as_it_was, run_inside
 from scenario_project import Project
@@ -72,7 +74,8 @@ async def test_made(t: Trial):
 
 
 @pytest.fixture
-def shop(project: Project) -> Project:
+def shop(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    monkeypatch.delitem(sys.modules, "shop", raising=False)  # of another test
     (project.root / "kindlm.toml").unlink()
     project.write("tests/shop.py", SHOP)
     project.write("tests/test_it.py", TESTS)
