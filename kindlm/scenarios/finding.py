@@ -201,17 +201,20 @@ def _cases(
     trial = "" if taken.trial is None and hint is not None else taken.trial
     if trial is None:
         return
+    cases = taken.cases() or [Parameters()]
+    by_value = spec.agent is None and any(AGENT_FIXTURE in case.arguments for case in cases)
     if hint is None:
         asked = (name for mark in marks_named("usefixtures", marks) for name in mark.args)
         needs = taken.fixture or next(asked, None)
         why = f"it needs the fixture {needs}" if needs else _prepared(test) or conftest
-        if spec.agent is None and (owner := _with_agent(test.classes)) is not None:
+        names_none = spec.agent is None and not by_value
+        if names_none and (owner := _with_agent(test.classes)) is not None:
             why = why or f"the fixture {AGENT_FIXTURE} is a method of {owner.__name__}"
-        elif spec.agent is None and agent is not None:
+        elif names_none and agent is not None:
             spec, why = replace(spec, agent=agent.make), why or agent.hint
         hint = why and f"{why}: run pytest --kindlm"
     file = Path(test.where.file)
-    for case in taken.cases() or [Parameters()]:
+    for case in cases:
         own = [*case.marks, *marks]
         skipped = case.is_empty or is_skipped(own)
         text = None if skipped else open_condition(own)
@@ -219,7 +222,7 @@ def _cases(
             told = f"its skipif has the text {text!r} for a condition: run pytest --kindlm"
         yield Scenario(
             name=test.name if case.id is None else f"{test.name}[{case.id}]",
-            spec=spec,
+            spec=replace(spec, agent=case.arguments.get(AGENT_FIXTURE)) if by_value else spec,
             where=test.where,
             script=FunctionScript(test.find, file, test.where, trial, case.arguments),
             hint=None if skipped else hint if text is None else told,

@@ -221,6 +221,24 @@ def test_what_only_pytest_can_build_is_skipped_without_it(
     assert "1 passed" in under_pytest.stdout, under_pytest.stdout
 
 
+def test_an_agent_may_be_a_parameter_under_pytest_and_without_it(shop: Project) -> None:
+    shop.write("tests/conftest.py", FIXTURE)
+    source = """
+import pytest
+from kindlm import *
+
+@pytest.mark.parametrize("agent", [str.upper, str.lower], ids=["loud", "quiet"])
+@scenario("each of them")
+async def test_it(t: Trial, agent):
+    t.check(await t.agent.send("Hi")).equals(agent("Hi"))
+"""
+    shop.write("tests/test_it.py", source)
+    assert shop.test() == 0
+    assert list(shop.statuses()) == ["test_it[loud]", "test_it[quiet]"]
+    under_pytest = run_inside(shop.root, "--kindlm", "tests")
+    assert "2 passed" in under_pytest.stdout, under_pytest.stdout
+
+
 def test_a_fixture_with_parameters_makes_a_test_for_each_agent(shop: Project) -> None:
     source = """
 import pytest
