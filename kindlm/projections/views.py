@@ -22,7 +22,7 @@ GONE = frozenset({ERASED, WITHHELD})
 
 VIEWS = Projection(
     "views",
-    version=14,
+    version=15,
     views={
         "shown_texts": f"""
 SELECT ref, coalesce(body, iif(salt IS NULL, '{ERASED}', '{WITHHELD}')) AS body FROM contents
@@ -120,11 +120,13 @@ SELECT e.run, e.suite, c.counts_as AS purpose, count(*) AS calls,
        sum(c.status = 'responded') AS responded, sum(c.status = 'failed') AS failed,
        sum(c.cost_usd) AS cost_usd,
        sum(c.status = 'responded' AND c.cost_usd IS NULL) AS unknown_costs,
-       -- an attempt that begins again is given again what the one before it was: paid for once
+       -- An attempt that begins again is given again what the one before it was given, or was
+       -- answered itself: that was paid for once.
        sum(coalesce(c.cost_then_usd + c.failed_then_usd, c.cost_then_usd, c.failed_then_usd))
-         FILTER (WHERE c.attempt = e.attempt) AS cost_then_usd,
-       sum(c.recorded_in IS NOT NULL AND c.cost_then_usd IS NULL AND c.attempt = e.attempt)
-         AS unknown_costs_then,
+         FILTER (WHERE c.attempt = e.attempt
+                   AND coalesce(c.recorded_in, '') NOT GLOB e.id || '.*') AS cost_then_usd,
+       count(*) FILTER (WHERE c.recorded_in NOT GLOB e.id || '.*' AND c.cost_then_usd IS NULL
+                          AND c.attempt = e.attempt) AS unknown_costs_then,
        sum(c.recorded_in IS NOT NULL) AS calls_from_history,
        sum(c.input_tokens) AS input_tokens, sum(c.output_tokens) AS output_tokens
   FROM executions e

@@ -505,6 +505,26 @@ def test_a_rescored_run_that_was_killed_is_finished_without_asking_twice(
     assert workspace.run("verify").returncode == 0
 
 
+def test_what_a_judge_said_before_a_rescored_run_was_resumed_counts_once_for_the_gate(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, [order("k0", judged=False)])
+    workspace.report()
+    judges = [{"criteria": text, "minScore": 0.8} for text in ("Says where it is", "Is polite")]
+    write_orders(
+        workspace,
+        server,
+        [order("k0") | {"expect": {"judge": judges}}],
+        gates={"costMaxUsd": 100},
+    )
+    assert workspace.run("rescore", "--max-cost", "0.000001").returncode == 1
+    report = rescored(workspace, "--resume", "--max-cost", "100")
+    (gate,) = [gate for gate in report["gates"]["results"] if gate["name"] == "costMaxUsd"]
+    summary = report["summary"]
+    assert summary["judgeCostThenUsd"] is None
+    assert gate["actual"] == pytest.approx(summary["judgeCostUsd"] + summary["costThenUsd"])
+
+
 def test_an_interrupted_run_is_rescored_as_far_as_it_went(
     workspace: Workspace, server: LoopbackServer
 ) -> None:
