@@ -25,6 +25,7 @@ from kindlm.agents.reply_parts import (
     parent_of,
 )
 from kindlm.dataclass import replace
+from kindlm.errors import DOCS
 from kindlm.same_calls import Told, uses_together
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse
 from kindlm.wires.answer import content_text, objects
@@ -107,6 +108,16 @@ _SCHEMAS = ("parameters", "input_schema", "inputSchema", "args_schema")
 _BESIDE_DEFINITION = _OF_A_CALL | {*_CALLED_WITH, *_NAMES_OF_TOOLS, *_RESPONSES}
 """What no definition of a tool has."""
 
+
+class UnreadableCalls(UnreadableReply):
+    """An answer whose tool calls are none."""
+
+    hint = (
+        'Send a list of objects, such as `[{"name": "lookup_order", "arguments": {}}]`, or say '
+        f"where it is: `toolCallsPath: data.calls` ({DOCS}/how-to/agents/#http)"
+    )
+
+
 UNREAD = ToolUse(ToolCall("unread", UNNAMED, {}), None, AGENT_RULE)
 """Stands for tool calls that kindlm cannot read: it may be the call that a test forbids."""
 
@@ -123,7 +134,7 @@ def reported_calls(value: Any, path: str | None) -> list[ToolUse]:
     """
     if path is not None:
         if parent_of(value, path) is ABSENT:
-            raise UnreadableReply(f"it has no tool calls at the configured path: `{path}`")
+            raise UnreadableCalls(f"it has no tool calls at the configured path: `{path}`")
         return listed_calls(lookup(value, path), path)
     if not isinstance(value, dict):
         return []
@@ -466,7 +477,7 @@ def listed_calls(found: Any, place: str) -> list[ToolUse]:
         return []
     if isinstance(found, list) and all(isinstance(entry, dict) for entry in found):
         return [read_tool_use(entry) for entry in found]
-    raise UnreadableReply(f"its tool calls, `{place}`, are not a list of objects")
+    raise UnreadableCalls(f"its tool calls, `{place}`, are not a list of objects")
 
 
 def _may_be_calls(steps: Any) -> bool:

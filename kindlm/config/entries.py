@@ -120,10 +120,12 @@ def _in_packages(base: type[K], name: str) -> type[K] | None:
 def _foreign_to_provider(path: Path, key: str, owners: list[str], reporter: Reporter) -> None:
     article = "an" if owners[0][0] in "aeiou" else "a"
     kinds, types = " or ".join(owners), " or ".join(f"`type: {owner}`" for owner in owners)
+    # Another type would make another provider of one that kindlm knows by its name.
+    is_known = path[-1] in all_own(Provider)
     reporter.error(
         (*path, key),
         f'{reporter.place(path)} is not {article} {kinds} provider, "{key}" has no meaning there',
-        f"Add {types}, or remove the {key}",
+        f"Remove the {key}" if is_known else f"Write {types}, or remove the {key}",
         at_key=True,
     )
 

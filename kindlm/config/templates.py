@@ -258,12 +258,19 @@ def _report_missing(path: Path, test: Raw, missing: list[str], reporter: Reporte
     prompt = test.get("prompt")
     is_of_prompt = prompt is not None and not test.keys() & {"conversation", "command"}
     is_of_prompt = is_of_prompt and reporter.place((*path, "prompt")).endswith("prompt")
+    names = first_of((f"`{name}:`" for name in missing), MAX_SHOWN_NAMES)
+    # Where there are no variables yet, the text that needs them is shown.
+    asks = ("prompt", "conversation", "command")
+    place = next((key for key in asks if key in test and "vars" not in test), "vars")
     reporter.error(
-        (*path, "vars"),
+        (*path, place),
         f'The test "{test.get("name")}" has no value for {_placeholders(missing)}'
         + (f' of the prompt "{prompt}"' if is_of_prompt else ""),
-        "Add to its `vars:` "
-        + first_of((f"`{name}:`" for name in missing), MAX_SHOWN_NAMES)
+        (
+            f"Add to its `vars:` {names}"
+            if "vars" in test
+            else f"Add `vars:` to the test, with {names}"
+        )
         + (", or to its rows as columns" if "varsFrom" in test else ""),
         reason="missing_variables",
         at_key=True,

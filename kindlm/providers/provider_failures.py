@@ -113,7 +113,7 @@ def of_timeout(endpoint: Endpoint, timeout_s: float) -> KindlmError:
 def of_network(endpoint: Endpoint, error: BaseException) -> KindlmError:
     """Return the error of a call that never got a whole answer."""
     at = f" at {endpoint.address}" if endpoint.base_url else ""
-    also = f" and providers.{endpoint.provider}.baseUrl" if endpoint.base_url else ""
+    also = f", and providers.{endpoint.provider}.baseUrl if it is set" if endpoint.base_url else ""
     return _error(
         endpoint,
         ErrorCode.PROVIDER_NETWORK_ERROR,

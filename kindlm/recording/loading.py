@@ -227,9 +227,9 @@ def _warnings(
     if suite is None:
         return
     if short := short_secrets(environ, suite):
-        values = "The values of" if len(short) > 1 else "The value of"
+        values, are = ("The values of", "are") if len(short) > 1 else ("The value of", "is")
         error = misuse(
-            f"{values} {', '.join(short)} are too short to be kept out of records and output",
+            f"{values} {', '.join(short)} {are} too short to be kept out of records and output",
             "kindlm finds secrets by their values; a value of fewer than 8 characters would "
             "match ordinary words. Use a longer one",
             where=SourceLocation(str(loaded.path)),

@@ -208,6 +208,8 @@ def test_tool_calls_that_cannot_be_read_are_an_error(talk, http, failure, body, 
     error = failure(result)
     assert "tool calls" in error.message
     assert f"`{place}`" in error.message
+    assert "responsePath" not in error.hint
+    assert "`toolCallsPath: " in error.hint
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,14 @@ def test_a_gateway_without_any_key_is_warned_of(
     assert "OPENAI_API_KEY" not in kindlm("validate").err
 
 
+def test_one_secret_that_is_too_short_is_one(
+    kindlm: Any, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_TOKEN", "abc")
+    write(here / "kindlm.yaml", SUITE.replace("{{message}}", "{{message}} {{env.SHOP_TOKEN}}"))
+    assert "The value of SHOP_TOKEN is too short to be kept out" in kindlm("validate").err
+
+
 def test_nothing_to_validate_is_an_error(kindlm: Any) -> None:
     outcome = kindlm("validate")
     assert outcome.code == 1

@@ -175,11 +175,11 @@ def test_a_prompt_file_is_text(load: Any, minimal: str, tmp_path: Path) -> None:
         (("gpt-4o}", "gpt-4o, role: judge}"), "models", 102),
         (("[hello]}", "[hello]}, judge: [{criteria: a, model: no}]"), "tests[0].expect.judge[0].model", 102),
         (("tests:", "defaults: {judgeModel: no}\ntests:"), "defaults.judgeModel", 102),
-        (("{user: Hi}", "{user: '{{a}} {{b}} {{a}}'}"), "tests[0].vars", 102),
+        (("{user: Hi}", "{user: '{{a}} {{b}} {{a}}'}"), "tests[0].prompt", 102),
         (("{user: Hi}", "{user: '{{serve.x.port}}'}"), "prompts.ask.user", 102),
         (("{user: Hi}", "{user: '{{env.A.B}}'}"), "prompts.ask.user", 102),
         (("{user: Hi}", "{user: Hi, userFile: x}"), "prompts.ask", 102),
-        (("{user: Hi}", "{system: Hi}"), "tests[0].vars", 102),
+        (("{user: Hi}", "{system: Hi}"), "tests[0].prompt", 102),
         (("prompt: ask", "prompt: ask\n    vars: {env.HOME: x}"), "tests[0].vars.env.HOME", 102),
         (("prompt: ask", "prompt: ask\n    tools: [{name: a}, {name: a}]"), "tests[0].tools[1].name", 102),
         (
@@ -214,6 +214,38 @@ def test_all_missing_variables_are_named_together(load: Any, minimal: str) -> No
     text = minimal.replace("{user: Hi}", "{system: '{{b}}', user: '{{a}} {{b}} {{env.X}}'}")
     [found] = load(text).diagnostics
     assert sorted(found.error.details["missing"]) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("test", "place", "hint"),
+    [
+        ("input: 'Refund {{a}}'", "8:12", "Add `vars:` to the test, with `a:`"),
+        ("input: 'Refund {{a}}'\n    vars: {b: x}", "9:5", "Add to its `vars:` `a:`"),
+        ("prompt: ask", "8:5", "Add `vars:` to the test, with `a:`"),
+        ("prompts: [ask]", "8:5", "Add `vars:` to the test, with `a:`"),
+        ("command: 'run {{a}}'", "8:5", "Add `vars:` to the test, with `a:`"),
+    ],
+)
+def test_a_missing_variable_is_reported_where_it_is_asked_for(
+    load: Any, test: str, place: str, hint: str
+) -> None:
+    loaded = load(
+        """\
+kindlm: 1
+agent: http://127.0.0.1:1/chat
+prompts:
+  ask: {user: 'Ask {{a}}'}
+gates: {costMaxUsd: 1}
+tests:
+  - name: greets
+    """
+        + test
+        + """
+    expect: {output: {contains: hello}}
+"""
+    )
+    [error] = [d.error for d in loaded.diagnostics if d.severity == "error"]
+    assert (f"{error.where.line}:{error.where.column}", error.hint) == (place, hint)
 
 
 @pytest.mark.parametrize(

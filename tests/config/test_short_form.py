@@ -264,7 +264,7 @@ def test_a_test_runs_alike_whatever_stands_before_it_or_is_shared(
         ("name: a, input: [Hi, Ho], conversation: [{user: Hey}]", "tests[0].input"),
         ("name: a, input: {system: Hi, usr: Ho}", "tests[0].input.usr"),
         ("name: a, input: Hi, vars: {input: Ho}, command: run it", "tests[0].input"),
-        ("name: a, input: 'Hi {{who}}'", "tests[0].vars"),
+        ("name: a, input: 'Hi {{who}}'", "tests[0].input"),
     ],
 )
 def test_an_input_that_does_not_fit_is_reported_where_it_is_written(

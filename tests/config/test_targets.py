@@ -163,7 +163,12 @@ ENDED = "GitHub Models ended on 30 July 2026: choose another provider"
         (
             "providers: {azure: {resource: a, region: eu}}",
             'providers.azure is not an anthropic-bedrock or bedrock provider, "region" has no meaning there',
-            "Add `type: anthropic-bedrock` or `type: bedrock`, or remove the region",
+            "Remove the region",
+        ),
+        (
+            "providers: {mine: {type: openai, baseUrl: 'http://127.0.0.1:1', region: eu}}",
+            'providers.mine is not an anthropic-bedrock or bedrock provider, "region" has no meaning there',
+            "Write `type: anthropic-bedrock` or `type: bedrock`, or remove the region",
         ),
         (
             "providers: {scripted: {replies: [a], foo: 1}}",

@@ -208,6 +208,9 @@ def test_a_closed_port_is_a_network_error(api, make_request):
     assert error.code is ErrorCode.PROVIDER_NETWORK_ERROR
     assert error.message.endswith(f"at http://127.0.0.1:{port}: connection refused")
     assert error.details["retryable"] is True
+    # The user may never have written an address.
+    assert error.hint.startswith("Check the network, and providers.")
+    assert error.hint.endswith(".baseUrl if it is set")
 
 
 def test_an_unknown_host_is_a_network_error(api, make_request):
