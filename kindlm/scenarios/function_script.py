@@ -81,7 +81,7 @@ class FunctionScript:
         arguments = {**self.arguments, self.trial: trial}
         try:
             if isinstance(trial, Trial):
-                await function(**arguments)
+                _refuse_false(await function(**arguments))
                 forgotten = trial.forgotten()
             else:
                 await _in_thread(lambda: _finished(function(**arguments)), trial)
@@ -159,11 +159,17 @@ def _why(error: BaseException, line: str) -> str:
 
 
 def _finished(returned: object) -> None:
-    """Raise if a function that is not `async` returned an awaitable."""
+    """Raise if a function that is not `async` returned an awaitable, or False."""
     if inspect.isawaitable(returned):
         if inspect.iscoroutine(returned):
             returned.close()
         raise TypeError("it returned something to await: write `async def`")
+    _refuse_false(returned)
+
+
+def _refuse_false(returned: object) -> None:
+    if returned is False:
+        raise TypeError("it returned False, and nothing looks at that: write t.require(…)")
 
 
 def record_nothing_checked(stage: Stage, where: SourceLocation, hint: str = "") -> None:

@@ -109,16 +109,21 @@ def compiled_suite(
 
 
 def _hints(scenarios: Sequence[Scenario]) -> Iterator[Diagnostic]:
-    """Yield why scenarios can only be run by pytest, once for all cases of one."""
-    told: set[tuple[str, str]] = set()
+    """Yield what to know of scenarios, once for all cases of one.
+
+    That is why they can only be run by pytest, and that those in Python cannot fail.
+    """
+    found: dict[tuple[str, str], KindlmError] = {}
     for each in scenarios:
-        if each.hint is None:
-            continue
-        name = each.name.partition("[")[0]
-        if (name, each.hint) not in told:
-            told.add((name, each.hint))
-            error = misuse(f"{name} is skipped: {each.hint}", None, each.where, "fixture")
-            yield Diagnostic(error, "warning", name)
+        name, where = each.name.partition("[")[0], each.where
+        if each.hint is not None:
+            error = misuse(f"{name} is skipped: {each.hint}", None, where, "fixture")
+            found.setdefault((name, each.hint), error)
+        elif each.spec.pass_rate == 0 and where.file.endswith(".py"):
+            message = f"{name} passes even if all its repeats fail: its pass_rate is 0"
+            found.setdefault((name, ""), misuse(message, None, where, "never_fails"))
+    for (name, _), error in found.items():
+        yield Diagnostic(error, "warning", name)
 
 
 def _unusable(file: Path, path: str, tests: int, errors: Sequence[KindlmError]) -> LoadedSuite:

@@ -11,6 +11,7 @@ from typing import Any
 
 import loaded_kindlm
 import pytest
+from scenario_files import told_by_test
 from scenario_project import LoopbackAgent, Project
 
 from kindlm import scenario
@@ -239,6 +240,27 @@ def test_it(t: SyncTrial):
     assert project.statuses() == {"test_it": "errored"}
 
 
+@pytest.mark.parametrize(("kind", "trial"), [("async def", "Trial"), ("def", "SyncTrial")])
+def test_a_function_that_returns_false_is_an_error(project: Project, kind: str, trial: str) -> None:
+    send = "t.agent.send('hi')" if kind == "def" else "await t.agent.send('hi')"
+    project.test(
+        tests=f"""
+@scenario("x")
+{kind} test_it(t: {trial}):
+    reply = {send}
+    t.check(reply).contains("hi")
+    return reply.mentions("bye")
+
+@scenario("x")
+{kind} test_other(t: {trial}):
+    reply = {send}
+    t.check(reply).contains("hi")
+    return reply
+"""
+    )
+    assert project.statuses() == {"test_it": "errored", "test_other": "passed"}
+
+
 def test_a_cancellation_of_its_own_is_an_error_of_the_scenario(project: Project) -> None:
     project.test(
         tests="""
@@ -419,6 +441,20 @@ async def test_it(t: Trial) -> None:
         (3, "passed"),
         (4, "passed"),
     ]
+
+
+def test_repeats_that_may_all_fail_are_a_warning(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = """from kindlm import *
+@scenario("x", pass_rate=0)
+async def test_it(t: Trial) -> None:
+    t.check(await t.agent.send("hi")).contains("bye")
+"""
+    project.write("tests/test_it.py", source)
+    code, told = told_by_test(capsys)
+    assert code == 0
+    assert "test_it passes even if all its repeats fail" in told
 
 
 def test_the_score_is_the_weighted_mean_of_what_was_decided(project: Project) -> None:
