@@ -149,18 +149,24 @@ def runs(db: sqlite3.Connection, wanted: RunFilter) -> Iterator[Run]:
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
-    """What a run came to: its executions, the gates that were judged when it ended, its cost."""
+    """What a run came to: its executions, the gates that were judged when it ended, its cost.
+
+    `gates_tacit` passed without being written in a suite.
+    """
 
     executions: StatusCounts
     gates_passed: int
     gates: int
+    gates_tacit: int
     paid: Paid
 
 
 _FIGURES = """
 SELECT r.id, e.passed, e.failed, e.errored, e.skipped, e.pending,
        (SELECT count(*) FROM gates g WHERE g.run = r.id AND g.passed) AS gates_passed,
-       (SELECT count(*) FROM gates g WHERE g.run = r.id) AS gates
+       (SELECT count(*) FROM gates g WHERE g.run = r.id) AS gates,
+       (SELECT count(*) FROM gates g WHERE g.run = r.id AND g.passed AND g.written IS NOT 1)
+         AS gates_tacit
   FROM json_each(:ids) wanted
   JOIN runs r ON r.id = wanted.value
   LEFT JOIN (
@@ -180,9 +186,9 @@ def read_figures(db: sqlite3.Connection, listed: Sequence[Run]) -> dict[str, Run
     paid = paid_for_runs(db, ids)
     return {
         run: RunFigures(
-            StatusCounts(*(count or 0 for count in counts)), gates_passed, gates, paid[run]
+            StatusCounts(*(count or 0 for count in counts)), passed, judged, tacit, paid[run]
         )
-        for run, *counts, gates_passed, gates in db.execute(_FIGURES, {"ids": json.dumps(ids)})
+        for run, *counts, passed, judged, tacit in db.execute(_FIGURES, {"ids": json.dumps(ids)})
     }
 
 

@@ -172,14 +172,14 @@ def test_set_gaps_are_reported(baseline: Any, history: Any, make: Any) -> None:
     writer = history.run("run1")
     tests = [make.planned("greets"), make.planned("waves", selected=False)]
     writer.suite(tests=tests)
-    writer.execution("greets", assertions=(make.failed(),))
+    writer.execution("greets", assertions=(make.failed(), make.passed("drift")))
     writer.finish()
 
     outcome = baseline("set")
 
     assert outcome.code == 0
     assert "1 of its 2 tests did not run" in outcome.err
-    assert "1 test did not pass in this run" in outcome.err
+    assert "1 test did not pass in this run. Drift is still measured" in outcome.err
 
 
 def test_set_a_failing_run_is_warned_of(baseline: Any, record: Any) -> None:
@@ -191,6 +191,24 @@ def test_set_a_failing_run_is_warned_of(baseline: Any, record: Any) -> None:
     assert failing.code == 0
     assert "This run failed, so later runs are compared with a failing run." in failing.err
     assert "This run failed" not in passing.err
+    assert "did not pass" not in failing.err
+    assert "Drift" not in failing.err
+
+
+def test_set_tests_that_failed_in_a_run_that_passed_are_counted(
+    baseline: Any, history: Any, make: Any
+) -> None:
+    writer = history.run("run1")
+    tests = [make.planned("greets"), make.planned("waves")]
+    writer.suite(tests=tests, gates={"passRateMin": 0.5})
+    writer.execution("greets", assertions=(make.failed(),))
+    writer.execution("waves", assertions=(make.passed(),))
+    writer.finish()
+
+    outcome = baseline("set")
+
+    assert "support: 1 test did not pass in this run.\n" in outcome.err
+    assert "This run failed" not in outcome.err
 
 
 def test_set_it_counts_although_another_clock_was_ahead(

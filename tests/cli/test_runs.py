@@ -64,6 +64,26 @@ def test_programs_get_json(kindlm: Any, history: Any, make: Any) -> None:
     assert run["git"]["branch"] == "main"
 
 
+def test_gates_that_nobody_wrote_are_counted_where_they_fail(kindlm: Any, here: Path) -> None:
+    suite = """\
+kindlm: 1
+providers: { fake: { type: scripted, replies: [hello] } }
+models: [{ id: agent, provider: fake, model: m }]
+tests: [{ name: greets, input: Hi, expect: { output: { contains: WORD } } }]
+"""
+
+    def gates(word: str, more: str = "") -> str:
+        (here / "kindlm.yaml").write_text(suite.replace("WORD", word) + more, "utf-8")
+        kindlm("test")
+        header, newest, *_ = kindlm("runs").out.splitlines()
+        return newest[header.index("GATES") : header.index("COST")].strip()
+
+    assert gates("hello") == ""
+    assert gates("bye") == "0/1"
+    assert gates("hello", "gates: { passRateMin: 1 }") == "1/1"
+    assert gates("hello", "gates: { passRateMin: 1, latencyMaxMs: 0.0001 }") == "1/2"
+
+
 def test_runs_can_be_selected(kindlm: Any, history: Any, make: Any) -> None:
     record(history, make, "k3f9x2ab")
     record(history, make, "m2aaaaaa", suite="greetings")

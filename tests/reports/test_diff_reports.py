@@ -310,6 +310,21 @@ def test_a_mean_that_only_rounding_changed_is_the_same(history: History) -> None
     assert line.split() == ["cost", "$0.1000"]
 
 
+def test_numbers_that_are_shown_alike_have_not_changed(history: History) -> None:
+    good, bad = Make.passed(), Make.failed()
+    for run, latency, cost, check in (
+        ("before", 0.2, 0.00011, good),
+        ("after", 0.4, 0.00014, bad),
+    ):
+        timed = {"latency_ms": latency, "cost_usd": cost, "assertions": (check,)}
+        record_run(history, run, {"greets": [timed] * 2})
+    text = written(compared(history), "terminal", verbose=True)
+    assert re.findall(r"^ +(?:latency|cost) .*$", text, re.MULTILINE) == [
+        "  latency    0 ms",
+        "  cost       $0.0001",
+    ]
+
+
 def test_runs_of_which_nothing_can_be_compared_say_so(history: History) -> None:
     record_run(history, "before", {"a": "+"})
     record_run(history, "after", {"b": "+"}, suite="other")

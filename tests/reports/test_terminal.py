@@ -7,9 +7,11 @@ from itertools import count
 from typing import Any
 
 import pytest
+from compared_runs import record_run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
+from recorded_history import Make
 from rich.cells import cell_len
 
 from kindlm.events.run import GitState
@@ -316,6 +318,18 @@ def test_what_changed_is_reported_only_if_something_did(
     nothing_ran = write(history.view("p4d6h8jk"), "terminal")
     assert "since" not in nothing_ran
     assert "Compare" not in nothing_ran
+
+
+def test_the_threshold_of_the_project_is_that_of_the_line_too(history: Any, write: Any) -> None:
+    def judged(score: float) -> list[dict[str, Any]]:
+        check = Make.passed("judge", "is kind", score=score, threshold=0.5)
+        return [{"assertions": (check, Make.failed())}] * 12
+
+    for run, score in (("before", 0.95), ("after", 0.75)):
+        record_run(history, run, {"greets": judged(score)})
+    view = history.view("after")
+    line_with(write(view, "terminal", regression_threshold=0.1), "Changed since before: 1 test")
+    line_with(write(view, "terminal", regression_threshold=0.5), "Unchanged since before")
 
 
 def test_a_run_with_another_test_is_unchanged_in_the_tests_that_both_have(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import sys
 from pathlib import Path
@@ -55,6 +56,12 @@ _Label = Annotated[
     str | None,
     typer.Option("--label", metavar="NAME", help="Name of the baseline. Default: the active one."),
 ]
+
+_HAS_DRIFT = """
+SELECT EXISTS (
+  SELECT * FROM executions e JOIN assertions a ON a.execution = e.id
+   WHERE e.suite IN (SELECT value FROM json_each(?)) AND a.kind = 'drift')
+"""
 
 _DEFINED = "SELECT count(*) FROM planned_tests WHERE suite = ?"
 
@@ -310,11 +317,11 @@ def _warn_of_gaps(db: sqlite3.Connection, view: RunView, suites: set[str]) -> No
                 "Choose the whole group, or a run of all tests: kindlm runs" if part else None,
             )
         bad = sum(test.status in (Status.FAILED, Status.ERRORED) for test in tests)
-        if bad:
-            warn(
-                f"{suite.name}: {count(bad, 'test')} did not pass in this run. Drift is still"
-                " measured from their answers."
-            )
+        has_drift = db.execute(_HAS_DRIFT, (json.dumps(suite.parts),)).fetchone()[0]
+        # That a suite failed is said of the run.
+        if bad and (has_drift or suite.passed):
+            drift = " Drift is still measured from their answers." if has_drift else ""
+            warn(f"{suite.name}: {count(bad, 'test')} did not pass in this run.{drift}")
 
 
 def _say_what_it_can_show(

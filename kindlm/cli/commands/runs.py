@@ -167,13 +167,15 @@ def _cells(each: _ListedRun) -> tuple[str, ...]:
     shard = f" · shard {run.shard}{of_group}" if run.shard else ""
     derived = "" if run.mode == "live" else f" · {run.mode}"
     derived += f" from {run.source_run}" if run.source_run else ""
+    # As everywhere, gates that no suite wrote are shown where they fail.
+    gates = figures.gates - figures.gates_tacit
     return (
         one_line(run.id),
         one_line(run.label or ""),
         local_time(run.started_at),
         each.status_now,
         f"{figures.executions.passed}/{figures.executions.tested}",
-        f"{figures.gates_passed}/{figures.gates}" if figures.gates else "",
+        f"{figures.gates_passed - figures.gates_tacit}/{gates}" if gates else "",
         "" if figures.paid.total_usd is None else money(figures.paid.total_usd),
         one_line(git),
         one_line(", ".join(run.suites) + shard + derived),

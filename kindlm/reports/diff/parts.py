@@ -151,7 +151,7 @@ def measures(test: TestDiff) -> Iterator[tuple[str, str]]:
             yield "limit", told
     for name, form in (("latency", duration), ("tokens", "{:,.0f}".format), ("cost", money)):
         before, after = old.means.get(name), new.means.get(name)
-        if before is None or after is None:
+        if before is None or after is None or form(before) == form(after):
             continue
         if abs(after - before) > _NOTABLE * max(abs(before), abs(after)):
             percentage = f" ({(after - before) / before * 100:+,.0f} %)" if before else ""

@@ -210,9 +210,10 @@ def _figure_text(figure: Figure) -> str:
     A change whose interval holds zero may be none at all.
     """
     form = _FORMS[figure.name]
-    if math.isclose(figure.before, figure.after):  # sums are off by rounding
-        return form(figure.after)
-    shown = f"{form(figure.before)} → {form(figure.after)}"
+    before, after = form(figure.before), form(figure.after)
+    if before == after or math.isclose(figure.before, figure.after):  # sums are off by rounding
+        return after
+    shown = f"{before} → {after}"
     change = _relative(figure, figure.after - figure.before)
     if change is None:
         return shown

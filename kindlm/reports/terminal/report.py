@@ -304,7 +304,7 @@ def _write_next(view: RunView, page: Page, options: ReportOptions) -> None:
     if view.info.mode == "settled":
         earlier = None  # a comparison counts these repeats as those of their source
     if earlier is not None and view.summary.executions.tested:
-        changed = _changed(view, earlier)
+        changed = _changed(view, earlier, options)
         if changed is not None:
             page.line(changed, hang=2)
         compare = page.typed(f"kindlm diff {shlex.quote(earlier.id)} {view.id}")
@@ -320,7 +320,7 @@ def _write_next(view: RunView, page: Page, options: ReportOptions) -> None:
     page.unbroken(("Next: ", "dim"), visible(options.first or page.typed(following)))
 
 
-def _changed(view: RunView, earlier: RunView) -> str | None:
+def _changed(view: RunView, earlier: RunView, options: ReportOptions) -> str | None:
     """Return what changed since an earlier run, if this one failed."""
     if view.status != "failed" or view.summary.tests.total > _COMPARED_TESTS:
         return None
@@ -329,7 +329,8 @@ def _changed(view: RunView, earlier: RunView) -> str | None:
     from kindlm.history.diff.run_diff import DiffOptions, RunDiff
     from kindlm.reports.diff.phrases import headline_of, scope_text
 
-    diff = RunDiff(view.db, earlier, view, DiffOptions())
+    asked = DiffOptions(regression_threshold=options.regression_threshold)
+    diff = RunDiff(view.db, earlier, view, asked)
     if not diff.compared:
         return None
     headline = headline_of(diff)
