@@ -48,7 +48,7 @@ _OVERVIEW_BYTES = 700_000
 _OVERVIEWS = ((300, 100), (100, 30), (50, 10), (20, 5), (10, 1))
 """How many tests are listed, with how many repeats of each: the first that is small enough."""
 
-_CHANGES = 50
+_CHANGES = 20
 """So many tests that changed since the run before are listed."""
 
 _REPEATED = 160
