@@ -1,8 +1,4 @@
-"""Runs the scenarios among the items of pytest, and records one run of them all.
-
-pytest may fail a test that is already recorded as passed: when a fixture is torn down, because of a
-failed subtest, a strict xfail mark, or another plugin. Such a run does not pass.
-"""
+"""Runs the scenarios among the items of pytest, and records one run of them all."""
 
 from __future__ import annotations
 
@@ -24,6 +20,7 @@ from kindlm.outcome import Status
 from kindlm.ports import Stage
 from kindlm.pytest_plugin.controller import Controller
 from kindlm.pytest_plugin.live_run import LiveRun, Ran
+from kindlm.pytest_plugin.objections import Objections
 from kindlm.pytest_plugin.session_request import (
     Asked,
     Test,
@@ -31,6 +28,7 @@ from kindlm.pytest_plugin.session_request import (
     YamlItem,
     collect,
     holds_scenarios,
+    lost_scenarios,
     read_options,
     test_of,
     told_error,
@@ -49,7 +47,6 @@ from kindlm.scenarios.api import spec_of
 from kindlm.scenarios.finding import uncallable
 from kindlm.scenarios.scenario_suite import with_agent
 from kindlm.suite import Case
-from kindlm.wording import count, first_of
 
 
 def register(config: pytest.Config) -> None:
@@ -97,40 +94,6 @@ def _explain_exit(config: pytest.Config, how: str) -> None:
     sys.stderr.flush()
 
 
-_MOST = 3
-
-
-class Objections:
-    """Finds tests that pytest fails although they are recorded as passed or skipped."""
-
-    def __init__(self) -> None:
-        self._recorded: dict[str, Status | None] = {}
-        self._failed: dict[str, str] = {}
-
-    def recorded(self, test: str, status: Status | None) -> None:
-        """Note the recorded status of a test, the first time that it runs."""
-        self._recorded.setdefault(test, status)
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note which tests pytest fails, and in which phase."""
-        if report.failed:
-            self._failed.setdefault(report.nodeid, report.when)
-
-    @property
-    def told(self) -> str | None:
-        """Why the run does not pass; None if pytest agrees with what is recorded."""
-        green = (Status.PASSED, Status.SKIPPED)
-        found = [
-            f"{test} ({phase})"
-            for test, phase in self._failed.items()
-            if self._recorded.get(test) in green
-        ]
-        if not found:
-            return None
-        tests = count(len(found), "test")
-        return f"pytest failed {tests} that did not fail here: {first_of(found, _MOST)}"
-
-
 _FUNCTION = pytest.StashKey[Callable[..., Any]]()
 """The function of an item as the user wrote it, before plugins for async tests replace it."""
 
@@ -160,6 +123,7 @@ class ScenarioItems:
         self._deselected: list[pytest.Item] = []
         self._held: dict[pytest.Collector, Sequence[pytest.Item | pytest.Collector]] = {}
         self._tests: dict[pytest.Item, Test] = {}
+        self._lost: dict[pytest.Item, KindlmError] = {}
         self._chosen = 0
         self._ran = 0
         self._live: LiveRun | None = None
@@ -243,6 +207,7 @@ class ScenarioItems:
         will_stop = session.testsfailed and not option.continue_on_collection_errors
         if option.collectonly or will_stop:
             return
+        self._lost = lost_scenarios(session.items)
         root = self._asked.root
         chosen = {item: test for item in session.items if (test := test_of(item, root))}
         if not chosen:
@@ -269,6 +234,8 @@ class ScenarioItems:
     @pytest.hookimpl(tryfirst=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> bool | None:
         """Run a scenario, all its repeats; fail the item with its failed checks."""
+        if (error := self._lost.get(pyfuncitem)) is not None:
+            pytest.fail(told_error(error), pytrace=False)
         test = self._tests.get(pyfuncitem)
         if test is None or self._live is None:
             return None

@@ -40,7 +40,7 @@ from kindlm.scenarios.finding import (
 from kindlm.scenarios.function_script import FunctionScript
 from kindlm.scenarios.marks import arguments_of
 from kindlm.scenarios.scenario_files import Surroundings, compiled_suite
-from kindlm.scenarios.written import read_text
+from kindlm.scenarios.written import FileText, read_text
 from kindlm.scenarios.yaml_form import read_scenarios
 from kindlm.suite import Suite
 
@@ -321,6 +321,38 @@ def collect(
     )
 
 
+def lost_scenarios(items: Sequence[pytest.Item]) -> dict[pytest.Item, KindlmError]:
+    """Return the tests that are plain functions now, though `@scenario` stands above them.
+
+    pytest would run them as any other test, and they would pass without a trial.
+    """
+    texts: dict[Path, FileText] = {}
+    found: dict[pytest.Item, KindlmError] = {}
+    for item in items:
+        if not isinstance(item, pytest.Function) or spec_of(item.function) is not None:
+            continue
+        if item.path not in texts:
+            read = read_bytes(item.path)
+            data = b"" if isinstance(read, Err) else read.value
+            texts[item.path] = read_text(data if b"scenario" in data else b"", str(item.path))
+        error = _lost(item, texts[item.path])
+        if error is not None:
+            found[item] = error
+    return found
+
+
+def _lost(item: pytest.Function, text: FileText) -> KindlmError | None:
+    """Return why a function that pytest runs is no scenario, though the file says it is one."""
+    name = _name_without_case(item)
+    if name not in text.scenarios:
+        return None
+    return next(iter(text.namesakes), None) or hidden(name, written_at(item.function))
+
+
+def _name_without_case(item: pytest.Function) -> str:
+    return _name(item).removesuffix(item.name) + item.originalname
+
+
 def _found(
     file: pytest.File, data: bytes, items: Sequence[pytest.Item], root: Path
 ) -> FoundScenarios:
@@ -338,9 +370,7 @@ def _found(
             if test.trial is None:
                 name = test.scenario.name
                 errors[name] = without_trial(name, test.scenario.where)
-        elif isinstance(item, pytest.Function):
-            name = _name(item).removesuffix(item.name) + item.originalname
-            if name in text.scenarios:
-                errors[name] = hidden(name, written_at(item.function))
+        elif isinstance(item, pytest.Function) and (error := _lost(item, text)) is not None:
+            errors[str(error.where)] = error
     problems = (Diagnostic(error) for error in errors.values())
     return FoundScenarios(tuple(scenarios), tuple(problems))

@@ -130,6 +130,30 @@ def test_a_scenario_that_a_decorator_hides_is_an_error(
     assert "TestOther" not in told
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "def bare(f):\n    return lambda: None\n\n@bare\n{}",
+            "A decorator above @scenario hides the scenario test_x",
+        ),
+        ("{}\n\ndef test_x(): ...\n", "two functions test_x"),
+    ],
+)
+@pytest.mark.parametrize("beside", ["", ONE])
+def test_a_scenario_that_is_a_plain_function_now_fails_under_pytest(
+    project: Project, text: str, told: str, beside: str
+) -> None:
+    scenario = "@scenario('x')\nasync def test_x(t: Trial): ..."
+    project.write("tests/test_it.py", "from kindlm import *\n" + text.format(scenario))
+    if beside:
+        project.write("tests/test_one.py", beside)
+    done = run_inside(project.root, "--kindlm")
+    assert done.returncode == 1, done.stdout
+    assert told in done.stdout
+    assert ("2 passed" in done.stdout) is bool(beside)
+
+
 @pytest.mark.parametrize("arguments", ["", "order, customer"])
 def test_a_scenario_that_takes_no_trial_is_an_error(
     project: Project, capsys: pytest.CaptureFixture[str], arguments: str
