@@ -544,6 +544,10 @@ class ReplayedModels(Protocol):
     def warnings(self) -> Sequence[str]:
         """What the user should know of them."""
 
+    @property
+    def paid_before_usd(self) -> float:
+        """What was paid for the attempts before that one."""
+
     def latency_ms(self, message: int) -> float | None:
         """Return what the agent took for a message of the user then, counted from 0.
 

@@ -222,13 +222,14 @@ class Calls:
         *,
         counted_usd: float = 0.0,
         is_paid: bool = False,
+        paid_before_usd: float = 0.0,
     ) -> dict[str, Any]:
         """Return what is recorded of an answer, of a model or of an agent alike; count its cost.
 
         It is as it can be stored, so that what is checked is what is recorded. `name` stands for a
         model that the answer does not name. An answer of an earlier run costs nothing now; what it
         cost then is recorded beside. `is_paid`: an earlier run paid the `cost`, which is treated
-        alike. `counted_usd` of the cost was counted before.
+        alike, after it had paid `paid_before_usd`. `counted_usd` of the cost was counted before.
         """
         recorded = reply.recorded
         cost = cost if recorded is None else recorded.cost
@@ -251,7 +252,7 @@ class Calls:
             "cost_source": cost.source,
             "recorded_in": recorded.call if recorded else None,
             "cost_then_usd": cost.usd if is_paid else None,
-            "failed_then_usd": recorded.failed_usd if recorded else None,
+            "failed_then_usd": recorded.failed_usd if recorded else paid_before_usd or None,
             # The body stands with the call that was really made.
             "raw": reply.raw if self.suite.record_raw_bodies and recorded is None else None,
             "warnings": reply.warnings,

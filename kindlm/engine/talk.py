@@ -356,6 +356,10 @@ class AgentTalk(_LiveTalk):
                 name,
                 counted_usd=self.desk.spent_usd,
                 is_paid=self.models is not None,
+                # The first answer brings along what the attempts before it cost.
+                paid_before_usd=self.models.paid_before_usd
+                if self.models and not self.after
+                else 0.0,
             ),
             tool_calls=self.tools.place(reply.tool_uses),
             reported=storable_json(dict(reply.reported)),

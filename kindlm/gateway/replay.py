@@ -49,8 +49,8 @@ class _Question:
 class RecordedModels:
     """The answers that models gave to an agent in one attempt; implements `ports.ReplayedModels`.
 
-    `source` is that attempt, such as `k3f9x2ab-17.1`. `missed` is the first request since it was
-    taken that was never recorded, as an error.
+    `source` is that attempt, such as `k3f9x2ab-17.1`; `paid_before_usd` is what those before it
+    cost. `missed` is the first request since it was taken that was never recorded, as an error.
     """
 
     source: str
@@ -58,6 +58,7 @@ class RecordedModels:
     latencies_ms: Sequence[float]
     masks_times: bool
     warnings: Sequence[str] = ()
+    paid_before_usd: float = 0.0
     missed: KindlmError | None = None
     _asked: Counter[str] = field(default_factory=Counter, init=False)
     _given: dict[str, str] = field(default_factory=dict, init=False)

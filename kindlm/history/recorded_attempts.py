@@ -163,10 +163,8 @@ class RecordedAttempt:
         These are tries of the request that failed. The first request to the target also has the
         earlier attempts of the execution, of which nothing is given again.
         """
-        asked, earlier_usd = self._requests[call].data, 0.0
-        if asked.get("after") == 0:
-            execution, _, attempt = self.id.rpartition(".")
-            earlier_usd = self._db.execute(_EARLIER, (execution, int(attempt))).fetchone()[0]
+        asked = self._requests[call].data
+        earlier_usd = self._earlier_usd() if asked.get("after") == 0 else 0.0
         # Messages to an agent have no fingerprint: one is answered before the next is sent.
         failed = [
             self._outcomes[number].data
@@ -179,6 +177,20 @@ class RecordedAttempt:
         tries = asked.get("attempt", 1) - 1
         costs = (data.get("cost_usd") or 0.0 for data in failed[len(failed) - tries :])
         return math.fsum((earlier_usd, *costs))
+
+    def paid_before_agent_usd(self) -> float:
+        """Return what was paid for an agent's answers besides its models, whose code runs again.
+
+        These are the earlier attempts of the execution, and those of the run that was replayed.
+        """
+        replied = (event.data for event in self._talk if event.type == AgentReplied.type)
+        then = (data.get("failed_then_usd") or 0.0 for data in replied)
+        return math.fsum((self._earlier_usd(), *then))
+
+    def _earlier_usd(self) -> float:
+        execution, _, attempt = self.id.rpartition(".")
+        usd: float = self._db.execute(_EARLIER, (execution, int(attempt))).fetchone()[0]
+        return usd
 
     def body(self, call: int) -> str | None:
         """Return the body of an answer as it was received, None if it is not kept (any more).

@@ -42,8 +42,14 @@ class ReplayedGateway:
             if calls := attempt.model_calls():
                 then, now = row["repeat"], execution.repeat
                 warnings = [] if then == now else [as_repeat(then, now)]
-                took = attempt.latencies_ms()
-                models = RecordedModels(attempt.id, calls, took, self._masks_times, warnings)
+                models = RecordedModels(
+                    attempt.id,
+                    calls,
+                    attempt.latencies_ms(),
+                    self._masks_times,
+                    warnings,
+                    attempt.paid_before_agent_usd(),
+                )
                 self._open[execution.id] = models
                 return models
         return None

@@ -350,3 +350,29 @@ def test_a_served_agent_is_started_and_gets_answers_of_other_formats_again(
         assert len(server.requests) == 4
     assert [status for _, _, status, *_ in verdicts(live)] == ["passed", "passed"]
     assert verdicts(report_of(workspace, "replay")) == verdicts(live)
+
+
+def test_the_gate_on_costs_counts_the_attempts_before_a_resumed_one(
+    workspace: Workspace, shop: Path
+) -> None:
+    def spent(report: dict[str, Any]) -> float:
+        (gate,) = [gate for gate in report["gates"]["results"] if gate["name"] == "costMaxUsd"]
+        actual: float = gate["actual"]
+        return actual
+
+    config = workspace.root / "kindlm.yaml"
+    with LoopbackServer(SCRIPT) as server:
+        write_suite(workspace, server.url)
+        suite = json.loads(config.read_text(encoding="utf-8")) | {"gates": {"costMaxUsd": 1}}
+        config.write_text(json.dumps(suite), encoding="utf-8")
+        # The first call of a model is over the limit.
+        assert workspace.run("test", "-t", "delivered", "--max-cost", "0.000001").returncode == 1
+        done = workspace.run("test", "--resume", "--max-cost", "1", "--reporter", "json")
+    live = json.loads(done.stdout)
+    paid = workspace.query("SELECT attempt, sum(cost_usd) FROM counted_calls GROUP BY attempt")
+    assert len(paid) == 2
+    assert spent(live) == pytest.approx(sum(usd for _, usd in paid))
+    replayed = report_of(workspace, "replay")
+    assert spent(replayed) == pytest.approx(spent(live))
+    again = report_of(workspace, "replay", "--from", replayed["run"]["id"])
+    assert spent(again) == pytest.approx(spent(live))

@@ -21,6 +21,7 @@ class Models:
 
     missed: KindlmError | None = None
     source: str = "k3f9x2ab-17.1"
+    paid_before_usd: float = 0.5
     warnings: tuple[str, ...] = ("Answered as repeat 1 was.",)
 
     def models(self) -> ReplayedModels:
@@ -54,6 +55,7 @@ def test_costs_and_times_are_those_of_the_record(replay, bench) -> None:
     assert finished.cost_usd == 0
     (reply,), (end,) = bench.events("agent.replied"), bench.events("execution.finished")
     assert reply.data["models_of"] == "k3f9x2ab-17.1"
+    assert reply.data["failed_then_usd"] == 0.5
     for data in (reply.data, end.data):
         assert (data["cost_usd"], data["cost_then_usd"]) == (0, 0.25)
     assert (reply.data["latency_ms"], end.data["latency_ms"]) == (900.0, 900.0)
