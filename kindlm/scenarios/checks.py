@@ -411,8 +411,16 @@ def _pattern(name: str, pattern: object) -> tuple[str, str]:
 def _call(
     tool: str, arguments: Mapping[str, Any] | None, *, should_not_call: bool = False
 ) -> ToolCall:
-    wanted = None if arguments is None else dict(arguments)
-    name = asked_for("tool", tool)
+    name, wanted = asked_for("tool", tool), None
+    if arguments is not None:
+        if not isinstance(arguments, Mapping):
+            raise TypeError(f"arguments must be a mapping, not {arguments!r}")
+        wanted = dict(arguments)
+        try:
+            json.dumps(wanted)
+        except (TypeError, ValueError) as error:
+            hint = "leave out what may be anything, or use custom(…)"
+            raise TypeError(f"arguments must be JSON: {error}: {hint}") from error
     return ToolCall.model_construct(tool=name, args_match=wanted, should_not_call=should_not_call)
 
 

@@ -219,6 +219,8 @@ NONSENSE = {
     ".token_usage(True)": "max_tokens must be a number",
     '.tool_called("")': "tool is empty",
     ".tool_not_called(None)": "tool must be a text",
+    ".tool_not_called('other', 'A1')": "arguments must be a mapping",
+    ".tool_not_called('other', {'id': re.compile('A1')})": "arguments must be JSON",
     ".no_contains('hi')": 'There is no check "no_contains". Did you mean "not_contains"?',
     ".contains": "No check follows",
     ".contains('hi') or 1": "neither true nor false",
