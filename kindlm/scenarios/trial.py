@@ -115,6 +115,8 @@ class _Checking:
         Raises:
             TypeError: for what is always true, such as a check that was not waited for.
         """
+        if not isinstance(message, str):
+            raise TypeError(f"the message of t.require must be a text, not {message!r}")
         if isinstance(what, Reply | ConversationChecks):
             if message:
                 raise TypeError(

@@ -250,6 +250,7 @@ UNASKED = {
     "t.require(reply.mentions)": "call it",
     't.require(reply, "it answered")': "an answer needs a check",
     "t.require(reply)": "No check follows",
+    't.require("it is polite", reply.mentions("please"))': "must be a text, not False",
     't.require([t.judge(reply, "polite?")])': "await what it holds",
     't.require(filter(None, [0]), "one of them")': "a filter is always true",
     't.require(await t.converse(Persona(role="x"), goal="g", turns=(1, 1), script=["hi"]))': (
