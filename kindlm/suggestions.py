@@ -96,7 +96,8 @@ def hint_for(name: str, candidates: Iterable[str], known: str, more: str = "") -
     if close is not None:
         return f'Did you mean "{close}"?'
     listed = ", ".join(names[:_MAX_LISTED]) + (", …" if len(names) > _MAX_LISTED else "")
-    return f"{known}: {listed or 'none'}" + (f". {more}" if more else "")
+    stop = " " if listed.endswith("…") else ". "
+    return f"{known}: {listed or 'none'}" + (f"{stop}{more}" if more else "")
 
 
 def _same_words(name: str, candidates: list[str]) -> str | None:

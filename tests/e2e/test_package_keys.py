@@ -250,6 +250,7 @@ def test_an_unknown_name_may_be_one_of_a_package(
     said = " ".join(validated(workspace).split())
     assert message in said
     assert f"If a package provides it: pip install PACKAGE. Those installed provide {names}" in said
+    assert "…." not in said
     # What its options are is not known.
     assert said.count("✗") == 1
 
