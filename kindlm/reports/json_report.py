@@ -21,6 +21,7 @@ from kindlm.history.repeat_statistics import (
     verdicts_of,
 )
 from kindlm.history.rows import (
+    AssertionView,
     AttemptView,
     ExecutionView,
     SuiteView,
@@ -300,22 +301,23 @@ def _found(attempt: AttemptView, mask: Mask) -> dict[str, Any]:
             }
             for call in attempt.tool_calls
         ],
-        "assertions": [
-            {
-                "kind": assertion.kind,
-                "label": assertion.label,
-                "outcome": assertion.outcome,
-                "score": assertion.score,
-                "threshold": assertion.threshold,
-                "expected": assertion.expected,
-                "actual": assertion.actual,
-                "failureCode": assertion.failure_code,
-                "message": assertion.message or None,
-                "evidence": list(map(asdict, assertion.evidence)),
-                "reasoning": assertion.reasoning,
-                "durationMs": assertion.duration_ms,
-                "advisory": assertion.advisory,
-            }
-            for assertion in (masked(found, mask) for found in attempt.assertions)
-        ],
+        "assertions": [_assertion(masked(found, mask)) for found in attempt.assertions],
+    }
+
+
+def _assertion(assertion: AssertionView) -> dict[str, Any]:
+    return {
+        "kind": assertion.kind,
+        "label": assertion.label,
+        "outcome": assertion.outcome,
+        "score": assertion.score,
+        "threshold": assertion.threshold,
+        "expected": assertion.expected,
+        "actual": assertion.actual,
+        "failureCode": assertion.failure_code,
+        "message": assertion.message or None,
+        "evidence": list(map(asdict, assertion.evidence)),
+        "reasoning": assertion.reasoning,
+        "durationMs": assertion.duration_ms,
+        "advisory": assertion.advisory,
     }

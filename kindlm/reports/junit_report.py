@@ -135,15 +135,7 @@ class _JunitReport:
             for group in groups:
                 _write_group(view, group, xml)
             for suite in broken:
-                attributes = {"tests": "1", "failures": "0", "errors": "1", "skipped": "0"}
-                with xml.element("testsuite", {"name": suite.name, **attributes, "time": _time(0)}):
-                    testcase = {"name": suite.path, "classname": suite.name, "time": _time(0)}
-                    with xml.element("testcase", testcase):
-                        message = (suite.error or "")[:_TEXT]
-                        first = message.partition("\n")[0]
-                        xml.leaf(
-                            "error", {"message": first, "type": suite.error_code or ""}, message
-                        )
+                _write_broken(suite, xml)
             if lacking:
                 shards = [(f"shard {shard}", how) for shard, how in lacking]
                 _write_problems(view, _SHARDS, shards, "GROUP_INCOMPLETE", xml)
@@ -271,6 +263,16 @@ def _cause_attributes(cause: Cause) -> dict[str, str]:
     hit = len(cause.executions)
     message = f"{cause.sentence} (×{hit})" if hit > 1 else cause.sentence
     return {"message": message, "type": cause.code or cause.kind or cause.how.value}
+
+
+def _write_broken(suite: SuiteView, xml: XmlWriter) -> None:
+    attributes = {"tests": "1", "failures": "0", "errors": "1", "skipped": "0"}
+    with xml.element("testsuite", {"name": suite.name, **attributes, "time": _time(0)}):
+        testcase = {"name": suite.path, "classname": suite.name, "time": _time(0)}
+        with xml.element("testcase", testcase):
+            message = (suite.error or "")[:_TEXT]
+            first = message.partition("\n")[0]
+            xml.leaf("error", {"message": first, "type": suite.error_code or ""}, message)
 
 
 def _write_problems(

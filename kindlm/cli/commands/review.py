@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -68,19 +69,7 @@ def review_command(
     if agreement:
         if execution is not None or verdict is not None or text is not None:
             refuse("--agreement does not go with EXECUTION, a verdict or --note.", _USAGE)
-        start = None if since is None else or_fail(parse_since(since))
-        with open_history(db) as reader:
-            of_run = None if run is None else named_run(reader, run)
-            executions = reviewed_executions(reader, run=of_run, suite=suite, since=start)
-        if form == "json":
-            sys.stdout.write(agreement_json(compare_reviews(executions)))
-        elif executions:
-            options = report_options(db, verbose=verbose)
-            write_agreement(compare_reviews(executions), sys.stdout, options)
-        else:
-            note(
-                "No such execution has a review. Review one: kindlm review RUN EXECUTION pass|fail"
-            )
+        _report_agreement(db, run, suite=suite, since=since, form=form, verbose=verbose)
         return
     if run is None or execution is None or verdict is None:
         wanted = "Write RUN, EXECUTION, and pass or fail. For a report on reviews: --agreement."
@@ -119,6 +108,29 @@ def reviewed(
     )
     log.append(new_journal(), [journal_event(payload, before.at if before else None)])
     return Ok((execution, before))
+
+
+def _report_agreement(
+    database: Path | None,
+    wanted: str | None,
+    *,
+    suite: str | None,
+    since: str | None,
+    form: ListFormat,
+    verbose: bool,
+) -> None:
+    """Write whether judges and people agree, of all that was reviewed or of a part of it."""
+    start = None if since is None else or_fail(parse_since(since))
+    with open_history(database) as db:
+        run = None if wanted is None else named_run(db, wanted)
+        found = reviewed_executions(db, run=run, suite=suite, since=start)
+    if form == "json":
+        sys.stdout.write(agreement_json(compare_reviews(found)))
+    elif found:
+        options = report_options(database, verbose=verbose)
+        write_agreement(compare_reviews(found), sys.stdout, options)
+    else:
+        note("No such execution has a review. Review one: kindlm review RUN EXECUTION pass|fail")
 
 
 def _word(passed: bool) -> str:

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from kindlm.history.masking import mask_of, masked
 from kindlm.history.queries import Paid, paid_for_execution
-from kindlm.history.rows import ExecutionView, ToolCallView
+from kindlm.history.rows import AssertionView, ExecutionView, ToolCallView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome
 from kindlm.reports.conversation import (
@@ -63,13 +63,7 @@ def execution_page(
     tools, mask = attempts[-1].tool_calls, mask_of(attempts)
     shown = [masked(assertion, mask) for assertion in attempts[-1].assertions]
     wrong = [each for each in shown if each.is_wrong]
-    # Where the output holds what assertions that are not met point at.
-    ranges = [
-        (evidence.start, evidence.end)
-        for each in wrong
-        for evidence in each.evidence
-        if evidence.source == "output"
-    ]
+    ranges = _ranges(wrong)
     repeats, all_tools = view.repeats(execution), view.tool_calls(execution, all_attempts=True)
     talks = attempts_of(view, execution, attempts, mask)
     return Document(
@@ -155,6 +149,16 @@ def _facts(execution: ExecutionView, paid: Paid) -> Iterator[tuple[str, str]]:
         yield "Finish reason", one_line(execution.finish_reason)
     if execution.attempt > 1:
         yield "Attempts", count(execution.attempt, "attempt")
+
+
+def _ranges(wrong: Sequence[AssertionView]) -> list[tuple[int, int]]:
+    """Return where the output holds what assertions that are not met point at."""
+    return [
+        (evidence.start, evidence.end)
+        for assertion in wrong
+        for evidence in assertion.evidence
+        if evidence.source == "output"
+    ]
 
 
 def _timeline(attempt: Attempt, tools: Sequence[ToolCallView]) -> Markup | None:
