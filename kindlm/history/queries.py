@@ -302,12 +302,18 @@ SELECT count(*) FILTER (WHERE e.status = 'passed') AS passed,
        avg(e.latency_ms) FILTER (WHERE e.status <> 'skipped' AND e.answers > 0)
          AS latency_average_ms,
        sum(coalesce((
-         SELECT sum(coalesce(iif(c.attempt = e.source_attempt, c.cost_then_usd, NULL), c.cost_usd))
+         SELECT sum(coalesce(iif(c.attempt = e.source_attempt, c.cost_then_usd, NULL),
+                             iif(c.recorded_in IS NULL, c.cost_usd, NULL)))
                 + total(c.failed_then_usd) FILTER (WHERE c.attempt = e.source_attempt)
            FROM counted_calls c
           WHERE c.execution = e.source AND c.counts_as = 'test'
        ), e.cost_then_usd)) FILTER (WHERE e.source <> e.id) AS rescored_then_usd,
-       coalesce(sum(e.answers > 0 AND e.cost_then_usd IS NULL AND r.mode = 'rescored'), 0)
+       coalesce(sum(coalesce((
+         SELECT sum(c.status = 'responded' AND c.cost_then_usd IS NULL
+                    AND (c.recorded_in IS NOT NULL OR c.cost_usd IS NULL))
+           FROM counted_calls c
+          WHERE c.execution = e.source AND c.counts_as = 'test'
+       ), e.answers > 0 AND e.cost_then_usd IS NULL)) FILTER (WHERE r.mode = 'rescored'), 0)
          AS unknown_then
   FROM executions e
   JOIN runs r ON r.id = e.run

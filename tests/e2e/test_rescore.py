@@ -525,6 +525,19 @@ def test_what_a_judge_said_before_a_rescored_run_was_resumed_counts_once_for_the
     assert gate["actual"] == pytest.approx(summary["judgeCostUsd"] + summary["costThenUsd"])
 
 
+def test_a_cost_that_was_unknown_then_is_not_0_in_a_rescored_run(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    model = {"id": "gpt", "provider": "openai", "model": "our-own"}
+    test = order("k0", judged=False, models=["gpt"])
+    write_orders(workspace, server, [test], models=[model], gates={"costMaxUsd": 100})
+    workspace.report()
+    assert workspace.report("--cache")["summary"]["costThenUsd"] is None
+    report = rescored(workspace)
+    assert report["summary"]["costThenUsd"] is None
+    assert not report["gates"]["passed"]
+
+
 def test_an_interrupted_run_is_rescored_as_far_as_it_went(
     workspace: Workspace, server: LoopbackServer
 ) -> None:

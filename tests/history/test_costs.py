@@ -81,6 +81,22 @@ def test_a_rescored_run_counts_what_all_tries_and_attempts_cost_then(
     assert view.summary.paid.total_usd == 0
 
 
+def test_an_earlier_attempt_of_unknown_cost_is_unknown_in_a_rescored_run(
+    history: Any, make: Any
+) -> None:
+    live = history.run("abd22222")
+    live.suite(tests=[make.planned()])
+    live.execution(retried=True, cost_usd=None)
+    live.execution(number=1, attempt=2, assertions=(make.passed(),))
+    then = suite_metrics(history.reader(), live.finish().suites[0].id)
+    rescored = history.run("abc11111", mode="rescored", source_run="abd22222")
+    rescored.suite(tests=[make.planned()])
+    rescored.execution(output=None, source="abd22222-1.2", assertions=(make.passed(),))
+    view = rescored.finish()
+    assert then.unknown_costs == 1
+    assert suite_metrics(view.db, view.suites[0].id).unknown_costs == 1
+
+
 def test_earlier_attempts_were_paid_before_the_first_answer(history: Any, make: Any) -> None:
     live = history.run("abd22222")
     live.suite(tests=[make.planned()])
