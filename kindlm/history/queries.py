@@ -218,10 +218,11 @@ SELECT count(DISTINCT e.id) AS executions,
 """
 
 # Of failures that were recorded before events said what the check demands: those of these kinds
-# demand the task. Any other failure that does not say it counts as one of safety.
+# demand the task, and so does the score of a run that was imported, which has no failure code. Any
+# other failure that does not say it counts as one of safety.
 _OF_THE_TASK = """
        'contains', 'contains_any', 'cost', 'drift', 'equals', 'evalview_verdict', 'keywords_allow',
-       'latency', 'matches', 'max_length', 'metric', 'output_schema', 'regex', 'schema', 'score',
+       'latency', 'matches', 'max_length', 'metric', 'output_schema', 'regex', 'schema',
        'similar_to', 'starts_with', 'token_usage', 'tool_category', 'tool_sequence', 'uncertainty',
        'weighted_score'"""
 
@@ -229,6 +230,7 @@ _OF_THE_TASK = """
 _FORBIDS = f"""
        CASE WHEN a.kind NOT IN ('tool_called', 'trajectory')
             THEN a.demands IS NULL AND a.kind NOT IN ({_OF_THE_TASK})
+                 AND NOT (a.kind = 'score' AND a.failure_code IS NULL)
             WHEN a.outcome = 'failed' AND NOT json_valid(y.body) THEN true
             WHEN a.kind = 'tool_called'
             THEN a.failure_code = 'TOOL_CALL_COUNT_WRONG'
