@@ -318,7 +318,7 @@ def test_the_page(vector: Vector, project: Project) -> None:
     assert_harmless(page)
     # The same page, where nothing could be taken for markup, has the same elements.
     plain = {name: text.replace("<", "(").replace(">", ")") for name, text in given.items()}
-    assert read.elements == Page(page_of(project, plain)).elements
+    assert read.elements == Page(page_of(project, plain, "plain.db")).elements
 
 
 class Page(HTMLParser):
@@ -338,8 +338,11 @@ class Page(HTMLParser):
         self.texts.append(data)
 
 
-def page_of(project: Project, given: Vector) -> str:
-    """Run a test that fails with these names and this answer; return the report as a page."""
+def page_of(project: Project, given: Vector, history: str = "kindlm.db") -> str:
+    """Run a test that fails with these names and this answer; return the report as a page.
+
+    In a history of its own, there is no run before to compare with.
+    """
     call = {"name": given["tool_name"], "arguments": {}}
     project.agent.answer = lambda _: {"message": given["agent_text"], "tool_calls": [call]}
     name = json.dumps(given["scenario"])
@@ -350,7 +353,7 @@ def page_of(project: Project, given: Vector) -> str:
         "async def test_it(t: Trial, name: str) -> None:\n"
         f"    t.check(await t.agent.send({name})).contains('bye')\n",
     )
-    assert run(["test", "tests", "-q", "--reporter", "html=report.html"]) == 1
+    assert run(["test", "tests", "-q", "--db", history, "--reporter", "html=report.html"]) == 1
     return (project.root / "report.html").read_text("utf-8")
 
 
