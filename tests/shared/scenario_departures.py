@@ -62,6 +62,13 @@ def _is_asked(case: Case) -> bool:
 
 CHECKS: Final = (
     Departure(
+        "an empty text in a check is an error: every answer contains it",
+        lambda case: (
+            case["area"] in ("assert.contains", "assert.notContains") and not case["input"]["arg"]
+        ),
+        {"passed": ..., "error": "needs a text"},
+    ),
+    Departure(
         "tokens that were not reported are not taken for none: nothing is decided",
         lambda case: (
             case["area"] == "assert.tokenUsage" and "tokenUsage" not in case["input"]["response"]

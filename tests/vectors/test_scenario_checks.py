@@ -141,8 +141,15 @@ def test_local_check(vector: Vector) -> None:
         arg = {"type": "object", "properties": members, "required": list(members)}
     elif kind in ("latency", "tokenUsage"):
         arg = known(arg, "max")["max"]
-    found = checked(given["response"], lambda t, reply: getattr(t.check(reply), name)(arg))
-    assert found.outcome is outcome_of(vector["expected"])
+
+    def ask(t: Trial, reply: Reply) -> None:
+        getattr(t.check(reply), name)(arg)
+
+    if (error := vector["expected"].get("error")) is not None:
+        with pytest.raises(ValueError, match=error):
+            checked(given["response"], ask)
+        return
+    assert checked(given["response"], ask).outcome is outcome_of(vector["expected"])
 
 
 @pytest.mark.vectors("scenario.jsonl", *JUDGED, departures=CHECKS, beside=("type", *SHOWN))
