@@ -286,8 +286,9 @@ class NotContains(Check):
 
 
 def _where(start: int, end: int, text: str) -> str:
-    around = text[max(start - _CONTEXT, 0) : end + _CONTEXT]
-    return f"at character {start}: {shown(around)}"
+    first, last = max(start - _CONTEXT, 0), end + _CONTEXT
+    before, behind = "…" if first else "", "…" if last < len(text) else ""
+    return f"at character {start}: {shown(before + text[first:last] + behind)}"
 
 
 def occurs(needle: str, text: str) -> bool:

@@ -53,6 +53,13 @@ _NESTING = 4
 _FIELDS = frozenset({"excerpt", "label", "warnings"})
 """Strings of events that may repeat what a person or model wrote, beside the texts themselves."""
 
+_CUT_OFF = frozenset({"actual", "error", "excerpt", "message"})
+"""Texts of events that kindlm may have cut, and what a pattern would match with them."""
+
+# A word before a cut (backwards) or behind it, and numbers beside that word.
+_CUT_BEFORE = re.compile(r'[^\s"]*(?:\s[^\s"]*\d[^\s"]*)*')
+_CUT_BEHIND = re.compile(r'[^\s"\\]*(?:\s[^\s"\\]*\d[^\s"\\]*)*')
+
 _REMEMBERED = 512
 _SHORT = 10_000
 """So many of the last texts, if they have no more characters, are not searched again."""
@@ -100,36 +107,37 @@ class PersonalData:
         """Return a text without personal data; what was JSON stays JSON."""
         return self._remembered(text) if len(text) <= _SHORT else self._hide(text)
 
-    def _hide_value(
-        self, value: Any, *, is_quoted: bool = False, is_wire: bool = False, is_body: bool = False
-    ) -> Any:
-        """Return a value of an event without personal data.
+    def hide_in_excerpt(self, text: str) -> str:
+        """Return a text that kindlm may have cut, without personal data.
 
-        `is_quoted` is of one of `_FIELDS`; `is_body` of one of `_BODIES`, in the events that have
-        them, which `is_wire` are.
+        No pattern matches what is cut: the words beside an ellipsis are left out.
         """
+        first, *others = self.hide(text).split("…")
+        pieces = [first, *(_CUT_BEHIND.sub("", piece, count=1) for piece in others)]
+        backwards = [piece[::-1] for piece in pieces[:-1]]
+        before = [_CUT_BEFORE.sub("", piece, count=1)[::-1] for piece in backwards]
+        return "…".join((*before, pieces[-1]))
+
+    def _hide_value(self, value: Any, key: str = "", *, is_wire: bool = False) -> Any:
+        """Return a value of an event, which has it under `key`, without personal data.
+
+        `is_wire` is of events that have `_BODIES`.
+        """
+        hide = self.hide_in_excerpt if key in _CUT_OFF else self.hide
         match value:
             case Text(body):
-                hidden = self.hide(body)
-                is_left = is_body and self._is_in_pieces_of(hidden)
+                hidden = hide(body)
+                is_left = is_wire and key in _BODIES and self._is_in_pieces_of(hidden)
                 return Text(json.dumps(_IN_PIECES) if is_left else hidden)
             case str():
-                return self.hide(value) if is_quoted else value
+                return hide(value) if key in _FIELDS else value
             case Mapping():
                 return {
-                    key: self._hide_value(
-                        member,
-                        is_quoted=key in _FIELDS,
-                        is_wire=is_wire,
-                        is_body=is_wire and key in _BODIES,
-                    )
-                    for key, member in value.items()
+                    name: self._hide_value(member, name, is_wire=is_wire)
+                    for name, member in value.items()
                 }
             case list() | tuple():
-                return [
-                    self._hide_value(item, is_quoted=is_quoted, is_wire=is_wire, is_body=is_body)
-                    for item in value
-                ]
+                return [self._hide_value(item, key, is_wire=is_wire) for item in value]
             case _:
                 return value
 
@@ -363,11 +371,11 @@ class RunRecorder:
         error, measured = finished.error, self._outbox.measured
         return replace(
             finished,
-            error=error and replace(error, message=personal.hide(error.message)),
+            error=error and replace(error, message=personal.hide_in_excerpt(error.message)),
             failed=tuple(
                 result
                 if result.kind in measured and result.outcome is Outcome.FAILED
-                else replace(result, message=personal.hide(result.message))
+                else replace(result, message=personal.hide_in_excerpt(result.message))
                 for result in finished.failed
             ),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -170,3 +171,33 @@ def test_no_json_lets_anything_through(value: Any, ascii_only: bool) -> None:
 def test_no_text_lets_an_address_through(before: str, after: str) -> None:
     personal = PersonalData(patterns_of(suite()))
     assert EMAIL not in personal.hide(f"{before} {EMAIL} {after}")
+
+
+@pytest.mark.parametrize("matched", [EMAIL, CARD])
+@pytest.mark.parametrize("form", ["{}", '{{"said": "{}", "n": 12}}', 'got "{}".'])
+def test_no_part_of_a_match_is_left_where_a_text_was_cut(
+    personal: PersonalData, matched: str, form: str
+) -> None:
+    for at in range(len(matched)):
+        for part in (f"it says {matched[:at]}…", f"…{matched[at:]} is said"):
+            event = {"message": Text(form.format(part)), "output": Text(part)}
+            hidden = personal.hide_in("assertion.evaluated", event)
+            message = hidden["message"].body
+            assert "sa" in message
+            left = set(re.findall(r"[\w@.]+", message)) - {
+                "it",
+                "says",
+                "is",
+                "said",
+                "n",
+                "12",
+                ".",
+            }
+            assert left - {"got"} == set()
+            if form.startswith("{{"):
+                assert json.loads(message)["n"] == 12
+
+
+def test_what_was_not_cut_stays(personal: PersonalData) -> None:
+    event = {"message": Text("Expected 5 words, got 12."), "output": Text("Wait… what?")}
+    assert personal.hide_in("assertion.evaluated", event) == event
