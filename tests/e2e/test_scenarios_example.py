@@ -27,7 +27,7 @@ COLD = 'Expected an answer that is "empathetic". The judge: "It turns the custom
 EMPTY = 'The judge scored 1 of 5, expected at least 3: "Nobody can keep that promise."'
 FOUND = (
     'Expected the output not to contain "calm down", found it at character 0: '
-    '"Calm down. It comes when it comes, and ".'
+    '"Calm down. It comes when it comes, and …".'
 )
 NO_LOOK = "Expected a call to lookup_order; the agent called no tool."
 NO_REFUND = "Expected a call to issue_refund; the agent called no tool."
