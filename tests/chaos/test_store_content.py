@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from random import Random
 
@@ -76,7 +75,7 @@ def test_a_clock_that_goes_backwards(
         now += dice.randrange(-3_600_000_000_000, 1_000_000_000)
         return now
 
-    monkeypatch.setattr(time, "time_ns", wander)
+    monkeypatch.setattr("kindlm_store.events._Clock._time_ns", staticmethod(wander))
     events = [NewEvent("t", {"n": number}) for number in range(200)]
     with EventLog.open(database) as log:
         for event in events:

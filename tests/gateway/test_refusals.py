@@ -294,6 +294,7 @@ def test_a_call_that_is_ended_costs_what_is_known_of_it(behind):
             got = await session.post(url, json={**SAID, "stream": True}, headers=headers)
             assert b"message_start" in await got.content.readany()
             bench.observed.close()
+            got.close()
             (failure,) = bench.desk.failures
             assert "ended before the answer was complete" in failure.message
             assert failure.cost_usd == 9.01
