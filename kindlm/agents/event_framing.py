@@ -44,8 +44,8 @@ def begins_as_object(text: str) -> bool:
 class Frame(NamedTuple):
     """An event as it came, or a line of bare text, which has no `type`.
 
-    `value` is the JSON value of its data: None for bare text, and the error of what begins as an
-    object and is none.
+    `value` is the JSON value of its data. It is None for bare text, and the error for data that
+    begins like a JSON object but cannot be read as one.
     """
 
     type: str

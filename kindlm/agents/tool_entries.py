@@ -110,7 +110,7 @@ _BESIDE_DEFINITION = _OF_A_CALL | {*_CALLED_WITH, *_NAMES_OF_TOOLS, *_RESPONSES}
 
 
 class UnreadableCalls(UnreadableReply):
-    """An answer whose tool calls are none."""
+    """An answer with something in the place of its tool calls that cannot be read as calls."""
 
     hint = (
         'Send a list of objects, such as `[{"name": "lookup_order", "arguments": {}}]`, or say '
