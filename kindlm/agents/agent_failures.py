@@ -29,6 +29,9 @@ It is less than what is taken out of the history: no check reads a message, so t
 word rather than show a short password. What is shorter still is in too many words.
 """
 
+_CREDENTIALS = re.compile(r"(?<=//)[^/?#]*@|[?#].*", re.DOTALL)
+"""What may hold some in an address, of which it is not known that it is a URL."""
+
 _STREAM = re.compile(r"[\ufeff\s]*(?:(?:data|event|id|retry)?:|\{[^\r\n]*[\r\n]+\s*\{)")
 _QUOTED_CHARACTERS = 200
 _LOOKED_AT = 10_000
@@ -198,9 +201,8 @@ def of_status(who: Who, status: int, headers: Mapping[str, str], body: str) -> K
             code = ErrorCode.PROVIDER_RATE_LIMIT
             hint = rate_limit_hint(wait)
         case _ if 300 <= status < 400:
-            target = urlsplit(headers.get("location", ""))
-            there = target._replace(netloc=target.netloc.rpartition("@")[2], query="", fragment="")
-            said = f"redirects to {who.quote(there.geturl())}"
+            there = _CREDENTIALS.sub("", headers.get("location", ""))
+            said = f"redirects to {who.quote(there)}"
             hint = "Write the address it redirects to as the agent's URL"
     return failed(
         who,

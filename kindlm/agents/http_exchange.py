@@ -255,8 +255,13 @@ def _same_place(response: httpx.Response) -> httpx.URL | None:
     """
     if response.status_code not in _KEEPS_METHOD or not response.has_redirect_location:
         return None
+    import httpx
+
     here = response.request.url
-    there = here.join(response.headers["location"])
+    try:
+        there = here.join(response.headers["location"])
+    except httpx.InvalidURL:
+        return None
     if (here.scheme, here.host, here.port) != (there.scheme, there.host, there.port):
         return None
     return there

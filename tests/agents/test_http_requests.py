@@ -202,6 +202,16 @@ def test_a_redirect_elsewhere_is_not_followed(make, ask, peer, http, failure):
     assert thief.received == []
 
 
+@pytest.mark.parametrize("status", [302, 307])
+@pytest.mark.parametrize("place", ["http://[", "http://agent:x/", "//[::1]]/x"])
+def test_a_redirect_to_no_url_is_quoted_and_not_followed(talk, http, failure, status, place):
+    (result,), server = talk(http("", status=status, headers={"Location": place}))
+    error = failure(result)
+    assert error.message == f"Agent 'shop' returned {status}: redirects to {place}"
+    assert not error.details["retryable"]
+    assert len(server.received) == 1
+
+
 def test_a_redirect_that_turns_in_circles_ends(talk, http, failure):
     (result,), server = talk(http("", status=307, headers={"Location": "/chat"}))
     assert failure(result).details["status"] == 307
