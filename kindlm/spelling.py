@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 from pydantic.alias_generators import to_snake
 
 from kindlm.dataclass import dataclass
@@ -38,3 +41,13 @@ KINDLM_YAML = Spelling(False, "{key}:", "{{env.NAME}}")
 SCENARIO_YAML = Spelling(True, "{key}:", "${env.NAME}")
 TOML = Spelling(True, "{key} =", "${env.NAME}")
 PYTHON = Spelling(True, '"{key}":', "${env.NAME}")
+
+
+def fields_of(value: object, names: str) -> dict[str, Any]:
+    """Return fields of a value under the names that programs read: `latencyMs` is `latency_ms`."""
+    return {name: getattr(value, field) for name, field in _fields(names)}
+
+
+@cache
+def _fields(names: str) -> tuple[tuple[str, str], ...]:
+    return tuple((name, to_snake(name)) for name in names.split())

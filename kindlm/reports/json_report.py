@@ -15,19 +15,8 @@ from typing import Any, TextIO
 from kindlm import __version__
 from kindlm.history.groups import ShardRun
 from kindlm.history.masking import Mask, mask_of, masked
-from kindlm.history.repeat_statistics import (
-    RepeatStatistics,
-    repeat_statistics,
-    verdicts_of,
-)
-from kindlm.history.rows import (
-    AssertionView,
-    AttemptView,
-    ExecutionView,
-    SuiteView,
-    Summary,
-    TestView,
-)
+from kindlm.history.repeat_statistics import RepeatStatistics, repeat_statistics, verdicts_of
+from kindlm.history.rows import AssertionView, AttemptView, ExecutionView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.outcome import Status
@@ -35,6 +24,7 @@ from kindlm.reports.attacks import attacks_of
 from kindlm.reports.facts import git_state, unsettled
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import printed_json
+from kindlm.spelling import fields_of
 
 SCHEMA_VERSION = 1
 
@@ -86,68 +76,48 @@ def _head(view: RunView) -> Iterator[tuple[str, Any]]:
     yield "kindlm", __version__
     yield "run", _run(view)
     yield "summary", _summary(view)
-    yield (
-        "gates",
-        {
-            # What gates say of a part of the executions is not yet that they pass.
-            "passed": view.complete
-            and all(gate.passed for suite in view.suites for gate in suite.gates),
-            "results": [gate for suite in view.suites for gate in _gates(view, suite)],
-        },
-    )
+    # What gates say of a part of the executions is not yet that they pass.
+    passed = view.complete and all(gate.passed for suite in view.suites for gate in suite.gates)
+    yield "gates", {"passed": passed, "results": list(_gates(view))}
 
 
 def _run(view: RunView) -> dict[str, Any]:
     info, group = view.info, view.group
     return {
-        "id": info.id,
-        "label": info.label,
-        "project": info.project,
+        **fields_of(info, "id label project"),
         "suites": [
             {
                 "name": suite.name,
                 "status": "incomplete" if view.missing_of(suite) else suite.status,
-                "error": suite.error,
-                "configHash": suite.config_hash,
+                **fields_of(suite, "error configHash"),
             }
             for suite in view.suites
         ],
         "status": view.status,
         "statusThen": _word(info.passed),
-        "mode": info.mode,
-        "sourceRun": info.source_run,
-        "startedAt": info.started_at,
-        "finishedAt": info.finished_at,
-        "durationMs": info.duration_ms,
+        **fields_of(info, "mode sourceRun startedAt finishedAt durationMs"),
         "git": None if info.git_commit is None else git_state(info),
         "ci": info.ci,
         "headHash": info.head,
-        "shard": None if view.shard is None else asdict(view.shard),
-        "group": None
-        if group is None
-        else {
+        "shard": view.shard and asdict(view.shard),
+        "group": group
+        and {
             "name": group.name,
             "count": group.count,
-            "shards": [_shard_run(shard) for shard in group.shards],
+            "shards": list(map(_shard_run, group.shards)),
             "missing": group.missing,
-            "replaced": [_shard_run(shard) for shard in group.replaced],
+            "replaced": list(map(_shard_run, group.replaced)),
         },
     }
 
 
 def _shard_run(shard: ShardRun) -> dict[str, Any]:
-    return {
-        "index": shard.index,
-        "run": shard.run,
-        "state": shard.state,
-        "headHash": shard.head,
-    }
+    return {**fields_of(shard, "index run state"), "headHash": shard.head}
 
 
 def _summary(view: RunView) -> dict[str, Any]:
-    summary: Summary = view.summary
+    summary, attacks = view.summary, attacks_of(view)
     executions = summary.executions
-    attacks = attacks_of(view)
     return {
         "tests": {"total": summary.tests.total, **summary.tests.by_status},
         "executions": {"total": executions.total, **executions.by_status},
@@ -155,31 +125,25 @@ def _summary(view: RunView) -> dict[str, Any]:
         "passRateInterval": wilson_interval(executions.passed, executions.tested),
         "judgeAvg": summary.judge_average,
         "driftMax": summary.drift_maximum,
-        "costUsd": summary.cost_usd,
-        "judgeCostUsd": summary.judge_cost_usd,
-        "costThenUsd": summary.cost_then_usd,
-        "judgeCostThenUsd": summary.judge_cost_then_usd,
-        "calls": summary.calls,
-        "callsFromHistory": summary.calls_from_history,
+        **fields_of(summary, "costUsd judgeCostUsd costThenUsd judgeCostThenUsd"),
+        **fields_of(summary, "calls callsFromHistory"),
         "tokens": {"input": summary.input_tokens, "output": summary.output_tokens},
         "latencyAvgMs": summary.latency_average_ms,
         "reviews": view.reviewed()._asdict(),
-        "attacks": None if attacks is None else attacks.as_json(),
+        "attacks": attacks and attacks.as_json(),
     }
 
 
-def _gates(view: RunView, suite: SuiteView) -> Iterator[dict[str, Any]]:
-    for gate in suite.gates:
-        then = view.gates_then.get((suite.id, gate.name))
-        yield {
-            "suite": suite.name,
-            "name": gate.name,
-            "threshold": gate.threshold,
-            "actual": gate.actual,
-            "passed": gate.passed,
-            "passedThen": then.passed if then else None,
-            "message": gate.message,
-        }
+def _gates(view: RunView) -> Iterator[dict[str, Any]]:
+    for suite in view.suites:
+        for gate in suite.gates:
+            then = view.gates_then.get((suite.id, gate.name))
+            yield {
+                "suite": suite.name,
+                **fields_of(gate, "name threshold actual passed"),
+                "passedThen": then and then.passed,
+                "message": gate.message,
+            }
 
 
 def _word(passed: bool | None) -> Status | None:
@@ -192,25 +156,11 @@ def _test_parts(view: RunView, test: TestView) -> Iterator[str]:
     """Yield the text of a test in pieces, one for each execution."""
     verdicts = verdicts_of(view.db, test)
     head = {
-        "suite": test.suite,
-        "name": test.name,
-        "target": test.target,
-        "status": test.status,
-        "flaky": test.flaky,
+        **fields_of(test, "suite name target status flaky"),
         "passRate": test.counts.pass_rate,
-        "tags": test.tags,
-        "file": test.file,
-        "line": test.line,
-        "brokenLimits": test.broken_limits,
+        **fields_of(test, "tags file line brokenLimits"),
         "repeats": _repeats(repeat_statistics(view.db, test)),
-        "verdicts": None
-        if verdicts is None
-        else {
-            "n": verdicts.n,
-            "evalview": verdicts.evalview,
-            "kindlm": verdicts.kindlm,
-            "differ": verdicts.differ,
-        },
+        "verdicts": verdicts and fields_of(verdicts, "n evalview kindlm differ"),
     }
     yield f'{printed_json(head)[:-1]}, "executions": ['
     separator = "\n      "
@@ -224,21 +174,12 @@ def _repeats(found: RepeatStatistics | None) -> dict[str, Any] | None:
     """Return what the repeats of a test show, None for a test with fewer than two."""
     if found is None:
         return None
-    scores = found.score
     return {
-        "n": found.n,
-        "passed": found.passed,
-        "confidence": found.confidence,
+        **fields_of(found, "n passed confidence"),
         "passRateInterval": found.interval,
         "passAtK": found.pass_at,
         "passHatK": found.pass_hat,
-        "weightedScore": scores
-        and {
-            "n": scores.n,
-            "mean": scores.mean,
-            "stdDev": scores.std_dev,
-            "interval": scores.interval,
-        },
+        "weightedScore": found.score and fields_of(found.score, "n mean stdDev interval"),
     }
 
 
@@ -246,15 +187,12 @@ def _execution(view: RunView, execution: ExecutionView) -> dict[str, Any]:
     attempts = view.attempts(execution)
     mask = mask_of(attempts)
     return {
-        "id": execution.id,
-        "repeat": execution.repeat,
+        **fields_of(execution, "id repeat"),
         # One that a stopped run never finished counts as skipped, everywhere.
         "status": execution.status or Status.SKIPPED,
         **_found(attempts[-1], mask),
         "turns": execution.answers,
-        "latencyMs": execution.latency_ms,
-        "costUsd": execution.cost_usd,
-        "costThenUsd": execution.cost_then_usd,
+        **fields_of(execution, "latencyMs costUsd costThenUsd"),
         "source": None if execution.source == execution.id else execution.source,
         "tokens": {"input": execution.input_tokens, "output": execution.output_tokens},
         "finishReason": execution.finish_reason,
@@ -264,18 +202,12 @@ def _execution(view: RunView, execution: ExecutionView) -> dict[str, Any]:
                 "attempt": attempt.number,
                 "status": attempt.execution.status,
                 **_found(attempt, mask),
-                "latencyMs": attempt.execution.latency_ms,
-                "costUsd": attempt.execution.cost_usd,
+                **fields_of(attempt.execution, "latencyMs costUsd"),
             }
             for attempt in attempts[:-1]
         ],
         "reviews": [
-            {
-                "verdict": _word(review.passed),
-                "note": review.note,
-                "by": review.by,
-                "at": review.at,
-            }
+            {"verdict": _word(review.passed), **fields_of(review, "note by at")}
             for review in view.reviews(execution)
         ],
     }
@@ -285,9 +217,8 @@ def _found(attempt: AttemptView, mask: Mask) -> dict[str, Any]:
     """Return what came of an attempt at an execution."""
     execution = attempt.execution
     return {
-        "error": None
-        if execution.error_code is None
-        else {
+        "error": execution.error_code
+        and {
             "code": execution.error_code,
             "number": execution.error_number,
             "message": mask.text(execution.error or ""),
@@ -307,17 +238,8 @@ def _found(attempt: AttemptView, mask: Mask) -> dict[str, Any]:
 
 def _assertion(assertion: AssertionView) -> dict[str, Any]:
     return {
-        "kind": assertion.kind,
-        "label": assertion.label,
-        "outcome": assertion.outcome,
-        "score": assertion.score,
-        "threshold": assertion.threshold,
-        "expected": assertion.expected,
-        "actual": assertion.actual,
-        "failureCode": assertion.failure_code,
+        **fields_of(assertion, "kind label outcome score threshold expected actual failureCode"),
         "message": assertion.message or None,
         "evidence": list(map(asdict, assertion.evidence)),
-        "reasoning": assertion.reasoning,
-        "durationMs": assertion.duration_ms,
-        "advisory": assertion.advisory,
+        **fields_of(assertion, "reasoning durationMs advisory"),
     }

@@ -18,6 +18,7 @@ from kindlm.reports.diff.phrases import headline_of, next_step, notes_of
 from kindlm.reports.facts import git_state
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import printed_json
+from kindlm.spelling import fields_of
 
 SCHEMA_VERSION = 1
 
@@ -61,23 +62,13 @@ def _head(diff: RunDiff) -> dict[str, Any]:
         },
         "attempts": diff.attempts,
         "notes": list(notes_of(diff)),
-        "passRate": None
-        if paired is None
-        else {
-            "tests": paired.tests,
-            "change": paired.change,
-            "interval": paired.interval,
-            "pWorse": paired.p_worse,
-            "pBetter": paired.p_better,
-        },
+        "passRate": paired and fields_of(paired, "tests change interval pWorse pBetter"),
         "figures": [figure._asdict() for figure in diff.figures],
         "models": [change._asdict() for change in diff.models],
         "configs": [
             {
-                "suite": config.suite,
-                "before": config.before,
-                "after": config.after,
-                "changes": [_change(change) for change in config.changes],
+                **fields_of(config, "suite before after"),
+                "changes": list(map(_change, config.changes)),
                 "leftOut": config.left_out,
             }
             for config in diff.configs
@@ -88,12 +79,9 @@ def _head(diff: RunDiff) -> dict[str, Any]:
 def _run(view: RunView) -> dict[str, Any]:
     info = view.info
     return {
-        "id": info.id,
-        "label": info.label,
+        **fields_of(info, "id label"),
         "status": view.status,
-        "mode": info.mode,
-        "startedAt": info.started_at,
-        "planned": info.planned,
+        **fields_of(info, "mode startedAt planned"),
         "missing": view.missing,
         "git": None if info.git_commit is None else git_state(info),
         "headHash": info.head,
@@ -109,31 +97,23 @@ def _test(test: TestDiff, details: TestDetails | None) -> dict[str, Any]:
     evidence, rate = test.evidence, test.pair.rate
     return {
         **test.key._asdict(),
-        "change": test.change,
-        "strength": test.strength,
-        "kind": test.kind,
-        "fails": test.fails,
-        "before": None if test.before is None else _side(test.before),
-        "after": None if test.after is None else _side(test.after),
+        **fields_of(test, "change strength kind fails"),
+        "before": test.before and _side(test.before),
+        "after": test.after and _side(test.after),
         "added": test.added._asdict() if test.added.n else None,
         **({"addedBefore": test.added_before._asdict()} if test.added_before.n else {}),
         "evidence": {
             "pValue": rate and rate.p_value,
             "interval": rate and rate.interval,
-            "repeatsToSettle": evidence.repeats_to_settle,
-            "droppedScores": evidence.dropped_scores,
-            "settlement": evidence.settlement,
+            **fields_of(evidence, "repeatsToSettle droppedScores settlement"),
         },
         "changed": {
-            "tools": test.behaviour.tools,
-            "arguments": test.behaviour.arguments,
+            **fields_of(test.behaviour, "tools arguments"),
             "checks": test.behaviour.failures,
             "checksMade": test.behaviour.checks,
-            "output": test.behaviour.output,
-            "turns": test.behaviour.turns,
-            "erased": test.behaviour.erased,
+            **fields_of(test.behaviour, "output turns erased"),
         },
-        "details": None if details is None else _details(details),
+        "details": details and _details(details),
     }
 
 
@@ -163,12 +143,10 @@ def _details(details: TestDetails) -> dict[str, Any]:
         "output": _words(details.words.get("output")),
         "checks": [
             {
-                "kind": check.kind,
-                "label": check.label,
-                "before": dict(zip(("passed", "of", "score"), check.before, strict=False)),
-                "after": dict(zip(("passed", "of", "score"), check.after, strict=False)),
-                "failureCode": check.failure_code,
-                "message": check.message,
+                **fields_of(check, "kind label"),
+                "before": fields_of(check.before, "passed of score"),
+                "after": fields_of(check.after, "passed of score"),
+                **fields_of(check, "failureCode message"),
                 "evidence": check.evidence and check_evidence(check.evidence),
             }
             for check in details.checks
@@ -190,17 +168,17 @@ def _call(change: CallChange) -> dict[str, Any]:
     return {
         "edit": change.edit,
         "tool": change.made.tool,
-        "before": None if before is None else before.position,
-        "after": None if after is None else after.position,
-        "turnBefore": None if before is None else before.turn,
-        "turnAfter": None if after is None else after.turn,
+        "before": before and before.position,
+        "after": after and after.position,
+        "turnBefore": before and before.turn,
+        "turnAfter": after and after.turn,
         "made": change.made.arguments,
-        "arguments": [_change(argument) for argument in change.arguments],
+        "arguments": list(map(_change, change.arguments)),
     }
 
 
 def _words(words: WordDiff | None) -> dict[str, Any] | None:
-    return None if words is None else {"segments": words.segments, "leftOut": words.left_out}
+    return words and fields_of(words, "segments leftOut")
 
 
 def check_evidence(found: CheckPair) -> dict[str, Any]:
@@ -208,7 +186,5 @@ def check_evidence(found: CheckPair) -> dict[str, Any]:
     return {
         "before": found.before._asdict(),
         "after": found.all_after._asdict(),
-        "strength": found.strength,
-        "pValue": found.p_value,
-        "interval": found.interval,
+        **fields_of(found, "strength pValue interval"),
     }

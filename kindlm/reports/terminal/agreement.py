@@ -17,6 +17,7 @@ from kindlm.reports.figures import percent, score, score_of_limit
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import Page, mark
 from kindlm.reports.untrusted import bounded, json_document, one_line, visible
+from kindlm.spelling import fields_of
 from kindlm.wording import count
 
 
@@ -58,25 +59,15 @@ def _comparison(compared: Agreement) -> dict[str, Any]:
 
 def _execution(reviewed: ReviewedExecution) -> dict[str, Any]:
     people = {True: Status.PASSED, False: Status.FAILED, None: None}[reviewed.people]
-    execution = reviewed.execution
     return {
-        "id": execution.id,
-        "run": execution.run,
-        "number": execution.number,
-        "suite": execution.suite,
-        "test": execution.test,
-        "target": execution.target,
-        "repeat": execution.repeat,
-        "status": execution.status,
+        **fields_of(reviewed.execution, "id run number suite test target repeat status"),
         "people": people,
         "otherChecksFailed": reviewed.checks_failed,
         "criteria": [criterion._asdict() for criterion in reviewed.criteria],
         "reviews": [
             {
                 "verdict": Status.PASSED if review.passed else Status.FAILED,
-                "note": review.note,
-                "by": review.by,
-                "at": review.at,
+                **fields_of(review, "note by at"),
             }
             for review in reviewed.reviews
         ],
