@@ -349,11 +349,10 @@ def finish_commands(command: Any) -> None:
 @cache
 def _verbose_option() -> Any:
     """Return the option as typer makes it; `run` looks for it before options are read."""
-    from kindlm.cli.options import VerboseOption
+    from kindlm.cli.options import VERBOSE
 
-    def command(verbose: bool = False) -> None: ...
+    def command(verbose: bool = VERBOSE) -> None: ...
 
-    command.__annotations__["verbose"] = VerboseOption
     alone = typer.Typer(add_completion=False)
     alone.command()(command)
     (option,) = typer.main.get_command(alone).params

@@ -5,19 +5,63 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields
+from copy import copy
+from dataclasses import field, fields
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    TypeAlias,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_type_hints,
+)
 
 import typer
+from typer.models import ParameterInfo
 
 from kindlm.bounds import MAX_CONCURRENCY, MAX_REPEAT
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, Ok, Result, misuse
 from kindlm.wording import option_words
+
+_Value = TypeVar("_Value")
+
+
+def option(name: str, said: str | None = None, *, default: Any = None, **more: Any) -> Any:
+    """Return an option as its help shows it, such as `--suite -s NAME`.
+
+    `said` is its help, and `more` are other arguments of typer's. A default of `...` requires it.
+    """
+    words = name.split()
+    value = " ".join(word for word in words if word[0] != "-")
+    names = (word for word in words if word[0] == "-")
+    return typer.Option(default, *names, metavar=value or None, help=said, **more)
+
+
+def flag(name: str, said: str | None = None, **more: Any) -> Any:
+    """Return an option without a value: `--yes -y`."""
+    return option(name, said, default=False, **more)
+
+
+def argument(name: str, said: str, *, default: Any = ...) -> Any:
+    """Return an argument as its help shows it; it is required unless it has a default."""
+    return typer.Argument(default, metavar=name, help=said)
+
+
+@dataclass_transform(frozen_default=True)
+def command_options(cls: type[_Value]) -> type[_Value]:
+    """Make a frozen dataclass of a class whose attributes are the options of a command."""
+    for name, made in [*vars(cls).items()]:
+        if isinstance(made, ParameterInfo):
+            setattr(cls, name, field(default=made.default, metadata={"typer": made}))
+    return dataclass(frozen=True, slots=True)(cls)
+
 
 _AGE = re.compile(r"(\d{1,6})([mhdw])", re.ASCII)
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -25,55 +69,33 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 ListFormat: TypeAlias = Literal["terminal", "json"]
 """How a list is written: for people, or for programs."""
 
-ListFormatOption = Annotated[ListFormat, typer.Option("--format", help="json is for programs.")]
+LIST_FORMAT = option("--format", "json is for programs.", default="terminal")
 
 DiffFormat: TypeAlias = Literal["terminal", "json", "markdown", "html"]
 """How a comparison of two runs is written."""
 
-DatabaseOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--db",
-        metavar="FILE",
-        help="The history file. Default: KINDLM_DB, else .kindlm/kindlm.db in the project.",
-        show_default=False,
-    ),
-]
+DATABASE = option(
+    "--db FILE", "The history file. Default: KINDLM_DB, else .kindlm/kindlm.db in the project."
+)
 
-VerboseOption = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Show codes, details and tracebacks of errors.")
-]
+VERBOSE = flag("--verbose -v", "Show codes, details and tracebacks of errors.")
 
-InsecureOption = Annotated[
-    bool,
-    typer.Option("--insecure", help="Send the token over plain HTTP, to a server you trust."),
-]
+INSECURE = flag("--insecure", "Send the token over plain HTTP, to a server you trust.")
 
-ServerOption = Annotated[
-    str | None,
-    typer.Option(
-        "--url",
-        metavar="URL",
-        help="The history server. Default: upload.apiUrl, else KINDLM_URL, else your only login.",
-        show_default=False,
-    ),
-]
+SERVER = option(
+    "--url URL",
+    "The history server. Default: upload.apiUrl, else KINDLM_URL, else your only login.",
+)
 
-TextsOption = Annotated[
-    bool,
-    typer.Option("--texts", help="Also send content, as upload.includeArtifacts does."),
-]
+TEXTS = flag("--texts", "Also send content, as upload.includeArtifacts does.")
 
 RUN_NAMES = (
     "An id or its first characters, a label, latest, previous, latest~N, baseline or git:REV."
 )
 """How all commands name a run."""
 
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help=RUN_NAMES)]
 
-RunOrGroupArgument = Annotated[
-    str, typer.Argument(metavar="RUN", help=f"{RUN_NAMES} Or a group of shards.")
-]
+RUN_OR_GROUP = argument("RUN", f"{RUN_NAMES} Or a group of shards.", default="latest")
 
 
 def _tags(given: list[str] | None) -> list[str]:
@@ -109,28 +131,15 @@ def _shard(text: str | None) -> str | None:
     raise typer.BadParameter(f"env needs one of these variables: {names}. Or write --shard 2/4.")
 
 
-ConcurrencyOption = Annotated[
-    int | None,
-    typer.Option(
-        "--concurrency",
-        "-j",
-        metavar="N",
-        min=1,
-        max=MAX_CONCURRENCY,
-        help="Number of executions at the same time.",
-    ),
-]
+CONCURRENCY = option(
+    "--concurrency -j N", "Number of executions at the same time.", min=1, max=MAX_CONCURRENCY
+)
 
-DurationsOption = Annotated[
-    int, typer.Option("--durations", metavar="N", min=0, help="Show the N slowest tests.")
-]
+DURATIONS = option("--durations N", "Show the N slowest tests.", default=0, min=0)
 
-StrictOption = Annotated[
-    bool,
-    typer.Option("--strict", help="Report unknown keys and doubtful test files as errors."),
-]
+STRICT = flag("--strict", "Report unknown keys and doubtful test files as errors.")
 
-NoProgressOption = Annotated[bool, typer.Option("--no-progress", help="Hide progress.")]
+NO_PROGRESS = flag("--no-progress", "Hide progress.")
 
 
 def _more_than_nothing(limit: float | None) -> float | None:
@@ -142,15 +151,9 @@ def _more_than_nothing(limit: float | None) -> float | None:
     return limit
 
 
-MaxCostOption = Annotated[
-    float | None,
-    typer.Option(
-        "--max-cost",
-        metavar="USD",
-        callback=_more_than_nothing,
-        help="Stop the run when it has cost more.",
-    ),
-]
+MAX_COST = option(
+    "--max-cost USD", "Stop the run when it has cost more.", callback=_more_than_nothing
+)
 """The limit of commands that make a run of a recorded one. That of `kindlm test` may be 0."""
 
 
@@ -176,7 +179,7 @@ def parse_since(text: str, now: datetime | None = None, option: str = "--since")
     return Ok(moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
 
 
-@dataclass(frozen=True, slots=True)
+@command_options
 class TestOptions:
     """The options of `kindlm test`, as typed.
 
@@ -187,231 +190,111 @@ class TestOptions:
     __test__ = False  # not a pytest class
     takes: ClassVar[tuple[str, ...]] = ()
 
-    paths: Annotated[
-        tuple[Path, ...],
-        typer.Argument(
-            metavar="PATH",
-            help="Files, folders or pack:NAME. Default: kindlm.yaml, or the tests folder.",
-        ),
-    ] = ()
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", metavar="FILE", help="A suite; same as PATH.")
-    ] = None
-    suite: Annotated[
-        str | None,
-        typer.Option(
-            "--suite", "-s", metavar="TEXT", help="Run only suites whose name contains TEXT."
-        ),
-    ] = None
-    tests: Annotated[
-        tuple[str, ...],
-        typer.Option(
-            "--test",
-            "-t",
-            metavar="TEXT",
-            help="Run only the test named TEXT. Without such a test: all tests whose name, suite or"
-            " file contains TEXT. Repeatable.",
-        ),
-    ] = ()
-    tags: Annotated[
-        tuple[str, ...],
-        typer.Option(
-            "--tags", metavar="A,B", callback=_tags, help="Run only tests with one of these tags."
-        ),
-    ] = ()
-    models: Annotated[
-        tuple[str, ...],
-        typer.Option("--model", metavar="ID", help="Run only on this model or agent. Repeatable."),
-    ] = ()
-    keywords: Annotated[
-        str | None,
-        typer.Option(
-            "-k",
-            metavar="EXPR",
-            help="Run only tests whose names match: 'refund and not gpt'. The names are those of"
-            " the suite, test, target and tags.",
-        ),
-    ] = None
-    failed: Annotated[
-        bool,
-        typer.Option("--failed", "--lf", help="Run only tests that failed when they last ran."),
-    ] = False
-    repeat: Annotated[
-        int | None,
-        typer.Option(
-            "--repeat", metavar="N", min=1, max=MAX_REPEAT, help="Number of repeats of each test."
-        ),
-    ] = None
-    gate: Annotated[
-        str | None,
-        typer.Option(
-            "--gate", metavar="RATE", help="Required pass rate of each suite: 95 or 0.95."
-        ),
-    ] = None
-    concurrency: ConcurrencyOption = None
-    timeout_ms: Annotated[
-        int | None,
-        typer.Option(
-            "--timeout", metavar="MS", min=1, help="Time limit of one call, in milliseconds."
-        ),
-    ] = None
-    strict: StrictOption = False
-    compat: Annotated[
-        Literal["evalview", "none"] | None,
-        typer.Option(
-            "--compat",
-            help="evalview: judge EvalView test cases by EvalView's rules. If kindlm's verdict"
-            " differs, reports show both.",
-            show_default=False,
-        ),
-    ] = None
-    fail_fast: Annotated[
-        bool, typer.Option("--fail-fast", "-x", help="Stop after the first failure.")
-    ] = False
-    max_cost_usd: Annotated[
-        float | None,
-        typer.Option(
-            "--max-cost", metavar="USD", min=0, help="Stop the run when it has cost more."
-        ),
-    ] = None
-    max_time_s: Annotated[
-        float | None,
-        typer.Option("--max-time", metavar="SECONDS", min=0, help="Stop the run after this time."),
-    ] = None
-    max_rpm: Annotated[
-        float | None,
-        typer.Option(
-            "--max-rpm", metavar="N", min=0.1, help="Maximum calls per minute to each provider."
-        ),
-    ] = None
-    shard: Annotated[
-        str | None,
-        typer.Option(
-            "--shard",
-            metavar="I/N",
-            callback=_shard,
-            help="Run only every Nth test, starting at the Ith. env: that of this parallel CI job.",
-        ),
-    ] = None
-    run_group: Annotated[
-        str | None,
-        typer.Option(
-            "--run-group",
-            metavar="ID",
-            help="Id that the shards of one run share. Default: the id of the CI run.",
-        ),
-    ] = None
-    workers: Annotated[
-        str | None,
-        typer.Option(
-            "--workers",
-            metavar="N|ADDRESS",
-            help="Share the tests among N processes, or among the workers of a Dask scheduler at"
-            " tcp://HOST:PORT or tls://HOST:PORT.",
-        ),
-    ] = None
-    listen: Annotated[
-        str | None,
-        typer.Option(
-            "--listen",
-            metavar="HOST[:PORT]",
-            help="Where workers on other machines reach this one.",
-        ),
-    ] = None
-    insecure: Annotated[
-        bool,
-        typer.Option("--insecure", help="Connect to workers on other machines without TLS."),
-    ] = False
-    cache: Annotated[
-        bool,
-        typer.Option("--cache", help="Reuse recorded answers to identical model requests."),
-    ] = False
-    resume: Annotated[
-        str | None,
-        typer.Option(
-            "--resume",
-            metavar="[RUN]",
-            help="Finish an interrupted run or group of shards. Default: the latest run.",
-        ),
-    ] = None
-    force_resume: Annotated[
-        bool,
-        typer.Option(
-            "--force-resume",
-            help="Resume even if the configuration has changed. The tests must be the same.",
-        ),
-    ] = False
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the plan and its estimated cost. Calls nothing.")
-    ] = False
-    watch: Annotated[
-        bool,
-        typer.Option("--watch", help="Run again whenever a relevant file changes."),
-    ] = False
-    push: Annotated[
-        bool,
-        typer.Option(
-            "--push",
-            help="Send the run to a history server while it goes on, as upload.enabled does.",
-        ),
-    ] = False
-    texts: TextsOption = False
-    die_with_parent: Annotated[
-        bool,
-        typer.Option(
-            "--die-with-parent",
-            help="End at once, with all started programs, when the starting process ends.",
-        ),
-    ] = False
-    reporters: Annotated[
-        tuple[str, ...],
-        typer.Option(
-            "--reporter",
-            metavar="NAME[=FILE]",
-            help="terminal, json, junit, markdown, html or sarif. Repeatable. FILE - is stdout.",
-        ),
-    ] = ()
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write the report to FILE."),
-    ] = None
-    label: Annotated[str | None, typer.Option("--label", metavar="NAME", help="Name the run.")] = (
-        None
+    paths: tuple[Path, ...] = argument(
+        "PATH",
+        "Files, folders or pack:NAME. Default: kindlm.yaml, or the tests folder.",
+        default=(),
     )
-    compliance: Annotated[
-        bool,
-        typer.Option("--compliance", help="Also write the compliance report of each suite."),
-    ] = False
-    pdf: Annotated[
-        Path | None,
-        typer.Option("--pdf", metavar="FILE", help="Also write the compliance report as PDF."),
-    ] = None
-    exit_codes: Annotated[
-        Literal["kindlm", "pytest"] | None,
-        typer.Option(
-            "--exit-codes",
-            help="pytest: exit with 1 for failures, 2 for Ctrl-C, 4 for wrong usage, 5 if no test"
-            " was selected.",
-            show_default=False,
-        ),
-    ] = None
-    database: DatabaseOption = None
-    verbose: Annotated[
-        bool,
-        typer.Option(
-            "--verbose",
-            "-v",
-            help="List all tests; show requests, retries, timing and tracebacks of failures.",
-        ),
-    ] = False
-    durations: DurationsOption = 0
-    quiet: Annotated[
-        bool,
-        typer.Option(
-            "--quiet", "-q", help="Hide progress and warnings; print one line if the run passes."
-        ),
-    ] = False
-    no_progress: NoProgressOption = False
+    config: Path | None = option("--config -c FILE", "A suite; same as PATH.")
+    suite: str | None = option("--suite -s TEXT", "Run only suites whose name contains TEXT.")
+    tests: tuple[str, ...] = option(
+        "--test -t TEXT",
+        "Run only the test named TEXT. Without such a test: all tests whose name, suite or"
+        " file contains TEXT. Repeatable.",
+        default=(),
+    )
+    tags: tuple[str, ...] = option(
+        "--tags A,B", "Run only tests with one of these tags.", default=(), callback=_tags
+    )
+    models: tuple[str, ...] = option(
+        "--model ID", "Run only on this model or agent. Repeatable.", default=()
+    )
+    keywords: str | None = option(
+        "-k EXPR",
+        "Run only tests whose names match: 'refund and not gpt'. The names are those of"
+        " the suite, test, target and tags.",
+    )
+    failed: bool = flag("--failed --lf", "Run only tests that failed when they last ran.")
+    repeat: int | None = option(
+        "--repeat N", "Number of repeats of each test.", min=1, max=MAX_REPEAT
+    )
+    gate: str | None = option("--gate RATE", "Required pass rate of each suite: 95 or 0.95.")
+    concurrency: int | None = CONCURRENCY
+    timeout_ms: int | None = option(
+        "--timeout MS", "Time limit of one call, in milliseconds.", min=1
+    )
+    strict: bool = STRICT
+    compat: Literal["evalview", "none"] | None = option(
+        "--compat",
+        "evalview: judge EvalView test cases by EvalView's rules. If kindlm's verdict"
+        " differs, reports show both.",
+    )
+    fail_fast: bool = flag("--fail-fast -x", "Stop after the first failure.")
+    max_cost_usd: float | None = option(
+        "--max-cost USD", "Stop the run when it has cost more.", min=0
+    )
+    max_time_s: float | None = option("--max-time SECONDS", "Stop the run after this time.", min=0)
+    max_rpm: float | None = option(
+        "--max-rpm N", "Maximum calls per minute to each provider.", min=0.1
+    )
+    shard: str | None = option(
+        "--shard I/N",
+        "Run only every Nth test, starting at the Ith. env: that of this parallel CI job.",
+        callback=_shard,
+    )
+    run_group: str | None = option(
+        "--run-group ID", "Id that the shards of one run share. Default: the id of the CI run."
+    )
+    workers: str | None = option(
+        "--workers N|ADDRESS",
+        "Share the tests among N processes, or among the workers of a Dask scheduler at"
+        " tcp://HOST:PORT or tls://HOST:PORT.",
+    )
+    listen: str | None = option(
+        "--listen HOST[:PORT]", "Where workers on other machines reach this one."
+    )
+    insecure: bool = flag("--insecure", "Connect to workers on other machines without TLS.")
+    cache: bool = flag("--cache", "Reuse recorded answers to identical model requests.")
+    resume: str | None = option(
+        "--resume [RUN]", "Finish an interrupted run or group of shards. Default: the latest run."
+    )
+    force_resume: bool = flag(
+        "--force-resume",
+        "Resume even if the configuration has changed. The tests must be the same.",
+    )
+    dry_run: bool = flag("--dry-run", "Show the plan and its estimated cost. Calls nothing.")
+    watch: bool = flag("--watch", "Run again whenever a relevant file changes.")
+    push: bool = flag(
+        "--push", "Send the run to a history server while it goes on, as upload.enabled does."
+    )
+    texts: bool = TEXTS
+    die_with_parent: bool = flag(
+        "--die-with-parent",
+        "End at once, with all started programs, when the starting process ends.",
+    )
+    reporters: tuple[str, ...] = option(
+        "--reporter NAME[=FILE]",
+        "terminal, json, junit, markdown, html or sarif. Repeatable. FILE - is stdout.",
+        default=(),
+    )
+    output: Path | None = option("--output -o FILE", "Write the report to FILE.")
+    label: str | None = option("--label NAME", "Name the run.")
+    compliance: bool = flag("--compliance", "Also write the compliance report of each suite.")
+    pdf: Path | None = option("--pdf FILE", "Also write the compliance report as PDF.")
+    exit_codes: Literal["kindlm", "pytest"] | None = option(
+        "--exit-codes",
+        "pytest: exit with 1 for failures, 2 for Ctrl-C, 4 for wrong usage, 5 if no test"
+        " was selected.",
+    )
+    database: Path | None = DATABASE
+    verbose: bool = flag(
+        "--verbose -v", "List all tests; show requests, retries, timing and tracebacks of failures."
+    )
+    durations: int = DURATIONS
+    quiet: bool = flag(
+        "--quiet -q", "Hide progress and warnings; print one line if the run passes."
+    )
+    no_progress: bool = NO_PROGRESS
 
     def __post_init__(self) -> None:
         """Let `--config` name one more path."""
@@ -438,7 +321,7 @@ class TestOptions:
 @cache
 def typed(option: str) -> str:
     """Return how an option of `kindlm test` is typed: `--suite` of `suite`."""
-    name: str = get_type_hints(TestOptions, include_extras=True)[option].__metadata__[0].default
+    name: str = TestOptions.__dataclass_fields__[option].metadata["typer"].param_decls[0]
     return name
 
 
@@ -451,17 +334,10 @@ def typed_again(options: TestOptions, names: Iterable[str]) -> Iterator[str]:
             yield from option_words(typed(name), value)
 
 
-SourceRunArgument = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="RUN",
-        help=f"{RUN_NAMES} Default: the newest finished run.",
-        show_default=False,
-    ),
-]
+SOURCE_RUN = argument("RUN", f"{RUN_NAMES} Default: the newest finished run.", default=None)
 
 
-@dataclass(frozen=True, slots=True)
+@command_options
 class DerivedOptions(TestOptions):
     """The options of all commands that make a run from a recorded one."""
 
@@ -470,28 +346,27 @@ class DerivedOptions(TestOptions):
         "verbose", "quiet", "no_progress",
     )  # fmt: skip
 
-    max_cost_usd: MaxCostOption = None
+    max_cost_usd: float | None = MAX_COST
 
 
 def with_options(work: Callable[..., int]) -> Callable[..., None]:
     """Return the command of a function that takes its options as a dataclass.
 
-    `work` has the parameter `options`, whose fields are the options of the command: declared like
-    parameters of typer, or as `tuple[X, ...]` if they may be repeated. A field that is not
-    `Annotated` is no option. `work` may also have `context`, and returns the exit code.
+    `work` has the parameter `options`, of a class made by `command_options`, in which options that
+    may be repeated are `tuple[X, ...]`. It may also have `context`, and returns the exit code.
     """
     hints = get_type_hints(work)
-    declared = get_type_hints(hints["options"], include_extras=True)
+    types = get_type_hints(hints["options"])
     parameters = [Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)]
     known = {field.name: field for field in fields(hints["options"])}
     for name in getattr(hints["options"], "takes", ()) or known:
-        hint, default = declared[name], known[name].default
-        if not hasattr(hint, "__metadata__"):
+        kind, made = types[name], known[name].metadata.get("typer")
+        if made is None:
             continue  # no option
-        if default == ():
-            (of, _), default = get_args(hint.__origin__), None
-            hint = Annotated[list[of] | None, *hint.__metadata__]  # type: ignore[valid-type]
-        parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hint))
+        if made.default == ():
+            made, kind = copy(made), list[get_args(kind)[0]] | None  # type: ignore[misc]
+            made.default = None
+        parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, default=made, annotation=kind))
 
     def command(context: typer.Context, **given: Any) -> None:
         values = {

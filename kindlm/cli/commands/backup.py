@@ -9,13 +9,10 @@ import shlex
 import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from kindlm.cli.console import fail, note, refuse
 from kindlm.cli.history import existing_history, fail_to_open, salvage_hint
-from kindlm.cli.options import DatabaseOption
+from kindlm.cli.options import DATABASE, argument
 from kindlm.errors import ErrorCode, KindlmError, broken, misuse
 from kindlm.events.run import PURGES, SEALED_HEADS
 from kindlm.recording.history_file import files_of
@@ -30,8 +27,8 @@ _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
 def backup_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file.")],
-    db: DatabaseOption = None,
+    file: Path = argument("FILE", "A new file."),
+    db: Path | None = DATABASE,
 ) -> None:
     """Copy the history to a new file, and check the copy. Works while tests run."""
     # The file takes its name only once it is complete and checked.

@@ -6,7 +6,7 @@ import json
 import sqlite3
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -14,7 +14,7 @@ from kindlm.cli.commands.runs import table
 from kindlm.cli.console import fail, note, or_fail, refuse, warn
 from kindlm.cli.history import finished_side, open_history, project_here
 from kindlm.cli.journal import author, journal_event, open_journal
-from kindlm.cli.options import RUN_NAMES, DatabaseOption, ListFormatOption
+from kindlm.cli.options import DATABASE, LIST_FORMAT, RUN_NAMES, ListFormat, argument, option
 from kindlm.errors import Err, ErrorCode, Ok, Result, misuse
 from kindlm.events.run import BaselineRemoved, BaselineSet
 from kindlm.history.baselines import (
@@ -39,23 +39,14 @@ if TYPE_CHECKING:
 
 baseline_app = typer.Typer(rich_markup_mode=None)
 
-_Run = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="RUN",
-        help=f"{RUN_NAMES} Or a group of shards, or a JSON report. Default: the newest finished"
-        " run.",
-        show_default=False,
-    ),
-]
-_Suite = Annotated[
-    str | None, typer.Option("--suite", "-s", metavar="NAME", help="Use only this suite.")
-]
+_RUN = argument(
+    "RUN",
+    f"{RUN_NAMES} Or a group of shards, or a JSON report. Default: the newest finished run.",
+    default=None,
+)
+_SUITE = option("--suite -s NAME", "Use only this suite.")
 
-_Label = Annotated[
-    str | None,
-    typer.Option("--label", metavar="NAME", help="Name of the baseline. Default: the active one."),
-]
+_LABEL = option("--label NAME", "Name of the baseline. Default: the active one.")
 
 _HAS_DRIFT = """
 SELECT EXISTS (
@@ -70,18 +61,12 @@ _HEADER = ("", "SUITE", "LABEL", "RUN", "SET", "BY", "PROJECT")
 
 @baseline_app.command("set")
 def set_command(
-    wanted: _Run = None,
-    suite: _Suite = None,
-    label: Annotated[
-        str,
-        typer.Option(
-            "--label",
-            metavar="NAME",
-            help="Name of the baseline, to keep several.",
-            show_default=False,
-        ),
-    ] = "",
-    database: DatabaseOption = None,
+    wanted: str | None = _RUN,
+    suite: str | None = _SUITE,
+    label: str = option(
+        "--label NAME", "Name of the baseline, to keep several.", default="", show_default=False
+    ),
+    database: Path | None = DATABASE,
 ) -> None:
     """Make a finished run, or a complete group of shards, the baseline of its suites."""
     from kindlm.cli.foreign_import import read_results
@@ -137,9 +122,9 @@ def set_command(
 
 @baseline_app.command("list")
 def list_command(
-    suite: _Suite = None,
-    form: ListFormatOption = "terminal",
-    db: DatabaseOption = None,
+    suite: str | None = _SUITE,
+    form: ListFormat = LIST_FORMAT,
+    db: Path | None = DATABASE,
 ) -> None:
     """List baselines."""
     with open_history(db) as connection:
@@ -169,11 +154,11 @@ def list_command(
 
 @baseline_app.command("compare")
 def compare_command(
-    run: _Run = None,
-    suite: _Suite = None,
-    label: _Label = None,
-    form: ListFormatOption = "terminal",
-    db: DatabaseOption = None,
+    run: str | None = _RUN,
+    suite: str | None = _SUITE,
+    label: str | None = _LABEL,
+    form: ListFormat = LIST_FORMAT,
+    db: Path | None = DATABASE,
 ) -> None:
     """Compare a run with the baseline.
 
@@ -187,15 +172,12 @@ def compare_command(
 
 @baseline_app.command("remove")
 def remove_command(
-    suite: _Suite = None,
-    label: _Label = None,
-    project: Annotated[
-        str | None,
-        typer.Option(
-            "--project", metavar="NAME", help="Project of the baseline, if several share a history."
-        ),
-    ] = None,
-    database: DatabaseOption = None,
+    suite: str | None = _SUITE,
+    label: str | None = _LABEL,
+    project: str | None = option(
+        "--project NAME", "Project of the baseline, if several share a history."
+    ),
+    database: Path | None = DATABASE,
 ) -> None:
     """Remove the baseline of a suite. The run stays in the history."""
     with open_journal(database) as (log, db):

@@ -7,14 +7,12 @@ import threading
 import webbrowser
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from kindlm.cli.console import note, or_fail, warn
 from kindlm.cli.history import existing_history, open_history, project_here
 from kindlm.cli.journal import author
-from kindlm.cli.options import DatabaseOption
+from kindlm.cli.options import DATABASE, flag, option
 from kindlm.errors import Err, Ok, Result
 
 if TYPE_CHECKING:
@@ -22,32 +20,17 @@ if TYPE_CHECKING:
 
 
 def browse_command(
-    port: Annotated[
-        int | None,
-        typer.Option(
-            "--port",
-            metavar="N",
-            min=0,
-            max=65535,
-            help="Port to bind. Default: 8001, or a free one.",
-        ),
-    ] = None,
-    host: Annotated[
-        str,
-        typer.Option(
-            "--host",
-            metavar="HOST",
-            help="Address to bind. Anyone who can reach it can read the history.",
-        ),
-    ] = "127.0.0.1",
-    no_open: Annotated[
-        bool, typer.Option("--no-open", help="Do not open the web browser.")
-    ] = False,
-    metadata: Annotated[
-        bool,
-        typer.Option("--metadata", help="Print table descriptions for a Datasette without kindlm."),
-    ] = False,
-    db: DatabaseOption = None,
+    port: int | None = option(
+        "--port N", "Port to bind. Default: 8001, or a free one.", min=0, max=65535
+    ),
+    host: str = option(
+        "--host HOST",
+        "Address to bind. Anyone who can reach it can read the history.",
+        default="127.0.0.1",
+    ),
+    no_open: bool = flag("--no-open", "Do not open the web browser."),
+    metadata: bool = flag("--metadata", "Print table descriptions for a Datasette without kindlm."),
+    db: Path | None = DATABASE,
 ) -> None:
     """Open the history in a web browser. Ctrl-C ends it."""
     if metadata:

@@ -8,11 +8,11 @@ import shutil
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from kindlm.cli.console import or_fail, refuse, wants_color
+from kindlm.cli.options import argument
 from kindlm.cli.scaffold import create_project
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import Page
@@ -24,10 +24,9 @@ _CHANGED_AGENT = "support-changed"
 
 
 def demo_command(
-    folder: Annotated[
-        Path,
-        typer.Argument(metavar="FOLDER", help="Folder for the files and the history of the demo."),
-    ] = Path("kindlm-demo"),
+    folder: Path = argument(
+        "FOLDER", "Folder for the files and the history of the demo.", default=Path("kindlm-demo")
+    ),
 ) -> None:
     """Watch kindlm find a change in a bundled agent."""
     from kindlm.history.diff.run_diff import DiffOptions, compare_runs

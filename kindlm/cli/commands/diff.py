@@ -9,7 +9,7 @@ import sys
 from contextlib import closing
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TextIO
+from typing import TYPE_CHECKING, Literal, TextIO
 
 import typer
 
@@ -22,12 +22,15 @@ from kindlm.cli.history import (
     report_options,
 )
 from kindlm.cli.options import (
+    DATABASE,
+    INSECURE,
     RUN_NAMES,
-    DatabaseOption,
+    SERVER,
+    VERBOSE,
     DiffFormat,
-    InsecureOption,
-    ServerOption,
-    VerboseOption,
+    argument,
+    flag,
+    option,
 )
 from kindlm.cli.reporters import STDOUT, is_history, open_report
 from kindlm.dataclass import dataclass, replace
@@ -52,64 +55,34 @@ _NAMES = f"{RUN_NAMES} Or a group of shards."
 # Ten thousand tests are a million objects, and none of them is garbage before the end.
 @put_off()
 def diff_command(
-    before: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="BEFORE",
-            help=f"{_NAMES} Default: baseline if one is set, else previous.",
-            show_default=False,
-        ),
-    ] = None,
-    after: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="AFTER", help="Named in the same way. Default: latest.", show_default=False
-        ),
-    ] = None,
-    base: Annotated[
-        str | None,
-        typer.Option(
-            "--base",
-            metavar="BRANCH",
-            help="Compare with the newest finished run of BRANCH; the only argument is then AFTER.",
-        ),
-    ] = None,
-    url: ServerOption = None,
-    insecure: InsecureOption = False,
-    comment: Annotated[
-        bool,
-        typer.Option(
-            "--comment", help="In GitHub Actions: keep one comment on the pull request up to date."
-        ),
-    ] = False,
-    form: Annotated[
-        DiffFormat, typer.Option("--format", help="Format of the comparison.")
-    ] = "terminal",
-    fail_on: Annotated[
-        Literal["default", "behaviour", "any", "never"],
-        typer.Option(
-            "--fail-on",
-            help="What exits with 1. default: confirmed regressions and removed tests. behaviour:"
-            " also changed behaviour. any: also suspected regressions.",
-        ),
-    ] = "default",
-    test: Annotated[
-        str | None,
-        typer.Option(
-            "--test",
-            "-t",
-            metavar="PATTERN",
-            help="Compare only tests and suites whose name contains PATTERN.",
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write to FILE; - is stdout."),
-    ] = None,
-    old: Annotated[str | None, typer.Option("--before", hidden=True)] = None,
-    new: Annotated[str | None, typer.Option("--after", hidden=True)] = None,
-    db: DatabaseOption = None,
-    verbose: VerboseOption = False,
+    before: str | None = argument(
+        "BEFORE", f"{_NAMES} Default: baseline if one is set, else previous.", default=None
+    ),
+    after: str | None = argument("AFTER", "Named in the same way. Default: latest.", default=None),
+    base: str | None = option(
+        "--base BRANCH",
+        "Compare with the newest finished run of BRANCH; the only argument is then AFTER.",
+    ),
+    url: str | None = SERVER,
+    insecure: bool = INSECURE,
+    comment: bool = flag(
+        "--comment", "In GitHub Actions: keep one comment on the pull request up to date."
+    ),
+    form: DiffFormat = option("--format", "Format of the comparison.", default="terminal"),
+    fail_on: Literal["default", "behaviour", "any", "never"] = option(
+        "--fail-on",
+        "What exits with 1. default: confirmed regressions and removed tests. behaviour:"
+        " also changed behaviour. any: also suspected regressions.",
+        default="default",
+    ),
+    test: str | None = option(
+        "--test -t PATTERN", "Compare only tests and suites whose name contains PATTERN."
+    ),
+    output: Path | None = option("--output -o FILE", "Write to FILE; - is stdout."),
+    old: str | None = option("--before", hidden=True),
+    new: str | None = option("--after", hidden=True),
+    db: Path | None = DATABASE,
+    verbose: bool = VERBOSE,
 ) -> None:
     """Compare two runs: regressions, fixes and changed behaviour.
 

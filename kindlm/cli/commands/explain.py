@@ -7,11 +7,11 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from textwrap import fill, shorten
-from typing import Annotated
 
 import typer
 
 from kindlm.cli.console import refuse
+from kindlm.cli.options import argument
 from kindlm.cli.problems import REFERENCE
 from kindlm.suggestions import suggest
 
@@ -27,10 +27,9 @@ _NARROWEST = 20
 
 
 def explain_command(
-    code: Annotated[
-        str | None,
-        typer.Argument(metavar="CODE", help="An error code, its number, or a failure code."),
-    ] = None,
+    code: str | None = argument(
+        "CODE", "An error code, its number, or a failure code.", default=None
+    ),
 ) -> None:
     """Explain an error code, or list all codes."""
     page = _LINK.sub(r"\1", (_IN_WHEEL if _IN_WHEEL.is_file() else _IN_CHECKOUT).read_text("utf-8"))

@@ -13,13 +13,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TypeAlias
-
-import typer
+from typing import TYPE_CHECKING, BinaryIO, Literal, TypeAlias
 
 from kindlm.cli.console import fail, note, or_fail, refuse, warn
 from kindlm.cli.history import existing_history, fail_to_open, named_run, open_tables
-from kindlm.cli.options import DatabaseOption, RunArgument
+from kindlm.cli.options import DATABASE, RUN_NAMES, argument, flag, option
 from kindlm.cli.reporters import STDOUT, is_history, open_output, replaces
 from kindlm.errors import KindlmError, broken, misuse
 from kindlm.recording.export_file import write_export
@@ -36,38 +34,18 @@ _Format: TypeAlias = Literal["kindlm", "otlp"]
 
 
 def export_command(
-    run: RunArgument = "latest",
-    form: Annotated[
-        _Format,
-        typer.Option("--format", help="otlp is an OpenTelemetry trace."),
-    ] = "kindlm",
-    after: Annotated[
-        int,
-        typer.Option(
-            "--after",
-            metavar="VERSION",
-            min=0,
-            help="Only the events of the run behind this version.",
-        ),
-    ] = 0,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write to FILE; - is stdout."),
-    ] = None,
-    to: Annotated[
-        str | None,
-        typer.Option(
-            "--to",
-            metavar="URL",
-            help="Send the trace to an OTLP endpoint, with the headers in "
-            "OTEL_EXPORTER_OTLP_HEADERS.",
-        ),
-    ] = None,
-    contents: Annotated[
-        bool,
-        typer.Option("--contents", help="Add prompts, answers and tool calls to the trace."),
-    ] = False,
-    db: DatabaseOption = None,
+    run: str = argument("RUN", RUN_NAMES, default="latest"),
+    form: _Format = option("--format", "otlp is an OpenTelemetry trace.", default="kindlm"),
+    after: int = option(
+        "--after VERSION", "Only the events of the run behind this version.", default=0, min=0
+    ),
+    output: Path | None = option("--output -o FILE", "Write to FILE; - is stdout."),
+    to: str | None = option(
+        "--to URL",
+        "Send the trace to an OTLP endpoint, with the headers in OTEL_EXPORTER_OTLP_HEADERS.",
+    ),
+    contents: bool = flag("--contents", "Add prompts, answers and tool calls to the trace."),
+    db: Path | None = DATABASE,
 ) -> None:
     """Write a run to a file, or send it as an OpenTelemetry trace.
 

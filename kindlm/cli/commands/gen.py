@@ -4,129 +4,75 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import typer
 
 from kindlm.cli.ending import loading
-from kindlm.cli.options import DatabaseOption, with_options
-from kindlm.dataclass import dataclass
+from kindlm.cli.options import DATABASE, command_options, flag, option, with_options
 from kindlm.reports.untrusted import one_line
 
 MAX_TESTS = 1_000
 MOST_PLANNED = 70
 
 
-@dataclass(frozen=True, slots=True)
+@command_options
 class GenOptions:
     """The options of `kindlm gen`, as typed.
 
     `seen_from` is the way to this folder from where the user is, None if they are here.
     """
 
-    agent: Annotated[
-        str | None,
-        typer.Option(
-            "--agent",
-            metavar="URL",
-            help="The agent; kindlm sends it a few harmless messages. Default: from kindlm.toml."
-            " With --from-…: what the tests run on; also module:name or python:FILE:NAME.",
-        ),
-    ] = None
-    description: Annotated[
-        str | None,
-        typer.Option(
-            "--description", "-d", metavar="TEXT", help="What the agent does, and its tools."
-        ),
-    ] = None
-    system_prompt: Annotated[
-        Path | None,
-        typer.Option(
-            "--system-prompt", metavar="FILE", help="File with the system prompt of the agent."
-        ),
-    ] = None
-    count: Annotated[
-        int,
-        typer.Option(
-            "--count",
-            "-n",
-            metavar="N",
-            min=1,
-            max=MAX_TESTS,
-            help="Number of tests to write; at most 70 if a model plans them.",
-        ),
-    ] = 10
-    categories: Annotated[
-        str | None,
-        typer.Option(
-            "--categories",
-            metavar="LIST",
-            help="Any of happy, edge, adversarial, guardrail, multi-turn, tool-use, tone."
-            " Default: all.",
-        ),
-    ] = None
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="DIR", help="Folder to write to.")
-    ] = "tests/generated"
-    form: Annotated[
-        Literal["python", "yaml"], typer.Option("--format", help="Language of the tests.")
-    ] = "python"
-    provider: Annotated[
-        str | None,
-        typer.Option(
-            "--provider",
-            metavar="NAME",
-            help="Provider of the model, such as openai or groq. Default: from kindlm.toml.",
-        ),
-    ] = None
-    model: Annotated[
-        str | None,
-        typer.Option("--model", metavar="NAME", help="Name of the model."),
-    ] = None
-    seed: Annotated[
-        int | None,
-        typer.Option("--seed", metavar="N", help="Seed, for models that support one."),
-    ] = None
-    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False
-    from_trace: Annotated[
-        Path | None,
-        typer.Option(
-            "--from-trace",
-            metavar="FILE",
-            help="Write a test for each trace in FILE: OTLP as JSON, JSON Lines or protobuf, or an"
-            " export of Langfuse, LangSmith or Phoenix.",
-        ),
-    ] = None
-    from_: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="PACKAGE:NAME",
-            help="Write tests from attacks of an installed package: garak, pyrit or agentdojo.",
-        ),
-    ] = None
-    from_run: Annotated[
-        tuple[str, str] | None,
-        typer.Option(
-            "--from-run", metavar="RUN EXECUTION", help="Write a test for a recorded execution."
-        ),
-    ] = None
-    failed: Annotated[
-        bool,
-        typer.Option(
-            "--failed",
-            help="The recorded calls were wrong: write them as a comment, and a criterion to fill"
-            " in.",
-        ),
-    ] = False
-    keep_personal_data: Annotated[
-        bool,
-        typer.Option(
-            "--keep-personal-data",
-            help="Write personal data of recordings as it is. Secrets are always removed.",
-        ),
-    ] = False
-    database: DatabaseOption = None
+    agent: str | None = option(
+        "--agent URL",
+        "The agent; kindlm sends it a few harmless messages. Default: from kindlm.toml."
+        " With --from-…: what the tests run on; also module:name or python:FILE:NAME.",
+    )
+    description: str | None = option("--description -d TEXT", "What the agent does, and its tools.")
+    system_prompt: Path | None = option(
+        "--system-prompt FILE", "File with the system prompt of the agent."
+    )
+    count: int = option(
+        "--count -n N",
+        "Number of tests to write; at most 70 if a model plans them.",
+        default=10,
+        min=1,
+        max=MAX_TESTS,
+    )
+    categories: str | None = option(
+        "--categories LIST",
+        "Any of happy, edge, adversarial, guardrail, multi-turn, tool-use, tone. Default: all.",
+    )
+    output: str = option("--output -o DIR", "Folder to write to.", default="tests/generated")
+    form: Literal["python", "yaml"] = option("--format", "Language of the tests.", default="python")
+    provider: str | None = option(
+        "--provider NAME",
+        "Provider of the model, such as openai or groq. Default: from kindlm.toml.",
+    )
+    model: str | None = option("--model NAME", "Name of the model.")
+    seed: int | None = option("--seed N", "Seed, for models that support one.")
+    force: bool = flag("--force", "Overwrite existing files.")
+    from_trace: Path | None = option(
+        "--from-trace FILE",
+        "Write a test for each trace in FILE: OTLP as JSON, JSON Lines or protobuf, or an"
+        " export of Langfuse, LangSmith or Phoenix.",
+    )
+    from_: str | None = option(
+        "--from PACKAGE:NAME",
+        "Write tests from attacks of an installed package: garak, pyrit or agentdojo.",
+    )
+    from_run: tuple[str, str] | None = option(
+        "--from-run RUN EXECUTION", "Write a test for a recorded execution."
+    )
+    failed: bool = flag(
+        "--failed",
+        "The recorded calls were wrong: write them as a comment, and a criterion to fill in.",
+    )
+    keep_personal_data: bool = flag(
+        "--keep-personal-data",
+        "Write personal data of recordings as it is. Secrets are always removed.",
+    )
+    database: Path | None = DATABASE
     seen_from: Path | None = None
 
     def command(self, command: str) -> str:

@@ -15,15 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, BinaryIO, TypeAlias
-
-import typer
+from typing import BinaryIO, TypeAlias
 
 from kindlm.cli.commands.merge import withheld
 from kindlm.cli.console import note, or_fail, warn
 from kindlm.cli.foreign_import import import_results, read_results
 from kindlm.cli.history import db_option, fail_to_open, forget_erased, project_here, taken_besides
-from kindlm.cli.options import DatabaseOption
+from kindlm.cli.options import DATABASE, argument, option
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, KindlmError, Ok, Result, SourceLocation, broken, misuse, not_there
 from kindlm.events.run import PURGES, SEALED_HEADS
@@ -54,24 +52,15 @@ _ANOTHER = (
 
 
 def import_command(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE",
-            help="A kindlm export, a recovery file, a KindLM baseline, or a golden trace or results"
-            " of EvalView; - is stdin.",
-        ),
-    ],
-    suite: Annotated[
-        str | None,
-        typer.Option(
-            "--suite",
-            "-s",
-            metavar="NAME",
-            help="Suite name for EvalView results, which have none.",
-        ),
-    ] = None,
-    db: DatabaseOption = None,
+    file: Path = argument(
+        "FILE",
+        "A kindlm export, a recovery file, a KindLM baseline, or a golden trace or results"
+        " of EvalView; - is stdin.",
+    ),
+    suite: str | None = option(
+        "--suite -s NAME", "Suite name for EvalView results, which have none."
+    ),
+    db: Path | None = DATABASE,
 ) -> None:
     """Import a run: a kindlm export, a recovery file, or another tool's results. Safe to repeat."""
     project = project_here(db)

@@ -6,12 +6,11 @@ import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from kindlm.cli.console import fail, note, or_fail
 from kindlm.cli.ending import loading
+from kindlm.cli.options import argument, flag, option
 from kindlm.errors import Err, KindlmError, SourceLocation, misuse
 from kindlm.wording import count, first_of
 
@@ -23,28 +22,14 @@ _MAX_PLACES = 5
 
 
 def import_suite_command(
-    file: Annotated[
-        Path,
-        typer.Argument(metavar="FILE", help="promptfooconfig.yaml, or an eval as YAML or JSON."),
-    ],
-    source: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="FORMAT",
-            help="promptfoo or openai-evals. Default: recognised by the file.",
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Suite to write. Default: kindlm.yaml beside FILE.",
-        ),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    file: Path = argument("FILE", "promptfooconfig.yaml, or an eval as YAML or JSON."),
+    source: str | None = option(
+        "--from FORMAT", "promptfoo or openai-evals. Default: recognised by the file."
+    ),
+    output: Path | None = option(
+        "--output -o FILE", "Suite to write. Default: kindlm.yaml beside FILE."
+    ),
+    force: bool = flag("--force", "Overwrite an existing file."),
 ) -> None:
     """Write a suite of promptfoo or OpenAI Evals as a suite of kindlm.
 

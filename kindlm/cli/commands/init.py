@@ -6,12 +6,13 @@ import re
 import shlex
 from contextlib import chdir
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
 from kindlm.cli.commands.init_agent import KINDS, answer, one_of, write_first_test
 from kindlm.cli.console import ask, is_asked, note, or_fail
+from kindlm.cli.options import argument, flag, option
 from kindlm.cli.scaffold import create_project, quoted
 from kindlm.errors import Err, KindlmError, Ok, Result, misuse
 
@@ -34,28 +35,21 @@ _LIKE_A_KEY = re.compile(
 
 
 def init_command(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write to.")] = Path(),
-    template: Annotated[
-        Literal["basic", "agent", "compliance", "evalview", "scenario"] | None,
-        typer.Option(
-            "--template",
-            help="basic: one scripted test. agent: a bundled HTTP agent with tools."
-            " compliance: the same agent, tested against a rule book."
-            " evalview: EvalView test cases for an HTTP agent."
-            " scenario: tests as Python functions, for your agent or a bundled one."
-            " Default: basic.",
-        ),
-    ] = None,
-    agent: Annotated[
-        str | None,
-        typer.Option(
-            "--agent",
-            metavar="KIND|MODULE:NAME|URL",
-            help=f"Create a test of your own agent: {', '.join(KINDS)}; an object such as"
-            " shop.agent:graph; or a URL. Without a value, kindlm asks.",
-        ),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
+    folder: Path = argument("DIR", "Folder to write to.", default=Path()),
+    template: Literal["basic", "agent", "compliance", "evalview", "scenario"] | None = option(
+        "--template",
+        "basic: one scripted test. agent: a bundled HTTP agent with tools."
+        " compliance: the same agent, tested against a rule book."
+        " evalview: EvalView test cases for an HTTP agent."
+        " scenario: tests as Python functions, for your agent or a bundled one."
+        " Default: basic.",
+    ),
+    agent: str | None = option(
+        "--agent KIND|MODULE:NAME|URL",
+        f"Create a test of your own agent: {', '.join(KINDS)}; an object such as"
+        " shop.agent:graph; or a URL. Without a value, kindlm asks.",
+    ),
+    force: bool = flag("--force", "Overwrite existing files."),
 ) -> None:
     """Create a first suite, or a test of your own agent."""
     if template == "scenario":

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from pathlib import Path
 
 from kindlm.cli.console import fail, note, or_fail, refuse
 from kindlm.cli.history import named_run
 from kindlm.cli.journal import author, journal_event, open_journal
-from kindlm.cli.options import DatabaseOption, RunArgument
+from kindlm.cli.options import DATABASE, RUN_NAMES, argument, flag
 from kindlm.errors import not_there
 from kindlm.events.run import RunLabelled
 from kindlm.history.run_names import find_run, label_problem
@@ -20,10 +18,10 @@ _OLDER = "SELECT run FROM run_list WHERE label = ? AND run <> ? ORDER BY started
 
 
 def label_command(
-    run: RunArgument,
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="The label.")] = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Remove the label.")] = False,
-    db: DatabaseOption = None,
+    run: str = argument("RUN", RUN_NAMES),
+    name: str | None = argument("NAME", "The label.", default=None),
+    remove: bool = flag("--remove", "Remove the label."),
+    db: Path | None = DATABASE,
 ) -> None:
     """Name a run. A new label replaces the one before."""
     if (name is None) is not remove:

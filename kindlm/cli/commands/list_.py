@@ -11,8 +11,8 @@ from rich.cells import cell_len
 from kindlm.cli.console import or_fail
 from kindlm.cli.ending import loading
 from kindlm.cli.history import project_here
-from kindlm.cli.options import ListFormatOption, TestOptions, with_options
-from kindlm.dataclass import dataclass, replace
+from kindlm.cli.options import LIST_FORMAT, ListFormat, TestOptions, command_options, with_options
+from kindlm.dataclass import replace
 from kindlm.reports.untrusted import json_document, one_line
 from kindlm.wording import count
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kindlm.plan import Plan, PlannedCase, PlannedSuite
 
 
-@dataclass(frozen=True, slots=True)
+@command_options
 class ListOptions(TestOptions):
     """The options of `kindlm list`, as typed."""
 
@@ -29,7 +29,7 @@ class ListOptions(TestOptions):
         "shard", "strict", "form", "database",
     )  # fmt: skip
 
-    form: ListFormatOption = "terminal"
+    form: ListFormat = LIST_FORMAT
 
 
 @with_options

@@ -6,19 +6,14 @@ import getpass
 import os
 import sys
 from contextlib import closing
-from typing import Annotated
-
-import typer
 
 from kindlm.cli.console import note, or_fail
-from kindlm.cli.options import InsecureOption
+from kindlm.cli.options import INSECURE, option
 
 
 def login_command(
-    url: Annotated[
-        str, typer.Option("--url", metavar="URL", help="Address of the history server.")
-    ],
-    insecure: InsecureOption = False,
+    url: str = option("--url URL", "Address of the history server.", default=...),
+    insecure: bool = INSECURE,
 ) -> None:
     """Save the token of a history server. Reads it from the terminal or from stdin."""
     from kindlm.team.client import HistoryClient

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import typer
 
@@ -21,7 +21,7 @@ from kindlm.cli.history import (
     project_here,
     taken_besides,
 )
-from kindlm.cli.options import DatabaseOption
+from kindlm.cli.options import DATABASE, argument
 from kindlm.errors import KindlmError, SourceLocation, broken, not_there
 from kindlm.events.run import PURGES, SEALED_HEADS
 from kindlm.recording.export_file import require_known_form
@@ -43,10 +43,8 @@ _BACKUP = "If there is a backup of it, merge that one, too: kindlm history merge
 
 
 def merge_command(
-    files: Annotated[
-        list[Path], typer.Argument(metavar="DB", help="Histories of other machines or shards.")
-    ],
-    db: DatabaseOption = None,
+    files: list[Path] = argument("DB", "Histories of other machines or shards."),
+    db: Path | None = DATABASE,
 ) -> None:
     """Merge other histories into this one, in any order. Safe to repeat."""
     project = project_here(db)

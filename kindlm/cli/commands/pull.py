@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from typing import Annotated
+from pathlib import Path
 
 import typer
 
 from kindlm.cli.console import fail, note, or_fail, refuse, show
 from kindlm.cli.history import db_option, fail_to_open, project_here, taken_besides
-from kindlm.cli.options import DatabaseOption, InsecureOption, ServerOption
+from kindlm.cli.options import DATABASE, INSECURE, SERVER, argument, option
 from kindlm.errors import Err, KindlmError, not_there
 from kindlm.wording import count, printable
 
@@ -20,28 +20,14 @@ _MOST = 1_000
 
 
 def pull_command(
-    runs: Annotated[
-        list[str] | None, typer.Argument(metavar="RUN", help="Ids of runs on the server.")
-    ] = None,
-    branch: Annotated[
-        str | None,
-        typer.Option("--branch", metavar="NAME", help="The newest runs of a git branch instead."),
-    ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option("--group", metavar="ID", help="All shards of a group instead."),
-    ] = None,
-    limit: Annotated[
-        int,
-        typer.Option("--limit", metavar="N", min=1, max=_MOST, help="How many runs of the branch."),
-    ] = 1,
-    of_project: Annotated[
-        str | None,
-        typer.Option("--project", metavar="NAME", help="Only runs of this project."),
-    ] = None,
-    url: ServerOption = None,
-    insecure: InsecureOption = False,
-    db: DatabaseOption = None,
+    runs: list[str] | None = argument("RUN", "Ids of runs on the server.", default=None),
+    branch: str | None = option("--branch NAME", "The newest runs of a git branch instead."),
+    group: str | None = option("--group ID", "All shards of a group instead."),
+    limit: int = option("--limit N", "How many runs of the branch.", default=1, min=1, max=_MOST),
+    of_project: str | None = option("--project NAME", "Only runs of this project."),
+    url: str | None = SERVER,
+    insecure: bool = INSECURE,
+    db: Path | None = DATABASE,
 ) -> None:
     """Fetch runs from a history server, with labels, reviews and baselines. Safe to repeat."""
     from kindlm.cli.history_server import configured_upload, history_server

@@ -10,7 +10,7 @@ import sqlite3
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
-from typing import Annotated
+from pathlib import Path
 
 import typer
 
@@ -18,7 +18,7 @@ from kindlm.cli.commands.backup import remove_abandoned
 from kindlm.cli.console import fail, note, or_fail, refuse, warn
 from kindlm.cli.history import disk_full, fail_to_open, forget_erased, named_run
 from kindlm.cli.journal import author, open_journal
-from kindlm.cli.options import DatabaseOption, parse_since
+from kindlm.cli.options import DATABASE, flag, option, parse_since
 from kindlm.errors import ErrorCode, KindlmError, broken, misuse
 from kindlm.events.codec import strings_in
 from kindlm.events.execution_events import RAW_BODY
@@ -40,30 +40,17 @@ _EVENTS = "SELECT stream, type, data FROM event_log ORDER BY seq"
 
 
 def purge_command(
-    run: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--run",
-            metavar="RUN",
-            help="Erase content of this run that no other run uses. Repeatable.",
-        ),
-    ] = None,
-    older_than: Annotated[
-        str | None,
-        typer.Option(
-            "--older-than", metavar="AGE", help="Erase content of older runs: 90d, 2026-01-31."
-        ),
-    ] = None,
-    matching: Annotated[
-        str | None,
-        typer.Option(
-            "--matching",
-            metavar="PATTERN",
-            help="Erase content that matches this regular expression.",
-        ),
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Erase without asking.")] = False,
-    db: DatabaseOption = None,
+    run: list[str] | None = option(
+        "--run RUN", "Erase content of this run that no other run uses. Repeatable."
+    ),
+    older_than: str | None = option(
+        "--older-than AGE", "Erase content of older runs: 90d, 2026-01-31."
+    ),
+    matching: str | None = option(
+        "--matching PATTERN", "Erase content that matches this regular expression."
+    ),
+    yes: bool = flag("--yes -y", "Erase without asking."),
+    db: Path | None = DATABASE,
 ) -> None:
     """Erase recorded content permanently. Events stay, and `kindlm history verify` still passes."""
     hint = (

@@ -6,7 +6,7 @@ import shlex
 import time
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Annotated
+from pathlib import Path
 
 import typer
 
@@ -18,21 +18,20 @@ from kindlm.cli.history import (
     open_history,
     taken_besides,
 )
-from kindlm.cli.options import RUN_NAMES, DatabaseOption, InsecureOption, ServerOption, TextsOption
+from kindlm.cli.options import DATABASE, INSECURE, RUN_NAMES, SERVER, TEXTS, argument
 from kindlm.wording import count
 
 _EVERY_S = 2.0
 
 
 def push_command(
-    runs: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="RUN", help=f"{RUN_NAMES} Or a group of shards. Default: all."),
-    ] = None,
-    url: ServerOption = None,
-    texts: TextsOption = False,
-    insecure: InsecureOption = False,
-    db: DatabaseOption = None,
+    runs: list[str] | None = argument(
+        "RUN", f"{RUN_NAMES} Or a group of shards. Default: all.", default=None
+    ),
+    url: str | None = SERVER,
+    texts: bool = TEXTS,
+    insecure: bool = INSECURE,
+    db: Path | None = DATABASE,
 ) -> None:
     """Send recorded runs to a history server, with labels, reviews and baselines. Safe to repeat.
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from kindlm.cli.console import make_console, note, refuse
 from kindlm.cli.history import existing_history, fail_to_open
-from kindlm.cli.options import DatabaseOption
+from kindlm.cli.options import DATABASE
 from kindlm.errors import ErrorCode
 from kindlm.projections import PROJECTIONS
 from kindlm_store import EventLog, OpenError, ProjectionError
 
 
-def rebuild_command(db: DatabaseOption = None) -> None:
+def rebuild_command(db: Path | None = DATABASE) -> None:
     """Recompute all tables from the recorded events."""
     console = make_console()
     events = 0

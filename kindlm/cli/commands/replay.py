@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
-
-import typer
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from kindlm.cli.console import note, or_fail, refuse
 from kindlm.cli.ending import loading
-from kindlm.cli.options import DerivedOptions, SourceRunArgument, with_options
-from kindlm.dataclass import dataclass, replace
+from kindlm.cli.options import (
+    SOURCE_RUN,
+    DerivedOptions,
+    argument,
+    command_options,
+    flag,
+    option,
+    with_options,
+)
+from kindlm.dataclass import replace
 
 if TYPE_CHECKING:
     from kindlm.history.source_runs import SourceRun
@@ -18,7 +24,7 @@ if TYPE_CHECKING:
     from kindlm.recording.request import RunRequest
 
 
-@dataclass(frozen=True, slots=True)
+@command_options
 class ReplayOptions(DerivedOptions):
     """The options of `kindlm replay`, as typed."""
 
@@ -27,27 +33,17 @@ class ReplayOptions(DerivedOptions):
         "models", "keywords", "repeat", "gate", *DerivedOptions.takes,
     )  # fmt: skip
 
-    run: SourceRunArgument = None
-    paths: Annotated[
-        tuple[Path, ...],
-        typer.Argument(
-            metavar="PATH", help="Files, folders or pack:NAME. Default: the files of the run."
-        ),
-    ] = ()
-    source: Annotated[
-        str | None, typer.Option("--from", metavar="RUN", help="Same as RUN.", hidden=True)
-    ] = None
-    judge: Annotated[
-        Literal["recorded", "live"],
-        typer.Option("--judge", help="live: ask judges new questions. recorded: make no calls."),
-    ] = "recorded"
-    masks_times: Annotated[
-        bool,
-        typer.Option(
-            "--mask-times",
-            help="Ignore dates, times and UUIDs in requests of agents behind the gateway.",
-        ),
-    ] = False
+    run: str | None = SOURCE_RUN
+    paths: tuple[Path, ...] = argument(
+        "PATH", "Files, folders or pack:NAME. Default: the files of the run.", default=()
+    )
+    source: str | None = option("--from RUN", "Same as RUN.", hidden=True)
+    judge: Literal["recorded", "live"] = option(
+        "--judge", "live: ask judges new questions. recorded: make no calls.", default="recorded"
+    )
+    masks_times: bool = flag(
+        "--mask-times", "Ignore dates, times and UUIDs in requests of agents behind the gateway."
+    )
 
 
 @with_options

@@ -3,37 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from kindlm.cli.console import fail, or_fail
 from kindlm.cli.history import existing_history, exit_code, open_view, report_options
-from kindlm.cli.options import DatabaseOption, RunOrGroupArgument, VerboseOption
+from kindlm.cli.options import DATABASE, RUN_OR_GROUP, VERBOSE, option
 from kindlm.cli.reporters import of_project, parse_reporters, spare, write_reports
 
 
 def report_command(
-    run: RunOrGroupArgument = "latest",
-    form: Annotated[
-        str,
-        typer.Option(
-            "--format",
-            metavar="NAME",
-            help="terminal, json, junit, markdown, html, sarif or compliance.",
-        ),
-    ] = "terminal",
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write to FILE. Default: stdout."),
-    ] = None,
-    pdf: Annotated[
-        Path | None,
-        typer.Option("--pdf", metavar="FILE", help="Also write the compliance report as PDF."),
-    ] = None,
-    run_id: Annotated[str | None, typer.Option("--run-id", hidden=True)] = None,
-    db: DatabaseOption = None,
-    verbose: VerboseOption = False,
+    run: str = RUN_OR_GROUP,
+    form: str = option(
+        "--format NAME",
+        "terminal, json, junit, markdown, html, sarif or compliance.",
+        default="terminal",
+    ),
+    output: Path | None = option("--output -o FILE", "Write to FILE. Default: stdout."),
+    pdf: Path | None = option("--pdf FILE", "Also write the compliance report as PDF."),
+    run_id: str | None = option("--run-id", hidden=True),
+    db: Path | None = DATABASE,
+    verbose: bool = VERBOSE,
 ) -> None:
     """Write a report of a recorded run."""
     reporters = or_fail(parse_reporters([form], output))

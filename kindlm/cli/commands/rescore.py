@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, ClassVar
-
-import typer
+from typing import ClassVar
 
 from kindlm.cli.console import refuse
 from kindlm.cli.ending import loading
-from kindlm.cli.options import DerivedOptions, SourceRunArgument, with_options
-from kindlm.dataclass import dataclass
+from kindlm.cli.options import (
+    SOURCE_RUN,
+    DerivedOptions,
+    command_options,
+    flag,
+    option,
+    with_options,
+)
 
 
-@dataclass(frozen=True, slots=True)
+@command_options
 class RescoreOptions(DerivedOptions):
     """The options of `kindlm rescore`, as typed; `paths` are the suites to check by."""
 
@@ -21,36 +25,20 @@ class RescoreOptions(DerivedOptions):
         "run", "paths", "everything", "since", "suite", "resume", *DerivedOptions.takes,
     )  # fmt: skip
 
-    run: SourceRunArgument = None
-    paths: Annotated[
-        tuple[Path, ...],
-        typer.Option(
-            "--config",
-            "-c",
-            metavar="FILE",
-            help="The suite to check against. Repeatable. Default: the file of the run.",
-        ),
-    ] = ()
-    everything: Annotated[
-        bool, typer.Option("--all", help="Rescore every finished run, each as a new run.")
-    ] = False
-    since: Annotated[
-        str | None,
-        typer.Option(
-            "--since", metavar="AGE", help="With --all: only runs since then: 30d, 12h, 2026-01-31."
-        ),
-    ] = None
-    suite: Annotated[
-        str | None, typer.Option("--suite", "-s", metavar="NAME", help="Rescore only this suite.")
-    ] = None
-    resume: Annotated[
-        str | None,
-        typer.Option(
-            "--resume",
-            metavar="[RUN]",
-            help="Finish an interrupted rescoring. Default: the latest one.",
-        ),
-    ] = None
+    run: str | None = SOURCE_RUN
+    paths: tuple[Path, ...] = option(
+        "--config -c FILE",
+        "The suite to check against. Repeatable. Default: the file of the run.",
+        default=(),
+    )
+    everything: bool = flag("--all", "Rescore every finished run, each as a new run.")
+    since: str | None = option(
+        "--since AGE", "With --all: only runs since then: 30d, 12h, 2026-01-31."
+    )
+    suite: str | None = option("--suite -s NAME", "Rescore only this suite.")
+    resume: str | None = option(
+        "--resume [RUN]", "Finish an interrupted rescoring. Default: the latest one."
+    )
 
 
 @with_options

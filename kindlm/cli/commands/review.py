@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
-
-import typer
+from typing import Literal
 
 from kindlm.cli.console import note, or_fail, refuse
 from kindlm.cli.history import named_run, no_execution, open_history, report_options
 from kindlm.cli.journal import author, journal_event, open_journal
-from kindlm.cli.options import RUN_NAMES, DatabaseOption, ListFormat, VerboseOption, parse_since
+from kindlm.cli.options import (
+    DATABASE,
+    RUN_NAMES,
+    VERBOSE,
+    ListFormat,
+    argument,
+    flag,
+    option,
+    parse_since,
+)
 from kindlm.errors import Err, Ok, Result, misuse
 from kindlm.events.run import ReviewRecorded
 from kindlm.history.reviews import compare_reviews, reviewed_executions
@@ -26,44 +33,22 @@ _USAGE = "How it is used: kindlm review --help"
 
 
 def review_command(
-    run: Annotated[
-        str | None,
-        typer.Argument(metavar="RUN", help=RUN_NAMES),
-    ] = None,
-    execution: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="EXECUTION", help="The id of an execution, or its number in the run."
-        ),
-    ] = None,
-    verdict: Annotated[
-        Literal["pass", "fail"] | None, typer.Argument(metavar="pass|fail", help="Your verdict.")
-    ] = None,
-    text: Annotated[
-        str | None,
-        typer.Option("--note", metavar="TEXT", help="Reason, recorded with the verdict."),
-    ] = None,
-    agreement: Annotated[
-        bool,
-        typer.Option("--agreement", help="Report judge–human agreement, for RUN or all runs."),
-    ] = False,
-    suite: Annotated[
-        str | None,
-        typer.Option("--suite", "-s", metavar="NAME", help="With --agreement: only this suite."),
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            "--since",
-            metavar="AGE",
-            help="With --agreement: only runs since then: 30d, 2026-01-31.",
-        ),
-    ] = None,
-    form: Annotated[
-        ListFormat, typer.Option("--format", help="With --agreement: json is for programs.")
-    ] = "terminal",
-    db: DatabaseOption = None,
-    verbose: VerboseOption = False,
+    run: str | None = argument("RUN", RUN_NAMES, default=None),
+    execution: str | None = argument(
+        "EXECUTION", "The id of an execution, or its number in the run.", default=None
+    ),
+    verdict: Literal["pass", "fail"] | None = argument("pass|fail", "Your verdict.", default=None),
+    text: str | None = option("--note TEXT", "Reason, recorded with the verdict."),
+    agreement: bool = flag("--agreement", "Report judge–human agreement, for RUN or all runs."),
+    suite: str | None = option("--suite -s NAME", "With --agreement: only this suite."),
+    since: str | None = option(
+        "--since AGE", "With --agreement: only runs since then: 30d, 2026-01-31."
+    ),
+    form: ListFormat = option(
+        "--format", "With --agreement: json is for programs.", default="terminal"
+    ),
+    db: Path | None = DATABASE,
+    verbose: bool = VERBOSE,
 ) -> None:
     """Record a human verdict, or report judge–human agreement."""
     if agreement:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import sqlite3
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated
+from pathlib import Path
 
-import typer
 from rich.cells import cell_len
 
 from kindlm.cli.console import note, or_fail, refuse, wants_color
 from kindlm.cli.history import open_history
-from kindlm.cli.options import DatabaseOption, ListFormat, ListFormatOption, parse_since
+from kindlm.cli.options import DATABASE, LIST_FORMAT, ListFormat, option, parse_since
 from kindlm.dataclass import dataclass
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import Run, RunFigures, RunFilter, read_figures, runs, status_of
@@ -31,30 +30,15 @@ _MOST_EXECUTIONS = 5_000
 
 
 def runs_command(
-    test: Annotated[
-        str | None,
-        typer.Option("--test", "-t", metavar="NAME", help="Show this test over time."),
-    ] = None,
-    limit: Annotated[
-        int,
-        typer.Option("--limit", metavar="N", min=1, max=1_000_000, help="Maximum number of runs."),
-    ] = 20,
-    suite: Annotated[
-        str | None,
-        typer.Option("--suite", "-s", metavar="NAME", help="Show only runs of this suite."),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option("--model", metavar="ID", help="With --test: show only this target."),
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            "--since", metavar="AGE", help="Show only runs since then: 30d, 12h, 2w, 2026-01-31."
-        ),
-    ] = None,
-    form: ListFormatOption = "terminal",
-    db: DatabaseOption = None,
+    test: str | None = option("--test -t NAME", "Show this test over time."),
+    limit: int = option("--limit N", "Maximum number of runs.", default=20, min=1, max=1_000_000),
+    suite: str | None = option("--suite -s NAME", "Show only runs of this suite."),
+    model: str | None = option("--model ID", "With --test: show only this target."),
+    since: str | None = option(
+        "--since AGE", "Show only runs since then: 30d, 12h, 2w, 2026-01-31."
+    ),
+    form: ListFormat = LIST_FORMAT,
+    db: Path | None = DATABASE,
 ) -> None:
     """List recorded runs, or show one test over time.
 

@@ -5,19 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from kindlm.cli.console import refuse, show
+from kindlm.cli.options import option
 from kindlm.errors import ErrorCode, SourceLocation
 
 
 def schema_command(
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write to FILE. Default: stdout."),
-    ] = None,
+    output: Path | None = option("--output -o FILE", "Write to FILE. Default: stdout."),
 ) -> None:
     """Print the JSON Schema of kindlm.yaml."""
     if output is None:

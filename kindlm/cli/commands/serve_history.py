@@ -10,16 +10,15 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kindlm.cli.commands.backup import remove_abandoned
 from kindlm.cli.commands.token import open_tokens
 from kindlm.cli.console import note, or_fail, refuse, warn
 from kindlm.cli.history import db_option, fail_to_open, forget_erased, project_here
 from kindlm.cli.logs import log_as_asked
-from kindlm.cli.options import DatabaseOption, parse_since
+from kindlm.cli.options import DATABASE, option, parse_since
 from kindlm.errors import Err, Ok, Result
 from kindlm.recording.history_file import open_log
 from kindlm.recording.purging import erase, runs_before, streams_to_purge, with_news
@@ -34,32 +33,19 @@ _HEADER = re.compile(r"[A-Za-z0-9-]+", re.ASCII)
 
 
 def serve_history_command(
-    host: Annotated[
-        str, typer.Option("--host", metavar="HOST", help="Address to bind.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int,
-        typer.Option("--port", metavar="N", min=0, max=65535, help="Port to bind."),
-    ] = 8002,
-    trust_header: Annotated[
-        str | None,
-        typer.Option(
-            "--trust-header",
-            metavar="NAME",
-            help="Header in which a reverse proxy names the person who looks: X-Forwarded-User."
-            " The proxy must set it in every request.",
-        ),
-    ] = None,
-    keep: Annotated[
-        str | None,
-        typer.Option(
-            "--keep",
-            metavar="AGE",
-            help="Erase content of runs older than this, such as 180d, at the start and daily."
-            " Their events stay.",
-        ),
-    ] = None,
-    db: DatabaseOption = None,
+    host: str = option("--host HOST", "Address to bind.", default="127.0.0.1"),
+    port: int = option("--port N", "Port to bind.", default=8002, min=0, max=65535),
+    trust_header: str | None = option(
+        "--trust-header NAME",
+        "Header in which a reverse proxy names the person who looks: X-Forwarded-User."
+        " The proxy must set it in every request.",
+    ),
+    keep: str | None = option(
+        "--keep AGE",
+        "Erase content of runs older than this, such as 180d, at the start and daily."
+        " Their events stay.",
+    ),
+    db: Path | None = DATABASE,
 ) -> None:
     """Serve one history for a team: its pages, and pushes and pulls. Ctrl-C ends it."""
     from kindlm.browse.descriptions import START_PAGE

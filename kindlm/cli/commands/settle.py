@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from kindlm.cli.ending import loading
 from kindlm.cli.options import (
+    CONCURRENCY,
+    DATABASE,
+    MAX_COST,
+    NO_PROGRESS,
     RUN_NAMES,
-    ConcurrencyOption,
-    DatabaseOption,
-    MaxCostOption,
-    NoProgressOption,
-    VerboseOption,
+    VERBOSE,
+    argument,
+    command_options,
+    flag,
+    option,
     with_options,
 )
-from kindlm.dataclass import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@command_options
 class SettleOptions:
     """The options of `kindlm settle`, as typed.
 
@@ -28,54 +28,31 @@ class SettleOptions:
     that folder, this process adds one round of repeats to BEFORE.
     """
 
-    before: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="BEFORE",
-            help=f"{RUN_NAMES} Default: baseline if one is set, else previous.",
-            show_default=False,
-        ),
-    ] = None
-    after: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="AFTER",
-            help="The run that repeats are added to. Default: latest.",
-            show_default=False,
-        ),
-    ] = None
-    tests: Annotated[
-        tuple[str, ...],
-        typer.Option(
-            "--test",
-            "-t",
-            metavar="PATTERN",
-            help="Repeat only tests and suites whose name contains PATTERN. Repeatable.",
-        ),
-    ] = ()
-    both: Annotated[
-        Path | None,
-        typer.Option(
-            "--both",
-            metavar="FOLDER",
-            exists=True,
-            file_okay=False,
-            help="Also repeat BEFORE, from this checkout of its suites and agent.",
-        ),
-    ] = None
-    of_before: Annotated[bool, typer.Option("--of-before", hidden=True)] = False
-    max_cost_usd: MaxCostOption = None
-    max_runs: Annotated[
-        int | None,
-        typer.Option("--max-runs", metavar="N", min=1, help="Maximum number of repeats in total."),
-    ] = None
-    concurrency: ConcurrencyOption = None
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the suspected tests. Calls nothing.")
-    ] = False
-    database: DatabaseOption = None
-    verbose: VerboseOption = False
-    no_progress: NoProgressOption = False
+    before: str | None = argument(
+        "BEFORE", f"{RUN_NAMES} Default: baseline if one is set, else previous.", default=None
+    )
+    after: str | None = argument(
+        "AFTER", "The run that repeats are added to. Default: latest.", default=None
+    )
+    tests: tuple[str, ...] = option(
+        "--test -t PATTERN",
+        "Repeat only tests and suites whose name contains PATTERN. Repeatable.",
+        default=(),
+    )
+    both: Path | None = option(
+        "--both FOLDER",
+        "Also repeat BEFORE, from this checkout of its suites and agent.",
+        exists=True,
+        file_okay=False,
+    )
+    of_before: bool = flag("--of-before", hidden=True)
+    max_cost_usd: float | None = MAX_COST
+    max_runs: int | None = option("--max-runs N", "Maximum number of repeats in total.", min=1)
+    concurrency: int | None = CONCURRENCY
+    dry_run: bool = flag("--dry-run", "Show the suspected tests. Calls nothing.")
+    database: Path | None = DATABASE
+    verbose: bool = VERBOSE
+    no_progress: bool = NO_PROGRESS
 
     @property
     def grows_both(self) -> bool:

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from pathlib import Path
 
 import typer
 
 from kindlm.cli.console import fail
 from kindlm.cli.history import exit_code, no_execution, open_view, report_options
-from kindlm.cli.options import DatabaseOption, DurationsOption, RunOrGroupArgument, VerboseOption
+from kindlm.cli.options import DATABASE, DURATIONS, RUN_OR_GROUP, VERBOSE, argument
 from kindlm.dataclass import replace
 
 
 def show_command(
-    run: RunOrGroupArgument = "latest",
-    execution: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="EXECUTION", help="The id of an execution, or its number in the run."
-        ),
-    ] = None,
-    db: DatabaseOption = None,
-    durations: DurationsOption = 0,
-    verbose: VerboseOption = False,
+    run: str = RUN_OR_GROUP,
+    execution: str | None = argument(
+        "EXECUTION", "The id of an execution, or its number in the run.", default=None
+    ),
+    db: Path | None = DATABASE,
+    durations: int = DURATIONS,
+    verbose: bool = VERBOSE,
 ) -> None:
     """Show a run, or one execution with its transcript."""
     options = replace(report_options(db, verbose=verbose), durations=durations)

@@ -10,13 +10,14 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import typer
 
 from kindlm.cli.console import note, or_fail
 from kindlm.cli.history import commit_named, open_history, report_options
-from kindlm.cli.options import DatabaseOption, RunOrGroupArgument
+from kindlm.cli.options import DATABASE, RUN_OR_GROUP
 from kindlm.history.groups import Group, find_group, shards_of
 from kindlm.history.masking import mask_of
 from kindlm.history.rows import AttemptView, ExecutionView
@@ -46,7 +47,7 @@ SELECT version, type, subject, data FROM event_log
 """
 
 
-def tail_command(run: RunOrGroupArgument = "latest", db: DatabaseOption = None) -> None:
+def tail_command(run: str = RUN_OR_GROUP, db: Path | None = DATABASE) -> None:
     """Follow a run or a group of shards from another terminal.
 
     Exits with its verdict when it ends.

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import NoReturn
 
 import typer
 
 from kindlm.cli.commands.runs import table
 from kindlm.cli.console import fail, note, or_fail, refuse
 from kindlm.cli.history import disk_full, project_here
-from kindlm.cli.options import DatabaseOption, ListFormatOption
+from kindlm.cli.options import DATABASE, LIST_FORMAT, ListFormat, argument, option
 from kindlm.errors import ErrorCode
 from kindlm.reports.untrusted import one_line, printed_json
 from kindlm.team.token_store import Limits, TokenStore, token_file
@@ -31,40 +31,20 @@ _HEADER = ("NAME", "STATE", "SCOPES", "PROJECT", "EXPIRES", "LAST USED", "MB TOD
 
 @token_app.command("create")
 def create_command(
-    name: Annotated[
-        str, typer.Option("--name", metavar="NAME", help="Name of the token, such as ci.")
-    ],
-    scopes: Annotated[
-        str,
-        typer.Option("--scopes", metavar="LIST", help="push, pull and review, with commas."),
-    ] = "push,pull",
-    project: Annotated[
-        str | None,
-        typer.Option("--project", metavar="NAME", help="Only runs of this project."),
-    ] = None,
-    days: Annotated[
-        int | None,
-        typer.Option("--days", metavar="N", min=1, max=36_500, help="Expire after N days."),
-    ] = None,
-    pushes_per_minute: Annotated[
-        int | None,
-        typer.Option(
-            "--pushes-per-minute", metavar="N", min=1, max=_MOST, help="Allow N pushes a minute."
-        ),
-    ] = None,
-    mb_per_day: Annotated[
-        int | None,
-        typer.Option(
-            "--mb-per-day", metavar="N", min=1, max=_MOST, help="Allow N MB a day, unpacked."
-        ),
-    ] = None,
-    mb_total: Annotated[
-        int | None,
-        typer.Option(
-            "--mb-total", metavar="N", min=1, max=_MOST, help="Allow N MB in all, unpacked."
-        ),
-    ] = None,
-    db: DatabaseOption = None,
+    name: str = option("--name NAME", "Name of the token, such as ci.", default=...),
+    scopes: str = option(
+        "--scopes LIST", "push, pull and review, with commas.", default="push,pull"
+    ),
+    project: str | None = option("--project NAME", "Only runs of this project."),
+    days: int | None = option("--days N", "Expire after N days.", min=1, max=36_500),
+    pushes_per_minute: int | None = option(
+        "--pushes-per-minute N", "Allow N pushes a minute.", min=1, max=_MOST
+    ),
+    mb_per_day: int | None = option(
+        "--mb-per-day N", "Allow N MB a day, unpacked.", min=1, max=_MOST
+    ),
+    mb_total: int | None = option("--mb-total N", "Allow N MB in all, unpacked.", min=1, max=_MOST),
+    db: Path | None = DATABASE,
 ) -> None:
     """Create a token for a history server, and print it once."""
     limits = Limits(pushes_per_minute, mb_per_day and mb_per_day * _MB, mb_total and mb_total * _MB)
@@ -78,8 +58,8 @@ def create_command(
 
 @token_app.command("list")
 def list_command(
-    form: ListFormatOption = "terminal",
-    db: DatabaseOption = None,
+    form: ListFormat = LIST_FORMAT,
+    db: Path | None = DATABASE,
 ) -> None:
     """List tokens, with what was pushed with them. The tokens themselves are not stored."""
     with _tokens(project_here(db).database) as store:
@@ -103,8 +83,8 @@ def list_command(
 
 @token_app.command("revoke")
 def revoke_command(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the token.")],
-    db: DatabaseOption = None,
+    name: str = argument("NAME", "Name of the token."),
+    db: Path | None = DATABASE,
 ) -> None:
     """Revoke a token. A running server refuses it at once."""
     with _tokens(project_here(db).database) as store:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from kindlm.cli.console import note, or_fail, show
 from kindlm.cli.ending import loading
-from kindlm.cli.options import ListFormat, StrictOption
+from kindlm.cli.options import STRICT, ListFormat, argument, option
 from kindlm.dataclass import replace
 from kindlm.errors import SourceLocation
 from kindlm.recording.project import default_paths, find_project
@@ -27,15 +27,11 @@ if TYPE_CHECKING:
 
 
 def validate_command(
-    paths: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="PATH",
-            help="Files, folders or pack:NAME. Default: what `kindlm test` runs.",
-        ),
-    ] = None,
-    form: Annotated[ListFormat, typer.Option("--format", help="json is for editors.")] = "terminal",
-    strict: StrictOption = False,
+    paths: list[Path] | None = argument(
+        "PATH", "Files, folders or pack:NAME. Default: what `kindlm test` runs.", default=None
+    ),
+    form: ListFormat = option("--format", "json is for editors.", default="terminal"),
+    strict: bool = STRICT,
 ) -> None:
     """Check test files without running them."""
     with loading():

@@ -8,13 +8,12 @@ import sys
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from kindlm.cli.console import refuse, wants_color
 from kindlm.cli.history import existing_history, fail_to_open, named_run, repair_hint, salvage_hint
-from kindlm.cli.options import RUN_NAMES, DatabaseOption
+from kindlm.cli.options import DATABASE, RUN_NAMES, argument, option
 from kindlm.errors import ErrorCode, SourceLocation
 from kindlm.events.run import PURGES, SEALED_HEADS
 from kindlm.history.read_models import changed_tables
@@ -42,15 +41,9 @@ _SHOWN = 10
 
 
 def verify_command(
-    run: Annotated[
-        str | None,
-        typer.Argument(metavar="RUN", help=f"{RUN_NAMES} Default: the whole history."),
-    ] = None,
-    head: Annotated[
-        str | None,
-        typer.Option("--head", metavar="HASH", help="The head hash in a report of RUN."),
-    ] = None,
-    db: DatabaseOption = None,
+    run: str | None = argument("RUN", f"{RUN_NAMES} Default: the whole history.", default=None),
+    head: str | None = option("--head HASH", "The head hash in a report of RUN."),
+    db: Path | None = DATABASE,
 ) -> None:
     """Check recorded events and content against their hashes.
 
