@@ -16,7 +16,7 @@ from kindlm.errors import Ok
 from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
 from kindlm.reports.report_registry import ReportOptions
-from kindlm.reports.terminal.report import REPORT
+from kindlm.reports.terminal_report import write_report
 
 _GROUP = "nightly-42"
 _TESTS = ("refund", "greeting", "track-order", "cancel-order")
@@ -35,7 +35,7 @@ def group_example() -> str:
         found = find_run_or_group(db, _GROUP)
         assert isinstance(found, Ok)
         out = io.StringIO()
-        REPORT.write(RunView(db, found.value), out, ReportOptions(width=92))
+        write_report(RunView(db, found.value), out, ReportOptions(width=92))
         history.close()
     return _COMMIT.sub("", _WHEN.sub("2026-11-21 09:00 UTC", out.getvalue()))
 

@@ -15,8 +15,8 @@ from kindlm.history.rows import SuiteView
 from kindlm.history.run_view import RunView
 from kindlm.recording.request import RunRequest
 from kindlm.reports.compliance.pdf import pdf_of, require_pdf
-from kindlm.reports.compliance.report import REPORT, document_of, documents_of
-from kindlm.reports.report_registry import ReportOptions
+from kindlm.reports.compliance_report import document_of, documents_of, write_report
+from kindlm.reports.report_registry import Report, ReportOptions
 from kindlm.suite import Suite
 from kindlm.wording import shown, shown_path
 
@@ -38,7 +38,7 @@ def check_pdf(
     """
     if file == STDOUT:
         return Err(misuse("A PDF is not written to standard output.", "Name a file: --pdf FILE"))
-    pdf = Reporter(REPORT, file)
+    pdf = Reporter(Report("compliance", write_report), file)
     for checked in (require_pdf(), distinct([*reporters, pdf])):
         if isinstance(checked, Err):
             return checked

@@ -125,10 +125,10 @@ def tell_github(view: RunView, options: ReportOptions, environ: Mapping[str, str
 
 def _append_summary(summary: Path, view: RunView, options: ReportOptions) -> str | None:
     """Append the report; return why that cannot be done."""
-    from kindlm.reports.markdown_report import REPORT
+    from kindlm.reports.markdown_report import write_report
 
     report = io.StringIO()
-    REPORT.write(view, report, options)
+    write_report(view, report, options)
     text = report.getvalue()
     has = summary.stat().st_size if summary.exists() else 0
     if has + len(text.encode()) + 1 > _MOST_BYTES:

@@ -55,7 +55,7 @@ from kindlm.recording.loading import Loaded
 from kindlm.recording.request import RunRequest
 from kindlm.recording.secrets import remember_secrets, suite_secrets
 from kindlm.recording.session import run_session
-from kindlm.reports.report_registry import ReportOptions
+from kindlm.reports.report_registry import Report, ReportOptions
 from kindlm.suite import Suite
 from kindlm.wording import shown_path
 from kindlm_store import EventLog, LockHeldError, OpenError, Redactor, SealedError, WriteFailedError
@@ -256,11 +256,11 @@ def _report(
 ) -> int:
     errors = write_reports(reporters, view, look)
     if errors:
-        from kindlm.reports.terminal.report import REPORT
+        from kindlm.reports.terminal_report import write_report
 
-        if Reporter(REPORT, None) not in reporters:
+        if Reporter(Report("terminal", write_report), None) not in reporters:
             # The verdict is not lost with a report.
-            REPORT.write(view, sys.stderr, replace(look, quiet=True, color=wants_color(sys.stderr)))
+            write_report(view, sys.stderr, replace(look, quiet=True, color=wants_color(sys.stderr)))
     show(errors)
     tell_github(view, look, os.environ)
     if options.compliance or has_documents(request.suites):

@@ -199,12 +199,6 @@ class _Pieces:
         return _Once(known, identity)
 
 
-class _HtmlReport:
-    name = "html"
-
-    def write(self, view: RunView, out: TextIO, options: ReportOptions) -> None:
-        """Write the report."""
-        out.writelines(render(*report_page(view, options)))
-
-
-REPORT = _HtmlReport()
+def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
+    """Write the report."""
+    out.writelines(render(*report_page(view, options)))

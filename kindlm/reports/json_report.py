@@ -36,39 +36,33 @@ def report_schema() -> dict[str, Any]:
     return schema
 
 
-class _JsonReport:
-    name = "json"
-
-    def write(self, view: RunView, out: TextIO, options: ReportOptions) -> None:
-        """Write the report; it has no options."""
-        del options
-        out.write("{\n")
-        out.writelines(
-            f"  {printed_json(name)}: {printed_json(value)},\n" for name, value in _head(view)
-        )
-        out.write('  "tests": [')
-        separator = "\n    "
-        for test in view.tests():
-            out.write(separator)
-            out.writelines(_test_parts(view, test))
-            separator = ",\n    "
-        errors: list[dict[str, Any]] = [
-            {
-                "code": suite.error_code,
-                "number": suite.error_number,
-                "message": suite.error or "",
-                "where": suite.path,
-            }
-            for suite in view.suites
-            if suite.error_code is not None
-        ]
-        if (without := unsettled(view)) is not None:
-            told = {"code": without.code, "number": None, "message": without.message, "where": None}
-            errors.append(told)
-        out.write(f'\n  ],\n  "errors": {printed_json(errors)}\n}}\n')
-
-
-REPORT = _JsonReport()
+def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
+    """Write the report; it has no options."""
+    del options
+    out.write("{\n")
+    out.writelines(
+        f"  {printed_json(name)}: {printed_json(value)},\n" for name, value in _head(view)
+    )
+    out.write('  "tests": [')
+    separator = "\n    "
+    for test in view.tests():
+        out.write(separator)
+        out.writelines(_test_parts(view, test))
+        separator = ",\n    "
+    errors: list[dict[str, Any]] = [
+        {
+            "code": suite.error_code,
+            "number": suite.error_number,
+            "message": suite.error or "",
+            "where": suite.path,
+        }
+        for suite in view.suites
+        if suite.error_code is not None
+    ]
+    if (without := unsettled(view)) is not None:
+        told = {"code": without.code, "number": None, "message": without.message, "where": None}
+        errors.append(told)
+    out.write(f'\n  ],\n  "errors": {printed_json(errors)}\n}}\n')
 
 
 def _head(view: RunView) -> Iterator[tuple[str, Any]]:

@@ -106,47 +106,41 @@ class _Group:
     seconds: float = 0.0
 
 
-class _JunitReport:
-    name = "junit"
-
-    def write(self, view: RunView, out: TextIO, options: ReportOptions) -> None:
-        """Write the report; it has no options."""
-        del options
-        xml = XmlWriter(out)
-        broken = [suite for suite in view.suites if suite.error_code is not None]
-        groups = [group for suite in view.suites for group in _groups(view, suite)]
-        lacking = view.group.lacking if view.group is not None else []
-        # The shards say more exactly what a group lacks.
-        without = None if lacking else unsettled(view)
-        beside = StatusCounts(
-            failed=sum(not gate.passed for suite in view.suites for gate in suite.gates),
-            errored=len(broken) + len(lacking) + (without is not None),
-        )
-        counts = sum((group.counts for group in groups), beside)
-        seconds = (view.info.duration_ms or 0.0) / 1000 or sum(group.seconds for group in groups)
-        attributes = {
-            "name": "KindLM",
-            "tests": str(counts.total),
-            "failures": str(counts.failed),
-            "errors": str(counts.errored),
-            "time": _time(seconds),
-        }
-        with xml.element("testsuites", attributes):
-            for group in groups:
-                _write_group(view, group, xml)
-            for suite in broken:
-                _write_broken(suite, xml)
-            if lacking:
-                shards = [(f"shard {shard}", how) for shard, how in lacking]
-                _write_problems(view, _SHARDS, shards, "GROUP_INCOMPLETE", xml)
-            if without is not None:
-                ended = [("came to its end", without.message)]
-                _write_problems(view, _RUN, ended, without.code, xml)
-            _write_gates(view, xml)
-        xml.end()
-
-
-REPORT = _JunitReport()
+def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
+    """Write the report; it has no options."""
+    del options
+    xml = XmlWriter(out)
+    broken = [suite for suite in view.suites if suite.error_code is not None]
+    groups = [group for suite in view.suites for group in _groups(view, suite)]
+    lacking = view.group.lacking if view.group is not None else []
+    # The shards say more exactly what a group lacks.
+    without = None if lacking else unsettled(view)
+    beside = StatusCounts(
+        failed=sum(not gate.passed for suite in view.suites for gate in suite.gates),
+        errored=len(broken) + len(lacking) + (without is not None),
+    )
+    counts = sum((group.counts for group in groups), beside)
+    seconds = (view.info.duration_ms or 0.0) / 1000 or sum(group.seconds for group in groups)
+    attributes = {
+        "name": "KindLM",
+        "tests": str(counts.total),
+        "failures": str(counts.failed),
+        "errors": str(counts.errored),
+        "time": _time(seconds),
+    }
+    with xml.element("testsuites", attributes):
+        for group in groups:
+            _write_group(view, group, xml)
+        for suite in broken:
+            _write_broken(suite, xml)
+        if lacking:
+            shards = [(f"shard {shard}", how) for shard, how in lacking]
+            _write_problems(view, _SHARDS, shards, "GROUP_INCOMPLETE", xml)
+        if without is not None:
+            ended = [("came to its end", without.message)]
+            _write_problems(view, _RUN, ended, without.code, xml)
+        _write_gates(view, xml)
+    xml.end()
 
 
 def _groups(view: RunView, suite: SuiteView) -> Iterator[_Group]:

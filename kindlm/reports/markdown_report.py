@@ -56,26 +56,20 @@ _STATUS_SIGNS = {
 }
 
 
-class _MarkdownReport:
-    name = "markdown"
-
-    def write(self, view: RunView, out: TextIO, options: ReportOptions) -> None:
-        """Write the report: pieces in order of their weight, as many as a comment holds."""
-        # Whoever reads it is in the repository, not in the folder where it was written.
-        following = options.first or next_command(view, replace(options, root=None))
-        end = f"\nNext: {code(following)}\n"
-        left_out = f"\n… left out, as a comment holds no more: {code(show_run(view))} tells it.\n"
-        room = MOST_BYTES - len(end.encode()) - len(left_out.encode())
-        for piece in _pieces(view, options):
-            room -= len(piece.encode())
-            if room < 0:
-                out.write(left_out)
-                break
-            out.write(piece)
-        out.write(end)
-
-
-REPORT = _MarkdownReport()
+def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
+    """Write the report: pieces in order of their weight, as many as a comment holds."""
+    # Whoever reads it is in the repository, not in the folder where it was written.
+    following = options.first or next_command(view, replace(options, root=None))
+    end = f"\nNext: {code(following)}\n"
+    left_out = f"\n… left out, as a comment holds no more: {code(show_run(view))} tells it.\n"
+    room = MOST_BYTES - len(end.encode()) - len(left_out.encode())
+    for piece in _pieces(view, options):
+        room -= len(piece.encode())
+        if room < 0:
+            out.write(left_out)
+            break
+        out.write(piece)
+    out.write(end)
 
 
 def _pieces(view: RunView, options: ReportOptions) -> Iterator[str]:

@@ -1,8 +1,7 @@
 """What a report is, and where reports are found: by the name of their module.
 
-The report `xyz` is `REPORT` in the module `xyz_report` of this package, or in the module `report`
-of its subpackage `xyz`; or it is a class that another package registers. Only the report that is
-asked for is imported.
+The report `xyz` is written by `write_report` in the module `xyz_report` of this package, or it is a
+class that another package registers. Only the report that is asked for is imported.
 """
 
 from __future__ import annotations
@@ -10,10 +9,11 @@ from __future__ import annotations
 import io
 import json
 import pkgutil
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from kindlm import reports
 from kindlm.dataclass import dataclass
@@ -61,23 +61,17 @@ class ReportOptions:
     default_paths: tuple[str, ...] = ()
 
 
-class Report(Protocol):
-    """Writes a recorded run in one form."""
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A form in which a recorded run is written; users call it by its name.
 
-    @property
-    def name(self) -> str:
-        """What a user calls it."""
-        ...
+    `write` writes the run piece by piece; memory does not grow with the number of tests. It returns
+    why what was written is not the report that was wanted, None if it is. It raises `NoReportError`
+    if there is no report, and nothing was written.
+    """
 
-    def write(self, view: RunView, out: TextIO, options: ReportOptions) -> KindlmError | None:
-        """Write the run piece by piece; memory does not grow with the number of tests.
-
-        Returns why what was written is not the report that was wanted, None if it is.
-
-        Raises:
-            NoReportError: There is no report, and nothing was written.
-        """
-        ...
+    name: str
+    write: Callable[[RunView, TextIO, ReportOptions], KindlmError | None]
 
 
 class NoReportError(Exception):
@@ -92,9 +86,9 @@ def find_report(name: str) -> Result[Report]:
     """Return the report of that name, or an error that says which there are."""
     from kindlm import packages, plugins
 
-    module = _own_reports().get(_ALIASES.get(name, name))
-    if module is not None:
-        return Ok(import_module(module).REPORT)
+    own_name = _ALIASES.get(name, name)
+    if (module := _own_reports().get(own_name)) is not None:
+        return Ok(Report(own_name, import_module(module).write_report))
     found = packages.find(plugins.Report, name)
     if found is None:
         known = report_names()
@@ -107,7 +101,8 @@ def find_report(name: str) -> Result[Report]:
         return Err(misuse(f"There is no report {name!r}.", hint))
     if isinstance(found, Err):
         return found
-    return Ok(_ReportOfPackage(packages.installed(plugins.Report.group)[name][0], found.value))
+    plugin = packages.installed(plugins.Report.group)[name][0]
+    return Ok(Report(plugin.name, partial(_write_of_package, plugin, found.value)))
 
 
 def report_names() -> list[str]:
@@ -127,53 +122,44 @@ def faulty_reports() -> list[KindlmError]:
 @cache
 def _own_reports() -> dict[str, str]:
     """Return the modules of kindlm's own reports by the names of the reports."""
-    found = {}
-    for module in pkgutil.iter_modules(reports.__path__, f"{reports.__name__}."):
-        name = module.name.rpartition(".")[2]
-        if name.endswith("_report"):
-            found[name.removesuffix("_report")] = module.name
-        elif any(Path(folder, name, "report.py").is_file() for folder in reports.__path__):
-            found[name] = f"{module.name}.report"
-    return found
+    modules = pkgutil.iter_modules(reports.__path__, f"{reports.__name__}.")
+    return {
+        module.name.rpartition(".")[2].removesuffix("_report"): module.name
+        for module in modules
+        if module.name.endswith("_report")
+    }
 
 
-@dataclass(frozen=True, slots=True)
-class _ReportOfPackage:
-    """A report of another package, made from the document of the JSON report.
+def _write_of_package(
+    plugin: packages.Plugin,
+    made_by: type[plugins.Report],
+    view: RunView,
+    out: TextIO,
+    options: ReportOptions,
+) -> None:
+    """Write what another package makes of the document of the JSON report.
 
     Unlike kindlm's own reports, it holds the whole run in memory.
     """
+    from kindlm import packages
+    from kindlm.reports import json_report
 
-    plugin: packages.Plugin
-    made_by: type[plugins.Report]
-
-    @property
-    def name(self) -> str:
-        return self.plugin.name
-
-    def write(self, view: RunView, out: TextIO, options: ReportOptions) -> None:
-        """Write what the package makes of the run."""
-        from kindlm import packages
-        from kindlm.reports.json_report import REPORT
-
-        document = io.StringIO()
-        REPORT.write(view, document, options)
-        try:
-            rendered: Any = self.made_by().render(json.loads(document.getvalue()))
-        except packages.CRASHES as error:
-            raise NoReportError(packages.crashed(self.plugin, "crashed", error)) from error
-        if isinstance(rendered, str):
-            # A lone surrogate has no UTF-8, and escape sequences belong into no terminal.
-            text = rendered.encode("utf-8", "backslashreplace").decode()
-            out.write(visible(text) if out.isatty() else text)
-            return
-        if not isinstance(rendered, bytes):
-            kind = type(rendered).__name__
-            hint = packages.advice(self.plugin)
-            wrong = broken(f"{self.plugin} returned neither text nor bytes, but {kind}", hint)
-            raise NoReportError(wrong)
-        if out.isatty() or not hasattr(out, "buffer"):
-            wrong = broken(f"{self.plugin} is not text, and cannot be printed", "Name a file")
-            raise NoReportError(wrong, needs_file=True)
-        out.flush()
-        out.buffer.write(rendered)
+    document = io.StringIO()
+    json_report.write_report(view, document, options)
+    try:
+        rendered: Any = made_by().render(json.loads(document.getvalue()))
+    except packages.CRASHES as error:
+        raise NoReportError(packages.crashed(plugin, "crashed", error)) from error
+    if isinstance(rendered, str):
+        # A lone surrogate has no UTF-8, and escape sequences belong into no terminal.
+        text = rendered.encode("utf-8", "backslashreplace").decode()
+        out.write(visible(text) if out.isatty() else text)
+        return
+    if not isinstance(rendered, bytes):
+        wrong = f"{plugin} returned neither text nor bytes, but {type(rendered).__name__}"
+        raise NoReportError(broken(wrong, packages.advice(plugin)))
+    if out.isatty() or not hasattr(out, "buffer"):
+        wrong = f"{plugin} is not text, and cannot be printed"
+        raise NoReportError(broken(wrong, "Name a file"), needs_file=True)
+    out.flush()
+    out.buffer.write(rendered)

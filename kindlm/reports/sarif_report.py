@@ -32,23 +32,17 @@ _TEXT = 2_000
 _EXECUTIONS = 20
 
 
-class _SarifReport:
-    name = "sarif"
-
-    def write(self, view: RunView, out: TextIO, options: ReportOptions) -> None:
-        """Write the report, result by result."""
-        out.write(f'{{"$schema": {_json(_SCHEMA)}, "version": "2.1.0", "runs": [{{\n')
-        out.writelines(f"{_json(name)}: {_json(value)},\n" for name, value in _head(view))
-        out.write('"results": [')
-        separator = "\n"
-        for suite, test in went_wrong(view):
-            for found in _broken_guardrails(view, test):
-                out.write(separator + _json(_result(view, suite, test, found, options.folder)))
-                separator = ",\n"
-        out.write("\n]}]}\n")
-
-
-REPORT = _SarifReport()
+def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
+    """Write the report, result by result."""
+    out.write(f'{{"$schema": {_json(_SCHEMA)}, "version": "2.1.0", "runs": [{{\n')
+    out.writelines(f"{_json(name)}: {_json(value)},\n" for name, value in _head(view))
+    out.write('"results": [')
+    separator = "\n"
+    for suite, test in went_wrong(view):
+        for found in _broken_guardrails(view, test):
+            out.write(separator + _json(_result(view, suite, test, found, options.folder)))
+            separator = ",\n"
+    out.write("\n]}]}\n")
 
 
 def _head(view: RunView) -> Iterator[tuple[str, Any]]:

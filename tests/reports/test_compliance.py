@@ -19,12 +19,12 @@ from kindlm.events.codec import new_event
 from kindlm.events.run import BaselineSet, ReviewRecorded
 from kindlm.reports.compliance import pdf
 from kindlm.reports.compliance.rendering import ARTICLES, render
-from kindlm.reports.compliance.report import SEPARATOR, write_document
 from kindlm.reports.compliance.template_process import (
     TemplateFailedError,
     environ_of_templates,
     render_apart,
 )
+from kindlm.reports.compliance_report import SEPARATOR, write_document
 from kindlm.reports.report_registry import ReportOptions, find_report
 from kindlm.reports.untrusted import cell
 

@@ -16,7 +16,7 @@ from kindlm.events.run import BaselineSet
 from kindlm.history.groups import Group
 from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
-from kindlm.reports.compliance.report import document_of
+from kindlm.reports.compliance_report import document_of
 from kindlm.reports.report_registry import ReportOptions, find_report
 
 TESTS = "abcdefghijkl"

@@ -14,9 +14,8 @@ from vector_cases import Departure, known
 
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
-from kindlm.reports.compliance.report import REPORT as COMPLIANCE
-from kindlm.reports.compliance.report import SEPARATOR
-from kindlm.reports.junit_report import REPORT
+from kindlm.reports import compliance_report, junit_report
+from kindlm.reports.compliance_report import SEPARATOR
 from kindlm.reports.report_registry import ReportOptions
 
 Vector = dict[str, Any]
@@ -130,7 +129,7 @@ def test_junit(vector: Vector, history: Any, make: Any, tmp_path: Any) -> None:
     expected = vector["expected"]["xml"]
     file = tmp_path / "report.xml"
     with file.open("w", encoding="utf-8") as out:
-        REPORT.write(recorded(given, history, make), out, ReportOptions())
+        junit_report.write_report(recorded(given, history, make), out, ReportOptions())
     compare(expected, ET.parse(file).getroot())
 
 
@@ -149,7 +148,7 @@ def test_junit(vector: Vector, history: Any, make: Any, tmp_path: Any) -> None:
 )
 def test_compliance(vector: dict[str, Any], history: Any, make: Any) -> None:
     out = io.StringIO()
-    COMPLIANCE.write(recorded(vector["input"], history, make), out, ReportOptions())
+    compliance_report.write_report(recorded(vector["input"], history, make), out, ReportOptions())
     document, expected = out.getvalue(), vector["expected"]
 
     parts = dict(re.findall(r"(?ms)^### Article (\d+):.*?$(.*?)(?=^##|\Z)", document))

@@ -26,9 +26,9 @@ def show_command(
     options = replace(report_options(db, verbose=verbose), durations=durations)
     with open_view(db, run) as view:
         if execution is None:
-            from kindlm.reports.terminal.report import REPORT
+            from kindlm.reports.terminal_report import write_report
 
-            REPORT.write(view, sys.stdout, options)
+            write_report(view, sys.stdout, options)
             if code := exit_code(view):
                 raise typer.Exit(code)
             return

@@ -49,44 +49,38 @@ _FIGURE_WIDTH = 9
 _TARGET_WIDTH = 24
 
 
-class _TerminalReport:
-    name = "terminal"
+def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
+    """Write the report."""
+    page = Page(out, options)
+    # A file of whose tests none was selected has nothing to show.
+    suites = [s for s in view.suites if s.tests.total or s.error_code is not None]
+    scopes = {suite.id: _scope(view, suite) for suite in suites}
+    if not options.quiet:
+        _write_head(view, page)
+        for suite in suites:
+            _write_suite(view, suite, scopes[suite.id].shown, page, options)
+        _write_skipped(view, page)
+        _write_warnings(view, page)
+    if any(scope.has_causes for scope in scopes.values()):
+        # What a run that passed does not need is not imported for it.
+        from kindlm.reports.terminal.run_details import write_failures
 
-    def write(self, view: RunView, out: TextIO, options: ReportOptions) -> None:
-        """Write the report."""
-        page = Page(out, options)
-        # A file of whose tests none was selected has nothing to show.
-        suites = [s for s in view.suites if s.tests.total or s.error_code is not None]
-        scopes = {suite.id: _scope(view, suite) for suite in suites}
-        if not options.quiet:
-            _write_head(view, page)
-            for suite in suites:
-                _write_suite(view, suite, scopes[suite.id].shown, page, options)
-            _write_skipped(view, page)
-            _write_warnings(view, page)
-        if any(scope.has_causes for scope in scopes.values()):
-            # What a run that passed does not need is not imported for it.
-            from kindlm.reports.terminal.run_details import write_failures
+        write_failures(view, page)
+    if not options.quiet:
+        _write_two_verdicts(view, page)
+    if options.durations:
+        _write_slowest(view, page, options.durations)
+    if options.verbose:
+        from kindlm.reports.terminal.run_details import write_details
 
-            write_failures(view, page)
-        if not options.quiet:
-            _write_two_verdicts(view, page)
-        if options.durations:
-            _write_slowest(view, page, options.durations)
-        if options.verbose:
-            from kindlm.reports.terminal.run_details import write_details
-
-            write_details(view, page)
-            page.heading("Totals")
-            page.fields(list(totals_of(view)), indent=2)
-        if page.has_blocks:
-            page.blank()
-        _write_verdict(view, page, in_one_line=options.quiet and view.passed)
-        if not options.quiet:
-            _write_next(view, page, options)
-
-
-REPORT = _TerminalReport()
+        write_details(view, page)
+        page.heading("Totals")
+        page.fields(list(totals_of(view)), indent=2)
+    if page.has_blocks:
+        page.blank()
+    _write_verdict(view, page, in_one_line=options.quiet and view.passed)
+    if not options.quiet:
+        _write_next(view, page, options)
 
 
 def _write_head(view: RunView, page: Page) -> None:

@@ -48,7 +48,7 @@ def write_document(
     with that, whatever the template says.
     """
     if template is None:
-        own = files(__package__).joinpath("templates/report.md").read_text("utf-8")
+        own = files("kindlm.reports.compliance").joinpath("templates/report.md").read_text("utf-8")
         return _sealed(render(own, facts), facts, above)
     file, source = template
     try:
@@ -117,14 +117,8 @@ def documents_of(view: RunView, suites: Iterable[SuiteView], options: ReportOpti
     return Document(text, wrong)
 
 
-class _ComplianceReport:
-    name = "compliance"
-
-    def write(self, view: RunView, out: TextIO, options: ReportOptions) -> KindlmError | None:
-        """Write the documents of all suites; return what is wrong with the first such."""
-        documents = documents_of(view, view.suites, options)
-        out.write(documents.text)
-        return documents.problem
-
-
-REPORT = _ComplianceReport()
+def write_report(view: RunView, out: TextIO, options: ReportOptions) -> KindlmError | None:
+    """Write the documents of all suites; return what is wrong with the first such."""
+    documents = documents_of(view, view.suites, options)
+    out.write(documents.text)
+    return documents.problem
