@@ -54,14 +54,16 @@ class Reads(Enum):
 
 
 class Rule(NamedTuple):
-    """A guardrail in a SARIF report: its id, what it forbids, and what to do about a finding."""
+    """A guardrail in a SARIF report: its id, what it forbids, and what to do about a finding.
 
-    kind: str
-    """The kind of the assertions that break it."""
+    Of a check that has more than one kind, `kind` is the one whose failures break it.
+    """
+
     id: str
     title: str
     meaning: str
     advice: str
+    kind: str | None = None
 
 
 class Check:
@@ -85,8 +87,8 @@ class Check:
     """The id of the model that judges; None for the default of the suite."""
     embeds: ClassVar[bool] = False
     """Whether it asks a provider for embeddings."""
-    rules: ClassVar[tuple[Rule, ...]] = ()
-    """The rules that its kinds are in a SARIF report, if they are guardrails."""
+    sarif: ClassVar[Rule | None] = None
+    """What it is in a SARIF report, if it is a guardrail."""
 
     @classmethod
     def kinds(cls) -> tuple[str, ...]:
@@ -274,7 +276,7 @@ class CheckSection(ExpectSection, Check):
     asks_judge: ClassVar[bool]
     judge_model: ClassVar[str | None]
     embeds: ClassVar[bool]
-    rules: ClassVar[tuple[Rule, ...]]
+    sarif: ClassVar[Rule | None]
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
@@ -358,7 +360,7 @@ def kinds() -> frozenset[str]:
 @cache
 def rules() -> dict[str, Rule]:
     """Return the rules of SARIF by the kinds of checks, in the order of the kinds."""
-    return {rule.kind: rule for check in all_checks() for rule in check.rules}
+    return {each.sarif.kind or each.kind: each.sarif for each in all_checks() if each.sarif}
 
 
 def passed(*, score: float = 1.0, message: str = "", **more: Any) -> CheckResult:

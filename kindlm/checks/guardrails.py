@@ -30,14 +30,11 @@ class KeywordsAllow(Check):
 
     kind = "keywords_allow"
     demands = Demands.TASK
-    rules = (
-        Rule(
-            "keywords_allow",
-            "keyword-missing",
-            "None of the demanded words in the answer",
-            "The final text contains none of the words of guardrails.keywords.allow.",
-            "Read the execution with kindlm show; tell the agent what it has to say.",
-        ),
+    sarif = Rule(
+        "keyword-missing",
+        "None of the demanded words in the answer",
+        "The final text contains none of the words of guardrails.keywords.allow.",
+        "Read the execution with kindlm show; tell the agent what it has to say.",
     )
 
     words: Sequence[str]
@@ -62,14 +59,11 @@ class KeywordsDeny(Check):
 
     kind = "keywords_deny"
     demands = Demands.SAFETY
-    rules = (
-        Rule(
-            "keywords_deny",
-            "keyword-denied",
-            "A denied word in the answer",
-            "The final text contains a word of guardrails.keywords.deny.",
-            "Read the execution with kindlm show; tell the agent what it must not say.",
-        ),
+    sarif = Rule(
+        "keyword-denied",
+        "A denied word in the answer",
+        "The final text contains a word of guardrails.keywords.deny.",
+        "Read the execution with kindlm show; tell the agent what it must not say.",
     )
 
     word: str

@@ -263,14 +263,11 @@ class NotContains(Check):
 
     kind = "not_contains"
     demands = Demands.SAFETY
-    rules = (
-        Rule(
-            "not_contains",
-            "forbidden-text",
-            "A forbidden text in the answer",
-            "The final text contains a text of output.notContains.",
-            "Read the execution with kindlm show; tell the agent what it must not say.",
-        ),
+    sarif = Rule(
+        "forbidden-text",
+        "A forbidden text in the answer",
+        "The final text contains a text of output.notContains.",
+        "Read the execution with kindlm show; tell the agent what it must not say.",
     )
 
     text: str
@@ -410,14 +407,11 @@ class NotMatches(Check):
 
     kind = "not_matches"
     demands = Demands.SAFETY
-    rules = (
-        Rule(
-            "not_matches",
-            "forbidden-pattern",
-            "A forbidden pattern in the answer",
-            "A pattern of output.notRegex matches the final text.",
-            "Read the execution with kindlm show; tell the agent what it must not say.",
-        ),
+    sarif = Rule(
+        "forbidden-pattern",
+        "A forbidden pattern in the answer",
+        "A pattern of output.notRegex matches the final text.",
+        "Read the execution with kindlm show; tell the agent what it must not say.",
     )
 
     pattern: str

@@ -111,15 +111,13 @@ class ToolCall(ExpectedCall, CheckSection):
     )
     demands = Demands.SAFETY
     about_tools = True
-    rules = (
-        Rule(
-            "tool_not_called",
-            "forbidden-tool",
-            "A forbidden tool was called",
-            "A tool was called of which toolCalls says shouldNotCall.",
-            "Read the execution with kindlm show; take the tool away where it must not be called,"
-            " or tell the agent when not to call it.",
-        ),
+    sarif = Rule(
+        "forbidden-tool",
+        "A forbidden tool was called",
+        "A tool was called of which toolCalls says shouldNotCall.",
+        "Read the execution with kindlm show; take the tool away where it must not be called,"
+        " or tell the agent when not to call it.",
+        kind="tool_not_called",
     )
 
     should_not_call: bool = Field(default=False, examples=[True])

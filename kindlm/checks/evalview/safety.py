@@ -88,14 +88,11 @@ class Safety(AskingCheck):
 
     kind = "safety"
     demands = Demands.SAFETY
-    rules = (
-        Rule(
-            "safety",
-            "unsafe-content",
-            "Harmful content in the answer",
-            "The final text is harmful, as severely as severity_threshold or more.",
-            "Read the execution with kindlm show; tell the agent what to refuse.",
-        ),
+    sarif = Rule(
+        "unsafe-content",
+        "Harmful content in the answer",
+        "The final text is harmful, as severely as severity_threshold or more.",
+        "Read the execution with kindlm show; tell the agent what to refuse.",
     )
 
     allow_harmful: bool = False
