@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
+from kindlm.agents.drafts import Draft, Heard
 from kindlm.agents.reply_parts import UnreadableReply, error_text, first_text, tells_failure
 from kindlm.agents.reply_reading import (
     FailedReply,
@@ -27,11 +28,8 @@ from kindlm.agents.told_calls import ToldCalls
 from kindlm.agents.tool_entries import calls_of_event, read_tool_use
 from kindlm.bounds import MAX_COUNTED
 from kindlm.dataclass import dataclass
-from kindlm.ports import AgentReply
 from kindlm.transcript import UNNAMED, Usage, extras_of
-
-Piece: TypeAlias = Mapping[str, Any] | str
-"""An event, or a text that is no event."""
+from kindlm.wires.answer import Spent
 
 _SILENT = frozenset({"start", "status", "thinking", "step_start", "step_complete", "metadata"})
 _WHOLE = frozenset({"final_message", "message_complete"})
@@ -44,47 +42,9 @@ _TEXTS = ("text", "message", "content", "data", "delta")
 _NARRATED = ("tool", "tool_name", "toolName", "name")
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """What an answer says, and what its protocol sends back with the next message."""
-
-    reply: AgentReply
-    carried: Any = None
-
-
-class Draft(Protocol):
-    """An answer in the making."""
-
-    def add(self, event: Mapping[str, Any], number: int, /) -> None:
-        """Take one event; the first one is number 1."""
-
-    def finished(self) -> Heard:
-        """Return the whole."""
-
-
-def hear_objects(pieces: Iterable[Piece], draft: Draft) -> Heard:
-    """Put a stream of objects together; raise `UnreadableReply` for anything else in it."""
-    for number, piece in enumerate(pieces, start=1):
-        if isinstance(piece, str):
-            raise UnreadableReply(f"event {number} is not a JSON object")
-        draft.add(piece, number)
-    return draft.finished()
-
-
-def hear(pieces: Iterable[Piece]) -> AgentReply:
-    """Put a stream together; raise `FailedReply` or `UnreadableReply` if there is no answer."""
-    draft = _Draft()
-    for number, piece in enumerate(pieces, start=1):
-        if isinstance(piece, str):
-            draft.texts.append(piece)
-        else:
-            draft.add(piece, number)
-    return draft.finished()
-
-
 @dataclass(slots=True)
-class _Draft:
-    """An answer in the making."""
+class EventsDraft(Draft):
+    """An answer in the words of the agents that the `streaming` adapter is for."""
 
     texts: list[str] = field(default_factory=list)
     calls: ToldCalls = field(default_factory=ToldCalls)
@@ -133,17 +93,19 @@ class _Draft:
         if kind not in ("tool_call", "tool_result"):
             self.model = read_model(said) or read_model(event) or self.model
 
-    def finished(self) -> AgentReply:
+    def add_text(self, text: str, _number: int) -> None:
+        """Take a piece of the text."""
+        self.texts.append(text)
+
+    def finished(self) -> Heard:
         """Return the whole."""
+        text, shown = "".join(self.texts), self.knows_events or None
+        return Heard(agent_reply(text, self.calls.uses, self.spent(), reports_tools=shown))
+
+    def spent(self) -> Spent:
+        """Return the sum of what was reported so far."""
         is_known = not self.has_unpriced and (self.cost_usd or 0) <= MAX_COUNTED
-        return agent_reply(
-            "".join(self.texts),
-            self.calls.uses,
-            bounded(self.usage),
-            reported_cost_usd=self.cost_usd if is_known else None,
-            model=self.model,
-            reports_tools=self.knows_events or None,
-        )
+        return Spent(bounded(self.usage), self.cost_usd if is_known else None, self.model)
 
     def _count(self, event: Mapping[str, Any], said: Mapping[str, Any]) -> None:
         usage = read_counts(said)

@@ -14,12 +14,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from kindlm.agents.reply_parts import WHERE_THE_TEXT_IS, UnreadableReply, error_text
-from kindlm.agents.reply_reading import FailedReply, spent_in
+from kindlm.agents.reply_reading import FailedReply, read_spent
 from kindlm.agents.tool_entries import calls_anywhere
 from kindlm.dataclass import dataclass
 from kindlm.errors import ErrorCode, KindlmError, misuse
-from kindlm.strict_json import parse_json
+from kindlm.strict_json import parse_json, read_json
 from kindlm.unreachable import rate_limit_hint, retry_after, unreachable_reason
+from kindlm.wires.answer import Spent
 from kindlm.wording import last_words
 
 SHORTEST_HIDDEN = 6
@@ -90,26 +91,20 @@ def failed(
     retryable: bool = False,
     body: str | None = None,
     trace: str | None = None,
-    spent: Mapping[str, Any] | None = None,
+    spent: Spent | None = None,
 ) -> KindlmError:
     """Return an error of an exchange with an agent; what was `spent` may be in the body."""
-    details = {
+    details: dict[str, Any] = {
         "status": status,
         "retry_after": wait,
         "retryable": retryable,
         "body": None if body is None else who.clean(body),
-        **(spent or _spent(body)),
     }
+    if told := spent or read_spent(read_json(body)):
+        tokens = [told.usage.input_tokens, told.usage.output_tokens]
+        details |= {"tokens": tokens, "cost_usd": told.cost_usd, "model": told.model}
     shown = None if trace is None else who.clean(trace)
     return KindlmError(code, who.clean(message), hint, details=details, trace=shown)
-
-
-def _spent(body: str | None) -> Mapping[str, Any]:
-    try:
-        value = parse_json(body or "")
-    except ValueError:
-        return {}
-    return spent_in(value)
 
 
 def bad_option(who: Who, message: str, hint: str | None = None) -> KindlmError:

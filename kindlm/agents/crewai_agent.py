@@ -39,7 +39,7 @@ from kindlm.ports import AgentReply, AgentRequest
 from kindlm.same_calls import Told, uses_together
 from kindlm.strict_json import as_text
 from kindlm.transcript import ToolCall, ToolUse, Usage
-from kindlm.wires.answer import parse_object
+from kindlm.wires.answer import Spent, parse_object
 
 _TEXTS = ("result", "output", "final_output", "raw")
 _TASKS = ("tasks", "tasks_output")
@@ -81,9 +81,7 @@ def read_crew(text: str) -> AgentReply:
     return agent_reply(
         answer or "",
         uses,
-        usage,
-        reported_cost_usd=read_cost(value, tasks) if cost is None else cost,
-        model=read_model(value),
+        Spent(usage, read_cost(value, tasks) if cost is None else cost, read_model(value)),
         warnings=(*((_NO_PARTS,) if is_total else ()), *doubts(value)),
         hidden=_hidden(value, uses),
         hint="report them as `tasks` with a `tool`",

@@ -14,15 +14,14 @@ or its Content-Length. A connection that is closed without any of these is no en
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
-from kindlm.agents.agent_events import Piece
+from kindlm.agents.drafts import Frame
 from kindlm.agents.protocols.a2a import ends_answer, is_call_answer
 from kindlm.agents.reply_parts import MAX_EVENTS, NotJson, StreamBrokeOff, refuse_more
-from kindlm.agents.tool_entries import names_a_tool
 from kindlm.strict_json import KeyTwiceError, parse_json, unique_keys
 from kindlm.wires.answer import objects
 from kindlm.wires.sse import DONE, LINE_END, Event, parse_events
@@ -41,90 +40,50 @@ def begins_as_object(text: str) -> bool:
     return _OBJECT.match(text.removeprefix("\ufeff")) is not None
 
 
-class Frame(NamedTuple):
-    """An event as it came, or a line of bare text, which has no `type`.
+def frames_of(text: str, *, is_sse: bool) -> tuple[list[Frame], StreamEnd]:
+    """Return the events of a stream, or its lines, up to `[DONE]`, and what was seen of its end.
 
-    `value` is the JSON value of its data. It is None for bare text, and the error for data that
-    begins like a JSON object but cannot be read as one.
-    """
-
-    type: str
-    data: str
-    value: Any
-
-
-def frames_of(text: str, *, is_sse: bool) -> tuple[list[Frame], bool]:
-    """Return the events of a stream, or its lines, and whether `[DONE]` follows them.
-
-    Raises `UnreadableReply` if there are more than `MAX_EVENTS`.
+    Between lines of bare text there is a space. Raises `UnreadableReply` if there are more than
+    `MAX_EVENTS`.
     """
     if is_sse:
         place, events = "event", parse_events(text)
     else:
         lines = LINE_END.split(text.removeprefix("\ufeff"))
         place, events = "line", (Event("message", line.strip()) for line in lines)
-    frames = list[Frame]()
+    frames, end = list[Frame](), StreamEnd()
     for number, event in enumerate(events, start=1):
-        if event.data == DONE:
-            return frames, True
-        if event.data or is_sse:
+        for data in _values_in(event.data):
+            if data == DONE:
+                # It ends streams of every format.
+                end.is_done = True
+                end.ended.update(StreamFormat)
+                return frames, end
+            if not data and not is_sse:
+                continue
             refuse_more(len(frames) + 1, MAX_EVENTS, "events")
             try:
-                value = json_value(event.data, f"{place} {number}")
-            except NotJson as broken:
-                value = broken
+                value = parse_json(data, unique_keys)
+            except ValueError as error:
+                is_broken = _OBJECT.match(data) or isinstance(error, KeyTwiceError)
+                value = NotJson(f"{place} {number} is not JSON: {error}") if is_broken else None
+            if frames and not frames[-1].type:
+                frames[-1] = frames[-1]._replace(data=frames[-1].data + " ")
             is_event = is_sse or isinstance(value, dict | NotJson)
-            frames.append(Frame(event.type if is_event else "", event.data, value))
-    return frames, False
+            frames.append(Frame(event.type if is_event else "", data, value))
+            if is_event:
+                end.see(event.type, value)
+    return frames, end
 
 
-def pieces_of(frames: Iterable[Frame]) -> Iterator[Piece]:
-    """Return the objects of a stream and what is between them; raise `NotJson` for a broken one.
+def _values_in(data: str) -> list[str]:
+    """Return what an event holds.
 
-    The name of an event is its type. Between lines of bare text there is a space.
+    That is one value; or one in each line, where there are no empty lines between the events.
     """
-    line: str | None = None
-    for frame in frames:
-        if line is not None:
-            yield line + " "
-            line = None
-        value = frame.value
-        if isinstance(value, NotJson):
-            raise value
-        if isinstance(value, dict):
-            yield value if frame.type == "message" else {"type": frame.type} | value
-        elif frame.type == "error":
-            yield {"type": "error", "message": value if isinstance(value, str) else frame.data}
-        elif names_a_tool(frame.type):
-            yield {"type": frame.type}
-        elif frame.type:
-            yield bare_text(frame)
-        else:
-            line = frame.data
-    if line is not None:
-        yield line
-
-
-def bare_text(frame: Frame) -> str:
-    """Return the text that an event is which holds no object; null is none."""
-    if isinstance(frame.value, str):
-        return frame.value
-    return "" if frame.data == "null" else frame.data
-
-
-def json_value(text: str, place: str) -> Any:
-    """Return the JSON value of a text, None if it is bare.
-
-    Raises:
-        NotJson: it begins like an object and is not valid, or has a key twice; `place` tells
-            where it stands.
-    """
-    try:
-        return parse_json(text, unique_keys)
-    except ValueError as error:
-        if _OBJECT.match(text) or isinstance(error, KeyTwiceError):
-            raise NotJson(f"{place} is not JSON: {error}") from None
-        return None
+    lines = data.split("\n")
+    whole = all((line.startswith("{") and line.endswith("}")) or line == DONE for line in lines)
+    return lines if whole else [data]
 
 
 class StreamFormat(StrEnum):
@@ -187,21 +146,6 @@ _OWN_ENDS = frozenset(
         *("message_end", "message_complete", "final_message", "stream_end"),
     }
 )
-
-
-def end_of(frames: Iterable[Frame], *, is_done: bool) -> StreamEnd:
-    """Look through a stream for its formats and its end; bare lines have none of their own.
-
-    `is_done` is whether it comes to `[DONE]`, which ends streams of every format.
-    """
-    end = StreamEnd()
-    for frame in frames:
-        if frame.type:
-            end.see(frame.type, frame.value)
-    if is_done:
-        end.is_done = True
-        end.ended.update(StreamFormat)
-    return end
 
 
 @dataclass(slots=True)

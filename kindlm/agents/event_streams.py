@@ -7,25 +7,16 @@ under one of the usual keys, or bare text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from operator import length_hint
+from functools import partial
 from typing import Any, TypeVar
 
-from kindlm.agents.agent_events import Heard, Piece
-from kindlm.agents.event_framing import (
-    ANTHROPIC_EVENTS,
-    Frame,
-    StreamFormat,
-    bare_text,
-    end_of,
-    frames_of,
-    pieces_of,
-)
-from kindlm.agents.protocols.a2a import hear_task
-from kindlm.agents.protocols.ag_ui import hear_run
-from kindlm.agents.protocols.ai_sdk import hear_ui_messages
+from kindlm.agents.drafts import Draft, Frame, Heard, hear
+from kindlm.agents.event_framing import ANTHROPIC_EVENTS, StreamFormat, frames_of
+from kindlm.agents.protocols.a2a import TaskDraft
+from kindlm.agents.protocols.ag_ui import RunDraft
+from kindlm.agents.protocols.ai_sdk import UiDraft
 from kindlm.agents.reply_parts import (
     AnotherProtocol,
     NotJson,
@@ -39,12 +30,8 @@ from kindlm.agents.reply_reading import (
     Reading,
     agent_reply,
     failure_of,
-    read_cost,
-    read_model,
     read_reply,
-    read_usage,
-    spent_for,
-    spent_in,
+    read_spent,
     text_of,
 )
 from kindlm.agents.tool_entries import (
@@ -57,30 +44,17 @@ from kindlm.agents.tool_entries import (
     together,
 )
 from kindlm.dataclass import dataclass
-from kindlm.ports import AgentReply
 from kindlm.same_calls import completed, tells_again
 from kindlm.transcript import ToolUse, Usage
 from kindlm.wires import anthropic, chat, responses
-from kindlm.wires.answer import content_text, objects
+from kindlm.wires.answer import Spent, content_text, objects
 
 T = TypeVar("T")
 
 
-def read_stream(frames: Iterable[Frame], reading: Reading) -> AgentReply:
-    """Put the pieces together; raise `UnreadableReply` with what the stream says went wrong.
-
-    Lines of bare text are left out.
-    """
-    draft = _Draft(reading)
-    for frame in frames:
-        if frame.type:
-            draft.add(frame)
-    return draft.finished()
-
-
 @dataclass(slots=True)
-class _Draft:
-    """A reply in the making.
+class ModelDraft(Draft):
+    """An answer in the format of a model, or in one that is not known; bare lines are left out.
 
     `chunks` and `blocks` are the events in the formats of OpenAI's and Anthropic's models, which
     are read together in the end; their text stands at `place` among the others. `calls` came whole,
@@ -95,17 +69,17 @@ class _Draft:
     place: int | None = None
     calls: list[ToolUse] = field(default_factory=list)
     wholes: dict[str, int] = field(default_factory=dict)
-    usage: Usage = Usage()
-    cost_usd: float | None = None
-    model: str | None = None
+    about: Spent = Spent()
     broken: NotJson | None = None
     has_objects: bool = False
     has_place_for_calls: bool = False
     ends_broken: bool = False
     reasons: list[str] = field(default_factory=list)
 
-    def add(self, frame: Frame) -> None:
+    def take(self, frame: Frame, _number: int) -> None:
         """Take one event."""
+        if not frame.type:
+            return
         value = frame.value
         self.ends_broken = isinstance(value, NotJson)
         if self.ends_broken:
@@ -118,9 +92,9 @@ class _Draft:
         elif names_a_tool(frame.type):
             self._add_whole(UNREAD)
         else:
-            self.texts.append(bare_text(frame))
+            self.texts.append(frame.text)
 
-    def finished(self) -> AgentReply:
+    def finished(self) -> Heard:
         """Return the whole.
 
         Bare text may be JSON in pieces. Among objects, or at the end, such a piece was cut off: it
@@ -136,15 +110,18 @@ class _Draft:
             if self.reading.response_path is None:
                 self.texts.insert(self.place or 0, text_of(whole, Reading()) or "")
         # What came in pieces is often told whole in the end.
-        return agent_reply(
+        reply = agent_reply(
             "".join(self.texts),
             together(*calls, self.calls),
-            self.usage,
-            reported_cost_usd=self.cost_usd,
-            model=self.model,
+            self.about,
             reasons=self.reasons,
             reports_tools=self.has_place_for_calls or None,
         )
+        return Heard(reply)
+
+    def spent(self) -> Spent:
+        """Return what was reported last."""
+        return self.about
 
     def _add_object(self, value: Mapping[str, Any], kind: str) -> None:
         is_chunk, is_block = _is_chunk(value), _is_block(value)
@@ -161,14 +138,14 @@ class _Draft:
             self._add_about(part)
 
     def _add_about(self, part: Mapping[str, Any]) -> None:
-        usage = read_usage(part)
-        self.usage = Usage(
-            _later(self.usage.input_tokens, usage.input_tokens),
-            _later(self.usage.output_tokens, usage.output_tokens),
-            _later(self.usage.extras, usage.extras),
+        known, told = self.about, read_spent(part)
+        usage = Usage(
+            _later(known.usage.input_tokens, told.usage.input_tokens),
+            _later(known.usage.output_tokens, told.usage.output_tokens),
+            _later(known.usage.extras, told.usage.extras),
         )
-        self.cost_usd = _later(self.cost_usd, read_cost(part))
-        self.model = _later(self.model, read_model(part))
+        cost_usd = _later(known.cost_usd, told.cost_usd)
+        self.about = Spent(usage, cost_usd, _later(known.model, told.model))
 
     def _add_calls(self, value: Mapping[str, Any], kind: str) -> None:
         path = self.reading.tool_calls_path
@@ -223,91 +200,78 @@ def _later(known: T | None, told: T | None) -> T | None:
     return known if told is None else told
 
 
+class _ResponseDraft(Draft):
+    """A response of OpenAI, which a stream ends with."""
+
+    def __init__(self, reading: Reading, check_end: Callable[[], None]) -> None:
+        self._reading, self._check_end = reading, check_end
+        self._events = list[Mapping[str, Any]]()
+
+    def add(self, event: Mapping[str, Any], _number: int) -> None:
+        """Take one event."""
+        self._events.append(event)
+
+    def add_text(self, text: str, number: int) -> None:
+        """Leave out what is no event."""
+
+    def finished(self) -> Heard:
+        """Return the response; one that broke off holds no more than its beginning."""
+        try:
+            whole, _ = responses.whole_of(self._events)
+        except UnreadableReply as error:
+            raise FailedReply(str(error)) from None
+        if whole.get("status") == "failed":
+            failed = FailedReply(failure_of(whole) or "the response failed")
+            failed.spent = read_spent(whole)
+            raise failed
+        self._check_end()
+        return Heard(read_reply(whole, self._reading))
+
+
 _OF_MODELS = frozenset({StreamFormat.CHAT, StreamFormat.ANTHROPIC})
-_HEARD: Mapping[str, Callable[[Iterable[Piece]], Heard]] = {
-    StreamFormat.UI_MESSAGES: hear_ui_messages,
-    StreamFormat.AG_UI: hear_run,
-    StreamFormat.A2A: hear_task,
+_DRAFTS: Mapping[StreamFormat, Callable[[], Draft]] = {
+    StreamFormat.UI_MESSAGES: UiDraft,
+    StreamFormat.AG_UI: RunDraft,
+    StreamFormat.A2A: TaskDraft,
 }
 
 
-@dataclass(frozen=True, slots=True)
-class EventStream:
-    """A stream as it came: server-sent events, or else JSON Lines.
-
-    `has_end` tells that the transport said where it ends, and did not just close.
-    """
-
-    text: str
-    is_sse: bool
-    has_end: bool
-
-
 def hear_events(
-    stream: EventStream,
+    text: str,
     reading: Reading,
-    otherwise: Callable[[Iterable[Piece]], AgentReply] | None = None,
+    *,
+    has_end: bool,
+    is_sse: bool = True,
+    otherwise: Draft | None = None,
     speaks: str | None = None,
 ) -> Heard:
     """Read a stream by its format; one that has none is read `otherwise`, or as a model's.
 
-    `speaks` is the format that it has to be in.
+    Args:
+        text: the stream: server-sent events (`is_sse`), or else JSON Lines.
+        reading: where the parts of an event are.
+        has_end: whether the transport said where it ends, and did not just close.
+        is_sse: see `text`.
+        otherwise: takes a stream without a format.
+        speaks: the format that it has to be in.
 
     Raises:
         FailedReply: it says that the agent failed.
         UnreadableReply: it broke off, is in a format that is not read, or has no answer.
-
-    An error has what the stream says that was spent, up to the event that it is about.
     """
-    frames, is_done = frames_of(stream.text, is_sse=stream.is_sse)
-    end = end_of(frames, is_done=is_done)
+    frames, end = frames_of(text, is_sse=is_sse)
     if StreamFormat.GEMINI in end.formats:
         raise UnreadableReply(f"streams of {StreamFormat.GEMINI} are not read")
-    hear = next((hear for known, hear in _HEARD.items() if known in end.formats), None)
     if speaks is not None and speaks not in end.formats:
         raise AnotherProtocol(f"it is not a stream of {speaks}")
-
-    def read(frames: Iterable[Frame]) -> Heard:
-        if hear is not None:
-            return hear(pieces_of(frames))
-        if StreamFormat.RESPONSES in end.formats:
-            response = _response(pieces_of(frames))
-            end.check(has_end=stream.has_end)
-            return Heard(read_reply(response, reading))
-        if otherwise is not None and _OF_MODELS.isdisjoint(end.formats):
-            return Heard(otherwise(pieces_of(frames)))
-        return Heard(read_stream(frames, reading))
-
-    heard, coming = None, iter(frames)
-    try:
-        heard = read(coming)
-        # What the agent says of its own failure comes first: it explains why the stream broke off.
-        end.check(has_end=stream.has_end)
-    except (FailedReply, UnreadableReply) as error:
-        told = frames[: len(frames) - length_hint(coming)]
-        whole = [frame for frame in told if not isinstance(frame.value, NotJson)]
-        for said in (whole, whole[:-1]):
-            if heard is None:
-                with suppress(FailedReply, UnreadableReply):
-                    heard = read(said)
-        spent = error.spent
-        if not spent and heard is not None:
-            reply = heard.reply
-            spent = spent_for(reply.usage, reply.reported_cost_usd, reply.model)
-        # An error may have it beside it, as one that is no stream has.
-        error.spent = spent or spent_in(whole[-1].value if whole else None)
-        raise
-    return heard
-
-
-def _response(pieces: Iterable[Piece]) -> Mapping[str, Any]:
-    """Return the response that a stream of one ends with."""
-    try:
-        whole, _ = responses.whole_of(piece for piece in pieces if isinstance(piece, dict))
-    except UnreadableReply as error:
-        raise FailedReply(str(error)) from None
-    if whole.get("status") == "failed":
-        failed = FailedReply(failure_of(whole) or "the response failed")
-        failed.spent = spent_in(whole)
-        raise failed
-    return whole
+    check_end = partial(end.check, has_end=has_end)
+    known = next((draft for name, draft in _DRAFTS.items() if name in end.formats), None)
+    if known is not None:
+        draft = known()
+    elif StreamFormat.RESPONSES in end.formats:
+        draft = _ResponseDraft(reading, check_end)
+    elif otherwise is not None and _OF_MODELS.isdisjoint(end.formats):
+        draft = otherwise
+    else:
+        draft = ModelDraft(reading)
+    return hear(draft, frames, check_end)

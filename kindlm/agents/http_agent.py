@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from kindlm.agents.agent_events import Heard
+from kindlm.agents.drafts import Frame, Heard, hear
 from kindlm.agents.event_framing import begins_as_object, holds_events
-from kindlm.agents.event_streams import EventStream, hear_events
+from kindlm.agents.event_streams import hear_events
 from kindlm.agents.http_exchange import EVENT_STREAM, HttpReply, HttpTarget
 from kindlm.agents.http_request import (
     BodyTemplate,
@@ -20,7 +20,7 @@ from kindlm.agents.http_request import (
     request_warnings,
 )
 from kindlm.agents.protocols import Protocol, ProtocolName, protocol_named
-from kindlm.agents.protocols.a2a import hear_task, is_call_answer
+from kindlm.agents.protocols.a2a import TaskDraft, is_call_answer
 from kindlm.agents.reply_parts import AnotherProtocol, NoTextKnown, NotJson
 from kindlm.agents.reply_reading import (
     QUERY_TEXT_KEYS,
@@ -182,11 +182,11 @@ def speaking(name: str, server: HttpTarget, template: Any, *, stream: bool) -> H
 
 def _read(answer: HttpReply, reading: Reading, protocol: Protocol | None = None) -> Heard:
     if answer.kind == EVENT_STREAM or holds_events(answer.text):
-        stream = EventStream(answer.text, is_sse=True, has_end=answer.has_end)
-        return hear_events(stream, reading, speaks=protocol.title if protocol else None)
+        speaks = protocol.title if protocol else None
+        return hear_events(answer.text, reading, has_end=answer.has_end, speaks=speaks)
     value, is_text = _value(answer), answer.kind.startswith("text/")
     if is_call_answer(value):
-        return hear_task([value])
+        return hear(TaskDraft(), [Frame("message", answer.text, value)])
     if protocol is not None and not protocol.is_answer(value):
         if failure := failure_of(value):
             raise FailedReply(failure)

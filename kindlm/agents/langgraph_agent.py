@@ -16,12 +16,12 @@ from urllib.parse import quote, urlsplit, urlunsplit
 from pydantic import Field
 
 from kindlm.agents import agent_failures
-from kindlm.agents.event_framing import end_of, frames_of
+from kindlm.agents.drafts import hear
+from kindlm.agents.event_framing import frames_of
 from kindlm.agents.http_exchange import EVENT_STREAM, HttpExchange, HttpReply, HttpTarget
 from kindlm.agents.http_request import context_with_history, last_user_text
-from kindlm.agents.langgraph_replies import Sent, read_run, read_stream, read_value
-from kindlm.agents.reply_parts import UnreadableReply, first_text, lookup
-from kindlm.agents.reply_reading import spent_for
+from kindlm.agents.langgraph_replies import GraphDraft, RunDraft, Sent, read_value
+from kindlm.agents.reply_parts import first_text, lookup
 from kindlm.agents.served import AssistantId, Served, ServedAgent, Streams
 from kindlm.dataclass import replace
 from kindlm.errors import Err, Ok, Result
@@ -206,14 +206,9 @@ class GraphAgent(ServedAgent):
         sent = Sent(last_user_text(request), values, has_history)
         if got.kind != EVENT_STREAM and not is_sse(got.text):
             return read_value(got.text, sent)
-        heard = (read_run if in_cloud else read_stream)(got.text, sent)
-        frames, is_done = frames_of(got.text, is_sse=True)
-        try:
-            end_of(frames, is_done=is_done).check(has_end=got.has_end)
-        except UnreadableReply as error:
-            error.spent = spent_for(heard.usage, heard.reported_cost_usd, heard.model)
-            raise
-        return heard
+        frames, end = frames_of(got.text, is_sse=True)
+        draft = RunDraft(sent) if in_cloud else GraphDraft(sent)
+        return hear(draft, frames, partial(end.check, has_end=got.has_end)).reply
 
 
 def _body(request: AgentRequest) -> dict[str, Any]:

@@ -11,33 +11,21 @@ name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
 from kindlm.agents.chat_messages import (
     ChatMessage,
     Merging,
-    Spoken,
     last_text,
     new_messages,
     read_messages,
     spoken,
 )
-from kindlm.agents.event_framing import json_value
-from kindlm.agents.reply_parts import (
-    UnreadableReply,
-    error_text,
-)
-from kindlm.agents.reply_reading import (
-    FailedReply,
-    agent_reply,
-    read_cost,
-    read_model,
-    read_usage,
-    spent_for,
-)
+from kindlm.agents.drafts import Draft, Frame, Heard, hear
+from kindlm.agents.reply_parts import NotJson, UnreadableReply, error_text
+from kindlm.agents.reply_reading import FailedReply, agent_reply, read_spent
 from kindlm.agents.tool_entries import (
     hidden_calls,
     looks_like_a_call,
@@ -51,12 +39,12 @@ from kindlm.ports import AgentReply
 from kindlm.same_calls import Told, uses_together
 from kindlm.strict_json import as_text
 from kindlm.transcript import ToolUse, Usage
-from kindlm.wires.answer import objects, parse_body
-from kindlm.wires.sse import DONE, Event, parse_events
+from kindlm.wires.answer import Spent, objects, parse_body
 
 _TEXTS = ("output", "result", "answer", "response", "text", "content")
 _STATE_TEXTS = (*_TEXTS, "running_summary")
 _NODE_TEXTS = ("running_summary", *_TEXTS)
+_MESSAGES = frozenset({"ai", "human", "tool", "assistant", "user"})
 _PAIRS = "intermediate_steps"
 _STEPS = ("steps", _PAIRS)
 """Where a state reports tool calls beside its messages."""
@@ -80,7 +68,7 @@ class Sent:
 
 
 @dataclass(slots=True)
-class GraphReply:
+class GraphDraft(Draft):
     """An answer in the making, told in one state or in many.
 
     `updates` is what nodes changed, each with the name of its node. `shows_calls` is whether there
@@ -98,6 +86,46 @@ class GraphReply:
     text: str | None = None
     is_interrupted: bool = False
     shows_calls: bool = False
+
+    def take(self, frame: Frame, number: int) -> None:
+        """Take an event; its name says no more than that it is an error."""
+        match frame.value:
+            case NotJson() as broken:
+                raise broken
+            case said if frame.type == "error":
+                raise FailedReply(error_text(frame.data if said is None else said))
+            case dict() as event:
+                self.add(event, number)
+            case _ if frame.text:
+                self.add_text(frame.text, number)
+
+    def add(self, event: Mapping[str, Any], _number: int) -> None:
+        """Take an event of a server of the user's, or what a stream of a graph yields."""
+        match event.get("type"):
+            case "step":
+                if event.get("tool") or event.get("action"):
+                    self.steps.append(_step(event))
+                    self.priced.append(event)
+            case "message":
+                (message,) = read_messages({**event, "type": "ai"})
+                self.pieces.append(message.text)
+                self.add_messages({**event, "type": "ai"})
+            case "metadata":
+                self.about.update(event)
+            case "error":
+                raise FailedReply(error_text(event))
+            case str(kind) if kind in _MESSAGES:
+                self.add_messages(event)
+            case _ if "messages" in event:
+                self.add_state(event)
+            case _ if looks_like_a_call(event):
+                self.updates.append(("", event))
+            case _:
+                self.add_update(event)
+
+    def add_text(self, text: str, _number: int) -> None:
+        """Take a piece of the text."""
+        self.pieces.append(text)
 
     def add_state(self, state: Mapping[str, Any]) -> None:
         """Take a whole state; raise `FailedReply` if it says that the graph failed."""
@@ -136,12 +164,12 @@ class GraphReply:
                 del steps[: len(earlier)]
             self.steps = uses_together(self.steps, [_step(step) for step in steps])
 
-    def add_step(self, step: Mapping[str, Any]) -> None:
-        """Take a reported step: the tool call, with what it answered."""
-        self.steps.append(_step(step))
-        self.priced.append(step)
+    def finished(self) -> Heard:
+        """Return the whole, with the steps of the last state."""
+        self.add_steps(self.about)
+        return Heard(self.reply())
 
-    def finished(self) -> AgentReply:
+    def reply(self) -> AgentReply:
         """Return the whole; raise `FailedReply` or `UnreadableReply` if there is no answer."""
         said = spoken(self.merging.messages)
         own = self._beside_messages(self.about)
@@ -153,41 +181,28 @@ class GraphReply:
             raise FailedReply(error_text(self.about))
         if text is None and not uses:
             raise UnreadableReply(_NO_ANSWER)
-        usage, cost_usd, model = self._spent(said)
+        spent = self.spent()
         warnings = list[str]()
         if self.is_interrupted:
             warnings.append(_INTERRUPTED)
-        if model is None and said.models:
+        if spent.model is None and said.models:
             warnings.append(f"{_SEVERAL_MODELS}: {', '.join(said.models)}")
         return agent_reply(
             text or "",
             uses,
-            usage,
-            reported_cost_usd=cost_usd,
-            model=model,
+            spent,
             warnings=warnings,
             hidden=self._hidden(own, uses),
             hint="report them as `steps`",
             reports_tools=self.shows_calls or None,
         )
 
-    @contextmanager
-    def telling_what_was_spent(self) -> Iterator[None]:
-        """Add what was reported so far to an error that makes the answer none."""
-        try:
-            yield
-        except (FailedReply, UnreadableReply) as error:
-            error.spent = spent_for(*self._spent(spoken(self.merging.messages)))
-            raise
-
-    def _spent(self, said: Spoken) -> tuple[Usage, float | None, str | None]:
-        """Return the tokens, the cost and the model that were reported."""
-        usage = read_usage(self.about)
-        return (
-            said.usage if usage == Usage() else usage,
-            read_cost(self.about, self.priced),
-            read_model(self.about) or (said.models[0] if len(said.models) == 1 else None),
-        )
+    def spent(self) -> Spent:
+        """Return what was reported so far, by the states or else by the messages."""
+        said, about = spoken(self.merging.messages), read_spent(self.about, self.priced)
+        usage = said.usage if about.usage == Usage() else about.usage
+        model = said.models[0] if len(said.models) == 1 else None
+        return Spent(usage, about.cost_usd, about.model or model)
 
     def _new(self, state: Mapping[str, Any], *, has_history: bool) -> Sequence[ChatMessage]:
         messages = self._read(state.get("messages", []))
@@ -266,19 +281,18 @@ def _step(step: Mapping[str, Any]) -> ToolUse:
     return replace(use, response=tool_answer(step, _RESULTS))
 
 
-_MESSAGES = frozenset({"ai", "human", "tool", "assistant", "user"})
 _AROUND = ("output", "result", "values", "state")
 """Where a state is inside of an object."""
 
 
 def read_value(text: str, sent: Sent) -> AgentReply:
-    """Read a state that is a JSON object, or is inside one; raise as `GraphReply.finished`."""
+    """Read a state that is a JSON object, or is inside one; raise as `GraphDraft.reply`."""
     value = parse_body(text)
     if isinstance(value, list):
         value = {"messages": value}
     if not isinstance(value, dict):
         raise UnreadableReply("it is not a JSON object")
-    reply = GraphReply(sent)
+    reply = GraphDraft(sent)
     inner = None
     if "messages" not in value:
         inner = next((key for key in _AROUND if _is_state(value.get(key))), None)
@@ -291,97 +305,43 @@ def read_value(text: str, sent: Sent) -> AgentReply:
     for state in states:
         reply.add_steps(state)
         reply.priced += _listed(state, "steps")
-    return reply.finished()
+    return reply.reply()
 
 
 def _is_state(value: Any) -> bool:
     return isinstance(value, dict) and "messages" in value
 
 
-def read_stream(text: str, sent: Sent) -> AgentReply:
-    """Read the events of a server of the user's; raise as `GraphReply.finished`."""
-    return read_pieces((value for _, value in _values(text)), sent)
-
-
 def read_pieces(pieces: Iterable[Any], sent: Sent) -> AgentReply:
-    """Read what a stream of a graph yields in Python; raise as `GraphReply.finished`."""
-    reply = GraphReply(sent)
-    with reply.telling_what_was_spent():
-        for piece in pieces:
-            if isinstance(piece, dict):
-                _add_event(reply, piece)
-            elif isinstance(piece, str):
-                reply.pieces.append(piece)
-        reply.add_steps(reply.about)
-        return reply.finished()
+    """Read what a stream of a graph yields in Python; raise as `GraphDraft.reply`."""
+    return hear(GraphDraft(sent), (Frame("message", "", piece) for piece in pieces)).reply
 
 
-def read_run(text: str, sent: Sent) -> AgentReply:
-    """Read the events of a run of LangGraph's own server; raise as `GraphReply.finished`."""
-    reply = GraphReply(sent)
+@dataclass(slots=True)
+class RunDraft(GraphDraft):
+    """An answer of LangGraph's own server, whose events say by their names what they are.
+
+    `first` is the state that the thread had before, with the new input: the server tells it first.
+    """
+
     first: Mapping[str, Any] | None = None
-    before: Mapping[str, Any] | None = None
-    with reply.telling_what_was_spent():
-        for kind, value in _values(text):
-            if isinstance(value, dict) and kind == "values":
-                # The server first tells the state that the thread had, with the new input.
-                before = first if sent.has_history else None
-                first = value if first is None else first
-                reply.add_state(value)
-            elif isinstance(value, dict) and kind == "updates":
-                if "messages" in value:
-                    reply.add_update({"": value})
-                else:
-                    reply.add_update(value)
-        reply.add_steps(reply.about, before)
-        return reply.finished()
+    states: int = 0
 
+    def take(self, frame: Frame, number: int) -> None:
+        """Take an event; those with other names say nothing."""
+        value = frame.value
+        if frame.type not in ("values", "updates") or not isinstance(value, dict):
+            if isinstance(value, NotJson) or frame.type == "error":
+                GraphDraft.take(self, frame, number)
+        elif frame.type == "values":
+            self.first = value if self.first is None else self.first
+            self.states += 1
+            self.add_state(value)
+        else:
+            self.add_update({"": value} if "messages" in value else value)
 
-def _add_event(reply: GraphReply, event: Mapping[str, Any]) -> None:
-    match event.get("type"):
-        case "step":
-            if event.get("tool") or event.get("action"):
-                reply.add_step(event)
-        case "message":
-            (message,) = read_messages({**event, "type": "ai"})
-            reply.pieces.append(message.text)
-            reply.add_messages({**event, "type": "ai"})
-        case "metadata":
-            reply.about.update(event)
-        case "error":
-            raise FailedReply(error_text(event))
-        case str(kind) if kind in _MESSAGES:
-            reply.add_messages(event)
-        case _ if "messages" in event:
-            reply.add_state(event)
-        case _ if looks_like_a_call(event):
-            reply.updates.append(("", event))
-        case _:
-            reply.add_update(event)
-
-
-def _values(text: str) -> Iterator[tuple[str, dict[str, Any] | str]]:
-    """Return the objects and texts of a stream, with the names of their events.
-
-    Raises `FailedReply` for an event that is named `error`.
-    """
-    for number, event in enumerate(parse_events(text), start=1):
-        for data in _data(event):
-            if data == DONE:
-                return
-            value = json_value(data, f"event {number}")
-            said = data if value is None and data != "null" else value
-            if event.type == "error":
-                raise FailedReply(error_text(said))
-            if isinstance(said, dict | str):
-                yield event.type, said
-
-
-def _data(event: Event) -> list[str]:
-    """Return what an event holds.
-
-    That is one value; or one in each line, where there are no empty lines between the events.
-    """
-    lines = event.data.split("\n")
-    whole = all((line.startswith("{") and line.endswith("}")) or line == DONE for line in lines)
-    return lines if whole else [event.data]
+    def finished(self) -> Heard:
+        """Return the whole, without the steps of earlier answers."""
+        is_told = self.sent.has_history and self.states > 1
+        self.add_steps(self.about, self.first if is_told else None)
+        return Heard(self.reply())

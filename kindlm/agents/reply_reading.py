@@ -46,7 +46,7 @@ from kindlm.section import Maybe, Text
 from kindlm.transcript import ToolUse, Usage
 from kindlm.values import refuse
 from kindlm.wires import anthropic, chat
-from kindlm.wires.answer import extras_from, object_or_empty, token_count
+from kindlm.wires.answer import Spent, extras_from, object_or_empty, token_count
 from kindlm.wording import shown
 
 
@@ -138,7 +138,7 @@ _OF_REQUESTS = frozenset({"instructions", "prompt", "reasoning", "text", "tool_c
 class FailedReply(Exception):  # noqa: N818 - it names what the agent says
     """The agent says that it failed, in these words; for `spent` see `UnreadableReply`."""
 
-    spent: Mapping[str, Any] | None = None
+    spent: Spent | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ class Reading:
 def agent_reply(
     text: str,
     calls: Sequence[ToolUse],
-    usage: Usage,
+    spent: Spent,
     *,
     warnings: Iterable[str] = (),
     reasons: Collection[str] = (),
@@ -185,7 +185,9 @@ def agent_reply(
     return AgentReply(
         text=text,
         tool_uses=uses,
-        usage=usage,
+        usage=spent.usage,
+        reported_cost_usd=spent.cost_usd,
+        model=spent.model,
         warnings=(*warnings, *call_warnings(uses)),
         **more,
     )
@@ -223,9 +225,7 @@ def read_reply(value: Any, reading: Reading) -> AgentReply:
     return agent_reply(
         text or "",
         calls,
-        read_usage(value),
-        reported_cost_usd=read_cost(value, steps if isinstance(steps, list) else ()),
-        model=read_model(value),
+        read_spent(value, steps if isinstance(steps, list) else ()),
         reported=read_numbers(value),
         warnings=() if reading.response_path else doubts(value),
         reasons=end_reasons(value),
@@ -233,6 +233,11 @@ def read_reply(value: Any, reading: Reading) -> AgentReply:
         hint=hint,
         reports_tools=has_place_for_calls(value, path) or None,
     )
+
+
+def read_spent(value: Any, steps: Iterable[Any] = ()) -> Spent:
+    """Read what an answer, or an event of one, says that it took; see `read_cost` for `steps`."""
+    return Spent(read_usage(value), read_cost(value, steps), read_model(value))
 
 
 def read_usage(value: Any) -> Usage:
@@ -296,22 +301,6 @@ def read_cost(value: Any, steps: Iterable[Any] = ()) -> float | None:
     costs = [_amount(step.get("cost")) for step in steps if isinstance(step, dict)]
     known = [cost for cost in costs if cost is not None]
     return _amount(sum(known)) if costs and len(known) == len(costs) else None
-
-
-def spent_for(usage: Usage, cost_usd: float | None, model: str | None) -> Mapping[str, Any]:
-    """Return what an agent spent that failed, as `details` of its error have it: JSON values."""
-    if usage == Usage() and cost_usd is None:
-        return {}
-    return {
-        "tokens": [usage.input_tokens, usage.output_tokens],
-        "cost_usd": cost_usd,
-        "model": model,
-    }
-
-
-def spent_in(value: Any) -> Mapping[str, Any]:
-    """Return what a failed answer, or an event of one, reports that was spent; see `spent_for`."""
-    return spent_for(read_usage(value), read_cost(value), read_model(value))
 
 
 def _parts(value: Any) -> Iterator[Mapping[str, Any]]:

@@ -14,8 +14,9 @@ from typing import Any, ClassVar
 
 from pydantic import model_validator
 
-from kindlm.agents.agent_events import Heard, hear
-from kindlm.agents.event_streams import EventStream, hear_events
+from kindlm.agents.agent_events import EventsDraft
+from kindlm.agents.drafts import Heard
+from kindlm.agents.event_streams import hear_events
 from kindlm.agents.http_agent import HttpAgent, check_body, speaking
 from kindlm.agents.http_exchange import EVENT_STREAM, HttpReply, HttpTarget
 from kindlm.agents.http_request import (
@@ -81,9 +82,13 @@ def _body(request: AgentRequest, template: Any) -> Any:
 
 
 def _heard(answer: HttpReply) -> Heard:
-    in_frames = answer.kind == EVENT_STREAM or is_sse(answer.text)
-    stream = EventStream(answer.text, in_frames, answer.has_end)
-    return hear_events(stream, Reading(), hear)
+    return hear_events(
+        answer.text,
+        Reading(),
+        has_end=answer.has_end,
+        is_sse=answer.kind == EVENT_STREAM or is_sse(answer.text),
+        otherwise=EventsDraft(),
+    )
 
 
 def _read(answer: HttpReply) -> Heard:

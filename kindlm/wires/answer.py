@@ -15,14 +15,27 @@ Wire = Literal["chat", "responses", "anthropic"]
 """OpenAI's Chat Completions, OpenAI's Responses, Anthropic's Messages."""
 
 
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What an answer says that it took: tokens, US dollars, and the model."""
+
+    usage: Usage = Usage()
+    cost_usd: float | None = None
+    model: str | None = None
+
+    def __bool__(self) -> bool:
+        """Tell whether it says how much."""
+        return self.usage != Usage() or self.cost_usd is not None
+
+
 class UnreadableReply(ValueError):  # noqa: N818 - it names what arrived
     """A body that is no answer: the message says what is wrong with it, `hint` what helps.
 
-    `spent` is what a stream of an agent reported before, as `details` of its error have it.
+    `spent` is what a stream of an agent reported before.
     """
 
     hint: str | None = None
-    spent: Mapping[str, Any] | None = None
+    spent: Spent | None = None
 
 
 @dataclass(frozen=True, slots=True)

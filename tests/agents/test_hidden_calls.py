@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from kindlm.agents.crewai_agent import read_crew
+from kindlm.agents.drafts import Draft, Frame, hear
 from kindlm.agents.event_framing import frames_of
-from kindlm.agents.event_streams import read_stream
-from kindlm.agents.langgraph_replies import Sent, read_run, read_value
-from kindlm.agents.langgraph_replies import read_stream as read_graph_stream
-from kindlm.agents.protocols.a2a import hear_task
+from kindlm.agents.event_streams import ModelDraft
+from kindlm.agents.langgraph_replies import GraphDraft, RunDraft, Sent, read_value
+from kindlm.agents.protocols.a2a import TaskDraft
 from kindlm.agents.reply_reading import Reading, read_reply
 from kindlm.ports import AgentReply
 from kindlm.transcript import UNNAMED
@@ -67,6 +67,10 @@ CREW = {
         "successful_requests": 2,
     },
 }
+
+
+def read(draft: Draft, text: str) -> AgentReply:
+    return hear(draft, frames_of(text, is_sse=True)[0]).reply
 
 
 def names_of(reply: AgentReply) -> list[str]:
@@ -184,9 +188,9 @@ def test_an_interrupt_asks_about_calls_that_are_read() -> None:
         ("updates", {"agent": {"messages": [PAYS]}}),
         ("updates", {"__interrupt__": [interrupt]}),
     ]
-    assert_all_is_read(read_run(events(*updates), SENT))
+    assert_all_is_read(read(RunDraft(SENT), events(*updates)))
     other = {**interrupt, "value": {"action_requests": [REFUND]}}
-    reply = read_run(events(*updates, ("updates", {"__interrupt__": [other]})), SENT)
+    reply = read(RunDraft(SENT), events(*updates, ("updates", {"__interrupt__": [other]})))
     assert_hidden(reply, "__interrupt__.value.action_requests[0]")
 
 
@@ -227,7 +231,7 @@ UPDATES = [
     ],
 )
 def test_a_run_hides_nothing(more: list[Any]) -> None:
-    assert_all_is_read(read_run(events(*UPDATES, *more), SENT))
+    assert_all_is_read(read(RunDraft(SENT), events(*UPDATES, *more)))
 
 
 @pytest.mark.parametrize(
@@ -242,15 +246,15 @@ def test_a_run_hides_nothing(more: list[Any]) -> None:
 )
 def test_calls_that_a_node_hides_are_noticed(node: Any, place: str) -> None:
     told = [*UPDATES, ("updates", {"act": node}), ("values", STATE)]
-    assert_hidden(read_run(events(*told), SENT), place)
+    assert_hidden(read(RunDraft(SENT), events(*told)), place)
     frames = [{"messages": [ASKED, PAYS, PAID, DONE]}, {"act": node}]
     text = "".join(f"data: {json.dumps(frame)}\n\n" for frame in frames)
-    assert_hidden(read_graph_stream(text, SENT), place)
+    assert_hidden(read(GraphDraft(SENT), text), place)
 
 
 def test_calls_of_messages_in_a_list_of_updates_are_read() -> None:
     told = [("updates", {"tools": [{"messages": [PAYS]}, {"messages": [PAID, DONE]}]})]
-    reply = read_run(events(*told), SENT)
+    reply = read(RunDraft(SENT), events(*told))
     assert_all_is_read(reply)
     assert reply.text == "Done."
 
@@ -263,7 +267,7 @@ def test_steps_in_the_last_state_of_a_stream_are_read(key: str) -> None:
     }
     states = [{**STATE, key: []}, {**STATE, key: told[key]}]
     text = events(*(("values", state) for state in states))
-    for reply in (read_run(text, SENT), read_graph_stream(text, SENT)):
+    for reply in (read(RunDraft(SENT), text), read(GraphDraft(SENT), text)):
         assert names_of(reply) == ["refund", "pay"]
         assert not reply.warnings
 
@@ -280,8 +284,8 @@ def test_steps_that_a_thread_had_before_are_those_of_an_earlier_answer() -> None
     old, new = {"tool": "refund"}, {"tool": "look"}
     state = {"messages": [ASKED, DONE]}
     told = events(("values", {**state, "steps": [old]}), ("values", {**state, "steps": [old, new]}))
-    assert names_of(read_run(told, Sent("Hello", has_history=True))) == ["look"]
-    assert names_of(read_run(told, SENT)) == ["refund", "look"]
+    assert names_of(read(RunDraft(Sent("Hello", has_history=True)), told)) == ["look"]
+    assert names_of(read(RunDraft(SENT), told)) == ["refund", "look"]
 
 
 def test_steps_that_are_an_object_are_a_call() -> None:
@@ -292,16 +296,16 @@ def test_steps_that_are_an_object_are_a_call() -> None:
 def test_an_event_that_looks_like_a_call_is_noticed_among_those_of_a_graph() -> None:
     frames = [STATE, {"type": "tool_start", "name": "refund", "input": {}}]
     text = "".join(f"data: {json.dumps(frame)}\n\n" for frame in frames)
-    assert_hidden(read_graph_stream(text, SENT), ".")
+    assert_hidden(read(GraphDraft(SENT), text), ".")
 
 
 def test_calls_that_an_event_hides_beside_others_are_noticed() -> None:
     event = {"text": "Done.", "tool_calls": [PAY], "trail": {"tool_calls": [REFUND]}}
-    read = read_stream(frames_of(f"data: {json.dumps(event)}\n\n", is_sse=True)[0], Reading())
-    assert names_of(read) == ["pay", UNNAMED]
+    told = read(ModelDraft(Reading()), f"data: {json.dumps(event)}\n\n")
+    assert names_of(told) == ["pay", UNNAMED]
     event = {"type": "tool_calls", "tool_calls": [PAY]}
-    read = read_stream(frames_of(f"data: {json.dumps(event)}\n\n", is_sse=True)[0], Reading())
-    assert names_of(read) == ["pay"]
+    told = read(ModelDraft(Reading()), f"data: {json.dumps(event)}\n\n")
+    assert names_of(told) == ["pay"]
 
 
 def test_definitions_of_tools_are_no_calls() -> None:
@@ -359,7 +363,8 @@ def test_a_result_that_may_be_of_another_call_is_noticed(
 def test_calls_that_data_of_a2a_hide_are_noticed(is_beside: bool) -> None:
     data = {"trail": {"tool_calls": [REFUND]}, **({"tool_calls": [PAY]} if is_beside else {})}
     message = {"role": "ROLE_AGENT", "parts": [{"text": "Done."}, {"data": data}]}
-    reply = hear_task([{"jsonrpc": "2.0", "result": {"message": message}}]).reply
+    answer = {"jsonrpc": "2.0", "result": {"message": message}}
+    reply = hear(TaskDraft(), [Frame("message", "", answer)]).reply
     assert names_of(reply) == ["pay", UNNAMED][not is_beside :]
     assert_hidden(reply, "data.trail.tool_calls")
 

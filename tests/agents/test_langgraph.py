@@ -372,7 +372,7 @@ class TestStreams:
         assert (told.text, len(told.tool_uses), told.tool_uses[0].response) == ("done", 1, 1)
 
     def test_bare_text_is_text(self, stream):
-        assert stream("Hel", '"lo"').text == "Hello"
+        assert stream("Hel", '"lo"', "42").text == "Hello42"
 
     @pytest.mark.parametrize(
         "frame",

@@ -6,14 +6,20 @@ import json
 
 import pytest
 
-from kindlm.agents.agent_events import hear
+from kindlm.agents.agent_events import EventsDraft
 from kindlm.agents.command import printed_reply
 from kindlm.agents.crewai_agent import read_crew
+from kindlm.agents.drafts import Frame, hear
 from kindlm.agents.event_framing import frames_of
-from kindlm.agents.event_streams import read_stream
+from kindlm.agents.event_streams import ModelDraft
 from kindlm.agents.langgraph_replies import Sent, read_value
 from kindlm.agents.reply_reading import Reading, read_reply
+from kindlm.ports import AgentReply
 from kindlm.transcript import UNNAMED
+
+
+def read(text: str) -> AgentReply:
+    return hear(ModelDraft(Reading()), frames_of(text, is_sse=True)[0]).reply
 
 
 @pytest.mark.parametrize(
@@ -101,7 +107,7 @@ def test_a_part_with_another_id_is_another_call_than_a_listed_one():
 def test_a_stream_holds_calls_of_tools_that_the_provider_runs(kind):
     block = {"type": kind, "id": "c1", "name": "refund"}
     event = {"type": "content_block_start", "index": 0, "content_block": block}
-    told = read_stream(frames_of(f"data: {json.dumps(event)}\n\n", is_sse=True)[0], Reading())
+    told = read(f"data: {json.dumps(event)}\n\n")
     assert [use.call.name for use in told.tool_uses] == ["refund"]
 
 
@@ -128,7 +134,7 @@ def test_a_stream_holds_calls_of_tools_that_the_provider_runs(kind):
 def test_a_stream_shows_it_by_a_list_of_calls_or_a_call(events, shown):
     frames = (event if isinstance(event, str) else json.dumps(event) for event in events)
     text = "".join(f"data: {frame}\n\n" for frame in frames) + "data: [DONE]\n\n"
-    told = read_stream(frames_of(text, is_sse=True)[0], Reading())
+    told = read(text)
     assert bool(told.reports_tools or told.tool_uses) is shown
 
 
@@ -143,7 +149,8 @@ def test_a_stream_shows_it_by_a_list_of_calls_or_a_call(events, shown):
     ],
 )
 def test_events_show_it_by_their_types(pieces, shown):
-    assert bool(hear(pieces).reports_tools) is shown
+    frames = (Frame("message", "Done.", piece) for piece in pieces)
+    assert bool(hear(EventsDraft(), frames).reply.reports_tools) is shown
 
 
 @pytest.mark.parametrize(

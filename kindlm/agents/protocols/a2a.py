@@ -8,26 +8,19 @@ conversation (`contextId`) goes along with the next message.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kindlm.agents.agent_events import Heard, Piece, hear_objects
+from kindlm.agents.drafts import Draft, Heard
 from kindlm.agents.http_request import last_user_text
 from kindlm.agents.protocols import Protocol
 from kindlm.agents.reply_parts import UnreadableReply, compact_json, error_text
-from kindlm.agents.reply_reading import (
-    FailedReply,
-    agent_reply,
-    read_cost,
-    read_model,
-    read_usage,
-    spent_in,
-)
+from kindlm.agents.reply_reading import FailedReply, agent_reply, read_spent
 from kindlm.agents.told_calls import ToldCalls
 from kindlm.agents.tool_entries import hidden_calls, names_a_tool, read_tool_use, reported_calls
 from kindlm.ports import AgentRequest
-from kindlm.wires.answer import content_text, objects
+from kindlm.wires.answer import Spent, content_text, objects
 
 _NOT_YET = frozenset({"submitted", "working", "unspecified", "unknown"})
 _FAILED = frozenset({"failed", "rejected", "canceled"})
@@ -86,16 +79,6 @@ A2A = Protocol(
 A2A_0_3 = Protocol("A2A", _earlier, is_call_answer, says_system=False, says_context=True)
 
 
-def hear_task(pieces: Iterable[Piece]) -> Heard:
-    """Put the results of a call together: one, or those of a stream.
-
-    Raises:
-        FailedReply: the call or the task failed.
-        UnreadableReply: there is no result, or the task goes on.
-    """
-    return hear_objects(pieces, _Draft())
-
-
 def _result(value: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any]]:
     """Return the kind of a result as version 0.3 names it, and what it holds."""
     result = value.get("result")
@@ -116,8 +99,11 @@ def _state(said: Mapping[str, Any]) -> str:
 
 
 @dataclass(slots=True)
-class _Draft:
-    """An answer in the making: what the agent said in passing, and its artifacts by their ids."""
+class TaskDraft(Draft):
+    """The results of a call, one or those of a stream.
+
+    Those are what the agent `said` in passing, and its artifacts by their ids.
+    """
 
     said: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     artifacts: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
@@ -180,9 +166,7 @@ class _Draft:
             raise UnreadableReply("it has neither a message nor a task as its `result`")
         if self.is_task and self.direct is None:
             if self.state in _FAILED:
-                failed = FailedReply(_text(self.status) or f"the task is `{self.state}`")
-                failed.spent = spent_in(self.about)
-                raise failed
+                raise FailedReply(_text(self.status) or f"the task is `{self.state}`")
             if self.state in _NOT_YET:
                 raise UnreadableReply(f"its task is still `{self.state}`: it has no answer yet")
         if self.state in _WAITS and isinstance(self.task, str):
@@ -194,14 +178,16 @@ class _Draft:
         reply = agent_reply(
             self._answer(has_calls=bool(calls.made) or hidden is not None),
             calls.uses,
-            read_usage(self.about),
-            reported_cost_usd=read_cost(self.about),
-            model=read_model(self.about),
+            self.spent(),
             warnings=("the task waits for credentials",) if waits else (),
             hidden=hidden,
             hint="name them in the `metadata` of their part, or list them as `tool_calls`",
         )
         return Heard(reply, self.carried or None)
+
+    def spent(self) -> Spent:
+        """Return what the metadata say so far."""
+        return read_spent(self.about)
 
     def _parts(self) -> Iterator[Mapping[str, Any]]:
         for message in (*self.said.values(), self.direct or {}):

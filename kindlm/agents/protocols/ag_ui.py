@@ -9,11 +9,11 @@ calls are called.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kindlm.agents.agent_events import Heard, Piece, hear_objects
+from kindlm.agents.drafts import Draft, Heard
 from kindlm.agents.http_request import all_messages
 from kindlm.agents.protocols import Protocol
 from kindlm.agents.reply_parts import UnreadableReply, first_text
@@ -23,7 +23,7 @@ from kindlm.agents.tool_entries import UNREAD, failed_tool, is_of_tool
 from kindlm.ports import AgentRequest
 from kindlm.strict_json import as_text, read_json
 from kindlm.transcript import Usage
-from kindlm.wires.answer import objects, said_text
+from kindlm.wires.answer import Spent, objects, said_text
 
 _WAITS = "the run waits for a person: the answer is incomplete"
 
@@ -51,19 +51,12 @@ def _body(request: AgentRequest, _stream: bool, carried: Any) -> dict[str, Any]:
 AG_UI = Protocol("AG-UI", _body, says_context=True)
 
 
-def hear_run(pieces: Iterable[Piece]) -> Heard:
-    """Put the events of a run together; the state is what the next message carries.
-
-    Raises:
-        FailedReply: it says that the run failed.
-        UnreadableReply: an event lacks what it is about, so that a tool call may be missing.
-    """
-    return hear_objects(pieces, _Draft())
-
-
 @dataclass(slots=True)
-class _Draft:
-    """An answer in the making, by the ids of its messages and tool calls."""
+class RunDraft(Draft):
+    """An answer in the making, by the ids of its messages and tool calls.
+
+    The next message carries the `state`.
+    """
 
     texts: dict[str, list[str]] = field(default_factory=dict)
     foreign: set[str] = field(default_factory=set)
@@ -125,19 +118,22 @@ class _Draft:
         parts = ["".join(pieces) for pieces in self.texts.values()]
         text = "\n\n".join(filter(None, parts)) or last
         waits = isinstance(outcome, dict) and outcome.get("type") == "interrupt"
-        # They stand there for each of the run's models.
-        entries = objects(self.ended.get("usage"))
-        counts = [read_counts(entry) for entry in entries]
-        models = {read_model(entry) for entry in entries}
         reply = agent_reply(
             text or (result if isinstance(result, str) else ""),
             tuple(call.use(call_id) for call_id, call in self.calls.items()),
-            bounded(sum(counts[1:], counts[0])) if counts else Usage(),
-            model=models.pop() if len(models) == 1 else None,
+            self.spent(),
             warnings=(_WAITS,) if waits else (),
             reports_tools=True,
         )
         return Heard(reply, self.state)
+
+    def spent(self) -> Spent:
+        """Return what each of the run's models took, together."""
+        entries = objects(self.ended.get("usage"))
+        counts = [read_counts(entry) for entry in entries]
+        models = {read_model(entry) for entry in entries}
+        usage = bounded(sum(counts[1:], counts[0])) if counts else Usage()
+        return Spent(usage, model=models.pop() if len(models) == 1 else None)
 
     def _read_snapshot(self) -> str:
         """Take the calls and results since the user's message; return the last text since then."""

@@ -10,22 +10,19 @@ A step that begins anew (`reset-step`) takes its text back; its tool calls were 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kindlm.agents.agent_events import Heard, Piece, hear_objects
+from kindlm.agents.drafts import Draft, Heard
 from kindlm.agents.http_request import all_messages
 from kindlm.agents.protocols import Protocol
-from kindlm.agents.reply_parts import (
-    UnreadableReply,
-    end_reasons,
-    first_text,
-)
-from kindlm.agents.reply_reading import FailedReply, agent_reply, read_cost, read_model, read_usage
+from kindlm.agents.reply_parts import UnreadableReply, end_reasons, first_text
+from kindlm.agents.reply_reading import FailedReply, agent_reply, read_spent
 from kindlm.agents.told_calls import PiecedCall
 from kindlm.agents.tool_entries import UNREAD, failed_tool, is_of_tool
 from kindlm.ports import AgentRequest
+from kindlm.wires.answer import Spent
 
 
 def _body(request: AgentRequest, _stream: bool, _carried: Any) -> dict[str, Any]:
@@ -51,18 +48,8 @@ AI_SDK = Protocol("AI SDK messages", _body, says_context=True)
 _WAITS = "a tool call waits for a person to approve it: the answer is incomplete"
 
 
-def hear_ui_messages(pieces: Iterable[Piece]) -> Heard:
-    """Put a stream together.
-
-    Raises:
-        FailedReply: it says that the agent failed or was stopped.
-        UnreadableReply: an event lacks what it is about, so that a tool call may be missing.
-    """
-    return hear_objects(pieces, _UiDraft())
-
-
 @dataclass(slots=True)
-class _UiDraft:
+class UiDraft(Draft):
     """An answer in the making: the texts of its parts, and tool calls by their ids.
 
     `open` are the parts that texts may be added to, by their ids, which later steps use again.
@@ -129,14 +116,16 @@ class _UiDraft:
         reply = agent_reply(
             "\n\n".join(filter(None, map("".join, self.texts))),
             tuple(call.use(call_id) for call_id, call in self.calls.items()),
-            read_usage({"usage": self.about.get("totalUsage"), **self.about}),
-            reported_cost_usd=read_cost(self.about),
-            model=read_model(self.about),
+            self.spent(),
             warnings=(_WAITS,) if unanswered else (),
             reasons=self.reasons,
             reports_tools=True,
         )
         return Heard(reply)
+
+    def spent(self) -> Spent:
+        """Return what the metadata say so far."""
+        return read_spent({"usage": self.about.get("totalUsage"), **self.about})
 
 
 def _text_of(event: Mapping[str, Any], key: str, number: int) -> str:
