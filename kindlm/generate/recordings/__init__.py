@@ -1,10 +1,10 @@
 """Recorded conversations, read from files of other programs and from our own log.
 
-Each module in `SOURCES` reads one source. It has `reads(document) -> bool`, and
-`read(document) -> Iterator[Recording]`, which yields one recording for each trace and raises
-`ValueError` for a document that is broken. A document is
-the JSON values of a file: one, or one for each line of a JSON Lines file. A file that is not JSON
-is one value of type bytes. All of it is untrusted.
+Each module in `SOURCES` reads one source. It has `read(document) -> Iterator[Recording] | None`,
+which returns one recording for each trace, and None for a document of another source. It raises
+`ValueError` for a document that is broken. A document is the JSON values of a file: one, or one for
+each line of a JSON Lines file. A file that is not JSON is one value of type bytes. All of it is
+untrusted.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ def read_recordings(data: bytes, file: Path) -> Result[list[Recording]]:
     try:
         document = _document(data)
         for name in SOURCES:
-            source = import_module(f"{__name__}.{name}")
-            if source.reads(document):
-                return Ok(list(source.read(document)))
+            found = import_module(f"{__name__}.{name}").read(document)
+            if found is not None:
+                return Ok(list(found))
     except (ValueError, RecursionError) as error:
         return _unreadable(file, f"it is broken: {error}")
     return _unreadable(file, "its format is unknown")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from kindlm.generate.recordings import Document, Recording
@@ -26,21 +27,17 @@ from kindlm.wires.answer import objects
 _Object = Mapping[str, Any]
 
 
-def reads(document: Document) -> bool:
-    """Return whether the document holds traces or observations of Langfuse."""
-    return next(_found(document), None) is not None
-
-
-def read(document: Document) -> Iterator[Recording]:
-    """Yield a recording for each trace."""
-    spans = list[Span]()
-    for trace, observations in _found(document):
-        if trace is not None and not observations:
-            missing = "The file does not contain its observations: export the trace by itself."
-            name = str(trace.get("name") or trace.get("id"))
-            yield Recording(name, Transcript(), missing=missing)
-        spans += _spans(trace, observations) if observations else ()
-    yield from recordings_of(spans)
+def read(document: Document) -> Iterator[Recording] | None:
+    """Return a recording for each trace; None for a document without any of Langfuse."""
+    found = list(_found(document))
+    missing = "The file does not contain its observations: export the trace by itself."
+    empty = [
+        Recording(str(trace.get("name") or trace.get("id")), Transcript(), missing=missing)
+        for trace, observations in found
+        if trace is not None and not observations
+    ]
+    spans = [span for trace, seen in found if seen for span in _spans(trace, seen)]
+    return chain(empty, recordings_of(spans)) if found else None
 
 
 def _found(values: list[Any]) -> Iterator[tuple[_Object | None, list[_Object]]]:

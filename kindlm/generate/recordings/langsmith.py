@@ -18,14 +18,10 @@ from kindlm.wires.answer import objects
 _Object = Mapping[str, Any]
 
 
-def reads(document: Document) -> bool:
-    """Return whether the document holds runs of LangSmith."""
-    return next(_runs(document), None) is not None
-
-
-def read(document: Document) -> Iterator[Recording]:
-    """Yield a recording for each trace."""
-    return recordings_of(map(_span, _runs(document)))
+def read(document: Document) -> Iterator[Recording] | None:
+    """Return a recording for each trace; None for a document without runs of LangSmith."""
+    spans = [_span(run) for run in _runs(document)]
+    return recordings_of(spans) if spans else None
 
 
 def _runs(values: list[Any]) -> Iterator[_Object]:

@@ -24,27 +24,25 @@ from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn, storabl
 _MAX_SPANS = 20_000
 
 
-def reads(document: Document) -> bool:
-    """Return whether these are ExportTraceServiceRequests."""
+def read(document: Document) -> Iterator[Recording] | None:
+    """Return a recording for each conversation, in the order of their starts.
+
+    None for a document that is no ExportTraceServiceRequests.
+    """
     first = document[0]
     if isinstance(first, bytes):
         try:
-            return bool(read_protobuf(first))
+            spans = read_protobuf(first)
         except NoProtobuf:
             why = "it is not JSON. To read protobuf, run pip install 'kindlm[otel]'"
             raise ValueError(why) from None
         except ValueError:
-            return False
-    return isinstance(first, dict) and "resourceSpans" in first
-
-
-def read(document: Document) -> Iterator[Recording]:
-    """Yield a recording for each conversation, in the order of their starts."""
+            return None
+        return recordings_of(spans) if spans else None
+    if not isinstance(first, dict) or "resourceSpans" not in first:
+        return None
     broken = dict[str, str]()
-    found = (
-        read_protobuf(it) if isinstance(it, bytes) else spans_in(it, broken) for it in document
-    )
-    return recordings_of(chain.from_iterable(found), broken)
+    return recordings_of(chain.from_iterable(spans_in(it, broken) for it in document), broken)
 
 
 def recordings_of(

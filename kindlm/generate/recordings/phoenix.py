@@ -19,14 +19,10 @@ _MAX_DEPTH = 20
 _Object = Mapping[str, Any]
 
 
-def reads(document: Document) -> bool:
-    """Return whether the document holds spans of Phoenix."""
-    return next(_rows(document), None) is not None
-
-
-def read(document: Document) -> Iterator[Recording]:
-    """Yield a recording for each trace."""
-    return recordings_of(_span(row, number) for number, row in enumerate(_rows(document)))
+def read(document: Document) -> Iterator[Recording] | None:
+    """Return a recording for each trace; None for a document without spans of Phoenix."""
+    spans = [_span(row, number) for number, row in enumerate(_rows(document))]
+    return recordings_of(spans) if spans else None
 
 
 def _rows(values: list[Any]) -> Iterator[_Object]:
