@@ -7,14 +7,14 @@ have is left to the schema of the file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, TypeVar
 
 from pydantic_core import PydanticCustomError
 
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.target_schema import AgentConfig
-from kindlm.config.validation import describe_choice, fit
+from kindlm.config.validation import describe_choice, fit, keys_of
 from kindlm.document import Path, Raw, texts
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok
 from kindlm.packages import (
@@ -45,11 +45,6 @@ def provider_types() -> list[str]:
     return [*_BEST_KNOWN, *others]
 
 
-def keys_of(kind: type[Section]) -> list[str]:
-    """Return the keys of the options of a provider or an adapter."""
-    return [field.alias or name for name, field in kind.model_fields.items()]
-
-
 def read_provider(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Provider | None]:
     """Return the keys that all providers have, and the options of this one.
 
@@ -57,46 +52,59 @@ def read_provider(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Pr
     """
     name, type_ = str(path[-1]), written.get("type")
     wire = name if type_ is None else type_
-    kind = own(Provider, wire) if isinstance(wire, str) else None
-    in_packages = isinstance(wire, str) and kind is None and wire in installed(Provider.group)
-    of_kind = _in_packages(Provider, str(wire)) if in_packages else kind
-    if kind is None and not in_packages and type_ is None:
-        known = (*provider_types(), *installed(Provider.group))
-        reporter.error(
-            path,
-            f'Unknown provider "{name}"',
-            ENDED.get(name)
-            or f"{hint_for(name, known, 'Known providers', provided(Provider.group))}; for a"
-            " compatible API add `type: openai` and `baseUrl`",
-            reason="unknown_provider",
-            code=ErrorCode.PROVIDER_NOT_FOUND,
-            at_key=True,
-            value=name,
-        )
-    elif kind is None and not in_packages:
-        place = (*path, "type")
-        known = (*provider_types(), *installed(Provider.group))
-        message, hint = describe_choice(type_, known, provided(Provider.group))
-        hint = ENDED.get(str(type_), hint)
-        reporter.error(place, f"{reporter.place(place)} {message}", hint)
-    elif name in own_names(Provider) and wire != name:
-        reporter.error(
-            (*path, "type"),
-            f'The provider "{name}" cannot have the type {wire}',
-            "Choose another name",
-            reason="provider_type",
-        )
-    common = Provider.reserved if in_packages else Provider.reserved | {"organization"}
+    kind, in_package = _kind(Provider, wire)
+    is_unknown = kind is None and not in_package
+    common = set(Provider.reserved if in_package else Provider.reserved | {"organization"})
     options: Provider | None = None  # of an unknown provider, nothing is known of its options
-    if in_packages:
-        options = _of_package(Provider, str(wire), path, written, reporter)
-    elif kind is not None:
-        options = _of_kindlm(Provider, kind, path, written, common, reporter, _foreign_to_provider)
-    for needed in () if of_kind is None else _needed_by(of_kind, name, str(wire), written):
+    foreign: dict[str, list[str]] = {}
+    if is_unknown:
+        _report_unknown_provider(path, type_, reporter)
+        common -= set() if type_ is None else {"type"}
+    else:
+        options, foreign = _options(Provider, kind, str(wire), path, written, common, reporter)
+        if name in own_names(Provider) and wire != name:
+            reporter.error(
+                (*path, "type"),
+                f'The provider "{name}" cannot have the type {wire}',
+                "Choose another name",
+                reason="provider_type",
+            )
+    for key, owners in foreign.items():
+        article = "an" if owners[0][0] in "aeiou" else "a"
+        kinds, types = " or ".join(owners), " or ".join(f"`type: {owner}`" for owner in owners)
+        # Another type would make another provider of one that kindlm knows by its name.
+        is_known = name in all_own(Provider)
+        reporter.error(
+            (*path, key),
+            f'{reporter.place(path)} is not {article} {kinds} provider, "{key}" has no meaning'
+            " there",
+            f"Remove the {key}" if is_known else f"Write {types}, or remove the {key}",
+            at_key=True,
+        )
+    for needed in () if kind is None else _needed_by(kind, name, str(wire), written):
         if needed not in written:
             reporter.missing_key((*path, needed))
-    taken = {"type"} if kind is None and not in_packages and type_ is not None else set()
-    return {key: written[key] for key in written if key in common - taken}, options
+    return {key: written[key] for key in written if key in common}, options
+
+
+def _report_unknown_provider(path: Path, type_: object, reporter: Reporter) -> None:
+    known, name = (*provider_types(), *installed(Provider.group)), str(path[-1])
+    if type_ is not None:
+        place = (*path, "type")
+        message, hint = describe_choice(type_, known, provided(Provider.group))
+        reporter.error(place, f"{reporter.place(place)} {message}", ENDED.get(str(type_), hint))
+        return
+    reporter.error(
+        path,
+        f'Unknown provider "{name}"',
+        ENDED.get(name)
+        or f"{hint_for(name, known, 'Known providers', provided(Provider.group))}; for a"
+        " compatible API add `type: openai` and `baseUrl`",
+        reason="unknown_provider",
+        code=ErrorCode.PROVIDER_NOT_FOUND,
+        at_key=True,
+        value=name,
+    )
 
 
 def _needed_by(kind: type[Provider], name: str, wire: str, written: Raw) -> Iterator[str]:
@@ -111,25 +119,6 @@ def _needed_by(kind: type[Provider], name: str, wire: str, written: Raw) -> Iter
         yield "baseUrl"
 
 
-def _in_packages(base: type[K], name: str) -> type[K] | None:
-    """Return the class of a package, None if it is faulty, which `fit_of_package` reports."""
-    found = find(base, name)
-    return found.value if isinstance(found, Ok) else None
-
-
-def _foreign_to_provider(path: Path, key: str, owners: list[str], reporter: Reporter) -> None:
-    article = "an" if owners[0][0] in "aeiou" else "a"
-    kinds, types = " or ".join(owners), " or ".join(f"`type: {owner}`" for owner in owners)
-    # Another type would make another provider of one that kindlm knows by its name.
-    is_known = path[-1] in all_own(Provider)
-    reporter.error(
-        (*path, key),
-        f'{reporter.place(path)} is not {article} {kinds} provider, "{key}" has no meaning there',
-        f"Remove the {key}" if is_known else f"Write {types}, or remove the {key}",
-        at_key=True,
-    )
-
-
 def read_agent(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Adapter | None]:
     """Return the keys that all agents have, and the options of this one's adapter.
 
@@ -138,22 +127,11 @@ def read_agent(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Adapt
     """
     spelling = reporter.spelling
     common = {*Adapter.reserved, *map(spelling.key, Adapter.reserved)}
+    rest = {key: written[key] for key in written if key in common}
     key = "adapter" if "adapter" in written else "type"
     adapter = written.get(key)
-    kind = own(Adapter, adapter) if isinstance(adapter, str) and adapter else None
-    options: Adapter | None
-
-    def foreign(path: Path, key: str, owners: list[str], reporter: Reporter) -> None:
-        name = str(adapter) if kind is None else recorded_name(kind, str(adapter))
-        hint = f"Remove it: it is for {', '.join(owners)}"
-        _meaningless(path, key, f"for the adapter {name}", hint, reporter)
-
-    if kind is None and isinstance(adapter, str) and adapter in installed(Adapter.group):
-        options = _of_package(Adapter, adapter, path, written, reporter)
-        kind = _in_packages(Adapter, adapter)
-        if kind is None:
-            return {key: written[key] for key in written if key in common}, None
-    elif kind is None and isinstance(adapter, str) and adapter:
+    kind, in_package = _kind(Adapter, adapter)
+    if kind is None and not in_package and isinstance(adapter, str) and adapter:
         known = (*all_own(Adapter), *installed(Adapter.group))
         reporter.error(
             (*path, key),
@@ -163,12 +141,17 @@ def read_agent(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Adapt
             code=ErrorCode.PROVIDER_NOT_FOUND,
             value=adapter,
         )
-        return {key: written[key] for key in written if key in common}, None
-    else:
-        options = _of_kindlm(Adapter, kind, path, written, common, reporter, foreign)
+        return rest, None
+    options, foreign = _options(Adapter, kind, str(adapter), path, written, common, reporter)
+    if kind is None and in_package:
+        return rest, None
     if kind is not None and not kind.takes_headers and "headers" in written:
         takers = [name for name, each in all_own(Adapter).items() if each.takes_headers]
-        foreign(path, "headers", takers, reporter)
+        foreign = {**foreign, "headers": takers}
+    for key, owners in foreign.items():
+        name = str(adapter) if kind is None else recorded_name(kind, str(adapter))
+        hint = f"Remove it: it is for {', '.join(owners)}"
+        _meaningless(path, key, f"for the adapter {name}", hint, reporter)
     try:
         for name, where, hint in () if options is None else options.without_meaning(spelling):
             for spelled in dict.fromkeys((name, spelling.key(name))):
@@ -183,7 +166,7 @@ def read_agent(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Adapt
             raise
         plugin = installed(Adapter.group)[str(adapter)][0]
         report_faulty(path, crashed(plugin, "cannot check its keys", error), reporter)
-    return {key: written[key] for key in written if key in common}, options
+    return rest, options
 
 
 def recorded_name(kind: type[Adapter] | Adapter, adapter: str) -> str:
@@ -218,38 +201,53 @@ def _check_endpoint(
         )
 
 
-def _of_kindlm(
+def _kind(base: type[K], name: object) -> tuple[type[K] | None, bool]:
+    """Return the class of a kind, and whether a package has it; that may be faulty, then None."""
+    if not isinstance(name, str) or not name:
+        return None, False
+    kind = own(base, name)
+    found = find(base, name) if kind is None else None
+    return (found.value if isinstance(found, Ok) else kind), found is not None
+
+
+def _options(
     base: type[K],
     kind: type[K] | None,
+    name: str,
     path: Path,
     written: Raw,
     common: Collection[str],
     reporter: Reporter,
-    report_foreign: Callable[[Path, str, list[str], Reporter], None],
-) -> K | None:
-    """Return the options of one of kindlm's own kinds, or None after reporting what does not fit.
+) -> tuple[K | None, dict[str, list[str]]]:
+    """Return the options in an entry of a kind with a name, and keys that other kinds have.
 
-    Without a `kind` only keys are reported that no kind has.
+    The options are None after reporting what does not fit. Without a `kind` only keys are reported
+    that no kind has. The second part are the names of the kinds by the key.
     """
     spelled = reporter.spelling.key
-    known = {} if kind is None else {spelled(key): key for key in keys_of(kind)}
-    given = {known[key]: value for key, value in written.items() if key in known}
-    fits = True
+    if (kind is None or not is_own(kind)) and name in installed(base.group):
+        given = {key: it for key, it in written.items() if key not in common}
+        also_known = sorted(set(map(spelled, base.reserved)))
+        return fit_of_package(base, name, path, given, reporter, also_known), {}
+    known = [] if kind is None else [spelled(key) for key in keys_of(kind)]
+    foreign: dict[str, list[str]] = {}
+    fits = kind is not None
     for key in written:
         if key in known or key in common:
             continue
         every = all_own(base)
-        owners = [name for name, it in every.items() if key in map(spelled, keys_of(it))]
+        owners = [each for each, it in every.items() if key in map(spelled, keys_of(it))]
         if not owners:
             all_keys = flat_keys(base, every.values() if kind is None else [kind])
             reporter.unknown_key((*path, key), list(dict.fromkeys(map(spelled, all_keys))))
             fits = False
         elif kind is not None:
-            report_foreign(path, key, owners, reporter)
+            foreign[key] = owners
     if kind is None:
-        return None
-    options: K | None = fit(kind, given, reporter, at=path, spelled=spelled)
-    return options if fits else None
+        return None, {}
+    given = {key: value for key, value in written.items() if key in known}
+    options = fit(kind, given, reporter, at=path)
+    return options if fits else None, foreign
 
 
 def flat_keys(base: type[Provider | Adapter], kinds: Iterable[type[Section]]) -> list[str]:
@@ -264,16 +262,6 @@ def flat_keys(base: type[Provider | Adapter], kinds: Iterable[type[Section]]) ->
     return [*common, *options, "type", "url"]
 
 
-def _of_package(
-    base: type[Provider | Adapter], name: str, path: Path, written: Raw, reporter: Reporter
-) -> Any:
-    """Return the options of a package's kind, or None after reporting an error."""
-    spelled: Callable[[str], str] = reporter.spelling.key if issubclass(base, Adapter) else str
-    common = sorted(set(map(spelled, base.reserved)))
-    given = {key: it for key, it in written.items() if key not in {*base.reserved, *common}}
-    return fit_of_package(base, name, path, given, reporter, common, spelled)
-
-
 def fit_of_package(
     base: Any,
     name: str,
@@ -281,13 +269,11 @@ def fit_of_package(
     written: Any,
     reporter: Reporter,
     common: Collection[str] = (),
-    spelled: Callable[[str], str] = str,
 ) -> Any:
     """Return the options of what a package has, or None after reporting an error.
 
     That is a faulty package, a credential that is written out, or what does not fit the model of
-    the package, where keys that are `common` may stand, too. Its keys are `spelled` differently in
-    the file.
+    the package, where keys that are `common` may stand, too.
     """
     found = find(base, name)
     assert found is not None, "only names that packages have are looked up"
@@ -306,19 +292,8 @@ def fit_of_package(
                 secret=True,
             )
             return None
-    as_spelled = {key: spelled(key) for key in keys_of(found.value)}
-    if isinstance(written, dict):
-        by_spelling = {name: key for key, name in as_spelled.items()}
-        written = {by_spelling.get(key, key): value for key, value in written.items()}
     try:
-        return fit(
-            found.value,
-            written,
-            reporter,
-            at=path,
-            also_known=common,
-            spelled=lambda key: as_spelled.get(key, key),
-        )
+        return fit(found.value, written, reporter, at=path, also_known=common)
     except CRASHES as error:
         plugin = installed(base.group)[name][0]
         report_faulty(path, crashed(plugin, "cannot read its options", error), reporter)

@@ -21,6 +21,7 @@ from kindlm.config.files import ReferencedFiles
 from kindlm.config.left_out import fill_in
 from kindlm.config.schema import KindlmConfig
 from kindlm.config.target_schema import AgentConfig, ProviderConfig
+from kindlm.config.validation import keys_of
 from kindlm.document import Document, Node, Path
 from kindlm.packages import own
 from kindlm.plugins import Adapter, Provider
@@ -112,7 +113,7 @@ def _is_named(node: Node, sections: Sections) -> bool:
         isinstance(node.value, dict)
         and bool(sections and node.value)
         and all(isinstance(each, dict) for each in node.value.values())
-        and not any(name in _keys(each) for each in sections for name in node.value)
+        and not any(name in keys_of(each) for each in sections for name in node.value)
     )
 
 
@@ -130,10 +131,6 @@ def _options(
         found = own(Adapter, kind)
     if found is not None:
         yield found
-
-
-def _keys(section: type[Described]) -> set[str]:
-    return {field.alias or name for name, field in section.model_fields.items()}
 
 
 class Shape(NamedTuple):

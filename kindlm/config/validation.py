@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.schema import KindlmConfig
+from kindlm.dataclass import dataclass
 from kindlm.document import Path, dotted
 from kindlm.packages import all_own, installed, provided
 from kindlm.plugins import Check, Provider
@@ -66,20 +67,23 @@ def validate(value: Any, reporter: Reporter) -> KindlmConfig | None:
 
 def fit(
     model: type[M],
-    value: dict[str, Any],
+    value: Any,
     reporter: Reporter,
     *,
     tolerant: bool = False,
     at: Path = (),
     also_known: Collection[str] = (),
-    spelled: Callable[[str], str] = str,
 ) -> M | None:
     """Return a mapping as a model, or None after reporting all that does not fit it.
 
     Unknown keys are errors; where one is `tolerant` they are warnings, and left out. The mapping
     stands `at` a place of the file, where there may be keys that are `also_known`. Its keys are
-    `spelled` differently there.
+    spelled as in the file.
     """
+    spelled = {key: reporter.spelling.key(key) for key in keys_of(model)}
+    if isinstance(value, dict):
+        meant = {written: key for key, written in spelled.items()}
+        value = {meant.get(key, key): item for key, item in value.items()}
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -87,13 +91,19 @@ def fit(
         found = error.errors(include_url=False)
     found.sort(key=lambda details: details["type"] != "extra_forbidden")
     missing = [_place(details) for details in found if details["type"] == "missing"]
+    misfits = _Misfits(model, reporter, tolerant, at, also_known, spelled, missing)
     for details in found:
-        _report(details, model, reporter, at, also_known, spelled, missing, tolerant=tolerant)
+        misfits.report(details)
     if not tolerant or any(details["type"] != "extra_forbidden" for details in found):
         return None
     # Without these keys there may be something else to report, and no further unknown key.
     known = _without({_place(details) for details in found}, value)
-    return fit(model, known, reporter, at=at, also_known=also_known, spelled=spelled)
+    return fit(model, known, reporter, at=at, also_known=also_known)
+
+
+def keys_of(section: type[BaseModel]) -> list[str]:
+    """Return the keys of a section, such as the options of a provider or an adapter."""
+    return [field.alias or name for name, field in section.model_fields.items()]
 
 
 def _without(places: Collection[Path], value: Any, path: Path = ()) -> Any:
@@ -113,91 +123,91 @@ def _place(details: ErrorDetails) -> Path:
     return tuple(part for part in details["loc"] if part not in TAGS)
 
 
-def _report(
-    details: ErrorDetails,
-    model: type[BaseModel],
-    reporter: Reporter,
-    at: Path,
-    also_known: Collection[str],
-    spelled: Callable[[str], str],
-    missing: Collection[Path],
-    *,
-    tolerant: bool,
-) -> None:
-    place = _place(details)
-    kind, given, context = details["type"], details["input"], details.get("ctx", {})
-    if context.get("key") is not None:
-        place = (*place, context["key"])
-    path = (*at, *(spelled(str(key)) for key in place[:1]), *place[1:])
-    if kind == "extra_forbidden":
-        known = _known_keys(model, place[:-1])
-        wanted = [str(each[-1]) for each in missing if each[:-1] == place[:-1]]
-        if len(place) == 1:
-            known = [*map(spelled, known), *also_known]
-            wanted = [*map(spelled, wanted)]
-        _report_unknown_key(path, known, wanted, reporter, model, place, tolerant=tolerant)
-        return
-    if kind == "missing":
-        shown = _example(model, place) or ""
+@dataclass(frozen=True, slots=True)
+class _Misfits:
+    """Reports what does not fit a model: see `fit`.
+
+    `spelled` is how its keys are written, `missing` are the places of keys that are not there.
+    """
+
+    model: type[BaseModel]
+    reporter: Reporter
+    tolerant: bool
+    at: Path
+    also_known: Collection[str]
+    spelled: Mapping[str, str]
+    missing: Collection[Path]
+
+    def report(self, details: ErrorDetails) -> None:
+        """Report an error of pydantic."""
+        place = _place(details)
+        kind, given, context = details["type"], details["input"], details.get("ctx", {})
+        if context.get("key") is not None:
+            place = (*place, context["key"])
+        path = (*self.at, *self._written(place[:1]), *place[1:])
+        if kind == "extra_forbidden":
+            self._unknown_key(path, place)
+        elif kind == "missing":
+            self._missing_key(path, place, given)
+        else:
+            message, hint = _describe(kind, given, context, details["msg"])
+            if kind in _SHAPES and given is not None:
+                hint = _instead(self.model, place, given)
+            message = f"{self.reporter.place(path)} {message}"
+            self.reporter.error(path, message, hint, secret=context.get("secret", False))
+
+    def _written(self, keys: Iterable[str | int]) -> list[str]:
+        return [self.spelled.get(str(key), str(key)) for key in keys]
+
+    def _missing_key(self, path: Path, place: Path, given: Any) -> None:
+        shown = _example(self.model, place) or ""
         is_nested = shown.endswith(("}", "]"))
-        instead = f", such as `{shown}`" if is_nested and model is KindlmConfig else ""
+        instead = f", such as `{shown}`" if is_nested and self.model is KindlmConfig else ""
         if path[-1] == "provider" and len(place) > 1 and place[0] == "models":
             instead = ", or name it in the model: `openai/gpt-4o`"
             named, slash, model_name = str(given.get("model")).partition("/")
             meant = suggest(named, all_own(Provider))
             if slash and (meant or named in ENDED):
                 way_out = ENDED.get(named) or f'Did you mean "{meant}/{model_name}"?'
-                reporter.error(path, f'Unknown provider "{named}"', way_out)
+                self.reporter.error(path, f'Unknown provider "{named}"', way_out)
                 return
-        reporter.missing_key(path, instead)
-        return
-    message, hint = _describe(kind, given, context, details["msg"])
-    if kind in _SHAPES and given is not None:
-        hint = _instead(model, place, given)
-    message = f"{reporter.place(path)} {message}"
-    reporter.error(path, message, hint, secret=context.get("secret", False))
+        self.reporter.missing_key(path, instead)
 
+    def _unknown_key(self, path: Path, place: Path) -> None:
+        model, reporter, name = self.model, self.reporter, str(path[-1])
+        known = _known_keys(model, place[:-1])
+        wanted = [str(each[-1]) for each in self.missing if each[:-1] == place[:-1]]
+        if len(place) == 1:
+            known, wanted = [*self._written(known), *self.also_known], self._written(wanted)
+        if name in known:
+            reporter.error(
+                path,
+                f"`{name}` in {reporter.place(path[:-1])} means the same as another key here",
+                "Remove one of them",
+                at_key=True,
+            )
+            return
 
-def _report_unknown_key(
-    path: Path,
-    known: list[str],
-    wanted: list[str],
-    reporter: Reporter,
-    model: type[BaseModel],
-    place: Path,
-    *,
-    tolerant: bool,
-) -> None:
-    if path[-1] in known:
-        reporter.error(
+        def example(key: str) -> str:
+            """Return an example of a key that has another shape than the foreign one."""
+            shown = _example(model, (*place[:-1], key))
+            return f" For example: `{shown}`" if key in words_for(name) and shown else ""
+
+        elsewhere, more = None, ""
+        # In a foreign format, a key is rather misspelt than misplaced.
+        if model is KindlmConfig or (self.tolerant and meant_by(str(place[-1]), known) is None):
+            elsewhere = _elsewhere(model, place)
+        if path[-2:-1] == ("expect",) and model is KindlmConfig:
+            known, more = [*known, *installed(Check.group)], provided(Check.group)
+        reporter.unknown_key(
             path,
-            f"`{path[-1]}` in {reporter.place(path[:-1])} means the same as another key here",
-            "Remove one of them",
-            at_key=True,
+            known,
+            tolerant=self.tolerant,
+            elsewhere=elsewhere,
+            example=example,
+            missing=wanted,
+            more=more,
         )
-        return
-
-    def example(key: str) -> str:
-        """Return an example of a key that has another shape than the foreign one."""
-        shown = _example(model, (*place[:-1], key))
-        return f" For example: `{shown}`" if key in words_for(str(path[-1])) and shown else ""
-
-    elsewhere = None
-    # In a foreign format, a key is rather misspelt than misplaced.
-    if model is KindlmConfig or (tolerant and meant_by(str(place[-1]), known) is None):
-        elsewhere = _elsewhere(model, place)
-    more = ""
-    if path[-2:-1] == ("expect",) and model is KindlmConfig:
-        known, more = [*known, *installed(Check.group)], provided(Check.group)
-    reporter.unknown_key(
-        path,
-        known,
-        tolerant=tolerant,
-        elsewhere=elsewhere,
-        example=example,
-        missing=wanted,
-        more=more,
-    )
 
 
 _DEPTH = 4

@@ -12,9 +12,9 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 
 from kindlm.checks.base import ExpectSection
-from kindlm.config.entries import keys_of
 from kindlm.config.published import long_schema
 from kindlm.config.schema import KindlmConfig
+from kindlm.config.validation import keys_of
 from kindlm.engine.simulation import MissingValueError, fill
 from kindlm.packages import all_own
 from kindlm.plugins import Adapter, Provider
