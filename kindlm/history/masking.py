@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
 from kindlm.dataclass import replace
-from kindlm.history.rows import AssertionView, AttemptView, ExecutionView, ToolCallView
+from kindlm.history.rows import AttemptView, ToolCallView
 from kindlm.normal_form import meanings_of
 from kindlm.projections.views import GONE
 from kindlm.strict_json import read_json
@@ -32,15 +32,13 @@ _BODY_NOT_SHOWN = "[not shown: it holds personal data]"
 _NOT_SHOWN = "[not shown: it may repeat personal data, and the text that would tell was erased]"
 
 
-def source_text(
-    source: str, execution: ExecutionView, tool_calls: Sequence[ToolCallView]
-) -> str | None:
+def source_text(source: str, attempt: AttemptView) -> str | None:
     """Return the text that a range of evidence is of, None if it is not there any more."""
     if source == "output":
-        return None if execution.output in GONE else execution.output
-    match = _ARGUMENTS.fullmatch(source)
-    index = int(match[1]) if match else len(tool_calls)
-    arguments = tool_calls[index].arguments if index < len(tool_calls) else None
+        return None if attempt.execution.output in GONE else attempt.execution.output
+    match, calls = _ARGUMENTS.fullmatch(source), attempt.tool_calls
+    index = int(match[1]) if match else len(calls)
+    arguments = calls[index].arguments if index < len(calls) else None
     if arguments is None or isinstance(arguments, str):
         return None if arguments in GONE else arguments
     return json.dumps(arguments, ensure_ascii=False)
@@ -153,16 +151,45 @@ class Mask:
         return read_json(masked)
 
 
-def masked(assertion: AssertionView, mask: Mask) -> AssertionView:
-    """Return an assertion as it may be shown."""
+def as_shown(attempts: Sequence[AttemptView]) -> tuple[Sequence[AttemptView], Mask]:
+    """Return the attempts at an execution as they may be shown, and the mask of all its texts."""
+    mask = mask_of(attempts)
+    return ([_masked(attempt, mask) for attempt in attempts] if mask else attempts), mask
+
+
+def _masked(attempt: AttemptView, mask: Mask) -> AttemptView:
+    execution = attempt.execution
+    return AttemptView(
+        replace(
+            execution,
+            output=mask.text(execution.output),
+            error=mask.text(execution.error),
+            trace=mask.text(execution.trace),
+            warnings=tuple(map(mask.text, execution.warnings)),
+        ),
+        tuple(
+            replace(
+                assertion,
+                label=mask.text(assertion.label),
+                message=mask.text(assertion.message),
+                expected=mask.value(assertion.expected),
+                actual=mask.value(assertion.actual),
+                reasoning=mask.text(assertion.reasoning),
+                trace=mask.text(assertion.trace),
+            )
+            for assertion in attempt.assertions
+        ),
+        tuple(masked_call(call, mask) for call in attempt.tool_calls),
+    )
+
+
+def masked_call(call: ToolCallView, mask: Mask) -> ToolCallView:
+    """Return a tool call as it may be shown."""
     return replace(
-        assertion,
-        label=mask.text(assertion.label),
-        message=mask.text(assertion.message),
-        expected=mask.value(assertion.expected),
-        actual=mask.value(assertion.actual),
-        reasoning=mask.text(assertion.reasoning),
-        trace=mask.text(assertion.trace),
+        call,
+        arguments=mask.value(call.arguments),
+        response=mask.value(call.response),
+        problems=tuple(map(mask.text, call.problems)),
     )
 
 
@@ -196,7 +223,7 @@ def mask_of(attempts: Iterable[AttemptView]) -> Mask:
         excerpt, start, end = evidence.excerpt, evidence.start, evidence.end
         if excerpt is None:
             continue
-        text = source_text(evidence.source, attempt.execution, attempt.tool_calls)
+        text = source_text(evidence.source, attempt)
         if text is None:
             lost.add((excerpt, end - start))
             # Of a text that an earlier turn ended with, only the excerpt was ever recorded.

@@ -13,11 +13,12 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kindlm.history.masking import Mask, mask_of, masked
+from kindlm.history.masking import Mask, as_shown
 from kindlm.history.rows import AssertionView, AttemptView, ExecutionView, TestView, ToolCallView
 from kindlm.history.run_view import RunView
 from kindlm.matching import mismatches
@@ -159,12 +160,11 @@ def causes_of(view: RunView, tests: Iterable[TestView], *, retried: bool = False
             wrong = execution.status in (Status.FAILED, Status.ERRORED)
             if not (execution.attempt > 1 if retried else wrong):
                 continue
-            attempts = view.attempts(execution)
-            mask = mask_of(attempts)
+            attempts, mask = as_shown(view.attempts(execution))
             if len(found_data) < _FOUND_DATA:
                 found_data |= mask.replacements
             looked_at = attempts[:-1] if retried else attempts[-1:]
-            failures = (_failures(view, test, attempt, mask) for attempt in looked_at)
+            failures = (_failures(view, test, attempt) for attempt in looked_at)
             for key, line, make in chain.from_iterable(failures):
                 if key not in causes:
                     causes[key] = make()
@@ -182,7 +182,7 @@ def causes_of(view: RunView, tests: Iterable[TestView], *, retried: bool = False
 
 
 def _failures(
-    view: RunView, test: TestView, attempt: AttemptView, mask: Mask
+    view: RunView, test: TestView, attempt: AttemptView
 ) -> Iterator[tuple[tuple[Any, ...], int | None, Callable[[], Cause]]]:
     """Yield what an attempt shares with others that failed in the same way, and its cause.
 
@@ -190,17 +190,12 @@ def _failures(
     """
     execution = attempt.execution
     if execution.error_code is not None:
-        message = mask.text(execution.error or "")
-        yield (
-            (execution.error_code, _alike(message)),
-            test.line,
-            lambda: _errored(view, execution, message, mask),
-        )
+        key = (execution.error_code, _alike(execution.error or ""))
+        yield key, test.line, lambda: _errored(view, execution)
     misplaced = set[str]()
     for assertion in attempt.assertions:
         if assertion.is_wrong:
-            shown = masked(assertion, mask)
-            demand = _demand(shown, attempt.tool_calls)
+            demand = _demand(assertion, attempt.tool_calls)
             if assertion.failure_code == _ORDER:
                 # Two tools in the wrong order: often both checks say so, in the same words.
                 if demand.sentence in misplaced:
@@ -210,13 +205,7 @@ def _failures(
             by_line = _is_of_package(assertion) and assertion.expected is None
             line = assertion.line if by_line or assertion.kind == "assert" else None
             key = (assertion.kind, assertion.failure_code, assertion.outcome, line, *demand.key)
-            yield (
-                key,
-                assertion.line,
-                lambda shown=shown, demand=demand: _failed(  # type: ignore[misc]
-                    attempt, shown, demand, mask
-                ),
-            )
+            yield key, assertion.line, partial(_failed, attempt, assertion, demand)
 
 
 _CHANGING = re.compile(r': [\[{"].*|[0-9a-f]{8,}|\d+', re.DOTALL)
@@ -231,8 +220,8 @@ def _alike(message: str) -> str:
     return _CHANGING.sub("#", message[:_VALUE])
 
 
-def _errored(view: RunView, execution: ExecutionView, message: str, mask: Mask) -> Cause:
-    tries = 0
+def _errored(view: RunView, execution: ExecutionView) -> Cause:
+    message, tries = execution.error or "", 0
     for call in view.calls(execution):
         # Those in a row that failed last, of one call.
         if call.attempt == execution.attempt:
@@ -241,17 +230,17 @@ def _errored(view: RunView, execution: ExecutionView, message: str, mask: Mask) 
     rows = [("error", code + (f", after {tries} tries" if tries > 1 else ""))]
     own = own_frame(execution.trace)
     if own is not None and own.split()[0] not in message:
-        rows.append(("code", one_line(mask.text(own))))
+        rows.append(("code", one_line(own)))
     if execution.hint:
         rows.append(("fix", visible(bounded(execution.hint, 500, lines=5))))
-    rows += _warnings(execution, mask)
+    rows += _warnings(execution)
     return Cause(
         Status.ERRORED,
         execution.error_code,
         visible(bounded(message, 1_000, lines=10)) or "It errored without a message.",
         number=execution.error_number,
         rows=tuple(rows),
-        trace=mask.text(execution.trace),
+        trace=execution.trace,
     )
 
 
@@ -272,11 +261,11 @@ def own_frame(trace: str | None) -> str | None:
     return f"{file if here.startswith('..') else here}:{line} {raised}"
 
 
-def _failed(attempt: AttemptView, assertion: AssertionView, demand: _Demand, mask: Mask) -> Cause:
+def _failed(attempt: AttemptView, assertion: AssertionView, demand: _Demand) -> Cause:
     rows = list(demand.rows)
     if assertion.reasoning and assertion.kind != "drift":
         rows.append(("judge", visible(bounded(assertion.reasoning, _SAID, lines=3))))
-    rows += _warnings(attempt.execution, mask)
+    rows += _warnings(attempt.execution)
     about_tools = assertion.kind.startswith(("tool", "trajectory", "forbidden", "canary_arguments"))
     # Code of a test may look at calls, too.
     about_tools |= bool(attempt.tool_calls) and assertion.kind in ("assert", "custom")
@@ -288,36 +277,33 @@ def _failed(attempt: AttemptView, assertion: AssertionView, demand: _Demand, mas
         assertion.kind,
         assertion.label,
         rows=tuple(rows),
-        called=_called(assertion, attempt.tool_calls, mask) if about_tools else None,
-        said=None if is_limit else _said(assertion, demand, attempt.execution, mask),
+        called=_called(assertion, attempt.tool_calls) if about_tools else None,
+        said=None if is_limit else _said(assertion, demand, attempt.execution.output),
     )
 
 
-def _warnings(execution: ExecutionView, mask: Mask) -> list[Row]:
-    shown = (visible(bounded(mask.text(text), _VALUE, lines=3)) for text in execution.warnings)
+def _warnings(execution: ExecutionView) -> list[Row]:
+    shown = (visible(bounded(text, _VALUE, lines=3)) for text in execution.warnings)
     return [("warning", text) for _, text in zip(range(_WARNINGS), shown, strict=False)]
 
 
-def _called(assertion: AssertionView, made: Sequence[ToolCallView], mask: Mask) -> str:
+def _called(assertion: AssertionView, made: Sequence[ToolCallView]) -> str:
     """Return the call that a check found wrong, else all calls of the execution."""
     actual = assertion.actual
     of_a_call = isinstance(actual, dict) and {"tool", "arguments"} <= actual.keys()
     if of_a_call and assertion.failure_code != _ORDER:
         return _call(actual["tool"], actual["arguments"])
-    calls = [_call(call.tool, mask.value(call.arguments)) for call in made[:_NAMED_CALLS]]
+    calls = [_call(call.tool, call.arguments) for call in made[:_NAMED_CALLS]]
     if len(made) > _NAMED_CALLS:
         calls.append(f"… {len(made) - _NAMED_CALLS} more calls")
     return _cut(", ".join(calls), _CALLED) or "no tool"
 
 
-def _said(
-    assertion: AssertionView, demand: _Demand, execution: ExecutionView, mask: Mask
-) -> str | None:
+def _said(assertion: AssertionView, demand: _Demand, text: str | None) -> str | None:
     """Return the final text, or what of it stands around the place that the check points at.
 
     It is None where the sentence quotes it already.
     """
-    text = mask.text(execution.output)
     if not text:
         return None
     quoted = json.dumps(text[:_TOLD], ensure_ascii=False)

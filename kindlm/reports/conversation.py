@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from kindlm.dataclass import dataclass, replace
-from kindlm.history.masking import Mask, masked, source_text
+from kindlm.history.masking import Mask, masked_call, source_text
 from kindlm.history.rows import (
     AssertionView,
     AttemptView,
@@ -49,52 +49,19 @@ class Excerpt:
         return f"{self.source} at {self.start}{f' {self.name}' if self.name else ''}"
 
 
-def excerpts_of(
-    assertion: AssertionView, execution: ExecutionView, tools: Sequence[ToolCallView], mask: Mask
-) -> Iterator[Excerpt]:
-    """Yield what an assertion points at, masked; of many places the first `EXCERPTS`."""
+def excerpts_of(assertion: AssertionView, attempt: AttemptView) -> Iterator[Excerpt]:
+    """Yield what an assertion of an attempt points at; of many places the first `EXCERPTS`."""
     for evidence in assertion.evidence[:EXCERPTS]:
         source, start, end, name = evidence.source, evidence.start, evidence.end, evidence.name
         if evidence.excerpt is not None:
             yield Excerpt(source, start, name, evidence.excerpt, is_kept=True)
             continue
-        text = source_text(source, execution, tools)
+        text = source_text(source, attempt)
         if text is None:
             yield Excerpt(source, start, name, None)
             continue
-        shown = mask.text(text)
-        before, after = shown[max(start - _CONTEXT, 0) : start], shown[end : end + _CONTEXT]
-        yield Excerpt(source, start, name, shown[start:end], before, after)
-
-
-@dataclass(frozen=True, slots=True)
-class EarlierAttempt:
-    """An attempt before the last one, masked: how it ended and what it did not meet."""
-
-    view: AttemptView
-    mask: Mask
-    status: str
-    error: str | None
-    wrong: tuple[AssertionView, ...]
-
-    def excerpts(self, assertion: AssertionView) -> list[Excerpt]:
-        """Return what an assertion points at."""
-        found = self.view
-        return list(excerpts_of(assertion, found.execution, found.tool_calls, self.mask))
-
-
-def earlier_attempts(attempts: Sequence[AttemptView], mask: Mask) -> dict[int, EarlierAttempt]:
-    """Return the attempts before the last one by their numbers."""
-    return {
-        attempt.number: EarlierAttempt(
-            attempt,
-            mask,
-            status_word(attempt.execution),
-            mask.text(attempt.execution.error),
-            tuple(masked(found, mask) for found in attempt.assertions if found.is_wrong),
-        )
-        for attempt in attempts[:-1]
-    }
+        before, after = text[max(start - _CONTEXT, 0) : start], text[end : end + _CONTEXT]
+        yield Excerpt(source, start, name, text[start:end], before, after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,14 +251,6 @@ def _called(
         text=mask.text(call.text),
         error=mask.text(call.error),
         raw=mask.body(call.raw, *read),
-        tools=tuple(
-            replace(
-                used,
-                arguments=mask.value(used.arguments),
-                response=mask.value(used.response),
-                problems=tuple(map(mask.text, used.problems)),
-            )
-            for used in used_tools
-        ),
+        tools=tuple(masked_call(used, mask) for used in used_tools),
         spans=tuple(shown_spans),
     )

@@ -14,12 +14,12 @@ from typing import Any, TextIO
 from markupsafe import Markup
 
 from kindlm.dataclass import dataclass, replace
-from kindlm.history.masking import mask_of, masked
+from kindlm.history.masking import as_shown
 from kindlm.history.queries import paid_for_execution
 from kindlm.history.rows import ExecutionView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
-from kindlm.reports.conversation import attempts_of, earlier_attempts, excerpts_of, status_word
+from kindlm.reports.conversation import attempts_of, excerpts_of, status_word
 from kindlm.reports.diff.changes import changed_tests, changes_since_before
 from kindlm.reports.diff.html import STYLE_MOODS, VERDICT_MOODS
 from kindlm.reports.diff.phrases import notes_of
@@ -166,25 +166,22 @@ class _Pieces:
 
     def _piece(self, execution: ExecutionView, *, opened: bool) -> Markup:
         view = self.view
-        attempts = view.attempts(execution)
-        assertions, tools = attempts[-1].assertions, attempts[-1].tool_calls
-        mask = mask_of(attempts)
-        status = status_word(execution)
+        attempts, mask = as_shown(view.attempts(execution))
+        last, status = attempts[-1], status_word(execution)
         return render_fragment(
             "report_execution.html",
             {
                 "id": execution.id,
-                "execution": execution,
+                "execution": last.execution,
                 "paid": paid_for_execution(view.db, execution.id),
                 "opened": opened,
                 "mood": MOODS.get(status, "unsure"),
                 "sign": SIGNS.get(status, "·"),
-                "error": mask.text(execution.error),
-                "checks": [masked(assertion, mask) for assertion in assertions],
+                "last": last,
                 "name": assertion_name,
-                "excerpts": lambda check: list(excerpts_of(check, execution, tools, mask)),
+                "excerpts": excerpts_of,
                 "attempts": attempts_of(view, execution, attempts, mask),
-                "earlier": earlier_attempts(attempts, mask),
+                "earlier": {attempt.number: attempt for attempt in attempts[:-1]},
                 "once": self._once,
             },
         )

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 from kindlm import __version__
 from kindlm.history.groups import ShardRun
-from kindlm.history.masking import Mask, mask_of, masked
+from kindlm.history.masking import as_shown
 from kindlm.history.repeat_statistics import RepeatStatistics, repeat_statistics, verdicts_of
 from kindlm.history.rows import AssertionView, AttemptView, ExecutionView, TestView
 from kindlm.history.run_view import RunView
@@ -178,27 +178,26 @@ def _repeats(found: RepeatStatistics | None) -> dict[str, Any] | None:
 
 
 def _execution(view: RunView, execution: ExecutionView) -> dict[str, Any]:
-    attempts = view.attempts(execution)
-    mask = mask_of(attempts)
+    (*earlier, last), _ = as_shown(view.attempts(execution))
     return {
         **fields_of(execution, "id repeat"),
         # One that a stopped run never finished counts as skipped, everywhere.
         "status": execution.status or Status.SKIPPED,
-        **_found(attempts[-1], mask),
+        **_found(last),
         "turns": execution.answers,
         **fields_of(execution, "latencyMs costUsd costThenUsd"),
         "source": None if execution.source == execution.id else execution.source,
         "tokens": {"input": execution.input_tokens, "output": execution.output_tokens},
         "finishReason": execution.finish_reason,
-        "warnings": [mask.text(warning) for warning in execution.warnings],
+        "warnings": last.execution.warnings,
         "retriedAttempts": [
             {
                 "attempt": attempt.number,
                 "status": attempt.execution.status,
-                **_found(attempt, mask),
+                **_found(attempt),
                 **fields_of(attempt.execution, "latencyMs costUsd"),
             }
-            for attempt in attempts[:-1]
+            for attempt in earlier
         ],
         "reviews": [
             {"verdict": _word(review.passed), **fields_of(review, "note by at")}
@@ -207,7 +206,7 @@ def _execution(view: RunView, execution: ExecutionView) -> dict[str, Any]:
     }
 
 
-def _found(attempt: AttemptView, mask: Mask) -> dict[str, Any]:
+def _found(attempt: AttemptView) -> dict[str, Any]:
     """Return what came of an attempt at an execution."""
     execution = attempt.execution
     return {
@@ -215,18 +214,14 @@ def _found(attempt: AttemptView, mask: Mask) -> dict[str, Any]:
         and {
             "code": execution.error_code,
             "number": execution.error_number,
-            "message": mask.text(execution.error or ""),
+            "message": execution.error or "",
         },
-        "output": mask.text(execution.output),
+        "output": execution.output,
         "toolCalls": [
-            {
-                "name": call.tool,
-                "arguments": mask.value(call.arguments),
-                "response": mask.value(call.response),
-            }
+            {"name": call.tool, **fields_of(call, "arguments response")}
             for call in attempt.tool_calls
         ],
-        "assertions": [_assertion(masked(found, mask)) for found in attempt.assertions],
+        "assertions": list(map(_assertion, attempt.assertions)),
     }
 
 

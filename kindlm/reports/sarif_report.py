@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from kindlm import __version__
 from kindlm.checks.base import rules
-from kindlm.history.masking import mask_of, masked
+from kindlm.history.masking import as_shown
 from kindlm.history.rows import AssertionView, SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome, Status
@@ -84,12 +84,11 @@ def _broken_guardrails(view: RunView, test: TestView) -> Iterable[_Finding]:
     for execution in view.executions(test):
         if execution.status not in (Status.FAILED, Status.ERRORED):
             continue
-        attempts = view.attempts(execution)
-        mask = mask_of(attempts)
-        for assertion in attempts[-1].assertions:
+        (*_, last), _ = as_shown(view.attempts(execution))
+        for assertion in last.assertions:
             if assertion.is_wrong and assertion.kind in rules():
                 key = (assertion.kind, assertion.label, assertion.outcome)
-                finding = found.setdefault(key, _Finding(masked(assertion, mask)))
+                finding = found.setdefault(key, _Finding(assertion))
                 if execution.id not in finding.executions:
                     finding.executions.append(execution.id)
     return found.values()

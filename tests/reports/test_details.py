@@ -46,6 +46,18 @@ def test_bodies_are_those_of_what_failed_and_harmless(run: Any, write: Any) -> N
     assert "\x1b" not in text
 
 
+def test_names_of_assertions_hold_no_personal_data(history: Any, make: Any, write: Any) -> None:
+    found = {"source": "output", "start": 0, "end": 15, "name": "email", "excerpt": "a**@***.com"}
+    leak = make.failed("pii", "pii", "PII_DETECTED", evidence=[found])
+    run = history.run()
+    run.suite(tests=[make.planned()])
+    denied = make.failed("keywords_deny", "ann@example.com")
+    run.execution(output="ann@example.com", assertions=(leak, denied))
+    details = write(run.finish(), "terminal", verbose=True).partition("Details")[2]
+    assert "keywords_deny a**@" in details
+    assert "ann@" not in details
+
+
 def test_without_it_nothing_of_that_is_there(run: Any, write: Any) -> None:
     text = write(run, "terminal")
     assert "Details" not in text

@@ -153,6 +153,7 @@ def test_personal_data_is_redacted_everywhere(history: Any, make: Any) -> None:
                 actual=output,
             ),
         ),
+        warnings=(f"The agent wrote {card}.",),
     )
     text = rendered(run.finish(), "1", verbose=True)
 

@@ -9,7 +9,7 @@ from itertools import islice
 
 from markupsafe import Markup
 
-from kindlm.history.masking import mask_of, masked
+from kindlm.history.masking import as_shown
 from kindlm.history.queries import Paid, paid_for_execution
 from kindlm.history.rows import AssertionView, ExecutionView, ToolCallView
 from kindlm.history.run_view import RunView
@@ -18,7 +18,6 @@ from kindlm.reports.conversation import (
     Attempt,
     Called,
     attempts_of,
-    earlier_attempts,
     excerpts_of,
     highlighted,
     pretty,
@@ -59,9 +58,8 @@ def execution_page(
     execution = view.execution(wanted)
     if execution is None:
         return None
-    attempts = view.attempts(execution)
-    tools, mask = attempts[-1].tool_calls, mask_of(attempts)
-    shown = [masked(assertion, mask) for assertion in attempts[-1].assertions]
+    attempts, mask = as_shown(view.attempts(execution))
+    last, shown = attempts[-1], attempts[-1].assertions
     wrong = [each for each in shown if each.is_wrong]
     ranges = _ranges(wrong)
     repeats, all_tools = view.repeats(execution), view.tool_calls(execution, all_attempts=True)
@@ -70,16 +68,14 @@ def execution_page(
         "execution.html",
         f"{one_line(execution.test)} · {one_line(execution.target)} · {execution.run}",
         {
-            "execution": execution,
+            "execution": last.execution,
+            "last": last,
             "repeats": repeats,
             "before": view.execution(f"{execution.run}-{execution.number - 1}"),
             "after": view.execution(f"{execution.run}-{execution.number + 1}"),
             "unreviewed": next_unreviewed(db, execution.id),
             "reviewed": view.execution(reviewed) if reviewed else None,
             "status": status_word(execution),
-            "error": mask.text(execution.error),
-            "trace": mask.text(execution.trace),
-            "warnings": [mask.text(warning) for warning in execution.warnings],
             "facts": list(_facts(execution, paid_for_execution(db, execution.id))),
             "wrong": wrong,
             "right": [each for each in shown if each.outcome is Outcome.PASSED],
@@ -91,11 +87,10 @@ def execution_page(
             ],
             "tools": tools_offered(view.tools(execution), mask),
             "attempts": talks,
-            "earlier": earlier_attempts(attempts, mask),
-            "output": execution.output,
+            "earlier": {attempt.number: attempt for attempt in attempts[:-1]},
             "timeline": _timeline(talks[-1], all_tools) if talks else None,
             "reviews": view.reviews(execution),
-            "excerpts": lambda assertion: list(excerpts_of(assertion, execution, tools, mask)),
+            "excerpts": excerpts_of,
             "fields": lambda assertion: assertion_fields(assertion, limit=2_000),
             "marked": lambda text: list(highlighted(text, ranges)),
             "name": assertion_name,

@@ -9,10 +9,10 @@ import json
 import sqlite3
 from collections.abc import Mapping
 
-from kindlm.dataclass import dataclass, replace
+from kindlm.dataclass import dataclass
 from kindlm.errors import Err
 from kindlm.history import queries
-from kindlm.history.masking import mask_of
+from kindlm.history.masking import as_shown
 from kindlm.history.rows import ExecutionView, TestView, execution_of
 from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
@@ -110,9 +110,8 @@ def _cells(view: RunView, tests: list[TestView]) -> dict[tuple[str, str, str], O
     masked = {row[0] for row in view.db.execute(_MASKED, (first,))}
     cells = {}
     for execution in map(execution_of, view.db.execute(queries.EXECUTIONS + _OF_IDS, (first,))):
-        mask = mask_of(view.attempts(execution) if execution.id in masked else ())
-        output, error = mask.text(execution.output), mask.text(execution.error)
-        shown = replace(execution, output=output, error=error)
-        called = tuple(tools.get(execution.id, ()))
-        cells[_key(execution)] = OutputCell(keys[_key(execution)], shown, called)
+        key, shown = _key(execution), execution
+        if execution.id in masked:
+            shown = as_shown(view.attempts(execution))[0][-1].execution
+        cells[key] = OutputCell(keys[key], shown, tuple(tools.get(execution.id, ())))
     return cells

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
-from kindlm.history.masking import Mask, mask_of, masked
+from kindlm.history.masking import as_shown
 from kindlm.history.rows import (
     AssertionView,
     AttemptView,
@@ -49,12 +49,12 @@ def render_execution(
     traces and timing.
     """
     suite = next(suite for suite in view.suites if execution.suite_id in suite.parts)
-    ended = {attempt.number: attempt for attempt in view.attempts(execution)}
-    mask = mask_of(ended.values())
+    attempts, mask = as_shown(view.attempts(execution))
+    ended = {attempt.number: attempt for attempt in attempts}
     page = Page(out, options)
-    _write_head(suite, execution, page)
+    _write_head(suite, attempts[-1].execution, page)
     _write_tools(tools_offered(view.tools(execution), mask), page)
-    talked = attempts_of(view, execution, ended.values(), mask)
+    talked = attempts_of(view, execution, attempts, mask)
     for attempt in talked:
         of = f" of attempt {attempt.number}" if len(talked) > 1 else ""
         page.heading(f"Transcript{of}")
@@ -71,12 +71,12 @@ def render_execution(
             page.heading(f"Attempt {attempt.number} was cut off")
             continue
         found = ended[attempt.number]
-        _write_error(found.execution, of, page, mask)
+        _write_error(found.execution, of, page)
         page.heading(f"Assertions{of}")
         if not found.assertions:
             page.line("None was evaluated.", indent=2)
         for assertion in found.assertions:
-            _write_assertion(masked(assertion, mask), found, page, mask)
+            _write_assertion(assertion, found, page)
     if reviews := view.reviews(execution):
         page.heading("Reviews")
     for review in reviews:
@@ -255,22 +255,20 @@ def _write_tool(used: ToolCallView, page: Page) -> None:
         page.line(("problem    ", "yellow"), visible(bounded(problem, _VALUE)), indent=4, hang=2)
 
 
-def _write_error(execution: ExecutionView, of: str, page: Page, mask: Mask) -> None:
+def _write_error(execution: ExecutionView, of: str, page: Page) -> None:
     if execution.error_code is None:
         return
     page.heading(f"Error{of}")
-    message = visible(bounded(mask.text(execution.error or ""), _VALUE, lines=40))
+    message = visible(bounded(execution.error or "", _VALUE, lines=40))
     code = (f"{execution.error_code} ({execution.error_number})", "magenta")
     page.line(code, f": {message}", indent=2, hang=2)
     if execution.hint:
         page.line(visible(bounded(execution.hint, _VALUE, lines=10)), indent=4)
     if page.verbose and execution.trace:
-        page.line((visible(bounded(mask.text(execution.trace), _TEXT)), "dim"), indent=4)
+        page.line((visible(bounded(execution.trace, _TEXT)), "dim"), indent=4)
 
 
-def _write_assertion(
-    assertion: AssertionView, attempt: AttemptView, page: Page, mask: Mask
-) -> None:
+def _write_assertion(assertion: AssertionView, attempt: AttemptView, page: Page) -> None:
     """Write an assertion with what it saw and where."""
     facts = [place(attempt.execution.file, assertion.line, page.root)]
     if assertion.outcome in (Outcome.INCONCLUSIVE, Outcome.SKIPPED):
@@ -288,7 +286,7 @@ def _write_assertion(
     if assertion.message:
         page.line(visible(bounded(assertion.message, _VALUE, lines=20)), indent=4)
     page.fields(assertion_fields(assertion, limit=_VALUE), indent=4)
-    for found in excerpts_of(assertion, attempt.execution, attempt.tool_calls, mask):
+    for found in excerpts_of(assertion, attempt):
         name = f"{one_line(found.name)}: " if found.name else ""
         head = (f"{one_line(found.source)} at {found.start}  {name}", "dim")
         page.line(head, *_excerpt(found), indent=4, hang=2)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
-from kindlm.history.masking import mask_of
+from kindlm.history.masking import as_shown
 from kindlm.history.repeat_statistics import repeat_statistics
 from kindlm.history.rows import ExecutionView
 from kindlm.history.run_view import RunView
@@ -132,7 +132,7 @@ def write_details(view: RunView, page: Page) -> None:
 
 def _write_execution(view: RunView, execution: ExecutionView, page: Page) -> None:
     calls, attempts = view.calls(execution), view.attempts(execution)
-    mask = mask_of(attempts)
+    shown, mask = as_shown(attempts)
     figures = [count(len(calls), "call")]
     if execution.attempt > 1:
         figures.insert(0, f"attempt {execution.attempt}")
@@ -168,8 +168,8 @@ def _write_execution(view: RunView, execution: ExecutionView, page: Page) -> Non
         page.line((who, "dim"), (time, "dim"), (failed, "magenta"), indent=4, hang=2)
         if body is not None:
             page.line((f"body  {visible(bounded(body, _BODY))}", "dim"), indent=6, hang=2)
-    for attempt in attempts:
-        if len(attempts) > 1:
+    for attempt in shown:
+        if len(shown) > 1:
             page.line((f"attempt {attempt.number}: {attempt.execution.status}", "dim"), indent=4)
         for assertion in attempt.assertions:
             took = assertion.duration_ms
