@@ -44,17 +44,17 @@ from kindlm.guard import guard
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.plan import Plan
-from kindlm.recording.event_files import (
-    COULD_NOT_BE_WRITTEN,
-    find_unwritten,
-    import_command,
-    keep_unwritten,
-)
 from kindlm.recording.history_file import open_log
 from kindlm.recording.loading import Loaded
 from kindlm.recording.request import RunRequest
 from kindlm.recording.secrets import remember_secrets, suite_secrets
 from kindlm.recording.session import run_session
+from kindlm.recording.unwritten import (
+    COULD_NOT_BE_WRITTEN,
+    find_unwritten,
+    import_command,
+    keep_unwritten,
+)
 from kindlm.reports.report_registry import Report, ReportOptions
 from kindlm.suite import Suite
 from kindlm.wording import shown_path

@@ -4,8 +4,8 @@
 nothing was changed since it was recorded. Nothing else in it is trusted: `require_known_form`
 checks events from elsewhere before they enter the log for good.
 
-A file may hold the later events of a stream only. Its header then names the event that they follow,
-and only a log that has exactly that event takes them.
+A file may hold the later events of a stream only, such as those that a full disk did not take. Its
+header then names the event that they follow, and only a log that has exactly that event takes them.
 """
 
 from __future__ import annotations
@@ -15,27 +15,16 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from typing import Annotated, Any, BinaryIO, Literal, NamedTuple, Self
+from typing import Annotated, Any, BinaryIO, Literal, NamedTuple, Self, TypeVar
 from uuid import UUID
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from kindlm import __version__
 from kindlm.events import EVENTS, load_event
 from kindlm.events.codec import EventError
 from kindlm.events.run import RunStarted
-from kindlm.recording.event_files import (
-    STREAM_NAME,
-    EventLine,
-    HashText,
-    LineError,
-    LineModel,
-    StreamName,
-    checked,
-    json_line,
-    numbered_lines,
-    require_format,
-)
+from kindlm.strict_json import NotJsonError, explained
 from kindlm.wording import count
 from kindlm_store import RecordedEvent
 from kindlm_store.append import WITHHELD
@@ -62,7 +51,35 @@ _ATTEMPT = re.compile(r"[0-9]{1,15}\.[0-9]{1,15}")
 """What an event of an attempt is about: `<number>.<attempt>`."""
 
 
-class _StreamLine(LineModel):
+_LONGEST_LINE = 256 * 1024 * 1024
+"""Bytes; the largest text of an event is far below, however it is escaped."""
+
+_STREAM_NAME = r"(run|journal)/[0-9A-Za-z_.-]{1,100}"
+_StreamName = Annotated[str, Field(pattern=f"^{_STREAM_NAME}$")]
+HashText = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+
+_Line = TypeVar("_Line", bound=BaseModel)
+
+
+class LineError(Exception):
+    """A line of a file is not what it must be.
+
+    Attributes:
+        line: Number of the line, from 1.
+    """
+
+    def __init__(self, line: int, reason: str) -> None:
+        super().__init__(reason)
+        self.line = line
+
+
+class _LineModel(BaseModel):
+    """What all lines have in common: nothing is converted, and nothing may be there besides."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class _StreamLine(_LineModel):
     events: Annotated[int, Field(ge=1, le=2**62)]
     head: HashText
     sealed: bool
@@ -80,26 +97,33 @@ class _StreamLine(LineModel):
         return self
 
 
-class _Header(LineModel):
+class _Header(_LineModel):
     format: Literal["kindlm-events"]
     version: Literal[1]
     kindlm: str
     run: str
-    streams: dict[StreamName, _StreamLine]
+    streams: dict[_StreamName, _StreamLine]
 
 
-class _Text(LineModel):
+class _Text(_LineModel):
     ref: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{32}$")]
     salt: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = None
     body: str | None = None
 
 
-class _Event(EventLine):
+class _Event(_LineModel):
+    stream: _StreamName
     version: Annotated[int, Field(ge=1)]
+    type: Annotated[str, Field(min_length=1, max_length=200)]
+    schema_: Annotated[int, Field(alias="schema", ge=1, le=1_000_000)]
+    id: Annotated[str, Field(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
+    at: Annotated[str, Field(max_length=40)]
+    subject: Annotated[str, Field(min_length=1, max_length=1_000)] | None
+    data: dict[str, Any]
     hash: HashText
 
 
-class _Line(LineModel):
+class _EventOrText(_LineModel):
     text: _Text | None = None
     event: _Event | None = None
 
@@ -175,7 +199,7 @@ def header_line(run: str, parts: Iterable[Part], log: sqlite3.Connection) -> byt
         "run": run,
         "streams": streams,
     }
-    return json_line(header)
+    return _json_line(header)
 
 
 def text_lines(
@@ -185,7 +209,7 @@ def text_lines(
     for ref, salt, _, body in stored_texts(log, refs).fetchall():
         is_there = salt is not None and body is not None and not (withhold and withhold(body))
         shown = {"salt": salt.hex(), "body": body} if is_there else {}
-        yield json_line({"text": {"ref": ref, **shown}})
+        yield _json_line({"text": {"ref": ref, **shown}})
 
 
 def event_line(event: StoredEvent) -> bytes:
@@ -201,7 +225,11 @@ def event_line(event: StoredEvent) -> bytes:
         "data": json.loads(event.data),
         "hash": hash_text(event.hash),
     }
-    return json_line({"event": line})
+    return _json_line({"event": line})
+
+
+def _json_line(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
 def _shown_hash(log: sqlite3.Connection, stream: str, version: int) -> str:
@@ -217,10 +245,13 @@ def read_export(file: BinaryIO) -> Iterator[Export]:
     Raises:
         LineError: It is something else, ends early, or a line is not what it must be.
     """
-    lines = numbered_lines(file, may_end_early=False)
+    lines = _numbered_lines(file)
     number, first = next(lines, (1, None))
-    require_format(first, FORMAT, VERSION, "events of an export")
-    streams = checked(_Header, first, number).streams
+    if not isinstance(first, dict) or first.get("format") != FORMAT:
+        raise LineError(1, "does not say that this file holds events of an export")
+    if (found := first.get("version")) != VERSION:
+        raise LineError(1, f"has version {found!r} of the format, this kindlm knows {VERSION}")
+    streams = _checked(_Header, first, number).streams
     begins = {
         name: Begin(stream.after, stored_hash(stream.base))
         for name, stream in streams.items()
@@ -235,7 +266,7 @@ def read_export(file: BinaryIO) -> Iterator[Export]:
             )
         left = {name: stream.events - (stream.after or 0) for name, stream in streams.items()}
         for number, value in lines:
-            line = checked(_Line, value, number)
+            line = _checked(_EventOrText, value, number)
             try:
                 if line.event is not None and line.text is None:
                     event = line.event
@@ -258,6 +289,35 @@ def read_export(file: BinaryIO) -> Iterator[Export]:
             raise LineError(number, f"is the last one, and {count(missing, 'event')} {are} missing")
         log.execute("COMMIT")
         yield Export(log, begins)
+
+
+def _numbered_lines(file: BinaryIO) -> Iterator[tuple[int, Any]]:
+    """Yield numbered lines as the values that they are in JSON; raise `LineError` if one is not."""
+    number = 0
+    while raw := file.readline(_LONGEST_LINE + 1):
+        number += 1
+        if len(raw) > _LONGEST_LINE:
+            raise LineError(number, f"is longer than {_LONGEST_LINE:,} bytes")
+        try:
+            value = json.loads(raw.decode())
+        except UnicodeDecodeError:
+            raise LineError(number, "is not valid JSON: it is not UTF-8") from None
+        except (ValueError, RecursionError) as error:
+            # Without a place: the line is named already.
+            reason = explained(error)
+            what = reason.what if isinstance(reason, NotJsonError) else str(reason)
+            raise LineError(number, f"is not valid JSON: {what}") from None
+        yield number, value
+
+
+def _checked(model: type[_Line], value: Any, number: int) -> _Line:
+    """Return a line as its model; raise `LineError` if it does not fit."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise LineError(number, f"{place or 'the line'}: {first['msg']}") from None
 
 
 def _add_event(log: sqlite3.Connection, event: _Event, number: int) -> None:
@@ -298,7 +358,7 @@ def require_known_form(recorded: RecordedEvent) -> None:
 
     Events of unknown types are kept as they are and not folded.
     """
-    if not re.fullmatch(STREAM_NAME, recorded.stream):
+    if not re.fullmatch(_STREAM_NAME, recorded.stream):
         message = f"{recorded.stream!r} is neither a run nor a journal"
         raise ValueError(message)
     event = EVENTS.get(recorded.type)

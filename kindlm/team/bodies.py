@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kindlm.events.execution_events import RAW_BODY
-from kindlm.recording.event_files import StreamEnd
 from kindlm.recording.export_file import Part, event_line, header_line, text_lines
-from kindlm.team.protocol import LONGEST_BODY, LONGEST_UNPACKED
+from kindlm.team.protocol import LONGEST_BODY, LONGEST_UNPACKED, StreamEnd
 from kindlm.team.withholding import Withholding
 from kindlm_store.canonical import hash_text
 from kindlm_store.erasing import ref_under, refs_in

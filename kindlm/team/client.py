@@ -23,9 +23,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from kindlm import __version__
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.recording.event_files import HashText, StreamEnd
+from kindlm.recording.export_file import HashText
 from kindlm.strict_json import parse_json
-from kindlm.team.protocol import LEASE, MOST_HEADS, PushAnswer, ServerAddress
+from kindlm.team.protocol import LEASE, MOST_HEADS, PushAnswer, ServerAddress, StreamEnd
 from kindlm.unreachable import retry_after, unreachable_reason
 from kindlm.wording import sentence
 from kindlm_store import REDACTED

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from ipaddress import ip_address
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field
@@ -51,6 +51,13 @@ _ERRORS = {
     429: "rate_limit",
     500: "unknown_error",
 }
+
+
+class StreamEnd(NamedTuple):
+    """Where a stream ends; one without events is at version 0 and has no hash, `sha256:<hex>`."""
+
+    version: int = 0
+    hash: str | None = None
 
 
 class ApiError(Exception):

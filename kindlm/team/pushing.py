@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Self
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.recording.event_files import StreamEnd
 from kindlm.recording.run_streams import streams_of
 from kindlm.suite import Upload
 from kindlm.team.bodies import NotSentError, bodies
 from kindlm.team.client import HistoryClient
-from kindlm.team.protocol import LONGEST_BODY, LONGEST_UNPACKED, Control
+from kindlm.team.protocol import LONGEST_BODY, LONGEST_UNPACKED, Control, StreamEnd
 from kindlm.team.withholding import UploadNow, gone, recorded_rule
 from kindlm.wording import count
 from kindlm_store import StoreError, open_reader

@@ -13,8 +13,7 @@ from typing import BinaryIO
 
 from kindlm.events.run import PURGES, SEALED_HEADS, ContentsPurged
 from kindlm.history.search import remove_index
-from kindlm.recording.event_files import LineError
-from kindlm.recording.export_file import Export, read_export, require_known_form
+from kindlm.recording.export_file import Export, LineError, read_export, require_known_form
 from kindlm.team.protocol import ApiError, PushAnswer
 from kindlm_store import EventLog, RecordedEvent
 from kindlm_store.merging import Refusal, RefusedError

@@ -29,12 +29,13 @@ _PATIENCE = 40
 """So many pages of row ids without a row end a table: one damaged page holds fewer."""
 
 
-def scratch_log() -> sqlite3.Connection:
-    """An empty log that only `EventLog.take` reads: without triggers; the caller closes it.
+def scratch_log(where: str = "") -> sqlite3.Connection:
+    """An empty log to fill and read, without triggers; the caller closes it.
 
-    It lies in memory, and where that is not enough in a file without a name.
+    It lies in memory, and where that is not enough in a file without a name. `:memory:` is without
+    that file.
     """
-    scratch = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+    scratch = sqlite3.connect(where, isolation_level=None, check_same_thread=False)
     scratch.execute("PRAGMA synchronous = OFF")
     for statement in EVENT_LOG:
         if statement.strip().startswith(("CREATE TABLE", "CREATE INDEX")):

@@ -22,8 +22,7 @@ from examples import examples
 from kindlm.events.codec import new_event
 from kindlm.events.run import ContentsPurged, RunInterrupted, RunLabelled, RunResumed, RunStarted
 from kindlm.projections import PROJECTIONS
-from kindlm.recording.event_files import LineError
-from kindlm.recording.export_file import read_export
+from kindlm.recording.export_file import LineError, read_export
 from kindlm_store import EventLog, StreamLock
 
 TABLES = [table for projection in PROJECTIONS for table in projection.tables]

@@ -18,13 +18,12 @@ from recorded_history import History
 
 from kindlm.events.codec import new_event
 from kindlm.events.run import RunInterrupted
-from kindlm.recording.event_files import StreamEnd
 from kindlm.recording.export_file import write_export
 from kindlm.recording.run_streams import streams_of
 from kindlm.team import history_api
 from kindlm.team.bodies import bodies
 from kindlm.team.history_api import HistoryApi, unpack
-from kindlm.team.protocol import LONGEST_BODY, ApiError, Control
+from kindlm.team.protocol import LONGEST_BODY, ApiError, Control, StreamEnd
 from kindlm.team.team_server import RunningServer
 from kindlm.team.token_store import Limits, OneToken
 from kindlm_store import EventLog, OpenError

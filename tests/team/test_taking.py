@@ -21,10 +21,9 @@ from examples import examples
 from kindlm.events.codec import new_event
 from kindlm.events.run import PURGES, SEALED_HEADS, ContentsPurged, RunLabelled, RunResumed
 from kindlm.projections import PROJECTIONS
-from kindlm.recording.event_files import StreamEnd
 from kindlm.recording.run_streams import streams_of
 from kindlm.team.bodies import bodies
-from kindlm.team.protocol import ApiError, PushAnswer
+from kindlm.team.protocol import ApiError, PushAnswer, StreamEnd
 from kindlm.team.taking import take_body
 from kindlm.team.withholding import withholder
 from kindlm_store import Append, EventLog, StreamLock

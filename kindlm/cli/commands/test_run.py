@@ -32,12 +32,12 @@ from kindlm.guard import guard
 from kindlm.history.groups import Group, find_group, shards_of
 from kindlm.history.runs import RunFilter, held_lock, runs
 from kindlm.plan import make_plan
-from kindlm.recording.event_files import find_unwritten, import_command
 from kindlm.recording.history_file import new_run_id
 from kindlm.recording.loading import Loaded, load_paths
 from kindlm.recording.project import Project, default_paths, paths_from
 from kindlm.recording.request import RunRequest
 from kindlm.recording.resumption import Unfinished, find_unfinished, read_unfinished, resumed
+from kindlm.recording.unwritten import find_unwritten, import_command
 from kindlm.wording import count, shown_path
 from kindlm_store import LockHeldError, holder
 

@@ -1,0 +1,177 @@
+"""The file for events that a history could not take: an export of what is missing there.
+
+`kindlm history import` takes it like any other. What kindlm writes there has lost its secrets and
+personal data already.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sqlite3
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+
+from kindlm.errors import KindlmError, broken
+from kindlm.events.codec import new_event
+from kindlm.events.run import RunInterrupted
+from kindlm_store import Append, EventLog, ForeignSchemaError, HeadOf, StoreError
+from kindlm_store.append import Appender
+from kindlm_store.canonical import stored_hash
+
+COULD_NOT_BE_WRITTEN = "the history could not be written"
+"""Why a run was interrupted whose events are kept in a file."""
+
+_HEADER_BYTES = 1_000_000
+
+
+def keep_unwritten(
+    log: EventLog, run: str, shown: str, tell: Callable[[KindlmError], None]
+) -> None:
+    """Write the events that the log could not take into a file, and report where it is.
+
+    Beside the database, or where temporary files go if there is no room. The caller sees to it that
+    a signal waits until the user has seen it.
+
+    Args:
+        log: A log that has failed.
+        run: The run that was recorded.
+        shown: The database as the user would name it.
+        tell: Shows an error.
+    """
+    # What hardly any run needs is loaded here.
+    from kindlm_store.salvage import scratch_log
+
+    appends = list(log.unwritten())
+    if not any(append.seal and append.stream == f"run/{run}" for append in appends):
+        interrupted = new_event(RunInterrupted(reason=COULD_NOT_BE_WRITTEN))
+        appends.append(Append(f"run/{run}", (interrupted,)))
+    kept, refused, why = None, list[str](), ""
+    # In memory: temporary files may find no room either.
+    with closing(scratch_log(":memory:")) as lacking:
+        try:
+            after = _append(lacking, log, appends)
+            for folder in _folders(log.path):
+                try:
+                    kept = _write(folder, run, lacking, after)
+                    break
+                except OSError as error:
+                    refused.append(f"{folder} ({error.strerror or error})")
+        except StoreError as error:
+            why = f", since the history cannot be read ({error})"
+    tell(_failed(log, appends, kept, f" in {' or '.join(refused)}" if refused else why, shown))
+
+
+def find_unwritten(database: Path, run: str, reader: sqlite3.Connection) -> Path | None:
+    """Return a file with events of a run that its history still lacks, None if there is none."""
+    stream = f"run/{run}"
+    found = reader.execute("SELECT version FROM streams WHERE name = ?", (stream,)).fetchone()
+    version = found[0] if found else 0
+    for folder in _folders(database):
+        for file in sorted(folder.glob(f"unwritten-{run}-*.jsonl")):
+            with suppress(OSError, ValueError, KeyError, TypeError), file.open("rb") as opened:
+                held = json.loads(opened.readline(_HEADER_BYTES))["streams"][stream]
+                if held.get("after", 0) == version:
+                    return file
+    return None
+
+
+def import_command(file: Path, database: str) -> str:
+    """Return the command that brings a file of unwritten events into a history."""
+    return f"kindlm history import {shlex.quote(str(file))} --db {shlex.quote(database)}"
+
+
+def _append(
+    lacking: sqlite3.Connection, log: EventLog, appends: Sequence[Append]
+) -> dict[str, int]:
+    """Append to an empty log what follows the streams of another; return where these end there.
+
+    Raises:
+        StoreError: The other log cannot be read any more.
+    """
+    gaps = (gap for append in appends for event in append.events for gap in event.gaps)
+    noted = [gap.stream for gap in gaps if isinstance(gap, HeadOf)]
+    after = {append.stream: 0 for append in appends}
+    for name in {*after, *noted}:
+        if (head := log.head(name)) is not None:
+            end = (name, head.version, stored_hash(head.hash), head.sealed)
+            lacking.execute(
+                "INSERT INTO streams (name, version, head, sealed) VALUES (?, ?, ?, ?)", end
+            )
+            after[name] = head.version
+    # Of the events there, no more than the last hash is needed.
+    lacking.execute(
+        "INSERT INTO events (id, stream, version, type, schema, at, data, hash)"
+        " SELECT randomblob(16), id, version, 0, 1, '', '{}', head FROM streams"
+    )
+    for refused in Appender(lacking).write([[append] for append in appends]):
+        if refused is not None:
+            raise refused
+    return {append.stream: after[append.stream] for append in appends}
+
+
+def _folders(database: Path) -> Iterator[Path]:
+    yield database.absolute().parent
+    # None of the usual folders may take a file: that is an error of its own.
+    with suppress(OSError):
+        yield Path(tempfile.gettempdir())
+
+
+def _write(folder: Path, run: str, lacking: sqlite3.Connection, after: Mapping[str, int]) -> Path:
+    """Write a file that only the user may read, and wait until it is on disk with its name."""
+    from kindlm.recording.export_file import write_export
+
+    descriptor, name = tempfile.mkstemp(prefix=f"unwritten-{run}-", suffix=".part", dir=folder)
+    part = Path(name)
+    file = part.with_suffix(".jsonl")
+    try:
+        with os.fdopen(descriptor, "wb") as out:
+            write_export(out, run, [*after], lacking, after=after)
+            out.flush()
+            os.fsync(out.fileno())
+        part.rename(file)
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError:
+        for each in (part, file):
+            with suppress(OSError):
+                each.unlink()
+        raise
+    return file
+
+
+def _failed(
+    log: EventLog, appends: Sequence[Append], kept: Path | None, why: str, shown: str
+) -> KindlmError:
+    """Return what to say of a history that takes no more events, and what to do about it."""
+    reason = getattr(log.failure, "__cause__", None) or log.failure
+    way_out = "Free disk space"
+    if getattr(reason, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CORRUPT:
+        way_out = (
+            "Merge what can be read into a new history (kindlm history merge DAMAGED --db NEW)"
+        )
+    elif isinstance(reason, ForeignSchemaError):
+        way_out = "See what is foreign in it and remove that (kindlm history verify)"
+    events = [event for append in appends for event in append.events]
+    ended = Counter(e.data["status"] for e in events if e.type == "execution.finished")
+    statuses = ", ".join(f"{count:,} {status}" for status, count in sorted(ended.items()))
+    lacking = f"{len(events):,} events"
+    if statuses:
+        lacking += f" (executions that ended: {statuses})"
+    if kept is not None:
+        became, then = f"is in {kept}", f"then: {import_command(kept, shown)}"
+    else:
+        became = f"is lost: no file could be written{why}"
+        then = "and run it again."
+    return broken(
+        f"The history {shown} could no longer be written: {reason}."
+        f" What it does not have, {lacking}, {became}.",
+        f"Nothing new was started. {way_out}, {then}",
+    )
