@@ -38,7 +38,7 @@ def both(history: History) -> RunView:
 
 def test_the_grid_of_a_run_has_the_tests_of_each_project(both: RunView) -> None:
     rows = read_grid(both, limit=9).rows
-    found = [(row.project, row.cells["gpt"].test.status) for row in rows]
+    found = [(name.project, cells["gpt"].test.status) for name, cells in rows]
     assert found == [("fair", Status.FAILED), ("shop", Status.PASSED)]
 
 

@@ -17,6 +17,7 @@ from kindlm.history.rows import ExecutionView, TestView, execution_of
 from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
 from kindlm.reports.conversation import status_word
+from kindlm.reports.pages.grid import rows_of, targets_of
 from kindlm.reports.pages.html_document import Document
 from kindlm.reports.pages.runs_page import page_number
 from kindlm.reports.untrusted import one_line
@@ -66,30 +67,23 @@ def outputs_page(db: sqlite3.Connection, wanted: str, query: Mapping[str, str]) 
     if isinstance(found, Err):
         return None
     view, page = RunView(db, found.value), page_number(query.get("page"))
-    tests: dict[tuple[str, str, str], list[TestView]] = {}
-    for test in view.tests():
-        name = view.projects[test.suite_id], test.suite, test.name
-        tests.setdefault(name, []).append(test)
-    rows = list(tests.items())[(page - 1) * _ROWS : page * _ROWS]
-    cells = _cells(view, [test for _, row in rows for test in row])
-    suites = {part: suite.full_name for suite in view.suites for part in suite.parts}
+    rows = rows_of(view)
+    shown = list(rows.items())[(page - 1) * _ROWS : page * _ROWS]
+    cells = _cells(view, [test for _, tests in shown for test in tests.values()])
     return Document(
         "outputs.html",
         f"Outputs of {one_line(view.id)}",
         {
             "view": view,
             "status": status_word,
-            "targets": list(dict.fromkeys(test.target for row in tests.values() for test in row)),
+            "targets": targets_of(rows),
             "rows": [
-                (
-                    (suites[row[0].suite_id], name),
-                    {test.target: cells.get(_key(test)) for test in row},
-                )
-                for (_, _, name), row in rows
+                (name, {target: cells.get(_key(test)) for target, test in tests.items()})
+                for name, tests in shown
             ],
             "before": (page - 1) * _ROWS,
             "page": page,
-            "total": len(tests),
+            "total": len(rows),
         },
         styles=("outputs", "pager"),
     )

@@ -1,46 +1,43 @@
 """The page of a run: its verdict, its gates, and a grid of its tests, failures first.
 
 The grid has a row for each test and a cell for each target, with its repeats inside. All tests are
-ranked, by their counts alone. Only the rows that are wanted are read as a whole, with their
-executions.
+ranked by how they came out. Executions are read of the rows that are wanted.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode
-from kindlm.history import queries
 from kindlm.history.groups import Group
-from kindlm.history.queries import value_of
-from kindlm.history.rows import TestView, counts_of, scores_of, test_of
+from kindlm.history.rows import TestView
 from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
-from kindlm.history.verdict import test_status
 from kindlm.outcome import Status
 from kindlm.reports.causes import causes_of
-from kindlm.reports.facts import describe_group, describe_shard, then_text, totals_of, verdict_of
+from kindlm.reports.facts import (
+    describe_group,
+    describe_shard,
+    is_wrong,
+    then_text,
+    totals_of,
+    verdict_of,
+)
 from kindlm.reports.figures import comparison, points
+from kindlm.reports.pages.grid import RowName, rows_of, targets_of
 from kindlm.reports.pages.html_document import Document, notice_page
 from kindlm.reports.pages.runs_page import page_number
 from kindlm.reports.untrusted import one_line
 
-# What was paid for an execution: all its attempts, judges included.
-_COLUMNS = """
-       e.id, e.suite, e.test, e.target, e.repeat, e.status, e.latency_ms,
-       (SELECT sum(c.cost_usd) FROM provider_calls c WHERE c.execution = e.id) AS cost_usd
-"""
-
-_EXECUTIONS = f"""
-SELECT {_COLUMNS}
+_EXECUTIONS = """
+SELECT e.id, e.suite, e.test, e.target, e.repeat, e.status
   FROM json_each(?) wanted
   JOIN executions e ON e.suite = wanted.value ->> 0 AND e.test = wanted.value ->> 1
  ORDER BY e.suite, e.test, e.target, e.repeat
-"""  # noqa: S608 (constants of this module)
+"""
 
 _SCORES = """
 SELECT e.suite, e.test, e.target, avg(a.score) AS score
@@ -51,77 +48,48 @@ SELECT e.suite, e.test, e.target, avg(a.score) AS score
  GROUP BY e.suite, e.test, e.target
 """
 
-_SLOWEST = f"""
-SELECT {_COLUMNS} FROM executions e
- WHERE e.run IN $ids AND e.latency_ms > 0 ORDER BY e.latency_ms DESC, e.number LIMIT 5
-"""  # noqa: S608 (constants of this module)
+_SLOWEST = """
+SELECT id, test, target, repeat, latency_ms FROM executions
+ WHERE run IN $ids AND latency_ms > 0 ORDER BY latency_ms DESC, number LIMIT 5
+"""
 
-_DEAREST = f"""
-SELECT {_COLUMNS} FROM executions e
+# What was paid for an execution: all its attempts, judges included.
+_DEAREST = """
+SELECT e.id, e.test, e.target, e.repeat,
+       (SELECT sum(c.cost_usd) FROM provider_calls c WHERE c.execution = e.id) AS cost_usd
+  FROM executions e
  WHERE e.run IN $ids AND e.cost_usd > 0
    AND EXISTS (SELECT * FROM provider_calls c WHERE c.execution = e.id AND c.cost_usd > 0)
  ORDER BY cost_usd DESC, e.number LIMIT 5
-"""  # noqa: S608 (constants of this module)
+"""
 
 _ORDER = (Status.ERRORED, Status.FAILED, Status.PASSED, Status.SKIPPED)
 """What a reader looks for first stands first."""
 
 
-@dataclass(frozen=True, slots=True)
-class GridExecution:
-    """An execution in the grid; `status` is None while it runs, and if it never finished.
-
-    `cost_usd` is all that is known to have been paid for it.
-    """
-
-    id: str
-    test: str
-    target: str
-    repeat: int
-    status: str | None
-    latency_ms: float | None
-    cost_usd: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class GridCell:
-    """A test on a target, with its repeats.
+class GridCell(NamedTuple):
+    """A test on a target, with its repeats; the status of one is null until it finished.
 
     `score` is the mean of their weighted scores, 0 to 1, None where there are none.
     """
 
     test: TestView
-    executions: tuple[GridExecution, ...]
+    executions: Sequence[sqlite3.Row]
     score: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class GridRow:
-    """A test of a suite, with a cell for each target that it ran on.
-
-    `shown_suite` is the name of the suite, with its file where another suite has the same name.
-    """
-
-    project: str
-    suite: str
-    name: str
-    shown_suite: str
-    cells: Mapping[str, GridCell]
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
+class Grid(NamedTuple):
     """Some of the tests of a run, those that failed first: `total` there are, `before` these.
 
     `slowest` and `dearest` are executions of the whole run.
     """
 
-    targets: tuple[str, ...]
-    rows: tuple[GridRow, ...]
+    targets: Sequence[str]
+    rows: Sequence[tuple[RowName, dict[str, GridCell]]]
     total: int
     before: int
-    slowest: tuple[GridExecution, ...]
-    dearest: tuple[GridExecution, ...]
+    slowest: Sequence[sqlite3.Row]
+    dearest: Sequence[sqlite3.Row]
 
     @property
     def after(self) -> int:
@@ -134,54 +102,32 @@ def read_grid(view: RunView, *, limit: int, offset: int = 0) -> Grid:
 
     As many statements however many tests there are.
     """
-    tests: dict[tuple[str, str, str], dict[str, sqlite3.Row]] = {}
-    for row in view.over_suites(queries.TESTS):
-        name = view.projects[row["suite"]], row["suite_name"], row["test"]
-        tests.setdefault(name, {})[row["target"]] = row
-    ordered = sorted(tests.items(), key=lambda test: _rank(test[1].values()))
-    shown = ordered[offset : offset + limit]
-    keys = {(row["suite"], row["test"]) for _, cells in shown for row in cells.values()}
+    rows = dict(sorted(rows_of(view).items(), key=lambda row: _rank(row[1].values())))
+    shown = list(rows.items())[offset : offset + limit]
+    keys = {(test.suite_id, test.name) for _, tests in shown for test in tests.values()}
     wanted = (json.dumps(sorted(keys)),)
-    held: dict[tuple[str, ...], list[GridExecution]] = {}
+    held: dict[tuple[str, ...], list[sqlite3.Row]] = {}
     for row in view.db.execute(_EXECUTIONS, wanted):
-        held.setdefault(_place(row), []).append(value_of(GridExecution, row))
-    scores = {_place(row): row["score"] for row in view.db.execute(_SCORES, wanted)}
+        held.setdefault((row["suite"], row["test"], row["target"]), []).append(row)
+    scores = {(*key,): score for *key, score in view.db.execute(_SCORES, wanted)}
 
-    suites = {part: suite.full_name for suite in view.suites for part in suite.parts}
-
-    def cell(row: sqlite3.Row) -> GridCell:
-        place = _place(row)
-        return GridCell(test_of(row), tuple(held.get(place, ())), scores.get(place))
+    def cell(test: TestView) -> GridCell:
+        key = (test.suite_id, test.name, test.target)
+        return GridCell(test, held.get(key, ()), scores.get(key))
 
     return Grid(
-        targets=tuple(dict.fromkeys(target for _, cells in ordered for target in cells)),
-        rows=tuple(
-            GridRow(
-                *name,
-                suites[next(iter(cells.values()))["suite"]],
-                {target: cell(row) for target, row in cells.items()},
-            )
-            for name, cells in shown
-        ),
-        total=len(ordered),
-        before=min(offset, len(ordered)),
-        slowest=_top(view, _SLOWEST),
-        dearest=_top(view, _DEAREST),
+        targets=targets_of(rows),
+        rows=[(name, {target: cell(tests[target]) for target in tests}) for name, tests in shown],
+        total=len(rows),
+        before=min(offset, len(rows)),
+        slowest=view.ask(_SLOWEST).fetchall(),
+        dearest=view.ask(_DEAREST).fetchall(),
     )
 
 
-def _place(row: sqlite3.Row) -> tuple[str, ...]:
-    return row["suite"], row["test"], row["target"]
-
-
-def _rank(cells: Iterable[sqlite3.Row]) -> int:
-    """Return where a test stands: by the cell to look at first."""
-    statuses = (test_status(counts_of(row), row["pass_rate_min"], scores_of(row)) for row in cells)
-    return min(map(_ORDER.index, statuses))
-
-
-def _top(view: RunView, query: str) -> tuple[GridExecution, ...]:
-    return tuple(value_of(GridExecution, row) for row in view.ask(query))
+def _rank(tests: Iterable[TestView]) -> int:
+    """Return where a row stands: by the test to look at first."""
+    return min(_ORDER.index(test.status) for test in tests)
 
 
 _ROWS = 300
@@ -226,10 +172,8 @@ def run_document(
     """
     status = view.status
     grid = read_grid(view, limit=rows, offset=(page - 1) * rows)
-    cells = (cell.test for row in grid.rows for cell in row.cells.values())
-    wrong = [
-        test for test in cells if test.counts.failed or test.counts.errored or test.broken_limits
-    ]
+    cells = (cell.test for _, cells in grid.rows for cell in cells.values())
+    wrong = [test for test in cells if is_wrong(test)]
     running = status == "running"
     notes = [] if view.shard is None else [describe_shard(view.shard)]
     if isinstance(view.group, Group):
