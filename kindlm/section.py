@@ -9,6 +9,7 @@ import ast
 import inspect
 import sys
 from contextlib import suppress
+from dataclasses import fields
 from functools import cache
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, TypeVar
@@ -187,9 +188,9 @@ def resolved(value: Any) -> Any:
     one must not appear.
     """
     if isinstance(value, BaseModel):
-        fields = type(value).model_fields
+        known = type(value).model_fields
         own = {
-            fields[name].serialization_alias or fields[name].alias or name: resolved(item)
+            known[name].serialization_alias or known[name].alias or name: resolved(item)
             for name, item in value.__dict__.items()
             if item is not None or name in value.model_fields_set
         }
@@ -199,3 +200,9 @@ def resolved(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: resolved(item) for key, item in value.items()}
     return value
+
+
+def as_value(kind: type[T], section: Section, **others: Any) -> T:
+    """Return a value of a suite: what it has by the same names as a section, and others."""
+    shared = {each.name for each in fields(kind)} & type(section).model_fields.keys()  # type: ignore[arg-type]
+    return kind(**{name: getattr(section, name) for name in shared} | others)

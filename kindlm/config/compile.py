@@ -1,14 +1,23 @@
-"""From a valid configuration to the `Suite` that the engine runs."""
+"""From a valid configuration to the `Suite` that the engine runs, and its identity.
+
+The hash says what a configuration means, not how it is written. It covers the resolved
+configuration (defaults filled in, key order and comments gone), which gates the user wrote, and the
+content of every file it refers to. Placeholders for environment variables and ports are hashed as
+they stand, so that a secret or a free port never changes it; a credential that is written out in a
+header has a mark in its place.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path as FilePath
+from typing import Any
 
 from kindlm.checks.tool_calls import ToolStrict
-from kindlm.config.config_text import config_hash, config_text, written_gates
+from kindlm.config.credentials import hide_in_options
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.entries import recorded_name
 from kindlm.config.expect import compile_expectations
@@ -28,7 +37,8 @@ from kindlm.dataclass import dataclass, replace
 from kindlm.document import Path
 from kindlm.errors import SourceLocation, checked
 from kindlm.outcome import Gate
-from kindlm.section import resolved
+from kindlm.secrecy import hide_headers
+from kindlm.section import as_value, resolved
 from kindlm.suite import (
     TELEMETRY_WAIT_MS,
     AgentTarget,
@@ -64,12 +74,13 @@ def compile_suite(
     text = tested = config_text(config, files.digests, template)
     if config.upload != UploadConfig():
         # Where a run is sent to changes nothing that it tests.
-        tested = config_text(
-            config.model_copy(update={"upload": UploadConfig()}), files.digests, template
-        )
+        here = config.model_copy(update={"upload": UploadConfig()})
+        tested = config_text(here, files.digests, template)
     defaults, written = config.defaults, written_gates(config)
     cases = _Cases(config, folder, files, reporter.where)
-    return Suite(
+    return as_value(
+        Suite,
+        defaults,
         name=config.suite.name,
         project=config.project,
         front_end="kindlm",
@@ -87,11 +98,6 @@ def compile_suite(
             for name, threshold in resolved(config.gates).items()
         ),
         tags=tuple(dict.fromkeys(config.suite.tags)),
-        judge_model=defaults.judge_model,
-        concurrency=defaults.concurrency,
-        timeout_ms=defaults.timeout_ms,
-        execution_timeout_ms=defaults.execution_timeout_ms,
-        retries=defaults.retries,
         services=tuple(compile_service(item, folder) for item in config.serve),
         prices={name: Price(item.input, item.output) for name, item in config.prices.items()},
         record_raw_bodies=config.record.raw_bodies,
@@ -196,49 +202,31 @@ def _call(call: CallConfig, variables: Mapping[str, str]) -> str:
 
 def compile_provider(name: str, config: ProviderConfig) -> ProviderSettings:
     """Return the settings of a provider; its name is the wire format if none is written."""
-    return ProviderSettings(
-        name=name,
-        type=config.type or name,
-        api_key_env=config.api_key_env,
-        base_url=config.base_url,
-        organization=config.organization,
-        options=config.options,
-    )
+    type_ = config.type or name
+    return as_value(ProviderSettings, config, name=name, type=type_, options=config.options)
 
 
 def compile_model(config: ModelConfig) -> ModelTarget:
     """Return a model, which knows the parameters that were written."""
-    params = config.params
-    return ModelTarget(
-        id=config.id,
-        provider=config.provider,
-        model=config.model,
-        params=ModelParams(
-            temperature=params.temperature,
-            max_tokens=params.max_tokens,
-            top_p=params.top_p,
-            stop_sequences=tuple(params.stop_sequences or ()),
-            seed=params.seed,
-            written=frozenset(params.model_fields_set),
-        ),
+    written, stops = frozenset(config.params.model_fields_set), config.params.stop_sequences
+    params = as_value(
+        ModelParams, config.params, stop_sequences=tuple(stops or ()), written=written
     )
+    return as_value(ModelTarget, config, params=params)
 
 
 def compile_agent(config: AgentConfig, folder: FilePath) -> AgentTarget:
     """Return a live agent."""
     options = config.options
-    return AgentTarget(
-        id=config.id,
+    return as_value(
+        AgentTarget,
+        config,
         adapter=config.adapter if options is None else recorded_name(options, config.adapter),
         endpoint=config.endpoint or "",
-        headers=config.headers,
         directory=str(folder),
         options=None if options is None else options.compiled(),
-        timeout_ms=config.timeout_ms,
-        verbose=config.verbose,
         reports_tools=bool(config.reports_tools),
         gateway=bool(config.gateway),
-        telemetry=config.telemetry,
         telemetry_wait_ms=config.telemetry_wait_ms or TELEMETRY_WAIT_MS,
     )
 
@@ -246,14 +234,13 @@ def compile_agent(config: AgentConfig, folder: FilePath) -> AgentTarget:
 def compile_service(config: ServeConfig, folder: FilePath) -> Service:
     """Return a program to start in the configuration's folder."""
     ready = config.ready
-    return Service(
-        name=config.name,
+    return as_value(
+        Service,
+        config,
         command=compile_words(config.command),
         directory=str(folder),
         ready_url=ready if isinstance(ready, str) else None,
         ready_line=ready.line if isinstance(ready, ReadyConfig) else None,
-        env=config.env,
-        timeout_ms=config.timeout_ms,
     )
 
 
@@ -287,3 +274,48 @@ def runs_on_models(test: TestConfig, config: KindlmConfig) -> bool:
     """Tell whether a test has a model among its targets, which calls simulated tools."""
     models = {model.id for model in config.models}
     return test.command is None and not models.isdisjoint(targets_of(test, config))
+
+
+HASH_LENGTH = 12
+
+
+def config_text(
+    config: KindlmConfig, digests: Mapping[str, str], report_template: str | None = None
+) -> str:
+    """Return the resolved configuration in canonical JSON, as it is recorded.
+
+    The template of the compliance report is in it as a whole: reports of the run are made from what
+    is recorded.
+    """
+    written = resolved(config)
+    # The credentials of agents that are written out are not recorded.
+    agents = [
+        {**hide_in_options(agent), "headers": hide_headers(agent["headers"])}
+        for agent in written["agents"]
+    ]
+    document = {
+        "config": {**written, "agents": agents},
+        "gatesWritten": sorted(written_gates(config)),
+        "files": dict(digests),
+    }
+    if report_template is not None:
+        document["reportTemplate"] = report_template
+    return canonical(document)
+
+
+def canonical(document: Mapping[str, Any]) -> str:
+    """Return what was configured as JSON text; its form is a part of each recorded hash."""
+    return json.dumps(
+        document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+
+
+def config_hash(text: str) -> str:
+    """Return the first 12 hex digits of the SHA-256 of a `config_text`."""
+    return hashlib.sha256(text.encode()).hexdigest()[:HASH_LENGTH]
+
+
+def written_gates(config: KindlmConfig) -> frozenset[str]:
+    """Return the names, as in YAML, of the gates that the user wrote."""
+    fields = type(config.gates).model_fields
+    return frozenset(fields[name].alias or name for name in config.gates.model_fields_set)

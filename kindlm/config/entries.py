@@ -1,21 +1,26 @@
-"""Providers and agents as they stand in a file: a key says the kind, which has options of its own.
+"""Providers and agents as they stand in a file, and the checks of packages.
 
-The kind is a model beside what does the work: a `plugins.Provider` or a `plugins.Adapter`, of
-kindlm or of a package. Here its options are taken out of an entry and validated; what all entries
-have is left to the schema of the file.
+A key of a provider or an agent says its kind, which has options of its own: a model beside what
+does the work, a `plugins.Provider` or a `plugins.Adapter`, of kindlm or of a package. The options
+are taken out of the entry and validated here, and so are checks of packages. What all entries have
+is left to the schema of the file.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, TypeVar
 
 from pydantic_core import PydanticCustomError
 
+from kindlm.checks.base import kinds
 from kindlm.config.diagnostics import Reporter
+from kindlm.config.expect import EXPECT_KEYS
+from kindlm.config.schema import KindlmConfig
 from kindlm.config.target_schema import AgentConfig
 from kindlm.config.validation import describe_choice, fit, keys_of
-from kindlm.document import Path, Raw, texts
+from kindlm.document import Path, Raw, expectations, items, section, texts
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok
 from kindlm.packages import (
     CRASHES,
@@ -27,8 +32,9 @@ from kindlm.packages import (
     own,
     own_names,
     provided,
+    taken,
 )
-from kindlm.plugins import Adapter, Provider
+from kindlm.plugins import Adapter, Check, Provider
 from kindlm.secrecy import SHORTEST_SECRET, is_ordinary, is_secret_option
 from kindlm.section import Section
 from kindlm.suggestions import ENDED, hint_for
@@ -306,3 +312,86 @@ def report_faulty(path: Path, error: KindlmError, reporter: Reporter) -> None:
         reporter.error(
             path, error.message, error.hint, reason="plugin", at_key=True, trace=error.trace
         )
+
+
+class Plugged:
+    """Takes the keys of packages out of a file: `rest` is the file without them.
+
+    Files in which all names are kindlm's own pass through, and no package is looked for. `keys` are
+    those keys as JSON values, with their defaults, by the mapping that they stand in.
+    """
+
+    def __init__(self, raw: dict[str, Any], reporter: Reporter) -> None:
+        self.rest = raw
+        self.keys: dict[Path, dict[str, Any]] = {}
+        self._reporter = reporter
+        self._options_of: dict[Path, Provider | Adapter] = {}
+        if isinstance(raw.get("providers"), dict):
+            self.rest = {**self.rest, "providers": dict(raw["providers"])}
+        if isinstance(raw.get("agents"), list):
+            self.rest = {**self.rest, "agents": list(raw["agents"])}
+        for name, provider in section(raw, "providers").items():
+            if isinstance(provider, dict):
+                read = read_provider(("providers", name), provider, reporter)
+                self._keep("providers", name, *read)
+        for path, agent in items(raw, "agents"):
+            self._keep("agents", path[1], *read_agent(path, agent, reporter))
+        for path, test in items(raw, "tests"):
+            for place, expect in expectations(test):
+                for name in [key for key in expect if key not in EXPECT_KEYS]:
+                    self._take_check(name, (*path, *place), expect[name])
+
+    def put_into(self, config: KindlmConfig) -> None:
+        """Add keys and options to the sections that the rest of the file is validated as."""
+        for path, keys in self.keys.items():
+            _at(config, path).add(keys)
+        for path, options in self._options_of.items():
+            _at(config, path).choose(options)
+
+    def _keep(
+        self, key: str, name: str | int, rest: Raw, options: Provider | Adapter | None
+    ) -> None:
+        """Leave the rest of an entry to the schema of the file."""
+        self.rest[key][name] = rest
+        if options is not None:
+            self._options_of[key, name] = options
+
+    def _take_check(self, name: str, path: Path, written: Any) -> None:
+        """Take a check, or a list of them, if it is one of a package."""
+        if name not in installed(Check.group):
+            return
+        if not self.keys:
+            self.rest = copy.deepcopy(self.rest)
+        _at(self.rest, path).pop(name, None)
+        place = (*path, name)
+        if written == []:
+            message = f"{self._reporter.place(place)} must have at least 1 entry, but is empty"
+            self._reporter.error(place, message)
+        is_many = isinstance(written, list)
+        options = [
+            self._options(name, (*place, index) if is_many else place, item)
+            for index, item in enumerate(written if is_many else [written])
+        ]
+        self.keys.setdefault(path, {})[name] = options if is_many else options[0]
+
+    def _options(self, name: str, path: Path, written: Any) -> dict[str, Any] | None:
+        """Return options as JSON values with their defaults, None after reporting an error."""
+        plugin = installed(Check.group)[name][0]
+        if name in kinds() and isinstance(find(Check, name), Ok):
+            report_faulty(path, taken(plugin), self._reporter)
+            return None
+        options = fit_of_package(Check, name, path, written, self._reporter)
+        try:
+            return None if options is None else options.model_dump(mode="json", by_alias=True)
+        except CRASHES as error:
+            fault = crashed(plugin, "cannot read its options", error)
+            report_faulty(path, fault, self._reporter)
+            return None
+
+
+def _at(config: Any, path: Path) -> Any:
+    place = config
+    for part in path:
+        in_python = isinstance(part, str) and not isinstance(place, dict)
+        place = getattr(place, str(part)) if in_python else place[part]
+    return place

@@ -12,11 +12,12 @@ from kindlm.config.advice import warn
 from kindlm.config.compile import compile_suite
 from kindlm.config.credentials import written_in
 from kindlm.config.diagnostics import Diagnostic, Reporter
+from kindlm.config.entries import Plugged
 from kindlm.config.files import ReferencedFiles
-from kindlm.config.plugged import Plugged
 from kindlm.config.references import check_references, check_requirements
+from kindlm.config.schema import KindlmConfig
 from kindlm.config.short_form import write_out
-from kindlm.config.validation import validate
+from kindlm.config.validation import fit, report_no_mapping
 from kindlm.dataclass import dataclass
 from kindlm.document import MAX_BYTES, Node, section
 from kindlm.errors import Err, Ok, Result, SourceLocation, not_there
@@ -116,25 +117,25 @@ def _load(
     reporter: Reporter,
     environ: Mapping[str, str],
 ) -> Suite | None:
+    if not isinstance(raw, dict):
+        report_no_mapping(raw, reporter)
+        return None
     start = len(reporter.diagnostics)
-    plugged = Plugged(raw, reporter) if isinstance(raw, dict) else None
-    config = validate(raw if plugged is None else plugged.rest, reporter)
-    if isinstance(raw, dict):
-        check_requirements(raw, reporter)
+    plugged = Plugged(raw, reporter)
+    config = fit(KindlmConfig, plugged.rest, reporter)
+    check_requirements(raw, reporter)
     reporter.sort_phase(start)
     start = len(reporter.diagnostics)
-    if isinstance(raw, dict):
-        check_references(raw, reporter, files)
+    check_references(raw, reporter, files)
     reporter.sort_phase(start)
     failed = reporter.has_errors
-    if config is not None and plugged is not None:
-        plugged.put_into(config)
-        start = len(reporter.diagnostics)
-        warn(config, raw, reporter, files, environ)
-        reporter.sort_phase(start)
-    if config is None or failed:
+    if config is None:
         return None
-    return compile_suite(config, identity, folder, files, reporter)
+    plugged.put_into(config)
+    start = len(reporter.diagnostics)
+    warn(config, raw, reporter, files, environ)
+    reporter.sort_phase(start)
+    return None if failed else compile_suite(config, identity, folder, files, reporter)
 
 
 def suite_identity(path: Path, root: Path | None) -> str:

@@ -11,11 +11,10 @@ from pydantic import Discriminator, Field, Tag
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.files import ReferencedFiles, report_schema
 from kindlm.config.json_schemas import schema_fault, warn_of_misspelt
-from kindlm.dataclass import replace
 from kindlm.document import Path, Raw, expectations, items, texts, walk
 from kindlm.errors import Ok, checked
 from kindlm.json_schema import UndecidableSchemaError, schema_issues
-from kindlm.section import EXTENSION, Count, Maybe, Section, Text, Words
+from kindlm.section import EXTENSION, Count, Maybe, Section, Text, Words, as_value
 from kindlm.suite import TOOL_PLACEHOLDER, Fault, ServerTools, SimulatedTool, ToolAnswer
 from kindlm.values import MAPPING, OTHER
 
@@ -299,30 +298,21 @@ def compile_server_tools(config: McpToolsConfig) -> ServerTools:
 
 def compile_tool(config: ToolConfig, files: ReferencedFiles) -> SimulatedTool:
     """Return a tool; its file of a schema has been checked."""
-    cassette = config.cassette
-    return SimulatedTool(
-        name=config.name,
-        description=config.description,
-        parameters=config.parameters,
-        answers=tuple(_answer(item) for item in config.responses),
+    return as_value(
+        SimulatedTool,
+        config,
+        answers=tuple(map(_answer, config.responses)),
         default=config.default_response,
         has_default="default_response" in config.model_fields_set,
         result_schema=_result_schema(config.result_schema, files),
-        cassette=None if cassette is None else cassette.run,
+        cassette=None if config.cassette is None else config.cassette.run,
     )
 
 
 def _answer(config: ToolReplyConfig) -> ToolAnswer:
-    answer = ToolAnswer(
-        then=config.then,
-        set_state=config.set_state,
-        fault=None if config.fault is None else Fault(config.fault),
-        delay_ms=config.delay_ms,
-    )
-    if not isinstance(config, ToolAnswerConfig):
-        return answer
-    sequence = tuple(_answer(item) for item in config.sequence)
-    return replace(answer, when=config.when, when_state=config.when_state, sequence=sequence)
+    fault = None if config.fault is None else Fault(config.fault)
+    sequence = config.sequence if isinstance(config, ToolAnswerConfig) else ()
+    return as_value(ToolAnswer, config, fault=fault, sequence=tuple(map(_answer, sequence)))
 
 
 def _result_schema(file: str | None, files: ReferencedFiles) -> Mapping[str, Any] | None:

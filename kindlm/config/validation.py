@@ -53,16 +53,13 @@ _MAX_VALUE = 60
 _FIRST_TEST = "Add `tests:` with a first test. In another folder, kindlm init writes a suite"
 
 
-def validate(value: Any, reporter: Reporter) -> KindlmConfig | None:
-    """Return the configuration, or None after reporting all that does not fit the schema."""
+def report_no_mapping(value: Any, reporter: Reporter) -> None:
+    """Report a file that holds something else than a suite does."""
     if value is None:
         reporter.error((), "The file is empty", _FIRST_TEST)
-        return None
-    if not isinstance(value, dict):
-        message = f"The file must hold a mapping, but is {kind_of(value)}"
-        reporter.error((), message, "Begin with `kindlm: 1`")
-        return None
-    return fit(KindlmConfig, value, reporter)
+        return
+    message = f"The file must hold a mapping, but is {kind_of(value)}"
+    reporter.error((), message, "Begin with `kindlm: 1`")
 
 
 def fit(

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from kindlm.config.config_text import canonical, config_hash
+from kindlm.config.compile import canonical, config_hash
 from kindlm.config.credentials import hide_in_options
 from kindlm.config.load import suite_identity
 from kindlm.dataclass import replace

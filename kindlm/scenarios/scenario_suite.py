@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kindlm.config.compile import compile_agent
-from kindlm.config.config_text import canonical, config_hash
+from kindlm.config.compile import canonical, compile_agent, config_hash
 from kindlm.config.credentials import hide_in_options
 from kindlm.config.diagnostics import Reporter
 from kindlm.dataclass import dataclass, replace

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Any
 
-from kindlm.config.config_text import canonical, config_hash
+from kindlm.config.compile import canonical, config_hash
 from kindlm.dataclass import dataclass
 from kindlm.document import Path
 from kindlm.errors import SourceLocation
