@@ -25,34 +25,25 @@ FrontEnd = Literal["kindlm", "evalview", "scenario"]
 SUFFIXES = (".yaml", ".yml", ".toml", ".py")
 """Of files that may hold tests."""
 
-_KINDLM = r"""(?:kindlm|"kindlm"|'kindlm')\s*:(?:\s|$)"""
-_KINDLM_KEY = re.compile(rf"^(?:--- +)?{_KINDLM}", re.MULTILINE)
-_KINDLM_IN_FLOW = re.compile(r"""[{,\s](?:kindlm|"kindlm"|'kindlm')\s*:""")
-
-_SAYS = re.compile(r"""\bsays["']?\s*:""")
-_USES_KINDLM = re.compile(r"^[ \t]*(?:from|import)[ \t]+kindlm\b", re.MULTILINE)
-
-_ANYWHERE = re.compile(r"""(?:^|[\s{,-])["']?([\w-]+)["']?\s*:""", re.MULTILINE)
-
+_CASE_KEYS = frozenset({"input", "turns", "expected", "thresholds"})
+_OF_CASES_ALONE = _CASE_KEYS - {"turns"}
 _SCENARIO_KEYS = ("assertions", "persona", "turns")
-_OF_CASES_ALONE = frozenset({"input", "expected", "thresholds"})
-_EVALVIEW_KEYS = frozenset({"input", "turns", "expected", "thresholds"})
-_ELSEWHERE = frozenset({"jobs", "runs", "services", "steps"})
-"""Keys of workflows, actions and compositions, which have a name and may have inputs, too."""
-
 _OTHER_KEYS = frozenset(
     {"cases", "expect", "gates", "models", "prompts", "providers", "scenarios", "suite", "tests"}
 )
-_ANY_KEY = "|".join(sorted(_EVALVIEW_KEYS | _OTHER_KEYS))
+_ELSEWHERE = frozenset({"jobs", "runs", "services", "steps"})
+"""Keys of workflows, actions and compositions, which have a name and may have inputs, too."""
+
 _TEST_LIKE = 2
 """So many keys that suites have make a file look like one."""
 
-_IN_FLOW = re.compile(rf"""[{{,\s]["']?({_ANY_KEY})["']?\s*:""")
-_IN_TOML = re.compile(rf"""^[ \t]*\[*[ \t]*["']?({_ANY_KEY})["']?[ \t]*[].=]""", re.MULTILINE)
+_USES_KINDLM = re.compile(r"^[ \t]*(?:from|import)[ \t]+kindlm\b", re.MULTILINE)
+_SAYS = re.compile(r"""\bsays["']?\s*:""")
+_QUERY = re.compile(r"""\bquery["']?\s*[:=]""")
+_ANYWHERE = re.compile(r"""(?:^|[\s{,-])["']?([\w-]+)["']?\s*:""", re.MULTILINE)
 _TOML_TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
 _TOML_KEY = re.compile(r"""^[ \t]*\[*[ \t]*["']?([\w-]+)["']?[ \t]*[].=]""", re.MULTILINE)
 _FIRST_ITEM = re.compile(r"(?:[ \t]*(?:#.*|%.*|---[ \t]*)?\r?\n)*(?:--- +)?( *- +)(?=\S)")
-_QUERY = re.compile(r"""\bquery["']?\s*[:=]""")
 
 
 def recognised(text: str, suffix: str, *, named: bool = False) -> FrontEnd | None:
@@ -67,10 +58,9 @@ def recognised(text: str, suffix: str, *, named: bool = False) -> FrontEnd | Non
     """
     if suffix == ".py":
         return "scenario" if _USES_KINDLM.search(text) else None
-    is_toml = suffix == ".toml"
-    if not is_toml and _is_kindlm(text):
+    is_toml, keys = suffix == ".toml", _keys(text, suffix)
+    if not is_toml and "kindlm" in keys and not _FIRST_ITEM.match(text):
         return "kindlm"
-    keys = _keys(text, is_toml=is_toml)
     # Messages of a scenario are no queries.
     has_query = _QUERY.search(text) is not None
     asks = "input" in keys or ("turns" in keys and has_query)
@@ -79,35 +69,28 @@ def recognised(text: str, suffix: str, *, named: bool = False) -> FrontEnd | Non
     if asks and decides:
         return "evalview"
     says = "turns" in keys and _SAYS.search(text) is not None
-    if not is_toml and (says or (not has_query and _is_nearly_scenario(text))):
+    if not is_toml and (says or (not has_query and _is_nearly_scenario(text, keys))):
         return "scenario"
     if named and not is_toml and "tests" in keys:
         return "kindlm"
-    return "evalview" if _is_nearly_case(text, is_toml=is_toml, has_query=has_query) else None
+    return "evalview" if _is_nearly_case(keys, has_query=has_query) else None
 
 
 def looks_like_tests(text: str, suffix: str) -> bool:
     """Tell whether a text that is in no format that is known looks like tests all the same."""
-    if suffix == ".py":
-        return False
-    is_toml = suffix == ".toml"
-    keys = _keys(text, is_toml=is_toml)
-    return len(keys & _EVALVIEW_KEYS if is_toml else keys) >= _TEST_LIKE
+    known = _CASE_KEYS if suffix == ".toml" else _CASE_KEYS | _OTHER_KEYS
+    return suffix != ".py" and len(_keys(text, suffix) & known) >= _TEST_LIKE
 
 
 def has_name(text: str, suffix: str) -> bool:
     """Tell whether a YAML text has a name as cases do, and no key of what else has one."""
-    if suffix not in (".yaml", ".yml"):
-        return False
-    keys = {key.casefold() for key in _all_keys(text, is_toml=False)}
-    return "name" in keys and not keys & _ELSEWHERE
+    keys = {key.casefold() for key in _keys(text, suffix)}
+    return suffix in (".yaml", ".yml") and "name" in keys and not keys & _ELSEWHERE
 
 
-def _is_nearly_scenario(text: str) -> bool:
+def _is_nearly_scenario(text: str, keys: set[str]) -> bool:
     everywhere = {key.casefold() for key in _ANYWHERE.findall(text)}
-    top = {key.casefold() for key in _all_keys(text, is_toml=False)}
-    if text.lstrip()[:1] in ("{", "["):
-        top = everywhere
+    top = {key.casefold() for key in keys}
     if top & (_ELSEWHERE | _OF_CASES_ALONE):
         return False
     meant = {suggest(key, _SCENARIO_KEYS) for key in top} - {None}
@@ -119,49 +102,33 @@ def _is_nearly_scenario(text: str) -> bool:
     return bool(right) and (len(meant) > 1 or ("turns" in top and "name" in top))
 
 
-def _is_nearly_case(text: str, *, is_toml: bool, has_query: bool) -> bool:
-    keys = _all_keys(text, is_toml=is_toml)
-    folded = {key.casefold() for key in keys}
+def _is_nearly_case(keys: set[str], *, has_query: bool) -> bool:
+    folded, right = {key.casefold() for key in keys}, keys & _CASE_KEYS
     if folded & _ELSEWHERE:
         return False
     if "name" not in folded:
-        right = keys & _EVALVIEW_KEYS
-        known = sorted({"name", *_EVALVIEW_KEYS} - right)
+        known = sorted({"name", *_CASE_KEYS} - right)
         # Two keys alone are no case: data sets of other programs have `input` and `expected`.
         return len(right) > 1 and any(suggest(key, known) for key in keys - right)
-    meant = {suggest(key, sorted(_EVALVIEW_KEYS)) for key in keys} - {None}
-    return bool(keys & _EVALVIEW_KEYS) or len(meant) > 1 or (bool(meant) and has_query)
+    meant = {suggest(key, sorted(_CASE_KEYS)) for key in keys} - {None}
+    return bool(right) or len(meant) > 1 or (bool(meant) and has_query)
 
 
-def _all_keys(text: str, *, is_toml: bool) -> set[str]:
-    """Return the keys at the top of a text, or of the items of a list there, if they have lines."""
-    if not is_toml:
-        key = rf"""^(?:--- +)?{_indent(text)}["']?([\w-]+)["']?\s*:(?:\s|$)"""
-        return set(re.findall(key, text, re.MULTILINE))
-    table = _TOML_TABLE.search(text)
-    keys = set(_TOML_KEY.findall(text))
-    above = _TOML_KEY.findall(text, 0, len(text) if table is None else table.start())
-    named = any(key.casefold() == "name" for key in above)
-    return keys if named else {key for key in keys if key.casefold() != "name"}
+def _keys(text: str, suffix: str) -> set[str]:
+    """Return the keys at the top of a text, or of the items of a list there.
 
-
-def _is_kindlm(text: str) -> bool:
-    if _KINDLM_KEY.search(text):
-        return True
-    return text.lstrip().startswith("{") and _KINDLM_IN_FLOW.search(text) is not None
-
-
-def _keys(text: str, *, is_toml: bool) -> set[str]:
-    """Return the keys of tests that are at the top of a text, or of the items of a list there."""
-    if is_toml:
-        return set(_IN_TOML.findall(text))
+    Of JSON in a YAML file, these are all keys. In TOML those of all tables count, apart from a
+    name.
+    """
+    if suffix == ".toml":
+        table = _TOML_TABLE.search(text)
+        above = _TOML_KEY.findall(text, 0, len(text) if table is None else table.start())
+        is_named = any(key.casefold() == "name" for key in above)
+        keys = _TOML_KEY.findall(text)
+        return {key for key in keys if is_named or key.casefold() != "name"}
     if text.lstrip()[:1] in ("{", "["):
-        return set(_IN_FLOW.findall(text))
-    key = rf"""^(?:--- +)?{_indent(text)}["']?({_ANY_KEY})["']?\s*:(?:\s|$)"""
-    return set(re.findall(key, text, re.MULTILINE))
-
-
-def _indent(text: str) -> str:
-    """Return what is before the keys of a YAML text: nothing, or the marks of a list's items."""
+        return set(_ANYWHERE.findall(text))
     item = _FIRST_ITEM.match(text)
-    return "" if item is None else rf"(?:{' ' * len(item[1])}|{re.escape(item[1])})"
+    indent = "" if item is None else rf"(?:{' ' * len(item[1])}|{re.escape(item[1])})"
+    key = rf"""^(?:--- +)?{indent}["']?([\w-]+)["']?\s*:(?:\s|$)"""
+    return set(re.findall(key, text, re.MULTILINE))
