@@ -11,7 +11,6 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from datetime import UTC, datetime
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
@@ -30,14 +29,7 @@ from kindlm.events.execution_events import (
     ExecutionStarted,
 )
 from kindlm.events.run import PlannedTest, RunFinished, RunSealed, RunStarted, SuiteStarted
-from kindlm.formats.foreign_results import (
-    ForeignExecution,
-    ForeignResults,
-    is_baseline,
-    is_evalview,
-    read_baseline,
-    read_evalview,
-)
+from kindlm.formats.foreign_results import ForeignExecution, ForeignResults, read_foreign
 from kindlm.history.verdict import StatusCounts, test_status
 from kindlm.outcome import CheckResult, Demands, Outcome, Status
 from kindlm.recording.history_file import new_journal, new_run_id
@@ -104,16 +96,10 @@ def read_results(file: Path) -> Result[ForeignFile] | None:
         what = f"{file} is not a JSON report of a run, and no baseline of another program"
         hint = "Save it again with the program that wrote it."
         return Err(KindlmError(ErrorCode.BASELINE_CORRUPT, f"{what}: {error}.", hint))
-    now = datetime.now(UTC)
-    if is_evalview(value):
-        results = read_evalview(value, now)
-    elif is_baseline(value):
-        results = read_baseline(value, now)
-    else:
-        return None
-    if isinstance(results, Err):
-        return results
-    return Ok(ForeignFile(results.value, sha256(raw).hexdigest()[:16]))
+    results = read_foreign(value)
+    if isinstance(results, Ok):
+        return Ok(ForeignFile(results.value, sha256(raw).hexdigest()[:16]))
+    return results
 
 
 def import_results(log: EventLog, file: ForeignFile, root: Path, suite: str | None) -> ImportedRun:

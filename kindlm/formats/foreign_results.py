@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, AliasPath, BaseModel, ConfigDict, Field, ValidationError
 
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -72,6 +72,36 @@ class ForeignResults:
 _MOST = 10**12
 """A larger number could not be exported from the history."""
 
+_GOLDEN = "golden trace"
+_RESULTS = "file of EvalView"
+_BASELINE = "baseline file"
+_VERSIONS = {_GOLDEN: 1, _BASELINE: "1"}
+
+
+def read_foreign(value: Any) -> Result[ForeignResults] | None:
+    """Return what the value of a JSON file holds; None if it is of no program that is known.
+
+    BASELINE_VERSION_MISMATCH for an unknown version, BASELINE_CORRUPT for a file that is not what
+    it must be, such as one that only points to another file.
+    """
+    listed = value if isinstance(value, list) else [value]
+    first = listed[0] if listed else None
+    if not isinstance(first, dict):
+        return None
+    is_evalview = "trace" in first and not first.keys().isdisjoint({"metadata", "test_case"})
+    if not is_evalview and (first is not value or _KEYS.isdisjoint(first)):
+        return None
+    try:
+        if not is_evalview:
+            return _of_baseline(first)
+        if first is value and "metadata" in first:
+            return _of_golden(_Golden.model_validate(first))
+        return _of_results([_Result.model_validate(item) for item in listed])
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in fault["loc"])
+        return _corrupt(_RESULTS if is_evalview else _BASELINE, f"{place}: {fault['msg']}")
+
 
 class ForeignModel(BaseModel):
     """An object of such a file; what it holds besides is passed over."""
@@ -79,23 +109,20 @@ class ForeignModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
 
-Amount = Annotated[float, Field(ge=0, le=_MOST)]
-Count = Annotated[int, Field(ge=0, le=_MOST)]
-Points = Annotated[float, Field(ge=0, le=100)]
-
-
-def utc(text: str | None, now: datetime) -> str | None:
+def _utc(text: str) -> str | None:
     """Return a time as events have it; a time without a zone is local, none is in the future."""
-    if text is None:
-        return None
     try:
-        moment = datetime.fromisoformat(text).astimezone(UTC)
+        moment = min(datetime.fromisoformat(text).astimezone(UTC), datetime.now(UTC))
     except (ValueError, OverflowError):
         return None
-    return min(moment, now).strftime("%Y-%m-%dT%H:%M:%S.%fZ") if moment.year >= 1970 else None
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ") if moment.year >= 1970 else None
 
 
-_GOLDEN_VERSION = 1
+Amount = Annotated[float, Field(ge=0, le=_MOST)]
+Count = Annotated[int, Field(ge=0, le=_MOST)]
+Points = Annotated[float, Field(ge=0, le=100), AfterValidator(lambda points: points / 100)]
+Moment = Annotated[str, AfterValidator(_utc)] | None
+
 _MOST_RESULTS = 10_000
 
 
@@ -106,32 +133,26 @@ class _Step(ForeignModel):
     error: str | None = None
 
 
-class _Tokens(ForeignModel):
-    input_tokens: Count | None = None
-    output_tokens: Count | None = None
-
-
-class _Metrics(ForeignModel):
-    total_cost: Amount | None = None
-    total_latency: Amount | None = None
-    # One number would not say what it counts.
-    total_tokens: Annotated[
-        _Tokens, BeforeValidator(lambda value: value if isinstance(value, dict) else {})
-    ] = _Tokens()
-
-
 class _Trace(ForeignModel):
     steps: list[_Step] = Field(default=[])
     final_output: str = ""
-    metrics: _Metrics = _Metrics()
+    cost_usd: Amount | None = Field(None, validation_alias=AliasPath("metrics", "total_cost"))
+    latency_ms: Amount | None = Field(None, validation_alias=AliasPath("metrics", "total_latency"))
+    # One number would not say what it counts.
+    input_tokens: Count | None = Field(
+        None, validation_alias=AliasPath("metrics", "total_tokens", "input_tokens")
+    )
+    output_tokens: Count | None = Field(
+        None, validation_alias=AliasPath("metrics", "total_tokens", "output_tokens")
+    )
     model_id: str | None = None
 
 
 class _Metadata(ForeignModel):
     test_name: str = Field(min_length=1)
-    blessed_at: str | None = None
+    blessed_at: Moment = None
     score: Points | None = None
-    version: int = _GOLDEN_VERSION
+    version: int = 1
     model_id: str | None = None
 
 
@@ -145,113 +166,63 @@ class _Result(ForeignModel):
     passed: bool
     score: Points | None = None
     min_score: Points | None = None
-    timestamp: str | None = None
+    timestamp: Moment = None
     input_query: str | None = None
     adapter_name: str | None = None
     trace: _Trace
 
 
-def is_evalview(value: Any) -> bool:
-    """Tell whether the value of a JSON file is meant to be one of EvalView's."""
-    first = value[0] if isinstance(value, list) and value else value
-    return (
-        isinstance(first, dict)
-        and "trace" in first
-        and bool({"metadata", "test_case"} & set(first))
-    )
-
-
-def read_evalview(value: Any, now: datetime) -> Result[ForeignResults]:
-    """Return what a file of EvalView holds.
-
-    BASELINE_VERSION_MISMATCH for a golden trace of an unknown version, BASELINE_CORRUPT for a
-    file that is not what it must be.
-    """
-    try:
-        if isinstance(value, dict) and "metadata" in value:
-            golden = _Golden.model_validate(value)
-            if golden.metadata.version != _GOLDEN_VERSION:
-                return Err(_other_version("golden trace", golden.metadata.version, _GOLDEN_VERSION))
-            return Ok(_of_golden(golden, now))
-        listed = value if isinstance(value, list) else [value]
-        results = [_Result.model_validate(item) for item in listed]
-    except ValidationError as error:
-        return Err(_corrupt("file of EvalView", _first_fault(error)))
-    if len(results) > _MOST_RESULTS:
-        return Err(_corrupt("file of EvalView", f"it holds more than {_MOST_RESULTS:,} results"))
-    return Ok(_of_results(results, now))
-
-
-def _of_golden(golden: _Golden, now: datetime) -> ForeignResults:
+def _of_golden(golden: _Golden) -> Result[ForeignResults]:
     metadata = golden.metadata
+    if metadata.version != _VERSIONS[_GOLDEN]:
+        return _other_version(_GOLDEN, metadata.version)
     # What was made the golden trace is what is wanted, whatever its score.
     execution = _execution(golden.trace, passed=True, score=metadata.score)
     test = ForeignTest(metadata.test_name, metadata.model_id or golden.trace.model_id, (execution,))
-    return ForeignResults("evalview", None, utc(metadata.blessed_at, now), (test,))
+    return Ok(ForeignResults("evalview", None, metadata.blessed_at, (test,)))
 
 
-def _of_results(results: list[_Result], now: datetime) -> ForeignResults:
+def _of_results(results: list[_Result]) -> Result[ForeignResults]:
     """Put the results of one test together: they are its repeats."""
+    if len(results) > _MOST_RESULTS:
+        return _corrupt(_RESULTS, f"it holds more than {_MOST_RESULTS:,} results")
     tests: dict[tuple[str, str | None], list[ForeignExecution]] = {}
-    for result in results:
-        key = (result.test_case, result.trace.model_id or result.adapter_name)
-        tests.setdefault(key, []).append(
-            _execution(
-                result.trace,
-                passed=result.passed,
-                score=result.score,
-                min_score=result.min_score,
-                query=result.input_query,
-            )
+    for each in results:
+        key = (each.test_case, each.trace.model_id or each.adapter_name)
+        execution = _execution(
+            each.trace,
+            passed=each.passed,
+            score=each.score,
+            threshold=each.min_score,
+            query=each.input_query,
         )
-    times = [at for result in results if (at := utc(result.timestamp, now))]
-    return ForeignResults(
-        "evalview",
-        None,
-        min(times, default=None),
-        tuple(
-            ForeignTest(name, target, tuple(executions))
-            for (name, target), executions in tests.items()
-        ),
+        tests.setdefault(key, []).append(execution)
+    at = min((each.timestamp for each in results if each.timestamp), default=None)
+    found = (ForeignTest(*key, tuple(executions)) for key, executions in tests.items())
+    return Ok(ForeignResults("evalview", None, at, tuple(found)))
+
+
+def _execution(trace: _Trace, *, passed: bool, **more: Any) -> ForeignExecution:
+    calls = (
+        ToolUse(
+            ToolCall(f"imported-{index}", step.tool_name, step.parameters),
+            step.output if step.error is None else {"error": step.error},
+        )
+        for index, step in enumerate(trace.steps)
     )
-
-
-def _execution(
-    trace: _Trace,
-    *,
-    passed: bool,
-    score: float | None,
-    min_score: float | None = None,
-    query: str | None = None,
-) -> ForeignExecution:
-    tokens = trace.metrics.total_tokens
     return ForeignExecution(
         passed,
         output=trace.final_output,
-        query=query,
-        calls=tuple(
-            ToolUse(
-                ToolCall(f"imported-{index}", step.tool_name, step.parameters),
-                step.output if step.error is None else {"error": step.error},
-            )
-            for index, step in enumerate(trace.steps)
-        ),
-        score=_of_hundred(score),
-        threshold=_of_hundred(min_score),
-        latency_ms=trace.metrics.total_latency,
-        cost_usd=trace.metrics.total_cost,
-        input_tokens=tokens.input_tokens,
-        output_tokens=tokens.output_tokens,
+        calls=tuple(calls),
+        latency_ms=trace.latency_ms,
+        cost_usd=trace.cost_usd,
+        input_tokens=trace.input_tokens,
+        output_tokens=trace.output_tokens,
         model=trace.model_id,
+        **more,
     )
 
 
-def _of_hundred(points: float | None) -> float | None:
-    """Return points of a hundred as a share."""
-    return None if points is None else points / 100
-
-
-_BASELINE_VERSION = "1"
 _MOST_REPEATS = 1_000
 _LONGEST_NAME = 10_000
 _ROUNDING = 0.001
@@ -270,41 +241,27 @@ class _Entry(ForeignModel):
 class _Baseline(ForeignModel):
     # A limit makes the model look at the characters, and refuse half of a surrogate pair.
     suite: str = Field(alias="suiteName", max_length=_LONGEST_NAME)
-    created_at: str | None = Field(default=None, alias="createdAt")
+    created_at: Moment = Field(default=None, alias="createdAt")
     results: dict[Annotated[str, Field(max_length=_LONGEST_NAME)], _Entry]
 
 
-def is_baseline(value: Any) -> bool:
-    """Tell whether the value of a JSON file is meant to be such a baseline."""
-    return isinstance(value, dict) and not _KEYS.isdisjoint(value)
-
-
-def read_baseline(value: dict[str, Any], now: datetime) -> Result[ForeignResults]:
-    """Return what a baseline file holds.
-
-    BASELINE_VERSION_MISMATCH for a version that is not known, BASELINE_CORRUPT for a file that is
-    not what it must be, such as one that only points to another file.
-    """
+def _of_baseline(value: dict[str, Any]) -> Result[ForeignResults]:
     version = value.get("version")
-    if version is not None and str(version) != _BASELINE_VERSION:
-        return Err(_other_version("baseline file", version, _BASELINE_VERSION))
-    try:
-        baseline = _Baseline.model_validate(value)
-    except ValidationError as error:
-        return Err(_corrupt("baseline file", _first_fault(error)))
+    if version is not None and str(version) != _VERSIONS[_BASELINE]:
+        return _other_version(_BASELINE, version)
+    baseline = _Baseline.model_validate(value)
     if version is None or not baseline.suite:
-        return Err(_corrupt("baseline file", "it names no version or no suite"))
+        return _corrupt(_BASELINE, "it names no version or no suite")
     tests = []
     warnings: list[str] = []
     for key, entry in baseline.results.items():
         name, separator, target = key.rpartition("::")
         if not (separator and name and target):
-            return Err(
-                _corrupt("baseline file", f"{key!r} is not a test and a model, as in test::model")
-            )
+            return _corrupt(_BASELINE, f"{key!r} is not a test and a model, as in test::model")
         tests.append(ForeignTest(name, target, tuple(_executions(key, entry, warnings))))
-    at = utc(baseline.created_at, now)
-    return Ok(ForeignResults("kindlm", baseline.suite, at, tuple(tests), tuple(warnings)))
+    return Ok(
+        ForeignResults("kindlm", baseline.suite, baseline.created_at, tuple(tests), tuple(warnings))
+    )
 
 
 def _executions(key: str, entry: _Entry, warnings: list[str]) -> Iterator[ForeignExecution]:
@@ -332,25 +289,18 @@ def _executions(key: str, entry: _Entry, warnings: list[str]) -> Iterator[Foreig
         )
 
 
-def _first_fault(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_input=False)[0]
-    return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+def _corrupt(what: str, why: str) -> Err:
+    way_out = ", or choose a recorded run: kindlm baseline set RUN" if what == _BASELINE else "."
+    hint = f"Save it again with the program that wrote it{way_out}"
+    message = f"The {what} cannot be read: {why}."
+    return Err(KindlmError(ErrorCode.BASELINE_CORRUPT, message, hint))
 
 
-def _corrupt(what: str, why: str) -> KindlmError:
-    hint = "Save it again with the program that wrote it"
-    return KindlmError(
-        ErrorCode.BASELINE_CORRUPT,
-        f"The {what} cannot be read: {why}.",
-        f"{hint}, or choose a recorded run: kindlm baseline set RUN"
-        if what == "baseline file"
-        else f"{hint}.",
-    )
-
-
-def _other_version(what: str, version: object, known: object) -> KindlmError:
-    return KindlmError(
-        ErrorCode.BASELINE_VERSION_MISMATCH,
-        f"The {what} has version {version!r}; this kindlm knows version {known!r}.",
-        "Update kindlm, or choose a recorded run: kindlm baseline set RUN",
+def _other_version(what: str, version: object) -> Err:
+    return Err(
+        KindlmError(
+            ErrorCode.BASELINE_VERSION_MISMATCH,
+            f"The {what} has version {version!r}; this kindlm knows version {_VERSIONS[what]!r}.",
+            "Update kindlm, or choose a recorded run: kindlm baseline set RUN",
+        )
     )
