@@ -27,6 +27,7 @@ from kindlm.errors import Err, Result
 from kindlm.history.read_models import read_model_problem
 from kindlm.history.run_names import find_sides
 from kindlm.history.search import catch_up, is_damage, progress_of, remove_index
+from kindlm.reports.pages.execution_page import execution_page, next_unreviewed
 from kindlm.reports.pages.html_document import (
     Document,
     Links,
@@ -35,7 +36,11 @@ from kindlm.reports.pages.html_document import (
     render,
     render_part,
 )
+from kindlm.reports.pages.outputs_page import outputs_page
+from kindlm.reports.pages.run_page import run_page
+from kindlm.reports.pages.runs_page import runs_page
 from kindlm.reports.pages.search_page import SearchIndex, search_page
+from kindlm.reports.pages.trend_page import trend_page
 from kindlm_store import StoreError
 
 if TYPE_CHECKING:
@@ -160,42 +165,10 @@ class Asked:
     regression_threshold: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A page with the status that it is answered with."""
-
-    document: Document
-    status: int
+Page = Callable[[sqlite3.Connection, Asked, Addresses], Document | None]
 
 
-Page = Callable[[sqlite3.Connection, Asked, Addresses], Document | Answer | None]
-
-
-def _runs(db: sqlite3.Connection, asked: Asked, links: Addresses) -> Document:
-    from kindlm.reports.pages.runs_page import runs_page
-
-    return runs_page(db, asked.query, links)
-
-
-def _run(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document | None:
-    from kindlm.reports.pages.run_page import run_page
-
-    return run_page(db, asked.name, asked.query)
-
-
-def _execution(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document | None:
-    from kindlm.reports.pages.execution_page import execution_page
-
-    return execution_page(db, asked.name, asked.query.get("reviewed"))
-
-
-def _outputs(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document | None:
-    from kindlm.reports.pages.outputs_page import outputs_page
-
-    return outputs_page(db, asked.name, asked.query)
-
-
-def _diff(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document | Answer:
+def _diff(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document:
     from kindlm.history.diff.run_diff import DiffOptions, compare_runs
     from kindlm.reports.diff.html import diff_choice_page, diff_page, read_diff_form
 
@@ -203,18 +176,11 @@ def _diff(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document | Answ
     # No repository is looked into: commits are found where they were recorded.
     sides = find_sides(db, before or None, after or None, lambda _: None)
     if isinstance(sides, Err):
-        return Answer(diff_choice_page(read_diff_form(db, before, after), sides.error), 404)
+        return diff_choice_page(read_diff_form(db, before, after), sides.error)
     options = DiffOptions(regression_threshold=asked.regression_threshold)
     like = sides.value[1]
     form = read_diff_form(db, before, after, like if isinstance(like, str) else like.runs[0])
     return diff_page(compare_runs(db, *sides.value, options), form)
-
-
-def _trend(db: sqlite3.Connection, asked: Asked, links: Addresses) -> Document | None:
-    from kindlm.reports.pages.trend_page import trend_page
-
-    named = [asked.query.get(name, "") for name in ("project", "suite", "name", "target")]
-    return trend_page(db, named, links)
 
 
 def _search(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document:
@@ -239,10 +205,8 @@ def _view(page: Page) -> Any:
         if not is_history(datasette, database):
             return response(_absent(f"{database} is not a kindlm history."), Links())
         if not await may_read(datasette, request.actor, database):
-            refusal = notice_page(
-                "Access denied", f"You do not have permission to read {database}."
-            )
-            return response(Answer(refusal, 403), Links())
+            message = f"You do not have permission to read {database}."
+            return response(notice_page("Access denied", message, status=403), Links())
         query = {name: request.args.get(name) for name in request.args}
         path = Path(datasette.databases[database].path)
         threshold = regression_threshold(datasette, database)
@@ -253,26 +217,25 @@ def _view(page: Page) -> Any:
         def made(db: sqlite3.Connection) -> Response:
             # The page is written while the history is read: it may hold iterators of its rows.
             if (problem := read_model_problem(db)) is not None:
-                outdated = notice_page("The history cannot be read", problem.message, problem.hint)
-                return response(Answer(outdated, 500), links, part=part)
-            answer = page(db, asked, links) or _absent("This history has nothing with that name.")
-            if isinstance(answer, Document):
-                answer = Answer(answer, 200)
-            return response(answer, links, part=part)
+                title = "The history cannot be read"
+                shown = notice_page(title, problem.message, problem.hint, status=500)
+            else:
+                absent = _absent("This history has nothing with that name.")
+                shown = page(db, asked, links) or absent
+            return response(shown, links, part=part)
 
         return await datasette.databases[database].execute_fn(made)
 
     return view
 
 
-def _absent(message: str) -> Answer:
+def _absent(message: str) -> Document:
     hint = "It may be in another history: kindlm browse --db FILE"
-    return Answer(notice_page("Not found", message, hint), 404)
+    return notice_page("Not found", message, hint, status=404)
 
 
-def response(answer: Answer, links: Links, *, part: bool = False) -> Response:
+def response(document: Document, links: Links, *, part: bool = False) -> Response:
     """Return a page as it is sent, with its policy."""
-    document = answer.document
     body = render_part(document, links) if part else "".join(render(document, links))
     headers = {
         "content-security-policy": f"{policy(document)}; frame-ancestors 'none'",
@@ -280,13 +243,11 @@ def response(answer: Answer, links: Links, *, part: bool = False) -> Response:
         "referrer-policy": "same-origin",
         "cache-control": "no-store",
     }
-    return Response.html(body, status=answer.status, headers=headers)
+    return Response.html(body, status=document.status, headers=headers)
 
 
 async def _review(request: Request, datasette: Datasette) -> Response:
     """Record a review and lead to the next unreviewed execution of the run."""
-    from kindlm.reports.pages.execution_page import next_unreviewed
-
     database, execution = (tilde_decode(request.url_vars[key]) for key in ("database", "name"))
     record = reviewer_of(datasette, request.actor)
     if record is None or not await may_read(datasette, request.actor, database):
@@ -319,7 +280,7 @@ async def _review(request: Request, datasette: Datasette) -> Response:
 def _unrecorded(
     status: int, message: str, hint: str = "In a terminal: kindlm review RUN EXECUTION pass|fail"
 ) -> Response:
-    return response(Answer(notice_page("Review not recorded", message, hint), status), Links())
+    return response(notice_page("Review not recorded", message, hint, status=status), Links())
 
 
 async def _nowhere() -> Response:
@@ -335,16 +296,26 @@ async def _start(request: Request, datasette: Datasette) -> Response:
 
 
 _DATABASE = rf"^{PREFIX}/(?P<database>[^/]+)"
+_NAME = "(?P<name>[^/]+)"
 
 ROUTES: list[tuple[str, Any]] = [
     (rf"^{PREFIX}$", _start),
-    (rf"{_DATABASE}/runs$", _view(_runs)),
-    (rf"{_DATABASE}/run/(?P<name>[^/]+)$", _view(_run)),
-    (rf"{_DATABASE}/execution/(?P<name>[^/]+)$", _view(_execution)),
-    (rf"{_DATABASE}/outputs/(?P<name>[^/]+)$", _view(_outputs)),
-    (rf"{_DATABASE}/review/(?P<name>[^/]+)$", _review),
+    (rf"{_DATABASE}/runs$", _view(lambda db, asked, links: runs_page(db, asked.query, links))),
+    (
+        rf"{_DATABASE}/run/{_NAME}$",
+        _view(lambda db, asked, _: run_page(db, asked.name, asked.query)),
+    ),
+    (
+        rf"{_DATABASE}/execution/{_NAME}$",
+        _view(lambda db, asked, _: execution_page(db, asked.name, asked.query.get("reviewed"))),
+    ),
+    (
+        rf"{_DATABASE}/outputs/{_NAME}$",
+        _view(lambda db, asked, _: outputs_page(db, asked.name, asked.query)),
+    ),
+    (rf"{_DATABASE}/review/{_NAME}$", _review),
     (rf"{_DATABASE}/diff$", _view(_diff)),
-    (rf"{_DATABASE}/test$", _view(_trend)),
+    (rf"{_DATABASE}/test$", _view(lambda db, asked, links: trend_page(db, asked.query, links))),
     (rf"{_DATABASE}/search$", _view(_search)),
     # What has no route, some versions of Datasette answer with an error of the server.
     (rf"^{PREFIX}/", _nowhere),

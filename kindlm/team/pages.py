@@ -29,7 +29,6 @@ from kindlm.browse.routes import (
     PREFIX,
     Actor,
     Addresses,
-    Answer,
     posted,
     response,
     sent_by_own_page,
@@ -193,10 +192,14 @@ class Pages:
             "problem": problem,
         }
         document = Document(
-            "login.html", "Account" if person else "Log in", values, ("runs", "login")
+            "login.html",
+            "Account" if person else "Log in",
+            values,
+            styles=("runs", "login"),
+            status=401 if problem else 200,
         )
         links = Addresses(self._datasette, DATABASE, person.actor()) if person else Links()
-        return response(Answer(document, 401 if problem else 200), links)
+        return response(document, links)
 
     async def _log_in(self, request: Request) -> Response:
         if not _is_ours(request):
@@ -303,6 +306,6 @@ def _redirect(where: str) -> Response:
 
 
 def _refused(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
-    answer = response(Answer(notice_page("Access denied", message), status), Links())
+    answer = response(notice_page("Access denied", message, status=status), Links())
     answer.headers |= headers or {}
     return answer

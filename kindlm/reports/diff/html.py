@@ -48,6 +48,7 @@ def diff_choice_page(form: DiffForm, problem: KindlmError) -> Document:
         "Compare two runs",
         {"form": form, "problem": problem},
         styles=("runs",),
+        status=404,
     )
 
 

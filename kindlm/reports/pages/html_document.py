@@ -100,6 +100,7 @@ class Document:
     """What makes a page: a template with what it shows, style sheets, scripts.
 
     `styles` and `scripts` are names of files beside this module; every page has the style `base`.
+    `status` is that of HTTP, where the page is served.
     """
 
     template: str
@@ -107,6 +108,7 @@ class Document:
     values: Mapping[str, Any]
     styles: Sequence[str] = ()
     scripts: Sequence[str] = ()
+    status: int = 200
 
 
 def render(document: Document, links: Links) -> Iterator[str]:
@@ -205,6 +207,8 @@ def _when(at: str) -> Markup:
     return Markup('<time datetime="{}">{} {} UTC</time>').format(at, at[:10], at[11:16])
 
 
-def notice_page(title: str, message: str, hint: str | None = None) -> Document:
+def notice_page(
+    title: str, message: str, hint: str | None = None, *, status: int = 200
+) -> Document:
     """Return the page; `message` and `hint` are untrusted texts."""
-    return Document("notice.html", title, {"message": message, "hint": hint})
+    return Document("notice.html", title, {"message": message, "hint": hint}, status=status)

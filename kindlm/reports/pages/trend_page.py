@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 from kindlm.history.trends import Trend, read_trend
@@ -19,12 +19,12 @@ _RUNS = 50
 _COMMIT = 8
 
 
-def trend_page(db: sqlite3.Connection, named: Iterable[str], links: Links) -> Document | None:
+def trend_page(db: sqlite3.Connection, query: Mapping[str, str], links: Links) -> Document | None:
     """Return the page of a test on a target, None if no run selected it.
 
-    `named` are its project, suite, name and target.
+    `query` has its project, suite, name and target.
     """
-    test = QualifiedName(*named)
+    test = QualifiedName(*(query.get(name, "") for name in QualifiedName._fields))
     found = read_trend(db, test, limit=_RUNS)
     if not found.points:
         return None
