@@ -13,17 +13,13 @@ the tool `crew_task`, as in EvalView.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from kindlm.agents.chat_messages import read_messages, spoken
-from kindlm.agents.http_exchange import HttpTarget
+from kindlm.agents.drafts import Heard
+from kindlm.agents.http_exchange import HttpReply
 from kindlm.agents.http_request import context_with_history, last_user_text
-from kindlm.agents.reply_parts import (
-    AGENT_RULE,
-    UnreadableReply,
-    error_text,
-    first_text,
-)
+from kindlm.agents.reply_parts import AGENT_RULE, UnreadableReply, error_text, first_text
 from kindlm.agents.reply_reading import (
     FailedReply,
     agent_reply,
@@ -32,9 +28,8 @@ from kindlm.agents.reply_reading import (
     read_counts,
     read_model,
 )
-from kindlm.agents.served import Served, ServedAgent
+from kindlm.agents.served import Served
 from kindlm.agents.tool_entries import hidden_calls, reported_calls, tool_answer
-from kindlm.errors import Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.same_calls import Told, uses_together
 from kindlm.strict_json import as_text
@@ -170,18 +165,12 @@ def _use(entry: Mapping[str, Any], name: str, default_id: str) -> ToolUse:
 class Crew(Served):
     """Crews behind an HTTP server of the user's."""
 
-    def agent(self, server: HttpTarget) -> CrewAgent:
-        """Return what talks to a server."""
-        return CrewAgent(server)
+    hint: ClassVar[str] = "Check the agent's URL, and what its server answers"
 
+    def body_for(self, request: AgentRequest, _carried: Any) -> Any:
+        """Return the inputs of the crew."""
+        return {"inputs": {"query": last_user_text(request), **context_with_history(request)}}
 
-class CrewAgent(ServedAgent):
-    """Implements `ports.Agent`."""
-
-    hint = "Check the agent's URL, and what its server answers"
-
-    async def send(self, request: AgentRequest) -> Result[AgentReply]:
-        """Send one message; see `ports.Agent`."""
-        inputs = {"query": last_user_text(request), **context_with_history(request)}
-        answer = await self._exchange.post({"inputs": inputs}, request)
-        return await self.reply(request, answer, lambda got: read_crew(got.text))
+    def heard(self, answer: HttpReply, _request: AgentRequest) -> Heard:
+        """Return what an answer says; see `Served.heard`."""
+        return Heard(read_crew(answer.text))

@@ -1,10 +1,11 @@
-"""What is sent to an HTTP agent: the body, in one of three forms or by a template.
+"""What is sent to an HTTP agent: the body, in one of four forms or by a template.
 
-| `request` | body |
+| form | body |
 |---|---|
 | `message` | `{"message", "conversation_id"}`: the agent remembers the conversation |
 | `messages` | `{"messages": [{"role", "content"}]}`: all that was said, the system text first |
 | `query` | `{"query", "context", "enable_tracing"}`; `context` has what was said before, too |
+| `route` | `{"message", "prompt", "route", "userId"}`, and beside these what `context` has |
 
 In a `body` template, `{{message}}`, `{{messages}}`, `{{conversation_id}}` and `{{system}}` stand
 for values: a string that is one placeholder becomes the value itself, inside a longer string texts
@@ -51,17 +52,17 @@ def make_body(request: AgentRequest, form: str, template: Any = None) -> Any:
         return {"messages": all_messages(request)}
     if form == "query":
         return {"query": text, "context": context_with_history(request), "enable_tracing": True}
+    if form == "route":
+        same = {"route": "conversational", "userId": "test-user"}
+        return {"message": text, "prompt": text, **same, **context_with_history(request)}
     return {"message": text, "conversation_id": request.conversation}
 
 
-def form_warnings(request: AgentRequest, form: str, template: Any = None) -> tuple[str, ...]:
-    """Return what of the request this form of body cannot say."""
+def says_system(form: str, template: Any) -> bool:
+    """Tell whether a body has the system text."""
     if template is None:
-        says_system, says_context = form == "messages", form == "query"
-    else:
-        says_system = not {"messages", "system"}.isdisjoint(placeholders(template))
-        says_context = False
-    return request_warnings(request, says_system=says_system, says_context=says_context)
+        return form == "messages"
+    return not {"messages", "system"}.isdisjoint(placeholders(template))
 
 
 def request_warnings(

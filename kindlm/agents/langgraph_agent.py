@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from pydantic import Field
 
 from kindlm.agents import agent_failures
-from kindlm.agents.drafts import hear
+from kindlm.agents.drafts import Heard, hear
 from kindlm.agents.event_framing import frames_of
-from kindlm.agents.http_exchange import EVENT_STREAM, HttpExchange, HttpReply, HttpTarget
+from kindlm.agents.http_exchange import EVENT_STREAM, HttpReply, HttpTarget
 from kindlm.agents.http_request import context_with_history, last_user_text
 from kindlm.agents.langgraph_replies import GraphDraft, RunDraft, Sent, read_value
 from kindlm.agents.reply_parts import first_text, lookup
@@ -32,6 +32,10 @@ from kindlm.strict_json import parse_json
 from kindlm.wires.sse import is_sse
 
 _PORT_OF_SERVER = 2024
+_ACCEPT = "text/event-stream, application/json;q=0.9, */*;q=0.8"
+_ASSISTANT = "assistant_id"
+_HISTORY = "conversation_history"
+_THREADS_HINT = "Check that LangGraph's own server is at the `endpoint`; else set `mode: standard`"
 
 
 Mode: TypeAlias = Literal["standard", "streaming", "cloud"]
@@ -39,6 +43,8 @@ Mode: TypeAlias = Literal["standard", "streaming", "cloud"]
 
 class Graph(Served):
     """Graphs behind a server of the user's, or behind LangGraph's own."""
+
+    hint: ClassVar[str] = "Check the agent's URL and `mode`, and what its server answers"
 
     mode: Maybe[Mode] = Field(default=None, examples=["cloud"])
     """How the graph is served (`langgraph`): by your server with one JSON value (`standard`) or a
@@ -53,9 +59,32 @@ class Graph(Served):
     graph_config: Maybe[dict[str, Any]] = Field(default=None, examples=[{"recursion_limit": 50}])
     """The `config` of the graph's runs (`langgraph` in the mode `cloud`)."""
 
-    def agent(self, server: HttpTarget) -> GraphAgent:
-        """Return what talks to a server."""
-        return GraphAgent(server, self)
+    def agent(self, server: HttpTarget) -> ServedAgent:
+        """Return what talks to a server, in the mode that it is served in."""
+        options = self.model_copy(update={"mode": self.served_by(server.endpoint)})
+        kind = ThreadAgent if options.mode == "cloud" else ServedAgent
+        return kind(server, options)
+
+    def body_for(self, request: AgentRequest, _carried: Any) -> dict[str, Any]:
+        """Return what is sent to a server of the user's."""
+        said = [{"role": "user", "content": last_user_text(request)}]
+        return {"messages": said, **context_with_history(request)}
+
+    def accepts(self) -> str | None:
+        """Say that a stream is, unless the graph is served without one."""
+        return None if self.mode == "standard" else _ACCEPT
+
+    def heard(self, answer: HttpReply, request: AgentRequest) -> Heard:
+        """Read an answer as what it is, whatever was asked for."""
+        in_cloud, beside = self.mode == "cloud", context_with_history(request)
+        own = run_input(request, self.input_key, is_new=False) if in_cloud else None
+        values = self.body_for(request, None) if own is None else own
+        sent = Sent(last_user_text(request), values, _HISTORY in beside)
+        if answer.kind != EVENT_STREAM and not is_sse(answer.text):
+            return Heard(read_value(answer.text, sent))
+        frames, end = frames_of(answer.text, is_sse=True)
+        draft = RunDraft(sent) if in_cloud else GraphDraft(sent)
+        return hear(draft, frames, partial(end.check, has_end=answer.has_end))
 
     def without_meaning(self, spelling: Spelling) -> Iterator[tuple[str, str, str]]:
         """Yield what is for LangGraph's own server alone."""
@@ -74,38 +103,34 @@ class Graph(Served):
         return "streaming" if self.streaming else "standard"
 
 
-_ASSISTANT = "assistant_id"
-_HISTORY = "conversation_history"
-_THREADS_HINT = "Check that LangGraph's own server is at the `endpoint`; else set `mode: standard`"
+class ThreadAgent(ServedAgent):
+    """Implements `ports.Agent`: a thread for each conversation, which the first message makes."""
 
-
-class Threads:
-    """The thread of one conversation; it is made with the first message."""
-
-    def __init__(self, server: HttpTarget, options: Graph, exchange: HttpExchange) -> None:
-        self._who = server.who
-        self._options = options
-        self._assistant = options.assistant_id or "agent"
-        self._exchange = exchange
+    def __init__(self, server: HttpTarget, options: Graph) -> None:
+        super().__init__(server, options)
+        self._graph = options
         self._base = _base(server.endpoint)
         self._thread: str | None = None
 
-    async def run(self, request: AgentRequest) -> Result[HttpReply]:
+    async def send(self, request: AgentRequest) -> Result[AgentReply]:
+        """Send one message; see `ports.Agent`.
+
+        A thread in which a run failed is left: its content is unknown. The next one gets what was
+        said before. A graph that takes no messages cannot get it, and the thread goes on.
+        """
+        result = await super().send(request)
+        is_left = self._graph.input_key is None or _HISTORY not in context_with_history(request)
+        if isinstance(result, Err) and is_left:
+            self._thread = None
+        return result
+
+    async def post(self, request: AgentRequest) -> Result[HttpReply]:
         """Send a message, and return what the run streams; its latency includes a new thread's."""
         try:
             async with asyncio.timeout(request.timeout_s):
                 return await self._run(request)
         except TimeoutError:
             return Err(agent_failures.of_timeout(self._who, request.timeout_s))
-
-    def leave(self, request: AgentRequest) -> None:
-        """Leave a thread in which a run failed: its content is unknown.
-
-        The next thread gets what was said before. A graph that takes no messages cannot get it,
-        and the thread goes on.
-        """
-        if self._options.input_key is None or _HISTORY not in context_with_history(request):
-            self._thread = None
 
     async def _run(self, request: AgentRequest) -> Result[HttpReply]:
         waited_ms, is_new = 0.0, self._thread is None
@@ -115,15 +140,15 @@ class Threads:
                 return made
             waited_ms = made.value
         assert self._thread is not None
-        context = request.context or {}
+        context, options = request.context or {}, self._graph
         body = {
-            "assistant_id": context.get(_ASSISTANT) or self._assistant,
-            "input": run_input(request, self._options.input_key, is_new=is_new),
+            "assistant_id": context.get(_ASSISTANT) or options.assistant_id or "agent",
+            "input": run_input(request, options.input_key, is_new=is_new),
             "stream_mode": ["values", "updates"],
             "on_disconnect": "cancel",  # nothing reads the rest of it
         }
-        if self._options.graph_config is not None:
-            body["config"] = self._options.graph_config
+        if options.graph_config is not None:
+            body["config"] = options.graph_config
         url = f"{self._base}/threads/{quote(self._thread, safe='')}/runs/stream"
         answer = await self._exchange.post(body, request, url)
         if isinstance(answer, Err):
@@ -171,47 +196,3 @@ def _base(endpoint: str) -> str:
     parts = urlsplit(endpoint)
     path = parts.path.partition("/threads")[0].rstrip("/")
     return urlunsplit((parts.scheme, parts.netloc, path, "", ""))
-
-
-_ACCEPT = "text/event-stream, application/json;q=0.9, */*;q=0.8"
-
-
-class GraphAgent(ServedAgent):
-    """Implements `ports.Agent`."""
-
-    hint = "Check the agent's URL and `mode`, and what its server answers"
-
-    def __init__(self, server: HttpTarget, options: Graph) -> None:
-        self._mode = options.served_by(server.endpoint)
-        super().__init__(server, None if self._mode == "standard" else _ACCEPT)
-        self._input_key = options.input_key
-        self._threads = Threads(server, options, self._exchange)
-
-    async def send(self, request: AgentRequest) -> Result[AgentReply]:
-        """Send one message; see `ports.Agent`."""
-        read = partial(self._heard, request)
-        if self._mode != "cloud":
-            posted = await self._exchange.post(_body(request), request)
-            return await self.reply(request, posted, read)
-        result = await self.reply(request, await self._threads.run(request), read)
-        if isinstance(result, Err):
-            self._threads.leave(request)
-        return result
-
-    def _heard(self, request: AgentRequest, got: HttpReply) -> AgentReply:
-        """Read an answer as what it is, whatever was asked for."""
-        in_cloud = self._mode == "cloud"
-        has_history = _HISTORY in context_with_history(request)
-        values = run_input(request, self._input_key, is_new=False) if in_cloud else _body(request)
-        sent = Sent(last_user_text(request), values, has_history)
-        if got.kind != EVENT_STREAM and not is_sse(got.text):
-            return read_value(got.text, sent)
-        frames, end = frames_of(got.text, is_sse=True)
-        draft = RunDraft(sent) if in_cloud else GraphDraft(sent)
-        return hear(draft, frames, partial(end.check, has_end=got.has_end)).reply
-
-
-def _body(request: AgentRequest) -> dict[str, Any]:
-    """Return what is sent to a server of the user's."""
-    said = [{"role": "user", "content": last_user_text(request)}]
-    return {"messages": said, **context_with_history(request)}

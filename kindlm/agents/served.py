@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
-from typing import Annotated, ClassVar, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Self
 from urllib.parse import unquote, urlsplit
 
 from pydantic import Field
 
 from kindlm.agents import agent_failures
 from kindlm.agents.agent_failures import SHORTEST_HIDDEN, Who, bad_option
+from kindlm.agents.drafts import Heard
 from kindlm.agents.http_exchange import HttpExchange, HttpReply, HttpTarget
 from kindlm.agents.http_request import request_warnings
 from kindlm.agents.reply_parts import WHERE_THE_TEXT_IS, UnreadableReply
@@ -43,14 +44,19 @@ AssistantId = Annotated[
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _LONG = 50_000
+_NOT_UNDERSTOOD = frozenset({400, 415, 422})
 # A value of these is not a secret, however long it is.
 _HARMLESS_HEADERS = frozenset({"accept", "accept-language", "content-type", "user-agent"})
 
 
 class Served(Adapter):
-    """An adapter whose agents are behind a URL: a subclass says what talks to a server."""
+    """Agents behind a URL: a subclass makes the bodies of requests and reads the answers."""
 
     needs_endpoint: ClassVar[bool] = True
+    hint: ClassVar[str] = WHERE_THE_TEXT_IS
+    """What to do about an answer that cannot be read."""
+    refused_hint: ClassVar[str | None] = None
+    """What to do about a request that the agent did not understand."""
 
     def open(self, target: AgentTarget, environ: Mapping[str, str]) -> Agent | Err:
         """Return the agent for one conversation, or what is wrong with its URL or headers."""
@@ -60,7 +66,23 @@ class Served(Adapter):
 
     def agent(self, server: HttpTarget) -> Agent:
         """Return what talks to a server."""
+        return ServedAgent(server, self)
+
+    def body_for(self, request: AgentRequest, carried: Any) -> Any:
+        """Return the body of a request; `carried` is that of the last answer (`Heard`)."""
         raise NotImplementedError
+
+    def heard(self, answer: HttpReply, request: AgentRequest) -> Heard:
+        """Return what an answer says; raise `FailedReply` or `UnreadableReply` if it is none."""
+        raise NotImplementedError
+
+    def accepts(self) -> str | None:
+        """Return what is said to be accepted, None for the usual kinds of answers."""
+        return None
+
+    def not_sent(self, request: AgentRequest) -> tuple[str, ...]:
+        """Return warnings of what the body of a request leaves out."""
+        return request_warnings(request, says_system=self.sends_system_text())
 
     @classmethod
     def check_endpoint(cls, endpoint: str) -> None:
@@ -73,14 +95,13 @@ class Served(Adapter):
 
 
 class ServedAgent:
-    """What agents behind a URL have in common; with `send` one implements `ports.Agent`."""
+    """Implements `ports.Agent` for what is behind a URL."""
 
-    hint = WHERE_THE_TEXT_IS
-    """What to do about an answer that cannot be read."""
-
-    def __init__(self, server: HttpTarget, accept: str | None = None) -> None:
+    def __init__(self, server: HttpTarget, options: Served) -> None:
         self._who = server.who
-        self._exchange = HttpExchange(server, accept)
+        self._options = options
+        self._exchange = HttpExchange(server, options.accepts())
+        self._carried: Any = None
 
     async def __aenter__(self) -> Self:
         """Begin a conversation; nothing is connected before its first message."""
@@ -91,27 +112,29 @@ class ServedAgent:
         """Let go of the connections."""
         await self._exchange.__aexit__(*exception)
 
-    def warnings(self, request: AgentRequest) -> tuple[str, ...]:
-        """Return what of a request is not sent."""
-        return request_warnings(request, says_system=False)
+    async def post(self, request: AgentRequest) -> Result[HttpReply]:
+        """Send the message."""
+        return await self._exchange.post(self._options.body_for(request, self._carried), request)
 
-    async def reply(
-        self,
-        request: AgentRequest,
-        answer: Result[HttpReply],
-        read: Callable[[HttpReply], AgentReply],
-    ) -> Result[AgentReply]:
-        """Return what an answer says, or the error of one that is none."""
+    async def send(self, request: AgentRequest) -> Result[AgentReply]:
+        """Send one message, and read the answer; see `ports.Agent`."""
+        answer, options = await self.post(request), self._options
         if isinstance(answer, Err):
-            return answer
+            is_refused = answer.error.details.get("status") in _NOT_UNDERSTOOD
+            hint = options.refused_hint if is_refused else None
+            return answer if hint is None else Err(replace(answer.error, hint=hint))
         got = answer.value
         try:
             # Shorter answers are read in less time than a thread takes to start.
             is_long = len(got.text) > _LONG
-            reply = await asyncio.to_thread(read, got) if is_long else read(got)
+            reading = asyncio.to_thread(options.heard, got, request) if is_long else None
+            heard = options.heard(got, request) if reading is None else await reading
         except (FailedReply, UnreadableReply) as error:
-            return Err(agent_failures.of_reply(self._who, error, got.text, got.status, self.hint))
-        warnings = (*self.warnings(request), *reply.warnings)
+            hint = options.hint
+            return Err(agent_failures.of_reply(self._who, error, got.text, got.status, hint))
+        self._carried = self._carried if heard.carried is None else heard.carried
+        reply = heard.reply
+        warnings = (*options.not_sent(request), *reply.warnings)
         return Ok(replace(reply, raw=got.text, latency_ms=got.latency_ms, warnings=warnings))
 
 

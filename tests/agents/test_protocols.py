@@ -454,6 +454,17 @@ def test_a_request_has_the_form_of_its_protocol(talk, http, ask, success, protoc
     assert any("system prompt was not sent" in it for it in warnings) == (protocol == "a2a")
 
 
+def test_a_body_may_have_the_system_text_that_its_protocol_has_not(talk, http, ask, success):
+    body = {"metadata": {"system": "{{system}}"}}
+
+    (result,), server = talk(
+        http(rpc({"task": TASK})), requests=[ask(*TALK[:2])], protocol="a2a", body=body
+    )
+
+    assert server.received[0].body["metadata"] == {"system": TALK[0].text}
+    assert success(result).warnings == ()
+
+
 def test_version_0_3_of_a2a_has_names_of_its_own(talk, http, ask):
     task = {**TASK, "kind": "task", "status": {"state": "input-required"}}
     requests = [ask("one"), ask("one", "two")]
