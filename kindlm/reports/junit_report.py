@@ -13,16 +13,17 @@ It has the elements with which Maven Surefire reports tests that were run again:
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TextIO
+from typing import NamedTuple, TextIO
 from xml.sax.saxutils import escape, quoteattr
 
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.verdict import StatusCounts
-from kindlm.outcome import Status
+from kindlm.outcome import GateResult, Status
 from kindlm.reports.causes import Cause, causes_of
 from kindlm.reports.conversation import status_word
 from kindlm.reports.facts import show_command, unsettled
@@ -110,16 +111,11 @@ def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
     """Write the report; it has no options."""
     del options
     xml = XmlWriter(out)
-    broken = [suite for suite in view.suites if suite.error_code is not None]
     groups = [group for suite in view.suites for group in _groups(view, suite)]
-    lacking = view.group.lacking if view.group is not None else []
-    # The shards say more exactly what a group lacks.
-    without = None if lacking else unsettled(view)
-    beside = StatusCounts(
-        failed=sum(not gate.passed for suite in view.suites for gate in suite.gates),
-        errored=len(broken) + len(lacking) + (without is not None),
-    )
-    counts = sum((group.counts for group in groups), beside)
+    beside = list(_beside(view))
+    tags = Counter(case.tag for _, cases in beside for case in cases)
+    others = StatusCounts(failed=tags["failure"], errored=tags["error"])
+    counts = sum((group.counts for group in groups), others)
     seconds = (view.info.duration_ms or 0.0) / 1000 or sum(group.seconds for group in groups)
     attributes = {
         "name": "KindLM",
@@ -131,15 +127,8 @@ def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
     with xml.element("testsuites", attributes):
         for group in groups:
             _write_group(view, group, xml)
-        for suite in broken:
-            _write_broken(suite, xml)
-        if lacking:
-            shards = [(f"shard {shard}", how) for shard, how in lacking]
-            _write_problems(view, _SHARDS, shards, "GROUP_INCOMPLETE", xml)
-        if without is not None:
-            ended = [("came to its end", without.message)]
-            _write_problems(view, _RUN, ended, without.code, xml)
-        _write_gates(view, xml)
+        for name, cases in beside:
+            _write_cases(view, name, cases, xml)
     xml.end()
 
 
@@ -259,56 +248,61 @@ def _cause_attributes(cause: Cause) -> dict[str, str]:
     return {"message": message, "type": cause.code or cause.kind or cause.how.value}
 
 
-def _write_broken(suite: SuiteView, xml: XmlWriter) -> None:
-    attributes = {"tests": "1", "failures": "0", "errors": "1", "skipped": "0"}
-    with xml.element("testsuite", {"name": suite.name, **attributes, "time": _time(0)}):
-        testcase = {"name": suite.path, "classname": suite.name, "time": _time(0)}
-        with xml.element("testcase", testcase):
-            message = (suite.error or "")[:_TEXT]
-            first = message.partition("\n")[0]
-            xml.leaf("error", {"message": first, "type": suite.error_code or ""}, message)
+class _Case(NamedTuple):
+    """A test case that is no test; the element `tag` says what is wrong, None: nothing is."""
+
+    name: str
+    tag: str | None = None
+    message: str = ""
+    type: str = ""
+    text: str = ""
 
 
-def _write_problems(
-    view: RunView, name: str, problems: list[tuple[str, str]], kind: str, xml: XmlWriter
-) -> None:
-    """Write what a run or a group lacks as errors, so that readers do not take a part for all.
+def _beside(view: RunView) -> Iterator[tuple[str, list[_Case]]]:
+    """Yield names and cases of what stands beside the tests: suites that could not be run, gates.
 
-    `problems` are names of test cases and messages.
+    Also what a run or a group lacks, so that readers do not take a part for all.
     """
-    counts = StatusCounts(errored=len(problems))
-    with xml.element("testsuite", _suite_attributes(view, name, counts, 0.0)):
-        for case, message in problems:
-            testcase = {"name": case, "classname": name, "time": _time(0)}
-            with xml.element("testcase", testcase):
-                xml.leaf("error", {"message": message, "type": kind})
-
-
-def _write_gates(view: RunView, xml: XmlWriter) -> None:
+    for suite in view.suites:
+        if suite.error_code is not None:
+            text = (suite.error or "")[:_TEXT]
+            first = text.partition("\n")[0]
+            yield suite.name, [_Case(suite.path, "error", first, suite.error_code, text)]
+    # The shards say more exactly what a group lacks.
+    if view.group is not None and (lacking := view.group.lacking):
+        kind = "GROUP_INCOMPLETE"
+        yield _SHARDS, [_Case(f"shard {shard}", "error", how, kind) for shard, how in lacking]
+    elif (without := unsettled(view)) is not None:
+        yield _RUN, [_Case("came to its end", "error", without.message, without.code)]
     suites = [suite for suite in view.suites if suite.gates]
     for suite in suites:
-        name = _GATES if len(suites) == 1 else f"{_GATES} [{suite.full_name}]"
-        failed = sum(not gate.passed for gate in suite.gates)
-        others = len(suite.gates) - failed
-        # What a gate says of a part of the executions is not yet that it passes.
         missing = view.missing_of(suite)
-        counts = StatusCounts(
-            passed=0 if missing else others, failed=failed, pending=others if missing else 0
-        )
-        with xml.element("testsuite", _suite_attributes(view, name, counts, 0.0)):
-            for gate in suite.gates:
-                attributes = {"name": gate.name, "classname": name, "time": _time(0)}
-                if gate.passed and not missing:
-                    xml.leaf("testcase", attributes)
-                    continue
-                with xml.element("testcase", attributes):
-                    if gate.passed:
-                        ended = f"{count(missing, 'execution')} did not end"
-                        message = f"so far {comparison(gate)}: {ended}"
-                        xml.leaf("skipped", {"message": message})
-                    else:
-                        failure = {"message": comparison(gate), "type": "GATE_FAILED"}
-                        xml.leaf("failure", failure, gate.message)
+        name = _GATES if len(suites) == 1 else f"{_GATES} [{suite.full_name}]"
+        yield name, [_gate_case(gate, missing) for gate in suite.gates]
+
+
+def _gate_case(gate: GateResult, missing: int) -> _Case:
+    if not gate.passed:
+        return _Case(gate.name, "failure", comparison(gate), "GATE_FAILED", gate.message)
+    if not missing:
+        return _Case(gate.name)
+    # What a gate says of a part of the executions is not yet that it passes.
+    so_far = f"so far {comparison(gate)}: {count(missing, 'execution')} did not end"
+    return _Case(gate.name, "skipped", so_far)
+
+
+def _write_cases(view: RunView, name: str, cases: list[_Case], xml: XmlWriter) -> None:
+    tags = Counter(case.tag for case in cases)
+    counts = StatusCounts(tags[None], tags["failure"], tags["error"], tags["skipped"])
+    with xml.element("testsuite", _suite_attributes(view, name, counts, 0.0)):
+        for case in cases:
+            attributes = {"name": case.name, "classname": name, "time": _time(0)}
+            if case.tag is None:
+                xml.leaf("testcase", attributes)
+                continue
+            with xml.element("testcase", attributes):
+                kind = {"type": case.type} if case.type else {}
+                xml.leaf(case.tag, {"message": case.message, **kind}, case.text)
 
 
 def _suite_attributes(
