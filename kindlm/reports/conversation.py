@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import field
 from typing import Any
 
 from kindlm.dataclass import dataclass, replace
@@ -110,23 +111,20 @@ def _parameters(tool: dict[str, Any]) -> str:
     return ", ".join(found)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Called:
     """A call of the target or of a judge: what was sent anew, what came back, or why nothing did.
 
-    `view` is the row itself, whose texts are not masked: only `text`, `error` and `raw` are shown.
-    `made` are the model calls that the agent made before it answered this one, `spans` those
-    of its trace, each with how deep it is in the tree.
+    All is masked, but for the messages of `view`: `sent` are those to show. `made` are the model
+    calls that the agent made before it answered this one, `spans` those of its trace, each with how
+    deep it is in the tree.
     """
 
     view: CallView
     sent: tuple[Said, ...]
-    text: str | None
-    error: str | None
-    raw: str | None
     tools: tuple[ToolCallView, ...]
-    made: tuple[Called, ...] = ()
-    spans: tuple[tuple[int, SpanView], ...] = ()
+    spans: tuple[tuple[int, SpanView], ...]
+    made: list[Called] = field(default_factory=list)
 
     @property
     def judging(self) -> bool:
@@ -145,22 +143,22 @@ class Attempt:
 
     number: int
     first: tuple[Said, ...]
-    calls: tuple[Called, ...]
+    calls: list[Called]
 
     @property
-    def talk(self) -> tuple[Called, ...]:
+    def talk(self) -> list[Called]:
         """The calls of the target."""
-        return tuple(call for call in self.calls if not call.judging)
+        return [call for call in self.calls if not call.judging]
 
     @property
-    def judgements(self) -> tuple[Called, ...]:
+    def judgements(self) -> list[Called]:
         """The calls of judges."""
-        return tuple(call for call in self.calls if call.judging)
+        return [call for call in self.calls if call.judging]
 
 
 def attempts_of(
     view: RunView, execution: ExecutionView, ended: Iterable[AttemptView], mask: Mask
-) -> tuple[Attempt, ...]:
+) -> list[Attempt]:
     """Return the attempts of an execution, masked; one without calls has at least its messages.
 
     `ended` are the attempts that ended, also those without any call.
@@ -173,23 +171,14 @@ def attempts_of(
         for message in view.first_messages(execution)
         if message["text"] != "" or not any(call.provider == "command" for call in calls)
     )
-    found: dict[int, list[Called]] = {
-        number: []
-        for number in sorted({*(call.attempt for call in calls), *(each.number for each in ended)})
-    }
+    numbers = {*(call.attempt for call in calls), *(attempt.number for attempt in ended)}
+    attempts = {number: Attempt(number, said, []) for number in sorted(numbers)}
     for call in calls:
-        _add(_called(call, tools, spans, mask), found[call.attempt])
-    return tuple(Attempt(number, said, tuple(made)) for number, made in found.items())
-
-
-def _add(call: Called, earlier: list[Called]) -> None:
-    """Add a call to those of its attempt, one that an agent made to the one it was answering."""
-    if call.view.purpose == "agent":
-        for place in reversed(range(len(earlier))):
-            if not earlier[place].judging:
-                earlier[place] = replace(earlier[place], made=(*earlier[place].made, call))
-                return
-    earlier.append(call)
+        attempt, shown = attempts[call.attempt], _called(call, tools, spans, mask)
+        # What an agent called stands with the call that it was answering.
+        belongs_to_it = call.purpose == "agent" and attempt.talk
+        (attempt.talk[-1].made if belongs_to_it else attempt.calls).append(shown)
+    return list(attempts.values())
 
 
 def pretty(value: Any) -> str:
@@ -246,11 +235,13 @@ def _called(
     # Answers of tools stand beside their calls; what the target said stands in the call before.
     own = ("tool", "assistant") if call.purpose == "test" else ()
     return Called(
-        view=call,
+        replace(
+            call,
+            text=mask.text(call.text),
+            error=mask.text(call.error),
+            raw=mask.body(call.raw, *read),
+        ),
         sent=tuple(_said(message, mask) for message in call.messages if message["role"] not in own),
-        text=mask.text(call.text),
-        error=mask.text(call.error),
-        raw=mask.body(call.raw, *read),
         tools=tuple(masked_call(used, mask) for used in used_tools),
         spans=tuple(shown_spans),
     )

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
-from kindlm.dataclass import dataclass
 from kindlm.errors import KindlmError
 from kindlm.history.diff.call_changes import CallEdit
 from kindlm.history.diff.details import TestDetails
@@ -25,8 +24,7 @@ from kindlm.reports.report_registry import ReportOptions
 _OFFERED = 100
 
 
-@dataclass(frozen=True, slots=True)
-class DiffForm:
+class DiffForm(NamedTuple):
     """What stands in the form, and the runs it offers."""
 
     before: str
@@ -58,7 +56,7 @@ _TEXT = 6_000
 
 STYLE_MOODS = {"red": "bad", "green": "good", "yellow": "unsure", "dim": "soft"}
 VERDICT_MOODS = {True: "good", False: "bad", None: "unsure"}
-_SIGNS = {
+_EDITS = {
     CallEdit.SAME: ("=", "soft"),
     CallEdit.ADDED: ("+", "good"),
     CallEdit.REMOVED: ("-", "bad"),
@@ -67,8 +65,7 @@ _SIGNS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(NamedTuple):
     """Tests of one kind: some shown in full, some only listed, and how many more there are."""
 
     look: phrases.Look
@@ -91,19 +88,12 @@ def diff_page(diff: RunDiff, form: DiffForm | None = None) -> Document:
             "form": form,
             "headline": headline,
             "mood": VERDICT_MOODS[headline.good],
-            "runs": (run_text(diff.before), run_text(diff.after)),
-            "scope": phrases.scope_text(diff),
-            "asked": phrases.fail_on_text(diff),
-            "notes": list(phrases.notes_of(diff)),
-            "figures": phrases.figure_rows(diff),
             "kinds": _parts(diff),
-            "configs": diff.configs,
-            "step": phrases.next_step(diff),
-            "edit_mood": lambda change: _SIGNS[change.edit][1],
-            "edit_sign": lambda change: _SIGNS[change.edit][0],
+            "edits": _EDITS,
             "parts": parts,
             "phrases": phrases,
-            "excerpt": lambda words: parts.excerpt(words, _TEXT),
+            "run_text": run_text,
+            "characters": _TEXT,
         },
         styles=("runs",) if form else (),
     )

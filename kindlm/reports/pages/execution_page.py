@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime
 from itertools import islice
 
@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from kindlm.history.masking import as_shown
 from kindlm.history.queries import Paid, paid_for_execution
-from kindlm.history.rows import AssertionView, ExecutionView, ToolCallView
+from kindlm.history.rows import ExecutionView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome
 from kindlm.reports.conversation import (
@@ -61,8 +61,9 @@ def execution_page(
     attempts, mask = as_shown(view.attempts(execution))
     last, shown = attempts[-1], attempts[-1].assertions
     wrong = [each for each in shown if each.is_wrong]
-    ranges = _ranges(wrong)
-    repeats, all_tools = view.repeats(execution), view.tool_calls(execution, all_attempts=True)
+    # Where the output holds what assertions that are not met point at.
+    found = (evidence for assertion in wrong for evidence in assertion.evidence)
+    ranges = [(each.start, each.end) for each in found if each.source == "output"]
     talks = attempts_of(view, execution, attempts, mask)
     return Document(
         "execution.html",
@@ -70,7 +71,7 @@ def execution_page(
         {
             "execution": last.execution,
             "last": last,
-            "repeats": repeats,
+            "repeats": view.repeats(execution),
             "before": view.execution(f"{execution.run}-{execution.number - 1}"),
             "after": view.execution(f"{execution.run}-{execution.number + 1}"),
             "unreviewed": next_unreviewed(db, execution.id),
@@ -88,7 +89,7 @@ def execution_page(
             "tools": tools_offered(view.tools(execution), mask),
             "attempts": talks,
             "earlier": {attempt.number: attempt for attempt in attempts[:-1]},
-            "timeline": _timeline(talks[-1], all_tools) if talks else None,
+            "timeline": _timeline(talks[-1]) if talks else None,
             "reviews": view.reviews(execution),
             "excerpts": excerpts_of,
             "fields": lambda assertion: assertion_fields(assertion, limit=2_000),
@@ -146,17 +147,7 @@ def _facts(execution: ExecutionView, paid: Paid) -> Iterator[tuple[str, str]]:
         yield "Attempts", count(execution.attempt, "attempt")
 
 
-def _ranges(wrong: Sequence[AssertionView]) -> list[tuple[int, int]]:
-    """Return where the output holds what assertions that are not met point at."""
-    return [
-        (evidence.start, evidence.end)
-        for assertion in wrong
-        for evidence in assertion.evidence
-        if evidence.source == "output"
-    ]
-
-
-def _timeline(attempt: Attempt, tools: Sequence[ToolCallView]) -> Markup | None:
+def _timeline(attempt: Attempt) -> Markup | None:
     """Return a bar for each call, tool call and span of an attempt, on one axis of time.
 
     What a call led to is indented below it. Spans count from the start of their call.
@@ -165,11 +156,8 @@ def _timeline(attempt: Attempt, tools: Sequence[ToolCallView]) -> Markup | None:
         return None
     first = _ms(attempt.calls[0].view.requested_at)
     calls = [each for call in attempt.calls for each in (call, *call.made)]
-    of_attempt = [tool for tool in tools if tool.attempt == attempt.number and tool.called_at]
-    starts = sorted(
-        [_ms(tool.called_at or "") for tool in of_attempt]
-        + [_ms(call.view.requested_at) for call in calls]
-    )
+    called_at = [tool.called_at for call in calls for tool in call.tools if tool.called_at]
+    starts = sorted(map(_ms, [*called_at, *(call.view.requested_at for call in calls)]))
 
     def bar(name: str, kind: str, at: float, took: float | None, place: str, wait: float) -> Bar:
         # A clock that was set back must not draw a bar outside.
@@ -191,10 +179,10 @@ def _timeline(attempt: Attempt, tools: Sequence[ToolCallView]) -> Markup | None:
                 what = " ".join(word for word in words if word != "other")
                 name = f"{_INDENT * min(depth + 1, _DEEPEST)}{what}"
                 yield bar(name, kind, began + span.start_ms, span.duration_ms, place, 0.0)
-            for tool in of_attempt:
-                if tool.call != view.call:
+            for tool in call.tools:
+                if tool.called_at is None:
                     continue
-                at = _ms(tool.called_at or "")
+                at = _ms(tool.called_at)
                 after = next((start for start in starts if start > at), at)
                 # While an agent waits for the result, the end of the call is not recorded.
                 took = None if at < began + (view.latency_ms or 0.0) else after - at

@@ -151,8 +151,8 @@ def _write_call(call: Called, page: Page) -> None:
         for message in call.sent:
             _write_said(message.role, message.text, page)
         _write_outcome(call, "assistant", page)
-        if call.view.status == "responded" and call.text:
-            _write_text(call.text, page)
+        if call.view.status == "responded" and call.view.text:
+            _write_text(call.view.text, page)
         for used in call.tools:
             _write_tool(used, page)
         for made in call.made:
@@ -163,10 +163,10 @@ def _write_call(call: Called, page: Page) -> None:
         _write_outcome(call, call.view.purpose, page)
         for message in call.sent if page.verbose else ():
             _write_said(f"  {message.role}", message.text, page)
-        if page.verbose and call.text:
-            _write_said(f"  {call.view.purpose}", call.text, page)
-    if page.verbose and call.raw is not None:
-        body = visible(bounded(call.raw, _RAW))
+        if page.verbose and call.view.text:
+            _write_said(f"  {call.view.purpose}", call.view.text, page)
+    if page.verbose and call.view.raw is not None:
+        body = visible(bounded(call.view.raw, _RAW))
         page.line(("body  ", "dim"), (body, "dim"), indent=4, hang=2)
 
 
@@ -182,16 +182,16 @@ def _write_made(call: Called, page: Page) -> None:
         facts.append(f"answer of {view.recorded_in}")
     page.line(("model      ", "cyan"), (", ".join(facts), "dim"), indent=4, hang=2)
     if view.status != "responded":
-        error = visible(bounded(call.error or "no answer was recorded", _VALUE, lines=20))
+        error = visible(bounded(call.view.error or "no answer was recorded", _VALUE, lines=20))
         page.line((f"{view.error_code or ''} {error}".strip(), "magenta"), indent=6, hang=2)
     if not page.verbose:
         return
     for message in call.sent:
         _write_said(f"  {message.role}", message.text, page)
-    if call.text:
-        _write_said("  model", call.text, page)
-    if call.raw is not None:
-        body = visible(bounded(call.raw, _RAW))
+    if call.view.text:
+        _write_said("  model", call.view.text, page)
+    if call.view.raw is not None:
+        body = visible(bounded(call.view.raw, _RAW))
         page.line(("body  ", "dim"), (body, "dim"), indent=6, hang=2)
 
 
@@ -230,7 +230,7 @@ def _write_outcome(call: Called, who: str, page: Page) -> None:
         status = f", HTTP {view.http_status}" if view.http_status else ""
         wait = view.retry_in_ms
         then = "" if wait is None else f". Tried again after {duration(wait)}."
-        message = visible(bounded(call.error or "", _VALUE, lines=20))
+        message = visible(bounded(call.view.error or "", _VALUE, lines=20))
         failed = (f"{view.error_code}{status}", "magenta")
         page.line(failed, f": {message.rstrip('.')}{then or '.'}", indent=4, hang=2)
 
