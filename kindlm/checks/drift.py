@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from pydantic import Field
@@ -55,13 +56,13 @@ _NAMED = 5
 class Measured(NamedTuple):
     """A drift in [0, 1], what it rests on, and which fields differ where fields were compared.
 
-    `reasoning` is what a judge said.
+    `reasoning` is what a judge said. A field has a value on both sides, `ABSENT` for none.
     """
 
     drift: float
     basis: str
     reasoning: str | None = None
-    differing: tuple[_Field, ...] = ()
+    differing: Mapping[str, tuple[Any, Any]] = MappingProxyType({})
 
 
 PROMPT = prompt(
@@ -161,9 +162,10 @@ class Drift(_ByMethod):
         expected: dict[str, Any] = {"maxDrift": limit}
         actual: dict[str, Any] = {"drift": measured.drift}
         if measured.differing:
-            fields = measured.differing[:_LISTED]
-            expected["fields"] = _values({found.path: found.baseline for found in fields})
-            actual["fields"] = _values({found.path: found.current for found in fields})
+            first = list(measured.differing.items())[:_LISTED]
+            for side, values in enumerate((expected, actual)):
+                both = ((path, pair[side]) for path, pair in first)
+                values["fields"] = {path: bounded(it) for path, it in both if it is not ABSENT}
         return failed(
             "DRIFT_EXCEEDED",
             f"{message}: {shown(reasoning, 600)}" if reasoning is not None else message,
@@ -263,11 +265,6 @@ def _complement(drift: float) -> float:
     return round(1 - drift, _DECIMALS)
 
 
-def _values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of fields for a reader; a field that is not there has none."""
-    return {path: bounded(value) for path, value in values.items() if value is not ABSENT}
-
-
 def _told_apart(drift: float, limit: float) -> tuple[str, str]:
     """Return two numbers with as many digits as it takes to see which one is larger."""
     for digits in range(3, _DECIMALS):
@@ -333,19 +330,19 @@ def _by_fields(baseline: str, current: str, fields: Sequence[str] | None) -> Mea
         paths = [(text, _parsed(text)) for text in dict.fromkeys(fields)]
     else:
         paths = [(written_path(path) or "$", path) for path in _leaves(before)]
-    compared = [_Field(text, value_at(before, path), value_at(after, path)) for text, path in paths]
-    differing = tuple(found for found in compared if found.differs)
+    compared = {text: (value_at(before, path), value_at(after, path)) for text, path in paths}
+    unknown = [path for path, (old, new) in compared.items() if old is new is ABSENT]
+    differing = {
+        path: (old, new)
+        for path, (old, new) in compared.items()
+        if old is not new and (ABSENT in (old, new) or not equal(old, new))
+    }
     basis = f"{len(differing)} of {count(len(compared), 'field')} differ"
     if differing:
-        basis += f": {_named(differing)}"
-    unknown = [found for found in compared if found.baseline is found.current is ABSENT]
+        basis += f": {first_of(map(excerpt, differing), _NAMED)}"
     if unknown:
-        basis += f"; neither side has {_named(unknown)}"
+        basis += f"; neither side has {first_of(map(excerpt, unknown), _NAMED)}"
     return Measured(len(differing) / len(compared), basis, differing=differing)
-
-
-def _named(found: Sequence[_Field]) -> str:
-    return first_of((excerpt(field.path) for field in found), _NAMED)
 
 
 _Path: TypeAlias = tuple[str | int, ...]
@@ -353,21 +350,6 @@ _Path: TypeAlias = tuple[str | int, ...]
 _PART = r"\.?\[([0-9]{1,9})\]|\.?\['([^']*)'\]|\.?([^.\[\]]++)"
 _PARTS = re.compile(_PART)
 _PATH = re.compile(rf"(?!\.)(?:{_PART})*")
-
-
-class _Field(NamedTuple):
-    """A field on both sides; `ABSENT` where there is none."""
-
-    path: str
-    baseline: Any
-    current: Any
-
-    @property
-    def differs(self) -> bool:
-        """Whether the values are not the same as JSON; absent on both sides is the same."""
-        if self.baseline is ABSENT or self.current is ABSENT:
-            return self.baseline is not self.current
-        return not equal(self.baseline, self.current)
 
 
 def _parsed(text: str) -> _Path:

@@ -219,31 +219,20 @@ class Judge(CheckSection, AskingCheck):
             given = {"criteria": criteria, "rubric": rubric, "transcript": talk}
             return given if self.ready is None else given | told
 
-        judging, reader = Judging(context, texts_of(transcript)), answered("score")
-        judgements: list[tuple[float, str]] = []
-        recorded: list[dict[str, Any]] = []
-        told: list[str] = []
-        lost: list[str] = []
-        for number in range(1, self.passes + 1):
+        judging, found = Judging(context, texts_of(transcript)), list[tuple[float | None, str]]()
+        for _ in range(self.passes):
             try:
-                score, why = await judging.ask(asked, data, reader, self.model)
+                score, why = await judging.ask(asked, data, answered("score"), self.model)
+                found.append((score / highest, why))
             except JudgeError as error:
-                lost.append(str(error))
-                recorded.append({"score": None, "error": sentence(str(error))})
-                told.append(f"Pass {number}: no score. {error}")
-            else:
-                score /= highest
-                judgements.append((score, why))
-                recorded.append({"score": score, "reasoning": bounded(why)})
-                told.append(f"Pass {number}: {score:g}. {why}")
-        listed: Any = {"passes": recorded} if several else None
-        threshold = self.min_score
-        if 2 * len(judgements) <= self.passes:
-            message = lost[0]
+                found.append((None, str(error)))
+        judgements = [(score, why) for score, why in found if score is not None]
+        listed: Any = {"passes": [_recorded(*each) for each in found]} if several else None
+        threshold, lost = self.min_score, self.passes - len(judgements)
+        if lost >= len(judgements):
+            message = next(why for score, why in found if score is None)
             if several:
-                message = (
-                    f"{len(lost)} of {self.passes} passes of the judge gave no score. {message}"
-                )
+                message = f"{lost} of {self.passes} passes of the judge gave no score. {message}"
             code = "JUDGE_EVAL_ERROR"
             return undecided(message, code, threshold=threshold, actual=listed)
         scores = [score for score, _ in judgements]
@@ -254,7 +243,10 @@ class Judge(CheckSection, AskingCheck):
         reasoning = closest
         if several:
             listed = {"score": score} | listed
-            reasoning = "\n".join(told)
+            reasoning = "\n".join(
+                f"Pass {number}: {'no score' if each is None else f'{each:g}'}. {why}"
+                for number, (each, why) in enumerate(found, start=1)
+            )
         if score >= threshold:
             return passed(score=score, threshold=threshold, actual=listed, reasoning=reasoning)
         said = f"scored {score * highest:.10g}" + ("" if scale is None else f" of {scale:g}")
@@ -270,6 +262,13 @@ class Judge(CheckSection, AskingCheck):
             threshold=threshold,
             reasoning=reasoning,
         )
+
+
+def _recorded(score: float | None, why: str) -> dict[str, Any]:
+    """Return a pass as a result holds it."""
+    if score is None:
+        return {"score": None, "error": sentence(why)}
+    return {"score": score, "reasoning": bounded(why)}
 
 
 _A_DECISION = (
