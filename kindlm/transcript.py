@@ -31,7 +31,7 @@ UNREAD_LINES = "cmd_tc_unreadable"
 
 
 CANARY_TOKEN = re.compile("kc-([0-9a-f]{16})(?![0-9a-f])")
-"""A canary in a text: see `kindlm.checks.canary`."""
+"""A canary in a text: see `kindlm.checks.guardrails`."""
 
 SYSTEM_NOT_SENT = "the system prompt was not sent"
 """How the warning of an agent begins that was sent messages without the system text."""

@@ -11,7 +11,6 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from kindlm.checks.base import AskingCheck, CheckSection, Key, Place, failed, passed, undecided
-from kindlm.checks.echoes import texts_of
 from kindlm.checks.judging import (
     CONVERSATION,
     GRADED,
@@ -23,6 +22,7 @@ from kindlm.checks.judging import (
     conversation,
     data_is,
     prompt,
+    texts_of,
 )
 from kindlm.checks.ready_criteria import READY
 from kindlm.dataclass import dataclass, replace

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kindlm.checks.of_packages import CheckOfPackage
+from kindlm.checks.user_code import CheckOfPackage
 from kindlm.config.interpolation import bound_names, insert, names_in
 from kindlm.document import items, section, texts
 from kindlm.packages import as_written

@@ -14,7 +14,7 @@ from pydantic import Field, create_model
 from pydantic.alias_generators import to_snake
 
 from kindlm.checks.base import ExpectSection, Place, sections
-from kindlm.checks.of_packages import CheckOfPackage
+from kindlm.checks.user_code import CheckOfPackage
 from kindlm.dataclass import replace
 from kindlm.document import Path, Raw, expectations
 from kindlm.errors import SourceLocation, checked

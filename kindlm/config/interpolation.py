@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from kindlm.checks.base import Check
-from kindlm.checks.canary import CANARY
+from kindlm.checks.guardrails import CANARY
 from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
 from kindlm.packages import CRASHES, as_written, is_own, own

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from kindlm.checks.canary import CANARY
+from kindlm.checks.guardrails import CANARY
 from kindlm.config.data_rows import MAX_ROWS, RowFile, RowProblem
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.files import SYSTEM_FILE_KEYS, ReferencedFiles, report_file

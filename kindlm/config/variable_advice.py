@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
-from kindlm.checks.canary import CANARY
+from kindlm.checks.guardrails import CANARY
 from kindlm.config.compile import compile_words
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.files import ReferencedFiles

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kindlm.checks.canary import CANARY
+from kindlm.checks.guardrails import CANARY
 from kindlm.dataclass import dataclass
 from kindlm.document import texts
 from kindlm.errors import Err, Ok, Result

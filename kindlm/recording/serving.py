@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
-from kindlm.checks.canary import canary_of
+from kindlm.checks.guardrails import canary_of
 from kindlm.config import Diagnostic, bind_services, bind_suite
 from kindlm.dataclass import dataclass, replace
 from kindlm.engine.services import start_services

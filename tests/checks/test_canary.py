@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.checks.canary import NotInArguments, canary_of, leak_in
+from kindlm.checks.guardrails import NotInArguments, canary_of, leak_in
 from kindlm.outcome import Outcome
 from kindlm.ports import CheckContext
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn

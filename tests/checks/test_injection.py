@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.checks.echoes import is_copy, readings
 from kindlm.checks.judge import judgement
-from kindlm.checks.judging import conversation
+from kindlm.checks.judging import conversation, is_copy, readings
 from kindlm.errors import Ok, Result
 from kindlm.model_answers import new_token
 from kindlm.outcome import CheckResult, Outcome

@@ -11,7 +11,7 @@ from evaluated import evaluated
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.checks.python_function import CheckedExecution, PythonFunction
+from kindlm.checks.user_code import CheckedExecution, PythonFunction
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.transcript import Cost, CostSource, Step, ToolCall, ToolUse, Transcript, Turn, Usage
 

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from kindlm.checks.base import AskingCheck, Rule, failed, passed, undecided
-from kindlm.checks.echoes import texts_of
 from kindlm.checks.judging import (
     JudgeError,
     Judging,
@@ -17,6 +16,7 @@ from kindlm.checks.judging import (
     data_is,
     last_query,
     prompt,
+    texts_of,
     tool_call,
 )
 from kindlm.dataclass import dataclass, replace

@@ -8,9 +8,8 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from kindlm.checks.base import AskingCheck, Rule, failed, passed, undecided
-from kindlm.checks.echoes import texts_of
 from kindlm.checks.judge import JUDGED
-from kindlm.checks.judging import Choice, JudgeError, Judging, Own, last_query, prompt
+from kindlm.checks.judging import Choice, JudgeError, Judging, Own, last_query, prompt, texts_of
 from kindlm.dataclass import dataclass
 from kindlm.outcome import CheckResult, Demands, Evidence
 from kindlm.ports import CheckContext

@@ -12,9 +12,17 @@ from dataclasses import asdict, field, fields
 from typing import Any
 
 from kindlm.checks.base import AskingCheck, Fill, failed, passed, undecided
-from kindlm.checks.echoes import texts_of
 from kindlm.checks.evalview.tools import SequenceMode, sequence_progress
-from kindlm.checks.judging import GRADED, JudgeError, Judging, Number, answered, prompt, tool_call
+from kindlm.checks.judging import (
+    GRADED,
+    JudgeError,
+    Judging,
+    Number,
+    answered,
+    prompt,
+    texts_of,
+    tool_call,
+)
 from kindlm.checks.output import count_unmatched, occurs
 from kindlm.checks.output_schema import find_json
 from kindlm.dataclass import dataclass, replace
