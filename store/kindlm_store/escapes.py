@@ -32,6 +32,7 @@ _SHORT = {
     "\\b": "\b",
     "\\f": "\f",
 }
+_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _LATIN_1 = {0xDC00 + byte: byte for byte in range(0x80, 0x100)}
 """What is not UTF-8 is taken for a character each byte: Python writes both as backslash-x."""
 
@@ -79,7 +80,8 @@ def _backslashes(text: str, uncovered: set[str]) -> Iterator[str]:
         uncovered.add(_SHORT[escape])
     if escapes & {"\\x", "\\u"}:
         said = _codes(said, uncovered)
-    yield said.replace(_ASIDE, "\\")
+    # The halves of a character may be escaped more and less often.
+    yield _PAIR.sub(_of_halves, said.replace(_ASIDE, "\\"))
     if "\\\\" in text and _ESCAPED_CODE.search(text):
         # Which backslashes escape others depends on what stands before them; here none does.
         yield _codes(text, uncovered)
@@ -113,6 +115,10 @@ def _of_bytes(codes: str) -> str:
 
 def _of_units(codes: str) -> str:
     return bytes.fromhex(re.sub(r"[\\u]", "", codes)).decode("utf-16-be", "surrogatepass")
+
+
+def _of_halves(pair: re.Match[str]) -> str:
+    return pair[0].encode("utf-16", "surrogatepass").decode("utf-16")
 
 
 def _decoded(raw: bytes) -> str:
