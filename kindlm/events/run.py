@@ -345,4 +345,4 @@ def _are_names(value: object) -> bool:
 
 
 PURGES: Erasures = {"contents.purged": _purge}
-"""Event type → the texts that an event of it erased, as `verify_file` and `take` need them."""
+"""Event type → the texts that an event of it erased, as `verify_file` and `Merge` need them."""

@@ -33,6 +33,7 @@ from kindlm.recording.export_file import require_known_form
 from kindlm.team.client import HistoryClient
 from kindlm.team.pulling import pull_run
 from kindlm_store import EventLog, OpenError, open_reader
+from kindlm_store.merging import Merge
 
 _DATABASE = "kindlm.db"
 
@@ -136,13 +137,14 @@ def take_left(log: EventLog, prefix: str) -> None:
         with suppress(OpenError):
             if database.exists():
                 with closing(open_reader(database)) as left:
-                    taken = log.take(
+                    taken = Merge(
+                        log,
                         left,
                         database,
                         accept=require_known_form,
                         claims=SEALED_HEADS,
                         erasures=PURGES,
-                    )
+                    ).take()
                 if taken.refused:
                     continue
             shutil.rmtree(folder, ignore_errors=True)

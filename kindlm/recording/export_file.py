@@ -137,7 +137,7 @@ class Part(NamedTuple):
 
 
 class Export(NamedTuple):
-    """What a file holds: a log as `EventLog.take` reads it, and where its partial streams begin.
+    """What a file holds: a log as `Merge` reads it, and where its partial streams begin.
 
     The positions of its events and the row ids of its texts are the numbers of their lines.
     """

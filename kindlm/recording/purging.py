@@ -14,7 +14,7 @@ from kindlm.events.codec import new_event
 from kindlm.events.run import ContentsPurged
 from kindlm.history.runs import held_lock
 from kindlm.recording.history_file import new_journal
-from kindlm_store import Append, EventLog, StreamLock
+from kindlm_store import Append, EventLog, StreamLock, erasing
 from kindlm_store.erasing import Erasable, Erased
 
 _PART = 5_000
@@ -66,7 +66,7 @@ def runs_before(db: sqlite3.Connection, before: str) -> OlderRuns:
 
 
 class PurgedStreams(NamedTuple):
-    """Streams in the terms of `EventLog.erasable`.
+    """Streams in the terms of `find_erasable`.
 
     Attributes:
         chosen: Those of some runs, and the journals with what people noted of them.
@@ -141,4 +141,4 @@ def erase(
             # Nothing can be appended to those that are sealed; a run is not to go on meanwhile.
             if stream.startswith("run/") and head is not None and not head.sealed:
                 locks.enter_context(StreamLock(log.path, stream))
-        return log.erase(found, record)
+        return erasing.erase(log, found, record)

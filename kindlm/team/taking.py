@@ -16,7 +16,7 @@ from kindlm.history.search import remove_index
 from kindlm.recording.export_file import Export, LineError, read_export, require_known_form
 from kindlm.team.protocol import ApiError, PushAnswer
 from kindlm_store import EventLog, RecordedEvent
-from kindlm_store.merging import Refusal, RefusedError
+from kindlm_store.merging import Merge, Refusal, RefusedError
 
 Allowed = Callable[[Mapping[str, frozenset[str | None]]], None]
 """Raises `ApiError` if streams may not be written: their names, each with its projects.
@@ -58,15 +58,15 @@ def take_body(log: EventLog, file: BinaryIO, *, allowed: Allowed) -> PushAnswer:
         with read_export(file) as export:
             allowed(_projects(export, log))
             try:
-                taken = log.take(
+                taken = Merge(
+                    log,
                     export.log,
                     log.path,
                     accept=_require_welcome,
                     claims=SEALED_HEADS,
                     erasures=PURGES,
                     begins=export.begins,
-                    together=True,
-                )
+                ).take(together=True)
             except RefusedError as error:
                 raise _explained(error.refusal, export.log) from None
     except LineError as error:

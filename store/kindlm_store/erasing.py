@@ -13,15 +13,19 @@ import json
 import re
 import sqlite3
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
-from kindlm_store.database import is_locked, truncate_wal
+from kindlm_store.append import Appender
+from kindlm_store.database import immediate, is_locked, translated, truncate_wal
 from kindlm_store.reading import decode, events_of_types, last_position
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from kindlm_store.events import RecordedEvent
+    from kindlm_store.events import Append, RecordedEvent
+    from kindlm_store.log import EventLog
+    from kindlm_store.projecting import Projector
 
 _REF = re.compile(r'"\$ref":"([^"\\]*)"')
 """Inside a string of JSON a quotation mark is escaped: this is found as a member name only."""
@@ -76,16 +80,16 @@ class Erased(NamedTuple):
 
 
 def find_erasable(
-    connection: sqlite3.Connection,
-    streams: Collection[str] | None,
-    matches: Callable[[str], bool] | None,
-    forgotten: Mapping[str, str],
+    log: EventLog,
+    streams: Collection[str] | None = None,
+    matches: Callable[[str], bool] | None = None,
+    forgotten: Mapping[str, str] | None = None,
     evidence: str | None = None,
 ) -> Erasable:
     """The texts that only events of some streams refer to, and that match.
 
     Args:
-        connection: Any connection to the log.
+        log: The log.
         streams: None: any.
         matches: Asked about each text; None matches all, also those that are withheld.
         forgotten: Stream → until when (UTC, as events have it) its own texts were erased before:
@@ -93,35 +97,56 @@ def find_erasable(
         evidence: Member of events whose text says again, in its own form, what the other texts of
             the event say: it goes where one of these goes.
     """
-    until = last_position(connection)
     mine = None if streams is None else frozenset(streams)
     asked: tuple[str, ...] = ()
     query = "SELECT ref, NULL FROM contents WHERE salt IS NOT NULL"
     if matches is not None:
         query = "SELECT ref, body FROM contents WHERE body IS NOT NULL"
-    if mine is not None:
-        own = refs_in(data for name, _, data in _payloads(connection, 0, until) if name in mine)
-        query += " AND ref IN (SELECT value FROM json_each(?))"
-        asked = (json.dumps(own),)
-    refs = frozenset(
-        ref for ref, body in connection.execute(query, asked) if matches is None or matches(body)
-    )
-    if matches is not None and evidence is not None:
-        refs |= _evidence_beside(connection, refs, evidence, until, mine)
-    kept = frozenset() if mine is None else refs & _kept(connection, mine, 0, until, forgotten)
+    with translated(log.path), closing(log.reader()) as db:
+        until = last_position(db)
+        if mine is not None:
+            own = refs_in(data for name, _, data in _payloads(db, 0, until) if name in mine)
+            query += " AND ref IN (SELECT value FROM json_each(?))"
+            asked = (json.dumps(own),)
+        refs = frozenset(
+            ref for ref, body in db.execute(query, asked) if matches is None or matches(body)
+        )
+        if matches is not None and evidence is not None:
+            refs |= _evidence_beside(db, refs, evidence, until, mine)
+        kept = (
+            refs & _kept(db, mine, 0, until, forgotten or {}) if mine is not None else frozenset()
+        )
     return Erasable(refs - kept, len(kept), mine, until)
 
 
-def erase(connection: sqlite3.Connection, found: Erasable) -> list[str]:
-    """Empty the rows of texts, inside the open transaction; return the references of those.
+def erase(log: EventLog, found: Erasable, record: Callable[[list[str]], Append]) -> Erased:
+    """Erase texts for good, record that in the same transaction, and give back the space.
 
-    What events written since then refer to is left out.
+    Args:
+        log: The log.
+        found: What `find_erasable` found there. What is referred to since then stays.
+        record: Gives what to append, of the references of the texts that were erased: it has to
+            name them, so that they are erased wherever it is taken.
+
+    Raises:
+        ConflictError: What was to be recorded does not fit its stream; nothing is erased.
+        OpenError: The file cannot be written.
     """
-    refs = found.refs
-    if found.streams is not None:
-        last = last_position(connection)
-        refs -= _kept(connection, found.streams, found.until, last, {})
-    return empty_rows(connection, refs)
+
+    def run(connection: sqlite3.Connection, projector: Projector) -> Erased:
+        with immediate(connection):
+            refs = found.refs
+            if found.streams is not None:
+                last = last_position(connection)
+                refs -= _kept(connection, found.streams, found.until, last, {})
+            erased = empty_rows(connection, refs)
+            (refused,) = Appender(connection).write([[log.redacted(record(erased))]])
+            if refused is not None:
+                raise refused
+            projector.fold()
+        return Erased(len(erased), give_back(connection))
+
+    return log.run(run)
 
 
 def _evidence_beside(

@@ -9,32 +9,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from kindlm_store.append import Appender
 from kindlm_store.database import (
     connect_reader,
     connect_writer,
-    immediate,
     make_ready,
-    snapshot,
     translated,
 )
 from kindlm_store.events import Append
 from kindlm_store.new_event import redacted, require_name
 from kindlm_store.projecting import Projector, projection_errors
-from kindlm_store.reading import LogReader
+from kindlm_store.reading import Answer, LogReader
 from kindlm_store.schema_check import SchemaGuard
 from kindlm_store.writer import Writer
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from kindlm_store.database import Synchronous
-    from kindlm_store.erasing import Erasable, Erased, Erasures
-    from kindlm_store.merging import Accept, Begin, Taken
     from kindlm_store.new_event import NewEvent
     from kindlm_store.projecting import Progress, Projection
-    from kindlm_store.verification import Claims, Verification
     from kindlm_store.writer import Ticket
 
 
@@ -115,7 +109,7 @@ class EventLog(LogReader):
         if not appends:
             message = "nothing to append"
             raise ValueError(message)
-        return self._writer.submit(list(map(self._redacted, appends)))
+        return self._writer.submit(list(map(self.redacted, appends)))
 
     def append(
         self,
@@ -154,30 +148,6 @@ class EventLog(LogReader):
         """The text a reference stands for; None if it was erased or never stored."""
         return self.texts([ref]).get(ref)
 
-    def verify(
-        self,
-        stream: str | None = None,
-        *,
-        heads: Mapping[str, str] | None = None,
-        claims: Claims | None = None,
-        erasures: Erasures | None = None,
-    ) -> Verification:
-        """Check stored events and texts against their hashes.
-
-        Args:
-            stream: Check this stream and the texts it refers to; None checks the whole file.
-            heads: Stream → hash, `sha256:<hex>`, that was noted elsewhere as its head: one of its
-                events must have it.
-            claims: Event type → function that gives such heads as an event of this type noted
-                them (with `HeadOf`).
-            erasures: Event type → function that says what an event of this type erased: a text
-                that is gone must be among it. None: any text may be gone.
-        """
-        from kindlm_store.verification import verify_file
-
-        self.refuse_in_child()
-        return verify_file(self.path, stream, heads=heads, claims=claims, erasures=erasures)
-
     def rebuild(self, *, progress: Progress | None = None) -> None:
         """Fold all projections anew from the first event.
 
@@ -191,107 +161,21 @@ class EventLog(LogReader):
             ProjectionError: The file has a projection in a newer version.
             OpenError: The file cannot be written; the old tables are still there.
         """
+        self.run(lambda _, projector: projector.rebuild(self.path, progress))
 
-        def run(connection: sqlite3.Connection) -> None:
-            del connection
-            with translated(self.path):
-                self._projector.rebuild(self.path, progress)
-
-        self._writer.call(run).result()
-
-    def take(
-        self,
-        source: sqlite3.Connection,
-        path: Path,
-        *,
-        accept: Accept,
-        claims: Claims | None = None,
-        erasures: Erasures | None = None,
-        begins: Mapping[str, Begin] | None = None,
-        together: bool = False,
-    ) -> Taken:
-        """Append what another log has and this one has not, byte by byte, and fold it.
-
-        Args:
-            source: Another log, to read one snapshot of; a `scratch_log` for what is no file.
-            path: Its file.
-            accept: Looks at each event before it is taken; raises ValueError to refuse its stream.
-            claims: As for `verify`: heads that are noted must be here.
-            erasures: Event type → function that says what an event of this type erased: that is
-                erased here, too, and nothing else is.
-            begins: Stream → behind which event it begins in the source, if not with its first.
-            together: All streams or none, instead of each by itself.
+    def run(self, work: Callable[[sqlite3.Connection, Projector], Answer]) -> Answer:
+        """Let something else work with the write connection, after all that was submitted.
 
         Raises:
-            RefusedError: A stream cannot be taken, and `together` was asked for.
-            OpenError: The file cannot be written, or the other one cannot be read.
-        """
-        from kindlm_store.erasing import give_back
-        from kindlm_store.merging import Merge
-
-        def run(connection: sqlite3.Connection) -> Taken:
-            with translated(self.path), snapshot(source, path):
-                merge = Merge(
-                    connection, self.path, self._projector, source, path,
-                    accept=accept, claims=claims or {}, erasures=erasures or {},
-                    begins=begins or {},
-                )  # fmt: skip
-                taken = merge.together() if together else merge.one_by_one()
-                if taken.erased:
-                    give_back(connection)
-                return taken
-
-        taken: Taken = self._writer.call(run).result()
-        return taken
-
-    def erasable(
-        self,
-        streams: Collection[str] | None = None,
-        matches: Callable[[str], bool] | None = None,
-        forgotten: Mapping[str, str] | None = None,
-        evidence: str | None = None,
-    ) -> Erasable:
-        """The texts that `erase` would erase.
-
-        Args:
-            streams: Only what their events refer to, and no event of another stream does.
-            matches: Only texts for which it is true.
-            forgotten: Stream → time (UTC, as events have it): other streams that keep no text for
-                what their events up to then refer to, since it was to be erased before.
-            evidence: Member of events whose text goes with any other text of the event that
-                matches, as it says the same in its own form.
-        """
-        from kindlm_store.erasing import find_erasable
-
-        with translated(self.path), closing(self.reader()) as reader:
-            return find_erasable(reader, streams, matches, forgotten or {}, evidence)
-
-    def erase(self, found: Erasable, record: Callable[[list[str]], Append]) -> Erased:
-        """Erase texts for good, record that in the same transaction, and give back the space.
-
-        Args:
-            found: What `erasable` found.
-            record: Gives what to append, of the references of the texts that were erased: it has
-                to name them, so that they are erased wherever it is taken.
-
-        Raises:
-            ConflictError: What was to be recorded does not fit its stream; nothing is erased.
             OpenError: The file cannot be written.
         """
-        from kindlm_store.erasing import Erased, erase, give_back
 
-        def run(connection: sqlite3.Connection) -> Erased:
+        def run(connection: sqlite3.Connection) -> Answer:
             with translated(self.path):
-                with immediate(connection):
-                    refs = erase(connection, found)
-                    (refused,) = Appender(connection).write([[self._redacted(record(refs))]])
-                    if refused is not None:
-                        raise refused
-                    self._projector.fold()
-                return Erased(len(refs), give_back(connection))
+                return work(connection, self._projector)
 
-        erased: Erased = self._writer.call(run).result()
-        return erased
+        answer: Answer = self._writer.call(run).result()
+        return answer
 
     def projection_errors(self) -> dict[str, str]:
         """Projections whose tables are not up to date, with the reason."""
@@ -333,7 +217,7 @@ class EventLog(LogReader):
 
         await asyncio.to_thread(self.close)
 
-    def _redacted(self, append: Append) -> Append:
+    def redacted(self, append: Append) -> Append:
         """Check an append, and return it without secrets."""
         require_name("stream", append.stream)
         if not append.events:

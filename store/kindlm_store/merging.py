@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from kindlm_store.append import INSERT_EVENTS, INSERT_TEXTS, WITHHELD, insert_rows, ref_of
 from kindlm_store.canonical import GENESIS, stored_hash
-from kindlm_store.database import immediate, translated
-from kindlm_store.erasing import empty_rows, erased_by_log, refs_in
+from kindlm_store.database import immediate, snapshot, translated
+from kindlm_store.erasing import empty_rows, erased_by_log, give_back, refs_in
 from kindlm_store.events import RecordedEvent, Text, is_timestamp
 from kindlm_store.locks import StreamLock, is_held
 from kindlm_store.new_event import NewEvent, require_name, scrub
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kindlm_store.erasing import Erasures
+    from kindlm_store.log import EventLog
     from kindlm_store.projecting import Projector
     from kindlm_store.verification import Claims
 
@@ -148,39 +149,55 @@ class _Stream(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Merge:
-    """Takes streams of another log into one through its write connection.
+    """Appends what another log has and one has not, byte by byte, and folds it.
 
     Attributes:
-        connection: The write connection.
-        path: The file of the log.
-        projector: Folds what was taken.
-        source: A connection to the other log, which reads one snapshot of it.
+        log: The log that takes.
+        source: A connection to the other log, to read one snapshot of; a `scratch_log` for what is
+            no file.
         source_path: Its file: whose streams may be locked, and what errors name.
-        accept: Looks at each event.
+        accept: Looks at each event before it is taken.
         claims: Event type → heads, by stream, that an event of it notes: they must be here.
-        erasures: Event type → texts that an event of it erased: they are erased here, too.
+        erasures: Event type → texts that an event of it erased: they are erased here, too, and
+            nothing else is.
         begins: Stream → behind which event it begins in the source; absent: with its first.
     """
 
-    connection: sqlite3.Connection
-    path: Path
-    projector: Projector
+    log: EventLog
     source: sqlite3.Connection
     source_path: Path
     _: KW_ONLY
     accept: Accept
-    claims: Claims
-    erasures: Erasures
-    begins: Mapping[str, Begin]
+    claims: Claims = field(default_factory=dict)
+    erasures: Erasures = field(default_factory=dict)
+    begins: Mapping[str, Begin] = field(default_factory=dict)
+    connection: sqlite3.Connection = field(init=False)
+    projector: Projector = field(init=False)
     _claimed: list[tuple[str, str, str]] = field(default_factory=list, init=False)
     _accepted: set[str] = field(default_factory=set, init=False)
     _at: int | None = field(default=None, init=False)
     _last_text: int = field(init=False)
 
-    def __post_init__(self) -> None:
-        self._last_text = self._value("SELECT max(rowid) FROM contents") or 0
+    def take(self, *, together: bool = False) -> Taken:
+        """Take all streams, or none; or, unless `together`, each by itself.
 
-    def one_by_one(self) -> Taken:
+        Raises:
+            RefusedError: A stream cannot be taken `together` with the others.
+            OpenError: The file cannot be written, or the other one cannot be read.
+        """
+
+        def run(connection: sqlite3.Connection, projector: Projector) -> Taken:
+            self.connection, self.projector = connection, projector
+            self._last_text = self._value("SELECT max(rowid) FROM contents") or 0
+            with snapshot(self.source, self.source_path):
+                taken = self._together() if together else self._one_by_one()
+            if taken.erased:
+                give_back(connection)
+            return taken
+
+        return self.log.run(run)
+
+    def _one_by_one(self) -> Taken:
         """Take each stream in a transaction of its own; one that is refused stops no other."""
         taken = Taken()
         waiting = self._streams()
@@ -190,7 +207,7 @@ class Merge:
             for stream in waiting:
                 try:
                     with self._transaction(stream.name) as locks:
-                        part = self._take(stream, locks)
+                        part = self._take_stream(stream, locks)
                 except RefusedError as error:
                     refused.append((stream, error.refusal))
                 else:
@@ -201,16 +218,11 @@ class Merge:
             self._erase(taken)
         return taken
 
-    def together(self) -> Taken:
-        """Take all streams in one transaction, or none.
-
-        Raises:
-            RefusedError: One of them cannot be taken.
-        """
+    def _together(self) -> Taken:
         taken = Taken()
         with self._transaction("the file") as locks:
             for stream in self._streams():
-                self._note(taken, stream, self._take(stream, locks))
+                self._note(taken, stream, self._take_stream(stream, locks))
             self._erase(taken)
         return taken
 
@@ -266,7 +278,7 @@ class Merge:
             rows = self.source.execute(query).fetchall()
         return [_Stream(name, version, head, bool(sealed)) for name, version, head, sealed in rows]
 
-    def _take(self, stream: _Stream, locks: ExitStack) -> Taken:
+    def _take_stream(self, stream: _Stream, locks: ExitStack) -> Taken:
         """Append what is missing of a stream; compare what is here, and fill its gaps."""
         try:
             require_name("stream", stream.name)
@@ -300,7 +312,7 @@ class Merge:
             raise RefusedError(Refusal(stream.name, "going on", "a process is still writing it"))
         else:
             try:
-                locks.enter_context(StreamLock(self.path, stream.name))
+                locks.enter_context(StreamLock(self.log.path, stream.name))
             except LockHeldError as error:
                 raise RefusedError(Refusal(stream.name, "going on", str(error))) from None
         try:

@@ -109,7 +109,17 @@ def verify_file(
     claims: Claims | None = None,
     erasures: Erasures | None = None,
 ) -> Verification:
-    """`EventLog.verify` for a file that is not opened for writing.
+    """Check the stored events and texts of a log against their hashes.
+
+    Args:
+        path: Its file.
+        stream: Check this stream and the texts it refers to; None checks the whole file.
+        heads: Stream → hash, `sha256:<hex>`, that was noted elsewhere as its head: one of its
+            events must have it.
+        claims: Event type → function that gives such heads as an event of this type noted them
+            (with `HeadOf`).
+        erasures: Event type → function that says what an event of this type erased: a text that is
+            gone must be among it. None: any text may be gone.
 
     Raises:
         OpenError: The file is not there, or cannot be opened as an event log.

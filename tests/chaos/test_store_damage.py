@@ -21,6 +21,7 @@ from kindlm_store import (
     WriteFailedError,
     open_reader,
 )
+from kindlm_store.verification import verify_file
 
 APPEND_AND_DIE = """
 import os, signal, sys
@@ -45,7 +46,7 @@ def leave_a_wal(path: Path) -> Path:
 
 def numbers(path: Path) -> list[int]:
     with EventLog.open(path) as log:
-        assert log.verify().ok
+        assert verify_file(log.path).ok
         return [event.data["n"] for event in log.read()]
 
 
@@ -166,7 +167,7 @@ def test_a_damaged_file_is_reported_or_does_not_matter(
         database.write_bytes(damage(original, dice))
         try:
             with EventLog.open(database) as log:
-                if not log.verify().ok:
+                if not verify_file(log.path).ok:
                     continue
                 assert [(event.id, event.data, event.hash) for event in log.read()] == written
                 assert log.texts(bodies) == bodies

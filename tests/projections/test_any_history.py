@@ -64,6 +64,8 @@ from kindlm.transcript import (
     ToolUse,
 )
 from kindlm_store import Append, EventLog, NewEvent, open_reader
+from kindlm_store.erasing import erase, find_erasable
+from kindlm_store.merging import Merge
 
 Tables = dict[str, list[tuple[Any, ...]]]
 
@@ -416,12 +418,16 @@ def purge(log: EventLog, stream: str) -> None:
     """Erase the texts of a run, as `kindlm history purge` does."""
     purged = ContentsPurged(texts=1, runs=[stream.removeprefix("run/")], matching=False, by="me")
     journal = f"journal/purges-{log.path.stem}"
-    log.erase(log.erasable([stream]), lambda _: Append(journal, (new_event(purged),)))
+    erase(
+        log,
+        find_erasable(log, [stream]),
+        lambda _: Append(journal, (new_event(purged),)),
+    )
 
 
 def merge(source: EventLog, into: EventLog) -> None:
     with closing(open_reader(source.path)) as reader:
-        into.take(reader, source.path, accept=lambda _: None, erasures=PURGES, together=True)
+        Merge(into, reader, source.path, accept=lambda _: None, erasures=PURGES).take(together=True)
 
 
 @examples(4)

@@ -18,6 +18,7 @@ from kindlm.events.run import PURGES, SEALED_HEADS
 from kindlm.projections import PROJECTIONS
 from kindlm.recording.export_file import read_export, require_known_form
 from kindlm_store import EventLog
+from kindlm_store.merging import Merge
 
 DATA = Path(__file__).with_name("data")
 
@@ -45,14 +46,14 @@ def test_a_recorded_run_gives_the_tables_that_it_gave(name: str, tmp_path: Path)
         (DATA / f"{name}.jsonl").open("rb") as file,
         read_export(file) as export,
     ):
-        log.take(
+        Merge(
+            log,
             export.log,
             DATA / f"{name}.jsonl",
             accept=require_known_form,
             claims=SEALED_HEADS,
             erasures=PURGES,
-            together=True,
-        )
+        ).take(together=True)
         folded = list(rows(log))
         log.rebuild()
         assert list(rows(log)) == folded

@@ -42,6 +42,7 @@ from kindlm.projections import PROJECTIONS
 from kindlm.suite import ListedTools
 from kindlm.transcript import CostSource, FinishReason, Message, Role, ToolCall
 from kindlm_store import Append, EventLog, HeadOf, NewEvent
+from kindlm_store.erasing import erase, find_erasable
 
 _ABOUT = {"demands", "duration_ms", "line", "turn", "advisory"}
 """What is said of a check beside its result."""
@@ -447,8 +448,8 @@ class History:
         """Erase the texts of a stream, as purging does."""
         runs = [stream.removeprefix("run/")] if stream.startswith("run/") else []
         purged = ContentsPurged(texts=1, runs=runs, matching=False, by="me")
-        found = self.log.erasable([stream])
-        assert self.log.erase(found, lambda _: Append("journal/p", [new_event(purged)])).texts
+        found = find_erasable(self.log, [stream])
+        assert erase(self.log, found, lambda _: Append("journal/p", [new_event(purged)])).texts
 
     def reader(self) -> Any:
         """Return a read-only connection that is closed with the history."""

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from kindlm_store import Append, ConflictError, EventLog, NewEvent, Text
-from kindlm_store.erasing import Erasure
+from kindlm_store.erasing import Erasure, erase, find_erasable
+from kindlm_store.verification import verify_file
 
 
 def said(text: str) -> NewEvent:
@@ -34,12 +35,12 @@ def on_disk(path: Path) -> bytes:
 def test_only_what_nothing_else_refers_to(log: EventLog) -> None:
     log.append("run/a", [said("mine"), said("ours")], seal=True)
     log.append("run/b", [said("ours"), said("theirs")])
-    found = log.erasable(["run/a"])
+    found = find_erasable(log, ["run/a"])
     assert (len(found.refs), found.shared) == (1, 1)
-    assert log.erase(found, record).texts == 1
+    assert erase(log, found, record).texts == 1
     assert texts_of(log, "run/a") == [None, "ours"]
     assert texts_of(log, "run/b") == ["ours", "theirs"]
-    checked = log.verify()
+    checked = verify_file(log.path)
     assert (checked.ok, checked.erased) == (True, 1)
     assert next(log.read(types=["erased"])).data == {"texts": sorted(found.refs)}
 
@@ -50,14 +51,14 @@ def test_what_an_event_refers_to_counts_even_if_its_data_was_made_a_blob(log: Ev
     with closing(sqlite3.connect(log.path)) as raw, raw:
         raw.execute("DROP TRIGGER events_update")
         raw.execute("UPDATE events SET data = CAST(data AS BLOB) WHERE seq = 2")
-    found = log.erasable(["run/a"])
+    found = find_erasable(log, ["run/a"])
     assert (len(found.refs), found.shared) == (0, 1)
 
 
 def test_of_two_streams_together_also_what_they_share(log: EventLog) -> None:
     log.append("run/a", [said("ours")])
     log.append("run/b", [said("ours")])
-    assert log.erase(log.erasable(["run/a", "run/b"]), record).texts == 1
+    assert erase(log, find_erasable(log, ["run/a", "run/b"]), record).texts == 1
     assert texts_of(log, "run/b") == [None]
 
 
@@ -66,9 +67,9 @@ def test_what_was_to_be_erased_before_keeps_no_text(log: EventLog) -> None:
     erased_at = list(log.read(stream="run/a"))[1].at
     log.append("run/a", [said("later too")])
     log.append("run/b", [said("ours"), said("later too"), said("mine")])
-    found = log.erasable(["run/b"], forgotten={"run/a": erased_at})
+    found = find_erasable(log, ["run/b"], forgotten={"run/a": erased_at})
     assert (len(found.refs), found.shared) == (2, 1)
-    assert log.erase(found, record).texts == 2
+    assert erase(log, found, record).texts == 2
     assert texts_of(log, "run/b") == [None, "later too", None]
     assert texts_of(log, "run/a") == [None, "later too", "later too"]
 
@@ -76,19 +77,19 @@ def test_what_was_to_be_erased_before_keeps_no_text(log: EventLog) -> None:
 def test_by_what_they_say(log: EventLog) -> None:
     log.append("run/a", [said("call 555"), said("call me")])
     log.append("run/b", [said("555 calls")])
-    assert log.erase(log.erasable(matches=lambda text: "555" in text), record).texts == 2
+    assert erase(log, find_erasable(log, matches=lambda text: "555" in text), record).texts == 2
     assert texts_of(log, "run/a") == [None, "call me"]
     assert texts_of(log, "run/b") == [None]
-    found = log.erasable(["run/a"], matches=lambda text: "555" in text)
+    found = find_erasable(log, ["run/a"], matches=lambda text: "555" in text)
     assert found.refs == frozenset()
 
 
 def test_what_is_referred_to_meanwhile_is_kept(log: EventLog) -> None:
     log.append("run/a", [said("ours"), said("mine")])
-    found = log.erasable(["run/a"])
+    found = find_erasable(log, ["run/a"])
     with EventLog.open(log.path) as other:
         other.append("run/b", [said("ours")])
-    assert log.erase(found, record).texts == 1
+    assert erase(log, found, record).texts == 1
     assert texts_of(log, "run/a") == ["ours", None]
 
 
@@ -96,7 +97,7 @@ def test_a_text_that_is_said_again_is_a_text_of_its_own(log: EventLog) -> None:
     log.append("run/a", [said("hello")])
     with EventLog.open(log.path) as other:
         other.append("run/b", [said("hello")])
-        log.erase(log.erasable(["run/a", "run/b"]), record)
+        erase(log, find_erasable(log, ["run/a", "run/b"]), record)
         other.append("run/b", [said("hello")])
         assert texts_of(other, "run/b") == [None, "hello"]
     assert texts_of(log, "run/a") == [None]
@@ -104,25 +105,25 @@ def test_a_text_that_is_said_again_is_a_text_of_its_own(log: EventLog) -> None:
 
 def test_a_text_that_is_gone_without_an_event_that_says_so_is_found(log: EventLog) -> None:
     log.append("run/a", [said("erased"), said("emptied")])
-    log.erase(log.erasable(matches=lambda text: text == "erased"), record)
+    erase(log, find_erasable(log, matches=lambda text: text == "erased"), record)
     says = {"erased": lambda event: Erasure(event.data["texts"], lambda _: False)}
-    assert log.verify(erasures=says).ok
+    assert verify_file(log.path, erasures=says).ok
     with closing(sqlite3.connect(log.path)) as raw, raw:
         raw.execute("UPDATE contents SET salt = NULL, digest = NULL, body = NULL")
-    checked = log.verify(erasures=says)
+    checked = verify_file(log.path, erasures=says)
     assert (checked.erased, len(checked.problems)) == (2, 1)
     assert "no event records that it was erased" in checked.problems[0].what
     # An event of a time when none named texts covers those of the streams that it says.
     for stream, well in (("run/a", True), ("run/b", False)):
         older = {"erased": lambda event, of=stream: Erasure(None, lambda name: name == of)}
-        assert log.verify(erasures=older).ok is well
+        assert verify_file(log.path, erasures=older).ok is well
 
 
 def test_what_cannot_be_recorded_is_not_erased(log: EventLog) -> None:
     log.append("run/a", [said("hello")], seal=True)
-    found = log.erasable(["run/a"])
+    found = find_erasable(log, ["run/a"])
     with pytest.raises(ConflictError):
-        log.erase(found, lambda texts: Append("run/a", [said("x")]))
+        erase(log, found, lambda texts: Append("run/a", [said("x")]))
     assert texts_of(log, "run/a") == ["hello"]
     log.append("run/b", [said("still writing")])
 
@@ -137,7 +138,7 @@ def test_nothing_of_it_stays_on_the_disk(path: Path, copies: int) -> None:
             salts = [row[0] for row in reader.execute("SELECT salt FROM contents")]
             size = path.stat().st_size
         gone = [mark for number, mark in enumerate(marks) if number % 3]
-        erased = log.erase(log.erasable(["run/1", "run/2"]), record)
+        erased = erase(log, find_erasable(log, ["run/1", "run/2"]), record)
         assert (erased.texts, erased.emptied) == (200, True)
         with closing(log.reader()) as reader:
             kept = {row[0] for row in reader.execute("SELECT salt FROM contents")}
@@ -147,7 +148,7 @@ def test_nothing_of_it_stays_on_the_disk(path: Path, copies: int) -> None:
         assert not any(salt in left for salt in set(salts) - kept)
         assert all(mark.encode() in left for mark in marks[::3])
         assert copies < 100 or path.stat().st_size < size
-        assert log.verify().ok
+        assert verify_file(log.path).ok
 
 
 def test_a_reader_that_stays_keeps_the_wal_and_that_is_said(
@@ -158,6 +159,6 @@ def test_a_reader_that_stays_keeps_the_wal_and_that_is_said(
     with closing(sqlite3.connect(log.path, isolation_level=None)) as reader:
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM contents").fetchall()
-        erased = log.erase(log.erasable(["run/a"]), record)
+        erased = erase(log, find_erasable(log, ["run/a"]), record)
     assert (erased.texts, erased.emptied) == (1, False)
     assert texts_of(log, "run/a") == [None]

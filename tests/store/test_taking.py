@@ -30,9 +30,10 @@ from kindlm_store import (
     open_reader,
     uuid7,
 )
-from kindlm_store.erasing import Erasure
-from kindlm_store.merging import RefusedError, Taken
+from kindlm_store.erasing import Erasure, erase, find_erasable
+from kindlm_store.merging import Merge, RefusedError, Taken
 from kindlm_store.salvage import salvage
+from kindlm_store.verification import verify_file
 
 SAID = Projection(
     "said",
@@ -71,21 +72,21 @@ CLAIMS = {"noted": lambda event: {event.data["stream"]: event.data["head"]}}
 TERMS = {"accept": accept, "claims": CLAIMS, "erasures": ERASURES}
 
 
-def take(into: EventLog, path: Path, **options: Any) -> Taken:
+def take(into: EventLog, path: Path, *, together: bool = False, **options: Any) -> Taken:
     with closing(open_reader(path)) as reader:
-        return into.take(reader, path, **{**TERMS, **options})
+        return Merge(into, reader, path, **{**TERMS, **options}).take(together=together)
 
 
-def take_stripped(into: EventLog, path: Path, **options: Any) -> Taken:
+def take_stripped(into: EventLog, path: Path, *, together: bool = False) -> Taken:
     """Take a log whose texts are not sent."""
     with closing(open_reader(path)) as reader, closing(salvage(reader)) as stripped:
         stripped.execute("UPDATE contents SET salt = x'', digest = NULL, body = NULL")
-        return into.take(stripped, path, **{**TERMS, **options})
+        return Merge(into, stripped, path, **TERMS).take(together=together)
 
 
 def facts(log: EventLog) -> Any:
     """All that a log says, whatever the order in which it arrived, and its tables."""
-    assert log.verify(claims=CLAIMS, erasures=ERASURES).ok
+    assert verify_file(log.path, claims=CLAIMS, erasures=ERASURES).ok
     assert log.projection_errors() == {}
     with closing(log.reader()) as reader:
         events = reader.execute(
@@ -200,7 +201,7 @@ def test_two_copies_that_went_on_apart_are_never_mixed(
         refused = {refusal.stream: refusal for refusal in taken.refused}
         assert (refused["run/open"].kind, refused["journal/b"].kind) == ("apart", "unsound")
         assert "from event 3 on" in refused["run/open"].reason
-        assert log.verify(claims=CLAIMS).ok
+        assert verify_file(log.path, claims=CLAIMS).ok
         with pytest.raises(RefusedError, match="run/open"):
             take(log, apart, together=True)
 
@@ -286,7 +287,7 @@ def test_what_was_changed_is_refused(other: Path, path: Path, change: str) -> No
     with opened(path) as log:
         taken = take(log, other)
         assert {r.stream for r in taken.refused} >= {"run/open"}
-        assert log.verify(claims=CLAIMS).ok
+        assert verify_file(log.path, claims=CLAIMS).ok
 
 
 @pytest.mark.parametrize("together", [False, True])
@@ -338,8 +339,8 @@ def test_what_was_erased_stays_so_in_whatever_order(
     erased = tmp_path / "erased.db"
     shutil.copy(other, erased)
     with opened(erased) as theirs:
-        found = theirs.erasable(matches=lambda text: text == "three")
-        theirs.erase(found, _record)
+        found = find_erasable(theirs, matches=lambda text: text == "three")
+        erase(theirs, found, _record)
     results = []
     for number, order in enumerate([(erased, other), (other, erased), (erased, other, erased)]):
         with opened(tmp_path / f"{number}.db") as log:
@@ -369,7 +370,10 @@ def test_what_was_not_sent_takes_nothing_away_and_may_come_later(
         taken = take_stripped(log, other, together=together)
         assert (taken.added, taken.withheld, taken.erased) == (6, 4, 0)
         assert said_in(log, "run/open") == [None, None]
-        assert (log.verify(erasures=ERASURES).ok, log.verify().withheld) == (True, 4)
+        assert (verify_file(log.path, erasures=ERASURES).ok, verify_file(log.path).withheld) == (
+            True,
+            4,
+        )
     with opened(path) as log:
         take(log, other)
         before = facts(log)
@@ -404,7 +408,7 @@ def test_only_a_text_that_fits_its_reference_fills_a_gap(
 def test_what_was_withheld_and_is_erased_never_comes(other: Path, path: Path) -> None:
     with opened(path) as log:
         take_stripped(log, other)
-        assert log.erase(log.erasable(["run/open"]), _record).texts == 1
+        assert erase(log, find_erasable(log, ["run/open"]), _record).texts == 1
         assert take(log, other).filled == 3
         assert said_in(log, "run/open") == ["one", None]
 
@@ -412,7 +416,7 @@ def test_what_was_withheld_and_is_erased_never_comes(other: Path, path: Path) ->
 def test_a_row_that_was_emptied_by_something_else_erases_nothing(other: Path, path: Path) -> None:
     with opened(path) as log:
         take(log, other)
-        log.erase(log.erasable(matches=lambda text: text == "one"), _record)
+        erase(log, find_erasable(log, matches=lambda text: text == "one"), _record)
         with closing(sqlite3.connect(path)) as raw, raw:
             raw.execute("UPDATE contents SET salt = NULL, digest = NULL, body = NULL")
         with opened(other) as theirs:
@@ -447,8 +451,8 @@ def test_erased_wins_over_present_and_present_over_withheld(
             shutil.copy(folder / "origin.db", files[-1][0])
             with opened(files[-1][0]) as log:
                 for text in purged:
-                    found = log.erasable(matches=lambda body, gone=text: body == gone)
-                    log.erase(found, lambda refs: Append(f"journal/{uuid7()}", [erased(refs)]))
+                    found = find_erasable(log, matches=lambda body, gone=text: body == gone)
+                    erase(log, found, lambda refs: Append(f"journal/{uuid7()}", [erased(refs)]))
         gone = frozenset[str]().union(*(purged for _, purged in copies))
         here = frozenset(WHOLE) - gone if any(has_texts for has_texts, _ in copies) else frozenset()
         results = []
@@ -459,7 +463,7 @@ def test_erased_wins_over_present_and_present_over_withheld(
                 for file, has_texts in shuffled:
                     taken = take(log, file) if has_texts else take_stripped(log, file)
                     assert taken.refused == []
-                checked = log.verify(erasures=ERASURES)
+                checked = verify_file(log.path, erasures=ERASURES)
                 assert checked.ok
                 assert (checked.erased, checked.texts) == (len(gone), len(here))
                 assert checked.withheld == 4 - len(gone | here)
@@ -507,8 +511,8 @@ def test_shuffled_overlapping_pieces_make_the_one_history(
                     ):
                         reader.backup(copy)
                 elif what.startswith("erase"):
-                    found = log.erasable([stream] if what == "erase" else None)
-                    log.erase(found, _record)
+                    found = find_erasable(log, [stream] if what == "erase" else None)
+                    erase(log, found, _record)
                 elif stream not in sealed:
                     own = text if text == "ours" else f"{text} of {stream}"
                     log.append(stream, [said(own)], seal=what == "seal")

@@ -27,6 +27,8 @@ from kindlm.team.protocol import ApiError, PushAnswer, StreamEnd
 from kindlm.team.taking import take_body
 from kindlm.team.withholding import withholder
 from kindlm_store import Append, EventLog, StreamLock
+from kindlm_store.erasing import erase, find_erasable
+from kindlm_store.verification import verify_file
 
 TABLES = [table for projection in PROJECTIONS for table in projection.tables]
 
@@ -63,7 +65,7 @@ def server(tmp_path: Path) -> Iterator[EventLog]:
 
 def facts(log: EventLog) -> Any:
     """All that a history says, whatever the order in which it arrived, and all its tables."""
-    assert log.verify(claims=SEALED_HEADS, erasures=PURGES).ok
+    assert verify_file(log.path, claims=SEALED_HEADS, erasures=PURGES).ok
     assert log.projection_errors() == {}
     with closing(log.reader()) as db:
         queries = [
@@ -286,11 +288,11 @@ def test_nothing_is_erased_by_a_push_and_what_was_purged_stays_so(
 ) -> None:
     push(here.log, server)
     with closing(server.reader()) as db:
-        found = server.erasable(["run/aaaa2222"])
+        found = find_erasable(server, ["run/aaaa2222"])
         refs = sorted(found.refs)
         assert refs
         purged = ContentsPurged(texts=len(refs), refs=refs, runs=["aaaa2222"], by="me")
-        server.erase(found, lambda _: Append("journal/p", [new_event(purged)]))
+        erase(server, found, lambda _: Append("journal/p", [new_event(purged)]))
         gone = facts(server)
         for body in packed(here.log, {}):
             assert take(server, body) == PushAnswer(0, len(list(here.log.read())), 0)
@@ -311,7 +313,7 @@ def test_withheld_texts_are_filled_by_a_copy_that_has_them_and_take_none_away(
     with closing(server.reader()) as db:
         (texts,) = db.execute("SELECT count(*) FROM contents WHERE body IS NOT NULL").fetchone()
     assert texts == 0
-    assert server.verify(claims=SEALED_HEADS, erasures=PURGES).ok
+    assert verify_file(server.path, claims=SEALED_HEADS, erasures=PURGES).ok
     before = facts(here.log)
     for body in packed(server, {}):
         assert isinstance(take(here.log, body), PushAnswer)
@@ -394,7 +396,7 @@ def test_clients_that_push_at_once_disturb_no_other(
 
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(client, range(4))) == [0] * 4
-    assert server.verify(claims=SEALED_HEADS, erasures=PURGES).ok
+    assert verify_file(server.path, claims=SEALED_HEADS, erasures=PURGES).ok
     assert server.projection_errors() == {}
 
 

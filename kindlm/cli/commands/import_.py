@@ -27,7 +27,7 @@ from kindlm.recording.history_file import open_log, project_secrets
 from kindlm.recording.project import Project
 from kindlm.wording import count
 from kindlm_store import OpenError
-from kindlm_store.merging import RefusedError
+from kindlm_store.merging import Merge, RefusedError
 
 _STDIN = Path("-")
 """The name that means standard input."""
@@ -154,15 +154,15 @@ def _is_export(opened: BinaryIO) -> bool:
 def _import_export(opened: BinaryIO, file: Path, database: Path) -> Result[Imported]:
     with read_export(opened) as export, open_log(database) as log:
         try:
-            taken = log.take(
+            taken = Merge(
+                log,
                 export.log,
                 file,
-                begins=export.begins,
                 accept=require_known_form,
                 claims=SEALED_HEADS,
                 erasures=PURGES,
-                together=True,
-            )
+                begins=export.begins,
+            ).take(together=True)
         except RefusedError as error:
             return Err(_refused(file, error))
         except OSError as error:  # of a lock

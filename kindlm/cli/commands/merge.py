@@ -34,7 +34,7 @@ from kindlm_store import (
     OpenError,
     open_reader,
 )
-from kindlm_store.merging import Refusal, Taken
+from kindlm_store.merging import Merge, Refusal, Taken
 from kindlm_store.salvage import is_damaged, salvage, scratch_log
 
 _LOST = "SELECT count(*) FROM events WHERE stream NOT IN (SELECT id FROM streams)"
@@ -116,9 +116,9 @@ def _take(log: EventLog, file: Path, reader: sqlite3.Connection) -> Merged:
     """Take a history; of one that is damaged, what can be read of it."""
 
     def taken_of(source: sqlite3.Connection) -> Taken:
-        return log.take(
-            source, file, accept=require_known_form, claims=SEALED_HEADS, erasures=PURGES
-        )
+        return Merge(
+            log, source, file, accept=require_known_form, claims=SEALED_HEADS, erasures=PURGES
+        ).take()
 
     first = Taken()
     try:

@@ -27,7 +27,7 @@ from kindlm.patterns import PatternError, matcher
 from kindlm.recording.purging import erase, runs_before, streams_to_purge, with_news
 from kindlm.wording import count, first_of, listed
 from kindlm_store import CorruptDatabaseError, EventLog, LockHeldError, OpenError
-from kindlm_store.erasing import Erasable, Erased
+from kindlm_store.erasing import Erasable, Erased, find_erasable
 
 _NAMED = 3
 
@@ -66,10 +66,10 @@ def purge_command(
         runs = _runs(reader, run or [], older_than)
         try:
             if runs is None:
-                found = log.erasable(None, matches, evidence=RAW_BODY)
+                found = find_erasable(log, matches=matches, evidence=RAW_BODY)
             else:
                 streams = streams_to_purge(reader, runs)
-                found = log.erasable(streams.chosen, matches, streams.forgotten, RAW_BODY)
+                found = find_erasable(log, streams.chosen, matches, streams.forgotten, RAW_BODY)
             if matches is not None:
                 _warn_of_names(names_that_match(reader, runs, matches))
             size = log.path.stat().st_size

@@ -24,6 +24,7 @@ from kindlm.recording.history_file import open_log
 from kindlm.recording.purging import erase, runs_before, streams_to_purge, with_news
 from kindlm.wording import count
 from kindlm_store import EventLog, OpenError, StoreError
+from kindlm_store.erasing import find_erasable
 
 if TYPE_CHECKING:
     from kindlm.browse.routes import Actor, RecordReview, Reviewer
@@ -166,7 +167,7 @@ def erase_older(log: EventLog, before: str) -> None:
             if not runs:
                 return
             streams = streams_to_purge(db, runs)
-        found = log.erasable(streams.chosen, forgotten=streams.forgotten)
+        found = find_erasable(log, streams.chosen, forgotten=streams.forgotten)
         try:
             erased = erase(log, found, runs, by="retention")
         finally:
