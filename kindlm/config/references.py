@@ -30,13 +30,30 @@ def check_references(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> No
     check_unique(items(raw, "serve"), "name", "service", reporter)
     judge = section(raw, "defaults").get("judgeModel")
     _check_judge(("defaults", "judgeModel"), judge, raw, reporter)
+    servers = _server_ids(raw)
     for path, test in items(raw, "tests"):
-        _check_test(path, test, raw, reporter)
+        _check_prompts(path, test, raw, reporter)
+        _check_targets(path, test, raw, servers, reporter)
+        _check_said(path, test, reporter)
+        for place, part, written in sections_of(test, path):
+            for key, model in part.judges(written):
+                _check_judge((*place, *key), model, raw, reporter)
+        for place, tools in items(test, "tools"):
+            mcp = tools.get("mcp")
+            server = mcp.get("server") if isinstance(mcp, dict) else None
+            if isinstance(server, str) and server and server not in servers:
+                reporter.error(
+                    (*path, *place, "mcp", "server"),
+                    f'"{server}" is not an MCP server',
+                    hint_for(server, servers, "Agents with `adapter: mcp`"),
+                    reason="unknown_server",
+                    value=server,
+                )
+        placed = (((*path, *place), tool) for place, tool in items(test, "tools"))
+        check_unique(placed, "name", "tool", reporter)
+        check_tools(path, test, reporter, files)
     check_files(raw, reporter, files)
-    _check_servers(raw, reporter)
-    check_tools(raw, reporter, files)
     check_rows(raw, reporter, files)
-    check_conversations(raw, reporter)
     check_templates(raw, reporter, files)
     check_template(raw, reporter, files)
     _check_upload(raw, reporter)
@@ -115,7 +132,7 @@ def _check_models(raw: Raw, reporter: Reporter) -> None:
         )
 
 
-def _check_test(path: Path, test: Raw, raw: Raw, reporter: Reporter) -> None:
+def _check_prompts(path: Path, test: Raw, raw: Raw, reporter: Reporter) -> None:
     prompts = section(raw, "prompts")
     for place, prompt in prompts_of(test).items():
         if not prompt or prompt in prompts or not (prompts or _is_said(prompt)):
@@ -133,16 +150,11 @@ def _check_test(path: Path, test: Raw, raw: Raw, reporter: Reporter) -> None:
             value=prompt,
             available=named,
         )
-    _check_test_models(path, test, raw, reporter)
-    for place, part, written in sections_of(test, path):
-        for key, model in part.judges(written):
-            _check_judge((*place, *key), model, raw, reporter)
-    tools = (((*path, *place), tool) for place, tool in items(test, "tools"))
-    check_unique(tools, "name", "tool", reporter)
 
 
-def _check_test_models(path: Path, test: Raw, raw: Raw, reporter: Reporter) -> None:
-    chosen = test.get("models")
+def _check_targets(path: Path, test: Raw, raw: Raw, servers: list[str], reporter: Reporter) -> None:
+    """Report targets that are not there, that only judge, or that cannot run this kind of test."""
+    chosen, is_call = test.get("models"), "call" in test
     if chosen == [] and "command" not in test:
         reporter.error(
             (*path, "models"),
@@ -150,32 +162,39 @@ def _check_test_models(path: Path, test: Raw, raw: Raw, reporter: Reporter) -> N
             "Remove `models` to run it on all of them, or use `skip: true`",
             reason="no_target",
         )
+    if is_call and not servers:
+        reporter.error(
+            (*path, "call"),
+            "There is no MCP server to call",
+            "Add an agent with `adapter: mcp`",
+            reason="no_target",
+            at_key=True,
+        )
     judges = [item.get("id") for _, item in items(raw, "models") if item.get("role") == "judge"]
     ids = _ids(raw, "models", "agents")
     known = "Ids of configured models" + (" and agents" if raw.get("agents") else "")
     seen: set[str] = set()
     for index, model in enumerate(chosen if isinstance(chosen, list) else ()):
-        place = (*path, "models", index)
         if not isinstance(model, str):
             continue
+        place = (*path, "models", index)
+        reason: str | None = None
         if model not in ids:
             _report_unknown_model(place, "unknown_model", model, ids, known, reporter)
         elif model in judges:
-            reporter.error(
-                place,
-                f'The model "{model}" has `role: judge`',
-                "Remove the model here, or remove its `role: judge`",
-                reason="judge_as_target",
-                value=model,
-            )
+            reason, message = "judge_as_target", f'The model "{model}" has `role: judge`'
+            hint = "Remove the model here, or remove its `role: judge`"
         elif model in seen:
-            reporter.error(
-                place,
-                f'The model "{model}" occurs twice',
-                "Use `repeat` to run a test several times",
-                reason="duplicate_target",
-                value=model,
-            )
+            reason, message = "duplicate_target", f'The model "{model}" occurs twice'
+            hint = "Use `repeat` to run a test several times"
+        elif is_call and model not in servers:
+            reason, hint = "unfit_target", "Remove it here"
+            message = f'"{model}" is not an MCP server, and this test has a `call`'
+        elif model in servers and not is_call:
+            reason, hint = "unfit_target", "Write `call:` in place of the prompt"
+            message = f'"{model}" is an MCP server, and this test has no `call`'
+        if reason is not None:
+            reporter.error(place, message, hint, reason=reason, value=model)
         seen.add(model)
 
 
@@ -253,41 +272,6 @@ def _report_absent(key: str, raw: Raw, reporter: Reporter, instead: str = "") ->
         reporter.error((key,), f"{key} must have at least 1 entry, but is empty")
 
 
-def check_conversations(raw: Raw, reporter: Reporter) -> None:
-    """Report what has no meaning for commands, and comparisons that have nothing to compare."""
-    for path, test in items(raw, "tests"):
-        if "command" in test:
-            for key in {"prompt", "prompts"} & test.keys():
-                reporter.error(
-                    (*path, key),
-                    f"`{key}` and `command` cannot be combined: a command gets no prompt",
-                    "Remove one of them; a variable of the test can be an argument of the command",
-                    at_key=True,
-                )
-            if test.get("conversation"):
-                reporter.error(
-                    (*path, "conversation"),
-                    "A command gets no messages: it runs once, and its output is the answer",
-                    "Remove `conversation`, or test an agent (`agents:`)",
-                    at_key=True,
-                )
-        elif "reportsTools" in test:
-            reporter.error(
-                (*path, "reportsTools"),
-                "`reportsTools` of a test applies to its `command`, and this test has none",
-                "Move it to the agent in `agents`; models do not need it",
-                at_key=True,
-            )
-        for place, expect in expectations(test):
-            if len(place) > 1 and section(expect, "baseline"):
-                reporter.error(
-                    (*path, *place, "baseline"),
-                    "A baseline holds final answers only: it cannot be compared with earlier ones",
-                    "Move it to the `expect` of the test",
-                    at_key=True,
-                )
-
-
 def _server_ids(raw: Raw) -> list[str]:
     """Return the ids of agents that are MCP servers."""
     return [
@@ -297,66 +281,55 @@ def _server_ids(raw: Raw) -> list[str]:
     ]
 
 
-def _check_servers(raw: Raw, reporter: Reporter) -> None:
-    """Report tests that call what is no server, talk to one, or give models tools of none."""
-    servers = _server_ids(raw)
-    for path, test in items(raw, "tests"):
-        _check_kinds_of_turns(path, test, reporter)
-        _check_called(path, test, raw, servers, reporter)
-        for place, tools in items(test, "tools"):
-            mcp = tools.get("mcp")
-            server = mcp.get("server") if isinstance(mcp, dict) else None
-            if isinstance(server, str) and server and server not in servers:
-                reporter.error(
-                    (*path, *place, "mcp", "server"),
-                    f'"{server}" is not an MCP server',
-                    hint_for(server, servers, "Agents with `adapter: mcp`"),
-                    reason="unknown_server",
-                    value=server,
-                )
+def _check_said(path: Path, test: Raw, reporter: Reporter) -> None:
+    """Report what is sent to no target of this kind, and comparisons that have nothing to compare.
 
-
-def _check_kinds_of_turns(path: Path, test: Raw, reporter: Reporter) -> None:
-    """Report messages among calls, and calls among messages."""
-    is_call = "call" in test
-    for key in ("input", "prompt", "prompts", "command") if is_call else ():
-        if key in test:
-            _excluded((*path, key), f"`{key}` and `call` cannot be combined", reporter)
-    for place, turn in items(test, "conversation"):
-        foreign = "user" if is_call else "call"
-        if foreign in turn:
-            begins = "calls" if is_call else "messages"
-            turn_place = reporter.place((*path, *place))
-            message = f"{turn_place} cannot have `{foreign}`: the test is one of {begins}"
-            _excluded((*path, *place, foreign), message, reporter)
-        elif "user" not in turn and "call" not in turn:
-            reporter.missing_key((*path, *place, "call" if is_call else "user"))
-
-
-def _excluded(path: Path, message: str, reporter: Reporter) -> None:
-    reporter.error(path, message, "Remove one of them", at_key=True)
-
-
-def _check_called(path: Path, test: Raw, raw: Raw, servers: list[str], reporter: Reporter) -> None:
-    chosen, is_call = test.get("models"), "call" in test
-    if is_call and not servers:
+    A command gets no messages. Calls and messages do not stand in one test.
+    """
+    if "command" in test:
+        for key in {"prompt", "prompts"} & test.keys():
+            reporter.error(
+                (*path, key),
+                f"`{key}` and `command` cannot be combined: a command gets no prompt",
+                "Remove one of them; a variable of the test can be an argument of the command",
+                at_key=True,
+            )
+        if test.get("conversation"):
+            reporter.error(
+                (*path, "conversation"),
+                "A command gets no messages: it runs once, and its output is the answer",
+                "Remove `conversation`, or test an agent (`agents:`)",
+                at_key=True,
+            )
+    elif "reportsTools" in test:
         reporter.error(
-            (*path, "call"),
-            "There is no MCP server to call",
-            "Add an agent with `adapter: mcp`",
-            reason="no_target",
+            (*path, "reportsTools"),
+            "`reportsTools` of a test applies to its `command`, and this test has none",
+            "Move it to the agent in `agents`; models do not need it",
             at_key=True,
         )
-    others = [each for each in _ids(raw, "models", "agents") if each not in servers]
-    unfit = others if is_call else servers
-    for index, target in enumerate(chosen if isinstance(chosen, list) else ()):
-        if target in unfit:
+    sent, other, kind = "user", "call", "messages"
+    if "call" in test:
+        sent, other, kind = "call", "user", "calls"
+    excluded = [
+        ((*path, key), f"`{key}` and `call` cannot be combined")
+        for key in ("input", "prompt", "prompts", "command")
+        if "call" in test and key in test
+    ]
+    for place, turn in items(test, "conversation"):
+        at = (*path, *place)
+        if other in turn:
+            message = f"{reporter.place(at)} cannot have `{other}`: the test is one of {kind}"
+            excluded.append(((*at, other), message))
+        elif sent not in turn:
+            reporter.missing_key((*at, sent))
+    for at, message in excluded:
+        reporter.error(at, message, "Remove one of them", at_key=True)
+    for place, expect in expectations(test):
+        if len(place) > 1 and section(expect, "baseline"):
             reporter.error(
-                (*path, "models", index),
-                f'"{target}" is not an MCP server, and this test has a `call`'
-                if is_call
-                else f'"{target}" is an MCP server, and this test has no `call`',
-                "Remove it here" if is_call else "Write `call:` in place of the prompt",
-                reason="unfit_target",
-                value=target,
+                (*path, *place, "baseline"),
+                "A baseline holds final answers only: it cannot be compared with earlier ones",
+                "Move it to the `expect` of the test",
+                at_key=True,
             )

@@ -130,18 +130,14 @@ _USUAL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _MAX_LISTED = 3
 
 
-def check_tools(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
+def check_tools(path: Path, test: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
     """Report answers of simulated tools that cannot be meant, and those that break their schema."""
-    for path, test in items(raw, "tests"):
-        for place, tool in items(test, "tools"):
-            _check_tool((*path, *place), tool, reporter, files)
-        for place, expect in expectations(test):
-            for inner, call in (
-                *items(expect, "toolCalls"),
-                *items(expect, "trajectory", "calls"),
-            ):
-                matcher = (*path, *place, *inner, "argsMatch")
-                _check_values(matcher, call.get("argsMatch"), reporter)
+    for place, tool in items(test, "tools"):
+        _check_tool((*path, *place), tool, reporter, files)
+    for place, expect in expectations(test):
+        for inner, call in (*items(expect, "toolCalls"), *items(expect, "trajectory", "calls")):
+            matcher = (*path, *place, *inner, "argsMatch")
+            _check_values(matcher, call.get("argsMatch"), reporter)
 
 
 def _check_tool(path: Path, tool: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
