@@ -67,14 +67,17 @@ Seconds = Annotated[float, Field(gt=0, le=MAX_TIMEOUT_S)]
 Url = Annotated[str, BeforeValidator(check_url)]
 Pattern = Annotated[str, BeforeValidator(check_pattern)]
 Words = Annotated[list[Text], Field(min_length=1)]
+
+
+def by_form(message: str) -> Discriminator:
+    """Return what chooses a branch of a union by the form of a value; others get the message."""
+    return Discriminator(form_of, custom_error_type="refused", custom_error_message=message)
+
+
 CommandLine = Annotated[
     Annotated[str, Field(min_length=1), BeforeValidator(check_command), Tag(TEXT)]
     | Annotated[Words, Tag(LIST)],
-    Discriminator(
-        form_of,
-        custom_error_type="refused",
-        custom_error_message="must be a text or a list of texts",
-    ),
+    by_form("must be a text or a list of texts"),
 ]
 """A program and its arguments, split as a shell would if it is one text."""
 

@@ -53,6 +53,14 @@ class Reads(Enum):
     EVERYTHING = "all texts and tool calls"
 
 
+class Refers(Enum):
+    """What a value of a section refers to."""
+
+    SCHEMA_FILE = "a file with a JSON Schema"
+    SCHEMA = "a JSON Schema, which the value is"
+    FUNCTION = "a function, as file.py:name"
+
+
 class Rule(NamedTuple):
     """A guardrail in a SARIF report: its id, what it forbids, and what to do about a finding.
 
@@ -204,22 +212,12 @@ class ExpectSection(Section):
         yield from ()
 
     @classmethod
-    def schema_files(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
-        """Yield the files with a JSON Schema that a mapping of the file names.
+    def references(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Refers, Any]]:
+        """Yield the schemas and functions that a mapping of the file names or holds.
 
         The mapping has not been validated, so that all that is wrong with a file is reported at
         once: any value may be of another type.
         """
-        yield from ()
-
-    @classmethod
-    def inline_schemas(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
-        """Yield the JSON Schemas that a mapping holds, not validated either."""
-        yield from ()
-
-    @classmethod
-    def functions(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
-        """Yield the functions that a mapping names as `file.py:name`, not validated either."""
         yield from ()
 
     @classmethod

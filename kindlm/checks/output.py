@@ -22,6 +22,7 @@ from kindlm.checks.base import (
     Key,
     Made,
     Place,
+    Refers,
     Rule,
     failed,
     passed,
@@ -125,14 +126,11 @@ class Output(ExpectSection):
         return self
 
     @classmethod
-    def schema_files(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
+    def references(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Refers, Any]]:
         # With format text the file is not used, which is a warning: it may as well be absent.
         if written.get("format") == "json":
-            yield ("schemaFile",), written.get("schemaFile")
-
-    @classmethod
-    def inline_schemas(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
-        yield ("schema",), written.get("schema")
+            yield ("schemaFile",), Refers.SCHEMA_FILE, written.get("schemaFile")
+        yield ("schema",), Refers.SCHEMA, written.get("schema")
 
     def checks(self, schema: Callable[[str], Any]) -> Iterator[Made]:
         if self.format == "json" and self.schema_file is not None:

@@ -17,6 +17,7 @@ from kindlm.checks.base import (
     Made,
     Place,
     Reads,
+    Refers,
     Rule,
     failed,
     passed,
@@ -164,8 +165,8 @@ class ToolCall(ExpectedCall, CheckSection):
         return self.tool
 
     @classmethod
-    def schema_files(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
-        yield ("argsSchema",), written.get("argsSchema")
+    def references(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Refers, Any]]:
+        yield ("argsSchema",), Refers.SCHEMA_FILE, written.get("argsSchema")
 
     def checks(self, schema: Callable[[str], Any]) -> Iterator[Made]:
         check = self

@@ -33,6 +33,7 @@ from kindlm.checks.base import (
     Made,
     Place,
     Reads,
+    Refers,
     UndecidedError,
     failed,
     passed,
@@ -164,8 +165,8 @@ class PythonFunction(CheckSection, AskingCheck):
         return self.function
 
     @classmethod
-    def functions(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
-        yield ("function",), written.get("function")
+    def references(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Refers, Any]]:
+        yield ("function",), Refers.FUNCTION, written.get("function")
 
     def checks(self, schema: Callable[[str], Any]) -> Iterator[Made]:
         yield Made(self.calling(schema(self.function)), self.label)

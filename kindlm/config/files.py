@@ -11,6 +11,7 @@ from pathlib import PureWindowsPath
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from kindlm.checks.base import Refers
 from kindlm.config.data_rows import Row, RowFile, read_rows
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.expect import sections_of
@@ -192,28 +193,27 @@ def _error(message: str, hint: str, code: ErrorCode = ErrorCode.CONFIG_FILE_REF_
     return Err(KindlmError(code, message, hint))
 
 
-SYSTEM_FILE_KEYS = ("systemFile", "system_prompt_file")
+FILE_KEYS = ("systemFile", "system_prompt_file", "userFile")
+"""The keys of a prompt that name files."""
 
 
 def check_files(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
     """Report files that are not there, lead out of the folder, or are not valid JSON Schema."""
     for name, prompt in section(raw, "prompts").items():
-        for key in (*SYSTEM_FILE_KEYS, "userFile"):
+        for key in FILE_KEYS:
             file = prompt.get(key) if isinstance(prompt, dict) else None
             if isinstance(file, str) and file:
                 report_file(("prompts", name, key), file, files.text(file), reporter)
     for path, test in items(raw, "tests"):
         for place, part, written in sections_of(test, path):
-            for at, file in part.schema_files(written):
-                if isinstance(file, str) and file:
-                    report_schema((*place, *at), file, files, reporter)
-            for at, function in part.functions(written):
-                if isinstance(function, str) and function:
-                    report_file((*place, *at), function, files.function(function), reporter)
-            for at, schema in part.inline_schemas(written):
-                if isinstance(schema, dict):
-                    where = (*place, *at)
-                    report_inline_schema(where, schema, dotted(where), reporter)
+            for at, kind, value in part.references(written):
+                where = (*place, *at)
+                if isinstance(value, dict) and kind is Refers.SCHEMA:
+                    report_inline_schema(where, value, dotted(where), reporter)
+                elif isinstance(value, str) and value and kind is Refers.SCHEMA_FILE:
+                    report_schema(where, value, files, reporter)
+                elif isinstance(value, str) and value and kind is Refers.FUNCTION:
+                    report_file(where, value, files.function(value), reporter)
 
 
 def report_file(path: Path, file: str, result: Result[Any], reporter: Reporter) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from kindlm.checks.base import Check
 from kindlm.checks.guardrails import CANARY
@@ -23,7 +23,6 @@ from kindlm.suite import (
     FORWARDED,
     AgentTarget,
     Case,
-    ModelTarget,
     ProviderSettings,
     Service,
     SimulatedTool,
@@ -103,22 +102,27 @@ class _Values:
     faults: list[KindlmError] = field(default_factory=list)
 
     def __call__(self, name: str) -> str:
-        if name == CANARY:
-            return self.canary or f"{{{{{name}}}}}"
         kind, _, rest = name.partition(".")
-        if kind == "serve" and self.ports is None:
-            return f"{{{{{name}}}}}"
-        if kind == "serve" and self.ports is not None:
-            port = self.ports.get(rest.removesuffix(".port"))
-            value = None if port is None else str(port)
+        value: str | int | None
+        may_stay = not self.required
+        if name == CANARY:
+            value, may_stay = self.canary, True
+        elif kind == "serve":
+            value = (self.ports or {}).get(rest.removesuffix(".port"))
+            may_stay |= self.ports is None
         else:
             value = self.environ.get(rest)
-        if value is None and not self.required:
+        if value is not None:
+            return str(value)
+        if may_stay:
             return f"{{{{{name}}}}}"
-        if value is None:
-            self.missing.setdefault(name, {})[self.place] = None
-            return ""
-        return value
+        self.missing.setdefault(name, {})[self.place] = None
+        return ""
+
+    def at(self, place: str) -> Self:
+        """Remember where the next texts are used."""
+        self.place = place
+        return self
 
     def bind(self, text: str) -> str:
         """Fill in what `interpolation.render` left in a text."""
@@ -166,7 +170,7 @@ def bind_suite(
         for name, item in suite.providers.items()
     }
     agents = {
-        name: _bind_agent(agent, values, f"agents.{name}") if name in targets else agent
+        name: _bind_agent(agent, values.at(f"agents.{name}")) if name in targets else agent
         for name, agent in suite.agents.items()
     }
     cases = tuple(
@@ -174,7 +178,9 @@ def bind_suite(
         for case, wanted in zip(suite.cases, is_used, strict=True)
     )
     models = {
-        name: _bind_model(model, values) if name in targets else model
+        name: _filled(model, values.at(f"models.{name}").bind, "model")
+        if name in targets
+        else model
         for name, model in suite.models.items()
     }
     if values.missing:
@@ -190,7 +196,10 @@ def bind_services(suite: Suite, *, environ: Mapping[str, str]) -> Result[tuple[S
     Ports stay as placeholders: they are known one by one, as the services start.
     """
     values = _Values(environ, None)
-    services = tuple(_bind_service(service, values) for service in suite.services)
+    services = tuple(
+        _filled(each, values.at(f"serve.{each.name}").insert, "command", "ready_url", "env")
+        for each in suite.services
+    )
     return Err(_missing(suite, values.missing)) if values.missing else Ok(services)
 
 
@@ -232,25 +241,22 @@ def _used_providers(
 
 
 def _bind_provider(provider: ProviderSettings, values: _Values) -> ProviderSettings:
-    values.place = f"providers.{provider.name}.baseUrl"
-    provider = _filled(provider, values.insert, "base_url")
-    values.place = f"providers.{provider.name}"
-    options = provider.options
+    place, options = f"providers.{provider.name}", provider.options
+    provider = _filled(provider, values.at(f"{place}.baseUrl").insert, "base_url")
     if options is None or not options.takes_placeholders:
         return provider
-    return replace(provider, options=_bind_options(options, values))
+    return replace(provider, options=_bind_options(options, values.at(place)))
 
 
 def _bind_case(case: Case, values: _Values) -> Case:
-    values.place = f'test "{case.name}"'
-    bound = _filled(case, values.bind, "follow_ups", "contexts")
+    bound = _filled(case, values.at(f'test "{case.name}"').bind, "follow_ups", "contexts")
     bound = replace(bound, prompt=_filled(case.prompt, values.bind, "user", "system", "prefill"))
     if case.tools and values.canary is not None:
         bound = replace(bound, tools=tuple(_with_canary(tool, values) for tool in case.tools))
     if case.command is not None:
         bound = replace(bound, command=_filled(case.command, values.bind, "words"))
     if case.agent is not None:
-        bound = replace(bound, agent=_bind_agent(case.agent, values, values.place))
+        bound = replace(bound, agent=_bind_agent(case.agent, values))
     checks = [item.check.filled(values.bind, values.insert) for item in case.expectations]
     if any(new is not item.check for new, item in zip(checks, case.expectations, strict=True)):
         expected = zip(case.expectations, checks, strict=True)
@@ -275,12 +281,11 @@ def _with_canary(tool: SimulatedTool, values: _Values) -> SimulatedTool:
     return replace(tool, answers=tuple(map(answer, tool.answers)))
 
 
-def _bind_agent(agent: AgentTarget, values: _Values, place: str) -> AgentTarget:
-    values.place = place
-    agent = _filled(agent, values.insert, "endpoint", "headers")
+def _bind_agent(agent: AgentTarget, values: _Values) -> AgentTarget:
+    agent = _filled(agent, values.insert, "endpoint", "headers", "model")
     if agent.options is not None:
         agent = replace(agent, options=_bind_options(agent.options, values))
-    return _filled(agent, values.insert, "model")
+    return agent
 
 
 def _bind_options(options: Provider | Adapter, values: _Values) -> Provider | Adapter:
@@ -303,16 +308,6 @@ def _bind_options(options: Provider | Adapter, values: _Values) -> Provider | Ad
         )
         values.faults.append(KindlmError(ErrorCode.CONFIG_VALIDATION_ERROR, message))
         return options
-
-
-def _bind_model(model: ModelTarget, values: _Values) -> ModelTarget:
-    values.place = f"models.{model.id}"
-    return _filled(model, values.bind, "model")
-
-
-def _bind_service(service: Service, values: _Values) -> Service:
-    values.place = f"serve.{service.name}"
-    return _filled(service, values.insert, "command", "ready_url", "env")
 
 
 def _filled(value: T, fill: Callable[[str], str], *names: str) -> T:

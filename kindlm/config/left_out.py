@@ -66,11 +66,7 @@ def fill_in(
             _default(prompt, "user", _INPUT)
     moved: dict[Path, Path] = {}
     # The prompts of inputs, which are added below, are none of those.
-    named = {
-        name: [text for _, text in prompt_templates(name, prompt, files)]
-        for name, prompt in section(root.value, "prompts").items()
-        if isinstance(prompt, dict)
-    }
+    named = {name: [*it.values()] for name, it in prompt_templates(root.value, files).items()}
     takers: list[str] | None = [
         name for name, held in named.items() if any(_INPUT in text for text in held)
     ]

@@ -14,7 +14,6 @@ from pydantic import (
     AliasChoices,
     BeforeValidator,
     ConfigDict,
-    Discriminator,
     Field,
     Tag,
     model_validator,
@@ -45,8 +44,9 @@ from kindlm.section import (
     Section,
     Text,
     Url,
+    by_form,
 )
-from kindlm.values import LIST, MAPPING, TEXT, form_of, not_bool, refuse
+from kindlm.values import LIST, MAPPING, TEXT, not_bool, refuse
 
 MAX_TESTS = 1_000
 MAX_MODELS = 50
@@ -167,22 +167,14 @@ Input = Annotated[
         list[
             Annotated[
                 Annotated[Text, Tag(TEXT)] | Annotated[MessageConfig, Tag(MAPPING)],
-                Discriminator(
-                    form_of,
-                    custom_error_type="refused",
-                    custom_error_message="must be a text, or a mapping with `role` and `content`",
-                ),
+                by_form("must be a text, or a mapping with `role` and `content`"),
             ]
         ],
         Field(min_length=1),
         AfterValidator(_in_order),
         Tag(LIST),
     ],
-    Discriminator(
-        form_of,
-        custom_error_type="refused",
-        custom_error_message="must be a text, a list of messages, or a mapping with `user`",
-    ),
+    by_form("must be a text, a list of messages, or a mapping with `user`"),
 ]
 """What is said to the target: a text, messages, or the keys of a prompt."""
 

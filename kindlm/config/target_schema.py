@@ -8,7 +8,6 @@ from pydantic import (
     AliasChoices,
     BeforeValidator,
     ConfigDict,
-    Discriminator,
     Field,
     PrivateAttr,
     Tag,
@@ -27,8 +26,9 @@ from kindlm.section import (
     Section,
     Text,
     Url,
+    by_form,
 )
-from kindlm.values import MAPPING, TEXT, check_env_name, form_of
+from kindlm.values import MAPPING, TEXT, check_env_name
 
 EnvName = Annotated[str, Field(min_length=1), BeforeValidator(check_env_name)]
 
@@ -199,11 +199,7 @@ class ServeConfig(Section):
     ready: Maybe[
         Annotated[
             Annotated[Url, Tag(TEXT)] | Annotated[ReadyConfig, Tag(MAPPING)],
-            Discriminator(
-                form_of,
-                custom_error_type="refused",
-                custom_error_message="must be a URL or a mapping with `line`",
-            ),
+            by_form("must be a URL or a mapping with `line`"),
         ]
     ] = Field(default=None, examples=["http://127.0.0.1:{{serve.agent.port}}/health"])
     """URL that answers when the program is ready, or a line that it then prints. The tests wait for

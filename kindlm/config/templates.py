@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 
 from kindlm.checks.guardrails import CANARY
 from kindlm.config.data_rows import MAX_ROWS, RowFile, RowProblem
 from kindlm.config.diagnostics import Reporter
-from kindlm.config.files import SYSTEM_FILE_KEYS, ReferencedFiles, report_file
+from kindlm.config.files import FILE_KEYS, ReferencedFiles, report_file
 from kindlm.config.interpolation import DEFERRED_PREFIXES, is_deferred, names_in
 from kindlm.document import Path, Raw, items, prompts_of, section, texts
 from kindlm.errors import Err, Ok
@@ -23,35 +24,26 @@ _PORT = re.compile(r"serve\.(\w+)\.port")
 def check_templates(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
     """Report variables that a test does not set, and placeholders that can never be filled in."""
     services = [str(item.get("name")) for _, item in items(raw, "serve")]
-    prompts = {
-        name: dict(prompt_templates(name, prompt, files))
-        for name, prompt in section(raw, "prompts").items()
-        if isinstance(prompt, dict)
-    }
-    for templates in prompts.values():
-        for path, template in templates.items():
-            check_deferred(path, template, services, reporter, only_deferred=False)
-    for path, text in (*_urls(raw), *_addresses(raw)):
-        check_deferred(path, text, services, reporter, only_deferred=True)
+    has_gateway = any(agent.get("gateway") is True for _, agent in items(raw, "agents"))
+    for path, template in all_templates(raw, files):
+        text, started, takes_variables = template, services, path[0] in ("prompts", "tests")
+        if path[0] == "serve":
+            # Services are started in their order: a later one has no port yet.
+            started = services[: int(path[1]) + 1]
+            if has_gateway and "env" in path:
+                text = template.replace("{{gateway}}", "")
+        check_deferred(path, text, started, reporter, only_deferred=not takes_variables)
+        if takes_variables and "arguments" in path:
+            _check_no_deferred(path, text, reporter)
     for path, agent in items(raw, "agents"):
         for key in agent.keys() - Adapter.reserved:
             for place, text in texts(agent[key], (*path, key)):
                 check_deferred(place, text, services, reporter, only_deferred=False)
-    has_gateway = any(agent.get("gateway") is True for _, agent in items(raw, "agents"))
-    for index, (path, service) in enumerate(items(raw, "serve")):
-        # Services are started in their order: a later one has no port yet.
-        started = services[: index + 1]
-        for place, text in _service_texts(path, service):
-            written = text.replace("{{gateway}}", "") if has_gateway and "env" in place else text
-            check_deferred(place, written, started, reporter, only_deferred=True)
+    prompts = prompt_templates(raw, files)
     for path, test in items(raw, "tests"):
-        own = dict(_own_templates(path, test))
-        for place, template in own.items():
-            check_deferred(place, template, services, reporter, only_deferred=False)
-            if "arguments" in place:
-                _check_no_deferred(place, template, reporter)
         named = (prompts.get(name, {}) for name in prompts_of(test).values())
-        used = (*(text for templates in named for text in templates.values()), *own.values())
+        used = [*chain.from_iterable(it.values() for it in named)]
+        used += [text for _, text in _own_templates(path, test)]
         needed = dict.fromkeys(name for text in used for name in names_in(text))
         check_variables(path, test, list(needed), reporter, files)
 
@@ -71,43 +63,36 @@ def _check_no_deferred(path: Path, text: str, reporter: Reporter) -> None:
 
 def all_templates(raw: Raw, files: ReferencedFiles) -> Iterator[tuple[Path, str]]:
     """Yield all texts that variables, the environment or ports are put into, with their paths."""
-    for name, prompt in section(raw, "prompts").items():
-        if isinstance(prompt, dict):
-            yield from prompt_templates(name, prompt, files)
-    yield from _urls(raw)
-    yield from _addresses(raw)
+    for templates in prompt_templates(raw, files).values():
+        yield from templates.items()
+    for name, provider in section(raw, "providers").items():
+        if isinstance(provider, dict):
+            yield from texts(provider.get("baseUrl"), ("providers", name, "baseUrl"))
+    for path, agent in items(raw, "agents"):
+        for key in ("endpoint", "url", "headers"):
+            yield from texts(agent.get(key), (*path, key))
     for path, service in items(raw, "serve"):
-        yield from _service_texts(path, service)
+        for key in ("env", "command", "ready"):
+            yield from texts(service.get(key), (*path, key))
     for path, test in items(raw, "tests"):
         yield from _own_templates(path, test)
 
 
-def prompt_templates(name: str, prompt: Raw, files: ReferencedFiles) -> Iterator[tuple[Path, str]]:
-    """Yield the texts of a prompt, also those of its files, with their paths."""
-    for key in ("system", "user", "assistant"):
-        text = prompt.get(key)
-        if isinstance(text, str):
-            yield ("prompts", name, key), text
-    for key in (*SYSTEM_FILE_KEYS, "userFile"):
-        file = prompt.get(key)
-        if isinstance(file, str) and file:
-            content = files.text(file)
-            if isinstance(content, Ok):
-                yield ("prompts", name, key), content.value
-
-
-def _urls(raw: Raw) -> Iterator[tuple[Path, str]]:
-    for name, provider in section(raw, "providers").items():
-        url = provider.get("baseUrl") if isinstance(provider, dict) else None
-        if isinstance(url, str):
-            yield ("providers", name, "baseUrl"), url
-
-
-def _addresses(raw: Raw) -> Iterator[tuple[Path, str]]:
-    """Yield where agents are, and what is sent along."""
-    for path, agent in items(raw, "agents"):
-        for key in ("endpoint", "url", "headers"):
-            yield from texts(agent.get(key), (*path, key))
+def prompt_templates(raw: Raw, files: ReferencedFiles) -> dict[str, dict[Path, str]]:
+    """Return the texts of each prompt, also those of its files, by their paths."""
+    found: dict[str, dict[Path, str]] = {}
+    for name, prompt in section(raw, "prompts").items():
+        if not isinstance(prompt, dict):
+            continue
+        said = found[name] = {}
+        for key in ("system", "user", "assistant", *FILE_KEYS):
+            text = prompt.get(key)
+            if key in FILE_KEYS and isinstance(text, str) and text:
+                content = files.text(text)
+                text = content.value if isinstance(content, Ok) else None
+            if isinstance(text, str):
+                said["prompts", name, key] = text
+    return found
 
 
 def _own_templates(path: Path, test: Raw) -> Iterator[tuple[Path, str]]:
@@ -118,14 +103,6 @@ def _own_templates(path: Path, test: Raw) -> Iterator[tuple[Path, str]]:
         yield from texts(turn.get("user"), (*path, *place, "user"))
         inner = (*path, *place, "call", "arguments")
         yield from texts(section(turn, "call", "arguments"), inner)
-
-
-def _service_texts(path: Path, service: Raw) -> Iterator[tuple[Path, str]]:
-    for key, text in section(service, "env").items():
-        if isinstance(text, str):
-            yield (*path, "env", key), text
-    for key in ("command", "ready"):
-        yield from texts(service.get(key), (*path, key))
 
 
 def check_deferred(
