@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from kindlm.agents import agent_failures
-from kindlm.agents.process_group import TooMuchOutput, how_it_ended
+from kindlm.agents.local_sandbox import LocalSandbox
 from kindlm.agents.reply_parts import (
     ABSENT,
     AGENT_RULE,
@@ -36,10 +36,11 @@ from kindlm.agents.reply_parts import (
 )
 from kindlm.agents.sandbox import (
     MAX_OUTPUT_BYTES,
-    LocalSandbox,
     Sandbox,
     SandboxError,
     StartedProgram,
+    TooMuchOutput,
+    how_it_ended,
     of_exchange,
     of_program,
 )

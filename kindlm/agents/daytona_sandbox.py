@@ -21,8 +21,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from kindlm.agents.process_group import TooMuchOutput
-from kindlm.agents.sandbox import SandboxError, StartedProgram
+from kindlm.agents.sandbox import SandboxError, StartedProgram, TooMuchOutput
 
 if TYPE_CHECKING:
     from daytona import AsyncSandbox

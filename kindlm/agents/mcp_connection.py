@@ -21,12 +21,11 @@ from typing import TYPE_CHECKING, Any
 from kindlm.agents import agent_failures
 from kindlm.agents.agent_failures import Who
 from kindlm.agents.http_exchange import EVENT_STREAM, MAX_BODY_BYTES, HttpTarget, is_page
-from kindlm.agents.process_group import TooMuchOutput, how_it_ended
+from kindlm.agents.local_sandbox import LocalProgram, LocalSandbox
 from kindlm.agents.sandbox import (
     MAX_OUTPUT_BYTES,
     TOO_MUCH,
-    LocalProgram,
-    LocalSandbox,
+    TooMuchOutput,
     of_exchange,
     of_program,
 )
@@ -277,9 +276,7 @@ class ProgramLink:
                 await to_session.send(SessionMessage(message))
         except TooMuchOutput:
             return TOO_MUCH
-        code = await program.exit_code()
-        ended = "closed its output" if code is None else how_it_ended(code)
-        return f"{ended} without an answer"
+        return f"{await program.ending()} without an answer"
 
     async def _write(self, program: LocalProgram, from_session: Any) -> None:
         async for message in from_session:

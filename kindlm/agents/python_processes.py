@@ -12,7 +12,6 @@ import codecs
 import contextlib
 import json
 import logging
-import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -22,45 +21,36 @@ from types import MappingProxyType
 from typing import Self
 
 from kindlm.agents import agent_failures
-from kindlm.agents.process_group import Program, how_it_ended, started
-from kindlm.agents.python_worker import (
-    GRACE_S,
-    HEADER,
-    Answer,
-    Call,
-    Opening,
-    pack_call,
-    unpack_answer,
-)
+from kindlm.agents.local_sandbox import LocalProgram, LocalSandbox
+from kindlm.agents.python_worker import GRACE_S, Answer, Call, Opening, pack_call, unpack_answer
+from kindlm.agents.sandbox import LastOutput
 from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.packages import as_written
 from kindlm.ports import Agent, AgentReply, AgentRequest
 from kindlm.suite import AgentTarget
 
-_KEPT_BYTES = 16_384
 _LONGEST_LINE = 65_536
 _HELD_BACK = 8_192
 """Of a longer line, so many characters wait for what follows: a secret may have begun in them."""
 
 
-class PrintedOutput:
+class PrintedOutput(LastOutput):
     """Shows line by line what arrives in pieces, and keeps the end of it.
 
     `redact` takes secrets out of whole lines: a piece may end within one.
     """
 
     def __init__(self, redact: Callable[[str], str]) -> None:
+        super().__init__()
         self._redact = redact
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._waiting = ""
-        self.tail = ""
 
     def add(self, chunk: bytes) -> None:
         """Take what was printed."""
-        text = self._decoder.decode(chunk)
-        self.tail = (self.tail + text)[-_KEPT_BYTES:]
-        lines, end, rest = (self._waiting + text).rpartition("\n")
+        super().add(chunk)
+        lines, end, rest = (self._waiting + self._decoder.decode(chunk)).rpartition("\n")
         self._waiting = rest
         self._show(self._redact(lines + end))
         if len(rest) > _LONGEST_LINE:
@@ -87,7 +77,7 @@ _log = logging.getLogger(__name__)
 # happens to be the current one may take the place of a standard module.
 _START = (
     "import sys, json; sys.path[:] = json.loads(sys.argv.pop()); "
-    "from kindlm.agents.python_worker import main; main(int(sys.argv.pop()))"
+    "from kindlm.agents.python_worker import main; main()"
 )
 _LEAVE_S = 10.0
 
@@ -96,16 +86,9 @@ class WorkerProcess:
     """A process that runs; `start` makes one, `end` must be awaited in the end."""
 
     def __init__(
-        self,
-        program: Program,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        printed: PrintedOutput,
-        stack: AsyncExitStack,
+        self, program: LocalProgram, printed: PrintedOutput, stack: AsyncExitStack
     ) -> None:
         self._program = program
-        self._reader = reader
-        self._writer = writer
         self._printed = printed
         self._stack = stack
         self._is_asked = False
@@ -114,8 +97,7 @@ class WorkerProcess:
     @property
     def is_ready(self) -> bool:
         """Whether it waits for a call, and nothing of an earlier one can still go on in it."""
-        waits = not self._is_asked and not self._has_timed_out
-        return waits and self._program.process.returncode is None
+        return not self._is_asked and not self._has_timed_out and self._program.goes_on
 
     @classmethod
     async def start(cls, environ: Mapping[str, str], redact: Callable[[str], str]) -> Self:
@@ -123,24 +105,10 @@ class WorkerProcess:
 
         What its agents print is shown as `redact` leaves it.
         """
-        printed = PrintedOutput(redact)
-        async with AsyncExitStack() as stack:
-            here, there = socket.socketpair()
-            with there:
-                stack.callback(here.close)
-                words = [sys.executable, "-uPc", _START, str(there.fileno()), json.dumps(sys.path)]
-                running = started(
-                    words,
-                    directory=str(Path.cwd()),
-                    environ=environ,
-                    stdout=printed,
-                    stderr=printed,
-                    pass_fds=[there.fileno()],
-                )
-                program = await stack.enter_async_context(running)
-            reader, writer = await asyncio.open_connection(sock=here)
-            return cls(program, reader, writer, printed, stack.pop_all())
-        raise AssertionError("an exit stack swallows nothing")
+        printed, stack = PrintedOutput(redact), AsyncExitStack()
+        words = [sys.executable, "-uPc", _START, json.dumps(sys.path)]
+        starting = LocalSandbox(Path.cwd(), environ).start(words, None, sys.maxsize, printed)
+        return cls(await stack.enter_async_context(starting), printed, stack)
 
     async def ask(self, call: Call, name: str) -> Answer:
         """Return the answer to a call; `name` is the agent's, for errors.
@@ -153,14 +121,15 @@ class WorkerProcess:
         timeout_s = call.timeout_s if isinstance(call, AgentRequest) else None
         try:
             async with asyncio.timeout(None if timeout_s is None else timeout_s + GRACE_S):
-                payload = await self._exchange(pack_call(call))
+                await self._program.write_line(pack_call(call))
+                line = await self._program.read_line()
         except TimeoutError:
             assert timeout_s is not None
             return Err(agent_failures.of_timeout(who, timeout_s, retryable=False))
-        if payload is None:
+        if line is None or not self._program.lines.is_line_ended:
             return Err(await self._ended(who))
         try:
-            answer = unpack_answer(payload)
+            answer = unpack_answer(line)
         except ValueError as error:
             return Err(agent_failures.of_reply(who, f"it is not an AgentReply: {error}", ""))
         self._is_asked = False
@@ -185,45 +154,16 @@ class WorkerProcess:
     async def end(self) -> None:
         """End the process and all that it started: politely if it has nothing to do."""
         async with self._stack:
-            self._writer.close()
             if self.is_ready:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(GRACE_S):
-                        await self._program.exit_code()
+                await self._program.leave()
             await self._program.drained()
             self._printed.finish()
 
-    async def _exchange(self, frame: bytes) -> bytes | None:
-        """Return what the process sends, None if it ends before it has sent it all."""
-        reading = asyncio.create_task(self._round(frame))
-        ending = asyncio.create_task(self._program.exit_code())
-        try:
-            await asyncio.wait({reading, ending}, return_when=asyncio.FIRST_COMPLETED)
-            # What it sent before it ended is here already. What a child of it holds open is not
-            # waited for.
-            await asyncio.wait({reading}, timeout=0.1)
-            return reading.result() if reading.done() else None
-        except (asyncio.IncompleteReadError, ConnectionError):
-            return None
-        finally:
-            reading.cancel()
-            ending.cancel()
-            await asyncio.gather(reading, ending, return_exceptions=True)
-
-    async def _round(self, frame: bytes) -> bytes:
-        self._writer.write(frame)
-        await self._writer.drain()
-        header = await self._reader.readexactly(HEADER.size)
-        return await self._reader.readexactly(HEADER.unpack(header)[0])
-
     async def _ended(self, who: agent_failures.Who) -> KindlmError:
         """Return the error of an agent whose process ended, or hung up, instead of answering."""
-        how = "closed its connection to kindlm"
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(GRACE_S):
-                how = how_it_ended(await self._program.exit_code())
+        how = await self._program.ending()
         await self._program.drained()
-        last_words = who.last_words(self._printed.tail)
+        last_words = who.last_words(self._program.log)
         message = f"The process of agent {who.name!r} {how} before it answered"
         return agent_failures.failed(
             who,
@@ -231,7 +171,7 @@ class WorkerProcess:
             f"{message}: {last_words}" if last_words else message,
             "Look for os._exit, a signal, a crash in an extension module, or files that it "
             "closes without having opened them",
-            body=self._printed.tail or None,
+            body=self._program.log or None,
         )
 
 

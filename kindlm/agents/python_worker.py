@@ -1,10 +1,10 @@
 """The process that a Python agent runs in: it hosts one conversation after another.
 
-It ends when kindlm closes the connection, or asks it to by SIGTERM; and soon after kindlm is gone,
+It ends when kindlm closes its input, or asks it to by SIGTERM; and soon after kindlm is gone,
 whatever the agent is doing then.
 
-kindlm and the process exchange JSON, with its length before it. JSON and not pickle: kindlm itself
-never executes or imports anything that an agent returns.
+kindlm and the process exchange lines of JSON through its standard input and output. JSON and not
+pickle: kindlm itself never executes or imports anything that an agent returns.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ import asyncio
 import json
 import os
 import signal
-import socket
-import struct
 import threading
 import time
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import TypeAlias
+from typing import BinaryIO, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -29,9 +27,6 @@ from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest, ConversationSpoilt
 from kindlm.suite import AgentTarget
-
-HEADER = struct.Struct(">Q")
-"""How many bytes of JSON follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +48,11 @@ _ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer)
 
 
 def pack_call(call: Call) -> bytes:
-    """Return the frame of a call."""
+    """Return the line of a call."""
     if isinstance(call, AgentRequest):
         # A function stays in its process. An agent in Python calls its tools itself.
         call = replace(call, answer_tool=None)
-    return _frame(_CALL.dump_python(call))
+    return _line(_CALL.dump_python(call))
 
 
 def unpack_call(payload: bytes) -> Call:
@@ -66,9 +61,9 @@ def unpack_call(payload: bytes) -> Call:
 
 
 def pack_answer(answer: Answer) -> bytes:
-    """Return the frame of an answer; raise `TypeError` or `ValueError` if it is not JSON."""
+    """Return the line of an answer; raise `TypeError` or `ValueError` if it is not JSON."""
     # The reader finds what is wrong in a reply that the user's code made.
-    return _frame(_ANSWER.dump_python(answer, warnings=False))
+    return _line(_ANSWER.dump_python(answer, warnings=False))
 
 
 def unpack_answer(payload: bytes) -> Answer:
@@ -81,54 +76,55 @@ def unpack_answer(payload: bytes) -> Answer:
         raise ValueError(f"{place}: {first['msg']}") from None
 
 
-def _frame(value: object) -> bytes:
+def _line(value: object) -> bytes:
     # Plain ASCII, so that lone surrogates, which models do write, survive the way.
-    payload = json.dumps(value).encode("ascii")
-    return HEADER.pack(len(payload)) + payload
+    return json.dumps(value).encode("ascii")
 
 
 GRACE_S = 2.0
 """How long what the agent still does may keep the process alive when it is to end."""
 
 
-def main(descriptor: int) -> None:
-    """Serve the connection with this file descriptor to its end."""
-    with socket.socket(fileno=descriptor) as connection, suppress(asyncio.CancelledError):
-        connection.set_inheritable(False)  # programs that the agent starts
+def main() -> None:
+    """Serve standard input to its end.
+
+    The agent reads nothing instead, and what it prints goes where its errors go.
+    """
+    asked, answered = os.dup(0), os.dup(1)
+    with Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+    with os.fdopen(answered, "wb") as answers, suppress(asyncio.CancelledError):
         try:
-            asyncio.run(_serve(connection))
+            asyncio.run(_serve(asked, answers))
         except OSError:
             # kindlm is gone, or an agent closed what the event loop works with: it is not fit for
             # an orderly end, whose traces would say nothing of the agent.
             os._exit(1)
 
 
-async def _serve(connection: socket.socket) -> None:
+async def _serve(asked: int, answers: BinaryIO) -> None:
     loop, this = asyncio.get_running_loop(), asyncio.current_task()
     assert this is not None
     loop.add_signal_handler(signal.SIGTERM, this.cancel)
-    payloads: asyncio.Queue[bytes | None] = asyncio.Queue()
-    threading.Thread(target=_listen, args=(connection, loop, payloads), daemon=True).start()
+    calls: asyncio.Queue[bytes] = asyncio.Queue()
+    threading.Thread(target=_listen, args=(asked, loop, calls), daemon=True).start()
     host = _Host()
     try:
-        while (payload := await payloads.get()) is not None:
-            connection.sendall(await host.answer(payload))
+        while (call := await calls.get()).endswith(b"\n"):
+            answers.write(await host.answer(call) + b"\n")
+            answers.flush()
     finally:
         await host.leave()
 
 
-def _listen(
-    connection: socket.socket,
-    loop: asyncio.AbstractEventLoop,
-    payloads: asyncio.Queue[bytes | None],
-) -> None:
+def _listen(asked: int, loop: asyncio.AbstractEventLoop, calls: asyncio.Queue[bytes]) -> None:
     """Pass on what arrives, in a thread: the end is noticed also while an agent blocks the loop."""
-    with connection.makefile("rb") as stream, suppress(OSError):
-        while len(header := stream.read(HEADER.size)) == HEADER.size:
-            payload = stream.read(HEADER.unpack(header)[0])
-            loop.call_soon_threadsafe(payloads.put_nowait, payload)
+    with os.fdopen(asked, "rb") as stream, suppress(OSError):
+        for line in stream:
+            loop.call_soon_threadsafe(calls.put_nowait, line)
     with suppress(RuntimeError):  # the loop is closed already
-        loop.call_soon_threadsafe(payloads.put_nowait, None)
+        loop.call_soon_threadsafe(calls.put_nowait, b"")
     time.sleep(GRACE_S)
     os._exit(1)
 
@@ -142,7 +138,7 @@ class _Host:
         self._conversation = AsyncExitStack()
 
     async def answer(self, payload: bytes) -> bytes:
-        """Do what a call asks for, and return the frame of the answer."""
+        """Do what a call asks for, and return the line of the answer."""
         answer = await self._do(payload)
         try:
             return pack_answer(answer)

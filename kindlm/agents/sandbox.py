@@ -8,40 +8,46 @@ what one did once, it may not be meant to do twice.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import shlex
-import sys
+import signal
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Annotated, Any, Protocol, Self
 
 from pydantic import AfterValidator, Field
 
 from kindlm.agents import agent_failures
 from kindlm.agents.agent_failures import SHORTEST_HIDDEN, Who
-from kindlm.agents.process_group import LastOutput, Program, TooMuchOutput, started
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.plugins import Adapter
 from kindlm.secrecy import is_credential_name, is_ordinary, may_be_secret_name
 from kindlm.section import CommandLine, Maybe, Text
 from kindlm.values import refuse
 
-_PYTHON = ("python", "python3")
+PYTHON = ("python", "python3")
+"""Names of the Python that runs kindlm."""
 
 
-def runnable(words: Sequence[str]) -> list[str]:
-    """Return the words, where `python` is the Python that runs kindlm."""
-    first, *rest = words
-    return [sys.executable if first in _PYTHON else first, *rest]
+class TooMuchOutput(Exception):  # noqa: N818 - it names what was printed
+    """A program printed more than it may."""
+
+
+def how_it_ended(code: int) -> str:
+    """Say how a program ended, by its exit code: `ended by SIGKILL`, `ended with exit code 3`."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"ended by signal {-code}"
 
 
 def program_name(words: Sequence[str]) -> str:
     """Return the program as the user wrote it; of a script for Python, the script too."""
     first, *rest = words
-    is_script = first in _PYTHON and rest and not rest[0].startswith("-")
+    is_script = first in PYTHON and rest and not rest[0].startswith("-")
     return " ".join([first, *rest[: 1 if is_script else 0]])
 
 
@@ -107,7 +113,18 @@ class OutputLines:
 
 
 _LOG_BYTES = 16_384
-_LEAVE_S = 2.0
+
+
+class LastOutput:
+    """The end of what came through a pipe."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+
+    def add(self, chunk: bytes) -> None:
+        """Take what was printed."""
+        self.data += chunk
+        del self.data[:-_LOG_BYTES]
 
 
 class SandboxError(Exception):
@@ -120,9 +137,9 @@ class StartedProgram(ABC):
     Everything here raises `SandboxError` when the sandbox itself fails.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, errors: LastOutput | None = None) -> None:
         self.lines = OutputLines(limit)
-        self.errors = LastOutput(_LOG_BYTES)
+        self.errors = errors or LastOutput()
 
     @property
     def has_more(self) -> bool:
@@ -152,6 +169,11 @@ class StartedProgram(ABC):
         For one that is not expected to go on: it is given a moment to end.
         """
 
+    async def ending(self) -> str:
+        """Say how it ended, or that there is only no more output: a sentence goes on with it."""
+        code = await self.exit_code()
+        return "closed its output" if code is None else how_it_ended(code)
+
     @abstractmethod
     async def leave(self) -> None:
         """Tell it that there will be no more input, as far as the sandbox can, and let it end."""
@@ -175,94 +197,6 @@ class Sandbox(Protocol):
             SandboxError: the sandbox failed.
         """
         ...
-
-
-class LocalSandbox:
-    """Implements `sandbox.Sandbox`."""
-
-    def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
-        self._folder = folder
-        self._environ = environ
-
-    @asynccontextmanager
-    async def start(
-        self, words: Sequence[str], given: bytes | None, limit: int
-    ) -> AsyncIterator[LocalProgram]:
-        """Start a program in a process group of its own; see `sandbox.Sandbox`."""
-        program = LocalProgram(limit)
-        async with started(
-            runnable(words),
-            directory=str(self._folder),
-            environ=self._environ,
-            stdout=program.lines,
-            stderr=program.errors,
-            takes_input=given is None or bool(given),
-        ) as program.running:
-            if given:
-                # It need not read it.
-                assert program.running.stdin is not None
-                program.running.stdin.write(given)
-                program.running.stdin.close()
-            yield program
-
-
-class LocalProgram(StartedProgram):
-    """A program on this machine."""
-
-    running: Program
-
-    def __init__(self, limit: int) -> None:
-        super().__init__(limit)
-        self._is_at_end = False
-
-    async def write_line(self, line: bytes) -> None:
-        """Give it a line; see `sandbox.StartedProgram`."""
-        stdin = self.running.stdin
-        assert stdin is not None
-        # What it printed before it stopped reading says more than a broken pipe.
-        with contextlib.suppress(ConnectionError):
-            stdin.write(line + b"\n")
-            await stdin.drain()
-
-    async def read_line(self) -> bytes | None:
-        """Return its next line; see `sandbox.StartedProgram`."""
-        while (line := self.lines.take()) is None:
-            if self._is_at_end:
-                return self.lines.take_rest()
-            await self._wait_for_more()
-        return line
-
-    async def _wait_for_more(self) -> None:
-        reader = self.running.readers[0]
-        ended = asyncio.ensure_future(self.running.process.wait())
-        try:
-            await self.lines.more(ended, reader)
-            has_ended = ended.done()
-        finally:
-            ended.cancel()
-        if has_ended:
-            # What it left behind may hold the pipe open for ever.
-            await self.running.drained()
-        if reader.done():
-            reader.result()
-        self._is_at_end = has_ended or reader.done()
-
-    async def exit_code(self) -> int | None:
-        """Return the code it ended with; see `sandbox.StartedProgram`."""
-        try:
-            async with asyncio.timeout(_LEAVE_S):
-                code = await self.running.process.wait()
-        except TimeoutError:
-            return None
-        # So that all it said is in its log.
-        await self.running.drained()
-        return code
-
-    async def leave(self) -> None:
-        """Close its input and give it a moment to end."""
-        if self.running.stdin is not None:
-            self.running.stdin.close()
-        await self.exit_code()
 
 
 MAX_OUTPUT_BYTES = 10_000_000

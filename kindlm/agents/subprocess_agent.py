@@ -40,7 +40,7 @@ from kindlm.agents.http_request import (
     placeholders,
     request_warnings,
 )
-from kindlm.agents.process_group import TooMuchOutput, how_it_ended
+from kindlm.agents.local_sandbox import LocalSandbox
 from kindlm.agents.reply_parts import UnreadableReply
 from kindlm.agents.reply_reading import (
     FailedReply,
@@ -51,11 +51,11 @@ from kindlm.agents.reply_reading import (
 )
 from kindlm.agents.sandbox import (
     MAX_OUTPUT_BYTES,
-    LocalSandbox,
     ProgramOptions,
     Sandbox,
     SandboxError,
     StartedProgram,
+    TooMuchOutput,
     of_exchange,
     of_program,
     program_secrets,
@@ -301,13 +301,12 @@ class LineAgent(_ProgramAgent):
                 # Plain ASCII, so that lone surrogates, which models do write, survive the way.
                 asked = json.dumps(body, separators=(",", ":")).encode("ascii")
                 line = await self._exchange(sandbox, asked)
-                code = await self._program.exit_code() if line is None and self._program else None
+                ended = await self._program.ending() if line is None and self._program else ""
         except (TimeoutError, TooMuchOutput, SandboxError, OSError, ValueError) as raised:
             log = self._said()
             return Err(of_exchange(self._who, self._words, raised, log, request.timeout_s))
         latency_ms = (time.perf_counter() - begun) * 1000
         if line is None:
-            ended = "closed its output" if code is None else how_it_ended(code)
             return Err(self._error(f"{ended} without an answer"))
         self._is_idle = True
         return self._reply(line, latency_ms, request, warnings)

@@ -12,7 +12,7 @@ import pytest
 from options import options_of
 from raw_peer import Peer, http_answer, open_peer
 
-from kindlm.agents import process_group, sandbox
+from kindlm.agents import local_sandbox
 from kindlm.agents.agent_registry import make_agent
 from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.ports import Agent, AgentReply, AgentRequest
@@ -125,10 +125,10 @@ def reply(talk: Callable[..., tuple[list[Result[AgentReply]], Peer]]) -> Callabl
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kill programs soon after the polite signal: for those that do not heed it anyway."""
-    monkeypatch.setattr(process_group, "_GRACE_S", 0.1)
+    monkeypatch.setattr(local_sandbox, "_GRACE_S", 0.1)
 
 
 @pytest.fixture
 def impatient_to_leave(monkeypatch: pytest.MonkeyPatch, impatient: None) -> None:
     """Wait hardly at all for a program to end by itself: for those that do not."""
-    monkeypatch.setattr(sandbox, "_LEAVE_S", 0.1)
+    monkeypatch.setattr(local_sandbox, "_LEAVE_S", 0.1)

@@ -332,10 +332,7 @@ def _become(
     if module == "kindlm.agents.python_worker":
         sys.path[:] = arguments
         sys.stdout, sys.stderr = _unbuffered(sys.stdout, 1), _unbuffered(sys.stderr, 2)
-        connection = os.dup(0)
-        with Path(os.devnull).open() as nothing:
-            os.dup2(nothing.fileno(), 0)
-        importlib.import_module(module).main(connection)
+        importlib.import_module(module).main()
         sys.exit()
     if module == "execnet":
         exec(eval(sys.stdin.readline()), {"__name__": "__main__"})  # as execnet has Python do it

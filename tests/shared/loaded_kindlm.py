@@ -247,19 +247,19 @@ def fork_agents() -> None:
 _AGENT: Final = """
 import json, os, signal, socket, sys
 
-connection = int(sys.argv[1])
 asked = socket.socket(socket.AF_UNIX)
 asked.connect(ADDRESS)
 told, teller = os.pipe()
 request = {
-    "arguments": json.loads(sys.argv[2]), "cwd": os.getcwd(), "env": dict(os.environ),
+    "arguments": json.loads(sys.argv[1]), "cwd": os.getcwd(), "env": dict(os.environ),
     "own_session": True, "constants": {}, "module": "kindlm.agents.python_worker",
 }
 content = json.dumps(request).encode()
-socket.send_fds(asked, [len(content).to_bytes(4)], [teller, 1, 2, connection])
+socket.send_fds(asked, [len(content).to_bytes(4)], [teller, 1, 2, 0])
 asked.sendall(content)
 os.close(teller)
-os.close(connection)
+os.close(0)
+os.close(1)
 answers = os.fdopen(told)
 fork = int(answers.readline())
 

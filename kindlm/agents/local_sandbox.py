@@ -1,0 +1,220 @@
+"""Programs on this machine, each ended with all that it starts.
+
+A program leads a process group of its own. However the context is left, the group is asked to
+end, and killed a little later: also what the program left behind after it ended by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from kindlm.agents.sandbox import PYTHON, LastOutput, OutputLines, StartedProgram
+
+_GRACE_S = 2.0
+_LEAVE_S = 2.0
+_POLL_S = 0.02
+_DRAIN_S = 1.0
+_CHUNK_BYTES = 65_536
+
+
+class LocalSandbox:
+    """Implements `sandbox.Sandbox`; `python` is the Python that runs kindlm."""
+
+    def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
+        self._folder = folder
+        self._environ = environ
+
+    @asynccontextmanager
+    async def start(
+        self,
+        words: Sequence[str],
+        given: bytes | None,
+        limit: int,
+        errors: LastOutput | None = None,
+    ) -> AsyncIterator[LocalProgram]:
+        """Start a program; see `sandbox.Sandbox`. `errors` takes what it prints as errors.
+
+        The pipes are our own: so waiting for the program is not waiting for whatever holds them
+        open.
+        """
+        first, *rest = words
+        async with AsyncExitStack() as stack:
+            out, out_end = await _pipe(stack)
+            err, err_end = await _pipe(stack)
+            stdin, stdin_end = (None, None) if given == b"" else await _input_pipe(stack)
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    sys.executable if first in PYTHON else first,
+                    *rest,
+                    cwd=self._folder,
+                    env=dict(self._environ),
+                    stdin=asyncio.subprocess.DEVNULL if stdin_end is None else stdin_end,
+                    stdout=out_end,
+                    stderr=err_end,
+                    start_new_session=True,
+                )
+            finally:
+                for end in (out_end, err_end, stdin_end):
+                    if end is not None:
+                        os.close(end)
+            program = LocalProgram(process, stdin, out, err, limit, errors)
+            stack.push_async_callback(program.end)
+            if given and stdin is not None:
+                # It need not read it.
+                stdin.write(given)
+                stdin.close()
+            yield program
+
+
+class LocalProgram(StartedProgram):
+    """A program on this machine, which may have an input."""
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        stdin: asyncio.StreamWriter | None,
+        out: asyncio.StreamReader,
+        err: asyncio.StreamReader,
+        limit: int,
+        errors: LastOutput | None,
+    ) -> None:
+        super().__init__(limit, errors)
+        self._process = process
+        self._stdin = stdin
+        self._reader = asyncio.create_task(_read(out, self.lines))
+        self._readers = (self._reader, asyncio.create_task(_read(err, self.errors)))
+        self._is_at_end = False
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it is not known to have ended."""
+        return self._process.returncode is None
+
+    async def write_line(self, line: bytes) -> None:
+        """Give it a line; see `sandbox.StartedProgram`."""
+        assert self._stdin is not None
+        # What it printed before it stopped reading says more than a broken pipe.
+        with contextlib.suppress(ConnectionError):
+            self._stdin.write(line + b"\n")
+            await self._stdin.drain()
+
+    async def read_line(self) -> bytes | None:
+        """Return its next line; see `sandbox.StartedProgram`."""
+        while (line := self.lines.take()) is None:
+            if self._is_at_end:
+                return self.lines.take_rest()
+            await self._wait_for_more()
+        return line
+
+    async def _wait_for_more(self) -> None:
+        ended = asyncio.ensure_future(self._process.wait())
+        try:
+            await self.lines.more(ended, self._reader)
+            has_ended = ended.done()
+        finally:
+            ended.cancel()
+        if has_ended:
+            # What it left behind may hold the pipe open for ever.
+            await self.drained()
+        if self._reader.done():
+            self._reader.result()
+        self._is_at_end = has_ended or self._reader.done()
+
+    async def exit_code(self) -> int | None:
+        """Return the code it ended with; see `sandbox.StartedProgram`."""
+        try:
+            async with asyncio.timeout(_LEAVE_S):
+                code = await self._process.wait()
+        except TimeoutError:
+            return None
+        # So that all it said is in its log.
+        await self.drained()
+        return code
+
+    async def leave(self) -> None:
+        """Close its input and give it a moment to end."""
+        if self._stdin is not None:
+            self._stdin.close()
+        await self.exit_code()
+
+    async def drained(self) -> None:
+        """End what the program left behind, and take what was printed until then.
+
+        Raises `TooMuchOutput` if it is too much.
+        """
+        await self._end_group()
+        # With the group gone the pipes are at their end, unless something left the group.
+        done, _ = await asyncio.wait(self._readers, timeout=_DRAIN_S)
+        for reader in done:
+            reader.result()
+
+    async def end(self) -> None:
+        """End the program and all that it started, however far it got."""
+        try:
+            await self._end_group()
+        finally:
+            self._signal(signal.SIGKILL)
+            for reader in self._readers:
+                reader.cancel()
+        await self._process.wait()
+        await asyncio.gather(*self._readers, return_exceptions=True)
+
+    async def _end_group(self) -> None:
+        if not self._signal(signal.SIGTERM):
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GRACE_S):
+                while self._signal(0):  # noqa: ASYNC110 - nothing reports a grandchild's end
+                    await asyncio.sleep(_POLL_S)
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> bool:
+        """Send a signal to the group; return whether there is anyone left in it."""
+        try:
+            os.killpg(self._process.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
+
+
+async def _pipe(stack: AsyncExitStack) -> tuple[asyncio.StreamReader, int]:
+    """Return what reads a pipe, and the end that a program writes to."""
+    read_end, write_end = os.pipe()
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(read_end, "rb", buffering=0)
+    )
+    stack.callback(transport.close)
+    return reader, write_end
+
+
+async def _input_pipe(stack: AsyncExitStack) -> tuple[asyncio.StreamWriter, int]:
+    """Return what writes to a pipe, and the end that a program reads."""
+    read_end, write_end = os.pipe()
+    loop = asyncio.get_running_loop()
+    transport, protocol = await loop.connect_write_pipe(
+        lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()),
+        os.fdopen(write_end, "wb", buffering=0),
+    )
+    stack.callback(_abandon, transport)
+    return asyncio.StreamWriter(transport, protocol, None, loop), read_end
+
+
+def _abandon(transport: asyncio.WriteTransport) -> None:
+    """Close a pipe, even if its other end is still held: what is not read yet never will be."""
+    if transport.get_write_buffer_size():
+        transport.abort()
+    else:
+        transport.close()
+
+
+async def _read(reader: asyncio.StreamReader, output: OutputLines | LastOutput) -> None:
+    while chunk := await reader.read(_CHUNK_BYTES):
+        output.add(chunk)
