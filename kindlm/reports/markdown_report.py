@@ -16,23 +16,12 @@ from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.outcome import GateResult, Status
+from kindlm.reports import facts
 from kindlm.reports.attacks import attacks_of
 from kindlm.reports.causes import Cause, causes_of
 from kindlm.reports.diff.changes import changes_since_before
 from kindlm.reports.diff.markdown import SIGNS, changes_table
 from kindlm.reports.diff.phrases import notes_of
-from kindlm.reports.facts import (
-    describe_group,
-    describe_shard,
-    next_command,
-    run_text,
-    show_command,
-    show_run,
-    then_text,
-    times,
-    verdict_of,
-    went_wrong,
-)
 from kindlm.reports.figures import comparison, cost, duration, money, percent
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import MOST_BYTES, cell, code, html_code, one_line, plain
@@ -59,9 +48,9 @@ _STATUS_SIGNS = {
 def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
     """Write the report: pieces in order of their weight, as many as a comment holds."""
     # Whoever reads it is in the repository, not in the folder where it was written.
-    following = options.first or next_command(view, replace(options, root=None))
+    following = options.first or facts.next_command(view, replace(options, root=None))
     end = f"\nNext: {code(following)}\n"
-    left_out = f"\n… left out, as a comment holds no more: {code(show_run(view))} tells it.\n"
+    left_out = f"\n… left out, as a comment holds no more: {code(facts.show_run(view))} tells it.\n"
     room = MOST_BYTES - len(end.encode()) - len(left_out.encode())
     for piece in _pieces(view, options):
         room -= len(piece.encode())
@@ -84,7 +73,7 @@ def _pieces(view: RunView, options: ReportOptions) -> Iterator[str]:
 
 
 def _head(view: RunView) -> Iterator[str]:
-    verdict = verdict_of(view)
+    verdict = facts.verdict_of(view)
     yield f"### {SIGNS[verdict.passed]} kindlm: {verdict.word}\n\n"
     reasons = [plain(reason) for reason in verdict.reasons[:_REASONS]]
     if len(verdict.reasons) > _REASONS:
@@ -109,17 +98,17 @@ def _head(view: RunView) -> Iterator[str]:
     if view.info.duration_ms is not None:
         figures.append(duration(view.info.duration_ms))
     what = "Run" if view.group is None else "Group"
-    yield f"{what} {code(view.id)} ({code(run_text(view))}) · {' · '.join(figures)}\n"
+    yield f"{what} {code(view.id)} ({code(facts.run_text(view))}) · {' · '.join(figures)}\n"
     for note in islice(_notes(view), _NOTES):
         yield f"\n> {plain(note)}\n"
 
 
 def _notes(view: RunView) -> Iterator[str]:
     if view.shard is not None:
-        yield describe_shard(view.shard)
+        yield facts.describe_shard(view.shard)
     if view.group is not None:
-        yield from describe_group(view.group)
-    if (then := then_text(view)) is not None:
+        yield from facts.describe_group(view.group)
+    if (then := facts.then_text(view)) is not None:
         yield then
     if view.missing and view.status != "running":
         yield f"Not run: {view.missing:,} of {count(view.info.planned, 'execution')}."
@@ -203,7 +192,7 @@ def _failing(view: RunView) -> Iterator[str]:
 
     A test passes in spite of a failure if its pass rate allows it, or if it did when run again.
     """
-    tests = [test for _, test in islice(went_wrong(view), _LOOKED_AT)]
+    tests = [test for _, test in islice(facts.went_wrong(view), _LOOKED_AT)]
     for passed, title in ((False, "What went wrong"), (True, "Passed, with failures")):
         causes = causes_of(view, (t for t in tests if (t.status is Status.PASSED) is passed))
         if causes:
@@ -212,7 +201,7 @@ def _failing(view: RunView) -> Iterator[str]:
             yield "".join(_cause(cause))
         if len(causes) > _DETAILED:
             more = count(len(causes) - _DETAILED, "more cause")
-            yield f"\n… and {more}: {code(show_run(view))}\n"
+            yield f"\n… and {more}: {code(facts.show_run(view))}\n"
     for index, test in enumerate(islice((t for t in view.tests() if t.passed_later), _DETAILED)):
         yield ("" if index else "\n#### Passed when run again\n") + "".join(_retried(view, test))
 
@@ -226,7 +215,7 @@ def _cause(cause: Cause) -> Iterator[str]:
         yield f"- tests: {plain(cause.where)}\n"
     yield f"- at {code(cause.place)}\n"
     if cause.executions:
-        yield f"- {code(show_command(cause.executions[0]))}\n"
+        yield f"- {code(facts.show_command(cause.executions[0]))}\n"
     yield "\n</details>\n"
 
 
@@ -236,8 +225,8 @@ def _retried(view: RunView, test: TestView) -> Iterator[str]:
     yield f"\n<details><summary>{_STATUS_SIGNS[test.status]} {name}: {again}</summary>\n\n"
     causes = causes_of(view, [test], retried=True)
     for cause in causes[:_FINDINGS]:
-        look = code(show_command(cause.executions[0]))
-        yield f"- {code(cause.sentence)}{times(cause.executions)}: {look}\n"
+        look = code(facts.show_command(cause.executions[0]))
+        yield f"- {code(cause.sentence)}{facts.times(cause.executions)}: {look}\n"
     if len(causes) > _FINDINGS:
         yield f"- … and {count(len(causes) - _FINDINGS, 'more cause')}\n"
     yield "\n</details>\n"

@@ -15,22 +15,8 @@ from kindlm.history.repeat_statistics import differing_verdicts
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
+from kindlm.reports import facts
 from kindlm.reports.attacks import attacks_of
-from kindlm.reports.facts import (
-    describe_group,
-    describe_shard,
-    gates_otherwise,
-    is_wrong,
-    next_command,
-    place,
-    rerun_failed,
-    run_text,
-    show_run,
-    then_text,
-    totals_of,
-    unknown_cost_text,
-    verdict_of,
-)
 from kindlm.reports.figures import comparison, duration, money, score
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import Page, mark
@@ -75,7 +61,7 @@ def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
 
         write_details(view, page)
         page.heading("Totals")
-        page.fields(list(totals_of(view)), indent=2)
+        page.fields(list(facts.totals_of(view)), indent=2)
     if page.has_blocks:
         page.blank()
     _write_verdict(view, page, in_one_line=options.quiet and view.passed)
@@ -87,13 +73,13 @@ def _write_head(view: RunView, page: Page) -> None:
     """Write what is not of every run: its group, its shard, the run that it was made from."""
     source = view.info.source_run
     if page.verbose or source or view.group is not None:
-        shown = run_text(view) + (f" · from {one_line(source)}" if source else "")
+        shown = facts.run_text(view) + (f" · from {one_line(source)}" if source else "")
         what = "Run " if view.group is None else "Group "
         page.line((what, "bold"), (one_line(view.info.id), "bold cyan"), f"  {shown}", hang=4)
     if view.shard is not None:
-        page.line(one_line(describe_shard(view.shard)), hang=4)
+        page.line(one_line(facts.describe_shard(view.shard)), hang=4)
     if view.group is not None:
-        for line in describe_group(view.group):
+        for line in facts.describe_group(view.group):
             page.line(line, hang=4)
 
 
@@ -102,7 +88,7 @@ def _write_suite(
 ) -> None:
     """Write a suite in one line, its tests with `verbose`, and the gates that it wrote."""
     if suite.error_code is not None:
-        where = place(suite.path, suite.line, page.root)
+        where = facts.place(suite.path, suite.line, page.root)
         code = f"{suite.error_code} ({suite.error_number})"
         page.line(mark(Status.ERRORED), " ", (where, "bold"), f"  {code}", hang=2)
         if suite.path not in options.not_loaded:
@@ -149,7 +135,7 @@ def _scope(view: RunView, suite: SuiteView) -> _Scope:
     for test in view.tests(suite.id):
         tests.add(test.name)
         targets[test.target] = None
-        has_causes = has_causes or test.flaky or is_wrong(test)
+        has_causes = has_causes or test.flaky or facts.is_wrong(test)
         if test.counts.tested:
             repeats.add(test.counts.total)
     if len(targets) > _NAMED_TARGETS:
@@ -234,7 +220,7 @@ def _write_two_verdicts(view: RunView, page: Page) -> None:
             hang=2,
         )
     if not page.verbose and len(found) > _DIFFERING_TESTS:
-        page.line(f"… and more: {page.typed(f'{show_run(view)} --verbose')}", indent=2)
+        page.line(f"… and more: {page.typed(f'{facts.show_run(view)} --verbose')}", indent=2)
 
 
 def _write_slowest(view: RunView, page: Page, most: int) -> None:
@@ -250,48 +236,48 @@ def _write_slowest(view: RunView, page: Page, most: int) -> None:
 
 def _write_verdict(view: RunView, page: Page, *, in_one_line: bool = False) -> None:
     """Write the verdict in one line: what decided it, how much passed, cost, time, and the run."""
-    verdict, summary = verdict_of(view), view.summary
+    verdict, summary = facts.verdict_of(view), view.summary
     color = "bold green" if verdict.passed else "bold red"
     counts = summary.executions
-    facts = [", ".join(one_line(reason, 500) for reason in verdict.reasons)]
+    told = [", ".join(one_line(reason, 500) for reason in verdict.reasons)]
     if counts.tested:
         end = "" if verdict.passed else " passed"
-        facts.append(f"{counts.passed:,} of {count(counts.tested, 'execution')}{end}")
+        told.append(f"{counts.passed:,} of {count(counts.tested, 'execution')}{end}")
     if summary.judge_average is not None:
-        facts.append(f"judges {score(summary.judge_average)}")
+        told.append(f"judges {score(summary.judge_average)}")
     if (usd := summary.paid.total_usd) is not None:
-        facts.append(money(usd))
+        told.append(money(usd))
         if summary.unknown_costs:
-            facts[-1] += f" and {unknown_cost_text(view)}"
+            told[-1] += f" and {facts.unknown_cost_text(view)}"
     elif summary.unknown_costs:
-        facts.append("cost unknown")
+        told.append("cost unknown")
     then = Paid(summary.cost_then_usd, summary.judge_cost_then_usd).total_usd
     if then is not None:
-        facts.append(f"{money(then)} when it was recorded")
+        told.append(f"{money(then)} when it was recorded")
     if summary.calls_from_history and view.info.mode == "live":
         calls = count(summary.calls, "call")
-        facts.append(f"{summary.calls_from_history:,} of {calls} from the history")
+        told.append(f"{summary.calls_from_history:,} of {calls} from the history")
     if (people := view.reviewed(None)).disputed:
-        facts.append(f"{people.disputed:,} disputed by reviewers")
+        told.append(f"{people.disputed:,} disputed by reviewers")
     if view.info.duration_ms is not None:
-        facts.append(duration(view.info.duration_ms))
+        told.append(duration(view.info.duration_ms))
     if not in_one_line and (attacks := attacks_of(view)) is not None:
         page.line(f"Attack success rate: {attacks}", hang=2)
     label = f" {one_line(view.info.label)}" if view.info.label else ""
-    facts.append(f"{'run' if view.group is None else 'group'} {one_line(view.id)}{label}")
+    told.append(f"{'run' if view.group is None else 'group'} {one_line(view.id)}{label}")
     if in_one_line:
-        page.unbroken((f"{verdict.word}: ", color), page.BETWEEN.join(facts))
+        page.unbroken((f"{verdict.word}: ", color), page.BETWEEN.join(told))
     else:
-        page.packed((f"{verdict.word}: ", color), facts)
+        page.packed((f"{verdict.word}: ", color), told)
 
 
 def _write_next(view: RunView, page: Page, options: ReportOptions) -> None:
     """Write what differs from the run before, and what to type next."""
     # What users saw when the run ended, where today's rules say something else.
-    if (then := then_text(view)) is not None:
+    if (then := facts.then_text(view)) is not None:
         page.line((then, "yellow"), indent=2, hang=2)
     for suite in view.suites:
-        for told in gates_otherwise(view, suite):
+        for told in facts.gates_otherwise(view, suite):
             page.line((told, "yellow"), indent=2)
     source = view.info.source_run
     earlier = view.run_before if source is None else RunView(view.db, source)
@@ -306,11 +292,12 @@ def _write_next(view: RunView, page: Page, options: ReportOptions) -> None:
     elif source is None and (problem := view.why_not_compared) is not None:
         for told in (f"Not compared: {problem.message}", problem.hint or ""):
             page.line((one_line(told), "yellow"), hang=2)
-    following = next_command(view, options)
+    following = facts.next_command(view, options)
     counts = view.summary.executions
-    if view.status == "failed" and view.info.mode == "live" and view.runner is None:
+    is_own = view.info.mode == "live" and view.runner is None
+    if view.status == "failed" and is_own and (counts.failed or counts.errored):
         # Each cause has said where to look.
-        following = rerun_failed(view, options) if counts.failed or counts.errored else following
+        following = facts.rerun_failed(view, options)
     page.unbroken(("Next: ", "dim"), visible(options.first or page.typed(following)))
 
 

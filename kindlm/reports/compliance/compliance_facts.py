@@ -22,16 +22,8 @@ from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.projections.views import RUN_LABEL
+from kindlm.reports import facts
 from kindlm.reports.diff.phrases import headline_of
-from kindlm.reports.facts import (
-    describe_group,
-    describe_shard,
-    gates_otherwise,
-    is_unfinished,
-    suite_verdict_of,
-    totals_of,
-    verdict_of,
-)
 from kindlm.reports.figures import comparison
 from kindlm.wording import count
 from kindlm_store import REDACTED
@@ -76,7 +68,7 @@ def read_facts(
     config, gone = _config(db, suite)
     compliance = _section(config, "config", "compliance")
     metadata = _section(compliance, "metadata")
-    unfinished = is_unfinished(view, suite)
+    unfinished = facts.is_unfinished(view, suite)
     # Of a run that did not come to its end the plan says how often each test is repeated.
     planned = {
         (row["test"], row["target"]): row["repeat"]
@@ -86,7 +78,7 @@ def read_facts(
     checks = _checks(db, suite)
     history, older_runs = read_history(view, suite)
     reviews, more_reviews = _reviews(view, suite)
-    verdict = suite_verdict_of(view, suite)
+    verdict = facts.suite_verdict_of(view, suite)
     accepted = find_baseline(db, suite.project or info.project, suite.name)
     file = Path(db.execute("PRAGMA database_list").fetchone()[2])
     accepted_runs = accepted.runs if accepted else ()
@@ -109,7 +101,7 @@ def read_facts(
             "kindlm": info.kindlm_version,
             "source": info.source_run,
             "suites": len(view.suites),
-            "verdict": verdict_of(view).word,
+            "verdict": facts.verdict_of(view).word,
         },
         "suite": {
             "name": suite.name,
@@ -128,7 +120,7 @@ def read_facts(
         "models": [dict(row) for row in db.execute(*among(_MODELS, suite.parts))],
         "gates": _gates(suite, {each["kind"] for each in checks}),
         "tests": tests,
-        "totals": [{"name": name, "value": value} for name, value in totals_of(view, suite)],
+        "totals": [{"name": name, "value": value} for name, value in facts.totals_of(view, suite)],
         "checks": checks,
         "guardrails": [each for each in checks if each["title"] is not None],
         "baseline": accepted and _beside(view, suite, accepted, regression_threshold),
@@ -201,17 +193,17 @@ SELECT count(*)
 def _notes(view: RunView, suite: SuiteView) -> Iterator[str]:
     """Yield what a reader has to know to take the document for what it is."""
     if view.shard is not None:
-        yield f"{describe_shard(view.shard)}. This report covers only what this shard ran."
+        yield f"{facts.describe_shard(view.shard)}. This report covers only what this shard ran."
     elif others := view.db.execute(*among(_NOT_SELECTED, suite.parts)).fetchone()[0]:
         left = count(others, "test")
         yield f"Not selected for this run, and so not shown here: {left} of the suite."
     if view.group is not None:
         counted = ", ".join(view.runs)
         yield f"Group {view.id} of runs, told as one run: {counted}."
-        yield from (f"{line}." for line in describe_group(view.group))
+        yield from (f"{line}." for line in facts.describe_group(view.group))
     if (how := _DERIVED.get(view.info.mode)) is not None:
         yield how
-    yield from gates_otherwise(view, suite)
+    yield from facts.gates_otherwise(view, suite)
 
 
 def _test(test: TestView, planned: Mapping[tuple[str, str], int]) -> dict[str, Any]:
@@ -334,7 +326,7 @@ def _beside(
 
     It is compared alone: whatever else the runs tested has no part in it.
     """
-    facts = {
+    told = {
         "run": accepted.name,
         "label": accepted.label,
         "by": accepted.set_by,
@@ -342,15 +334,15 @@ def _beside(
         "reasons": [],
     }
     if accepted.run in view.runs:
-        return {**facts, "verdict": "this run is the baseline"}
+        return {**told, "verdict": "this run is the baseline"}
     identity = suite.project or view.info.project, suite.name
     problem = BaselineChecks(view.db).corruption(accepted.runs, *identity)
     if problem is not None:
-        return {**facts, "verdict": "NOT COMPARED", "reasons": [problem.message]}
+        return {**told, "verdict": "NOT COMPARED", "reasons": [problem.message]}
     asked = DiffOptions(regression_threshold=regression_threshold, suite=identity)
     before = accepted.side(view.db)
     headline = headline_of(compare_runs(view.db, before, view.group or view.id, asked))
-    return {**facts, "verdict": headline.word, "reasons": list(headline.reasons)}
+    return {**told, "verdict": headline.word, "reasons": list(headline.reasons)}
 
 
 def read_history(view: RunView, suite: SuiteView) -> tuple[list[dict[str, Any]], int]:
@@ -369,7 +361,7 @@ def read_history(view: RunView, suite: SuiteView) -> tuple[list[dict[str, Any]],
     listed = []
     for row, older in zip_longest(rows[:_MOST_RUNS], rows[1 : _MOST_RUNS + 1]):
         run = RunView(view.db, row["id"])
-        verdict = suite_verdict_of(run, run.suite(row["suite"]))
+        verdict = facts.suite_verdict_of(run, run.suite(row["suite"]))
         result = {"passed": verdict.passed, "result": verdict.word}
         changed = []
         if older is not None:

@@ -17,15 +17,8 @@ from kindlm.history.rows import TestView
 from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
+from kindlm.reports import facts
 from kindlm.reports.causes import causes_of
-from kindlm.reports.facts import (
-    describe_group,
-    describe_shard,
-    is_wrong,
-    then_text,
-    totals_of,
-    verdict_of,
-)
 from kindlm.reports.figures import comparison, points
 from kindlm.reports.pages.grid import RowName, rows_of, targets_of
 from kindlm.reports.pages.html_document import Document, notice_page
@@ -173,12 +166,12 @@ def run_document(
     status = view.status
     grid = read_grid(view, limit=rows, offset=(page - 1) * rows)
     cells = (cell.test for _, cells in grid.rows for cell in cells.values())
-    wrong = [test for test in cells if is_wrong(test)]
+    wrong = [test for test in cells if facts.is_wrong(test)]
     running = status == "running"
-    notes = [] if view.shard is None else [describe_shard(view.shard)]
+    notes = [] if view.shard is None else [facts.describe_shard(view.shard)]
     if isinstance(view.group, Group):
-        notes += describe_group(view.group)[1:]  # the shards stand on the page
-    if (then := then_text(view)) is not None:
+        notes += facts.describe_group(view.group)[1:]  # the shards stand on the page
+    if (then := facts.then_text(view)) is not None:
         notes.append(then)
     if (problem := view.why_not_compared) is not None:
         notes.append(f"Not compared: {problem.message}")
@@ -187,15 +180,15 @@ def run_document(
     ]
     return Document(
         "run.html",
-        f"{verdict_of(view).word}: {one_line(view.id)}",
+        f"{facts.verdict_of(view).word}: {one_line(view.id)}",
         {
             "view": view,
             "info": view.info,
             "status": status,
             "running": running,
-            "verdict": verdict_of(view),
+            "verdict": facts.verdict_of(view),
             "notes": notes,
-            "totals": list(totals_of(view)),
+            "totals": list(facts.totals_of(view)),
             "changes": changes,
             "before": before.id if (before := view.run_before) else None,
             "grid": grid,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
+from typing import Any
 from urllib.parse import urlencode
 
 from kindlm.history.runs import (
@@ -26,19 +27,12 @@ _LISTED = 50
 
 def runs_page(db: sqlite3.Connection, query: Mapping[str, str], links: Links) -> Document:
     """Return the page; `query` may hold suite, label, branch, status, and page, from 1."""
-    given = {
+    given: dict[str, Any] = {
         name: query[name] for name in ("suite", "label", "branch", "status") if query.get(name)
     }
     number = page_number(query.get("page"))
     # One more shows whether there are older ones.
-    wanted = RunFilter(
-        suite=given.get("suite"),
-        label=given.get("label"),
-        branch=given.get("branch"),
-        status=given.get("status"),
-        limit=_LISTED + 1,
-        offset=(number - 1) * _LISTED,
-    )
+    wanted = RunFilter(**given, limit=_LISTED + 1, offset=(number - 1) * _LISTED)
     found = list(runs(db, wanted))
     listed = found[:_LISTED]
     figures = read_figures(db, listed)
@@ -60,10 +54,7 @@ def runs_page(db: sqlite3.Connection, query: Mapping[str, str], links: Links) ->
             "before": before,
             "given": wanted,
             "narrowed": bool(given),
-            "choices": {
-                **choices(db),
-                "status": STATUSES,
-            },
+            "choices": {**choices(db), "status": STATUSES},
             "charts": _charts(listed, figures, statuses, links),
             "newer": _address(given, number - 1) if number > 1 else None,
             "older": _address(given, number + 1) if len(found) > _LISTED else None,

@@ -17,11 +17,12 @@ from kindlm.reports.terminal.page import Page
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
 
-_SIGNS: dict[Settlement | None, tuple[str, str]] = {
-    Settlement.CONFIRMED: ("✗", "red"),
-    Settlement.CLEARED: ("✓", "green"),
+_STANDINGS: dict[Settlement | None, tuple[str, str, str]] = {
+    Settlement.CONFIRMED: ("✗", "red", "regression confirmed"),
+    Settlement.CLEARED: ("✓", "green", "cleared"),
+    Settlement.BEFORE_TOO_SMALL: ("?", "yellow", "not decided, too few repeats before"),
 }
-_OPEN_SIGN = ("?", "yellow")
+_OPEN = ("?", "yellow", "not decided")
 
 
 class Settled(NamedTuple):
@@ -101,7 +102,7 @@ def counts_text(found: CheckPair) -> str:
 
 
 def _write_test(found: Suspect, said: str, page: Page) -> None:
-    sign, style = _SIGNS.get(found.standing, _OPEN_SIGN)
+    sign, style, _ = _STANDINGS.get(found.standing, _OPEN)
     name, target = one_line(found.key.name), one_line(found.key.target)
     counts = counts_text(found.rate)
     page.line((sign, style), " ", (name, "bold"), f" · {target}  {counts}  ", (said, style), hang=2)
@@ -115,11 +116,7 @@ def _write_checks(found: Suspect, settled: Settled, page: Page) -> None:
 
 
 def _verdict(found: Suspect) -> str:
-    if found.standing is Settlement.CONFIRMED:
-        return "regression confirmed"
-    if found.standing is Settlement.BEFORE_TOO_SMALL:
-        return "not decided, too few repeats before"
-    return "cleared" if found.standing is Settlement.CLEARED else "not decided"
+    return _STANDINGS.get(found.standing, _OPEN)[2]
 
 
 def _explained(found: Suspect) -> Iterator[str]:
