@@ -9,7 +9,6 @@ have the names of the semantic conventions for GenAI; those that these do not kn
 from __future__ import annotations
 
 import hashlib
-import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -85,12 +84,10 @@ def trace_of_run(db: sqlite3.Connection, run: str, redact: Redact | None) -> Ite
             at_ns = (datetime.fromisoformat(stored.at) - _EPOCH) // timedelta(microseconds=1) * 1000
             times = [min(times[0], at_ns), max(times[-1], at_ns)] if times else [at_ns, at_ns]
             if stored.type == SuiteStarted.type:
-                data = json.loads(stored.data)
-                suites[data["ordinal"]] = data["suite"]
+                suites[stored.data["ordinal"]] = stored.data["suite"]
             if stored.type not in _OF_ATTEMPT or stored.subject is None:
                 continue
-            data = json.loads(stored.data)
-            used = {key: value for key, value in data.items() if key not in _UNUSED}
+            used = {key: value for key, value in stored.data.items() if key not in _UNUSED}
             event = load_event(stored.type, used, text_of)
             if isinstance(event, ExecutionStarted):
                 number = int(stored.subject.partition(".")[0])

@@ -327,7 +327,8 @@ SEALED_HEADS: Mapping[str, Callable[[RecordedEvent], Mapping[str, str]]] = {
 
 
 def _purge(event: RecordedEvent) -> Erasure:
-    refs, names = event.data.get("refs"), event.data.get("runs", [])
+    data = event.data
+    refs, names = data.get("refs"), data.get("runs", [])
     if not (_are_names(names) and (refs is None or _are_names(refs))):
         # Not of kindlm: what cannot be understood erases nothing.
         return Erasure((), frozenset[str]().__contains__)

@@ -31,7 +31,7 @@ from kindlm_store.append import WITHHELD
 from kindlm_store.canonical import canonical_json, hash_text, stored_hash
 from kindlm_store.erasing import refs_in
 from kindlm_store.merging import Begin
-from kindlm_store.reading import StoredEvent, events_after, hash_at, stored_texts
+from kindlm_store.reading import events_after, hash_at, stored_texts
 from kindlm_store.salvage import scratch_log
 
 FORMAT = "kindlm-events"
@@ -169,7 +169,7 @@ def write_export(
     for name, begin, _ in parts:
         version = begin
         while piece := events_after(log, name, version, _PIECE):
-            refs = [ref for ref in refs_in(event.data for event in piece) if ref not in written]
+            refs = [ref for ref in refs_in(event.json for event in piece) if ref not in written]
             written.update(refs)
             for start in range(0, len(refs), _PIECE):
                 out.writelines(text_lines(log, refs[start : start + _PIECE]))
@@ -212,18 +212,18 @@ def text_lines(
         yield _json_line({"text": {"ref": ref, **shown}})
 
 
-def event_line(event: StoredEvent) -> bytes:
+def event_line(event: RecordedEvent) -> bytes:
     """Return the line of an event."""
     line = {
         "stream": event.stream,
         "version": event.version,
         "type": event.type,
         "schema": event.schema,
-        "id": str(UUID(bytes=event.id)),
+        "id": str(event.id),
         "at": event.at,
         "subject": event.subject,
-        "data": json.loads(event.data),
-        "hash": hash_text(event.hash),
+        "data": event.data,
+        "hash": event.hash,
     }
     return _json_line({"event": line})
 
@@ -370,7 +370,8 @@ def require_known_form(recorded: RecordedEvent) -> None:
     if event.OF_ATTEMPT and not _ATTEMPT.fullmatch(recorded.subject or ""):
         message = f"{recorded.type} is about nothing that there can be: {recorded.subject!r}"
         raise ValueError(message)
-    for key, number in _numbers(recorded.data):
+    data = recorded.data
+    for key, number in _numbers(data):
         most = _LARGEST_INTEGER if key.startswith("parameters.") else _MOST
         if not abs(number) <= most:  # also of what is no number
             message = f"{recorded.type} {key}: the number is too large"
@@ -380,11 +381,11 @@ def require_known_form(recorded: RecordedEvent) -> None:
             message = f"{recorded.type} {key}: a cost is never negative"
             raise ValueError(message)
     try:
-        load_event(recorded.type, recorded.data, str)
+        load_event(recorded.type, data, str)
     except EventError as error:
         message = f"{recorded.type} {'.'.join(error.path)}: {error.problem}"
         raise ValueError(message) from None
-    shard = recorded.data.get("shard") if event is RunStarted else None
+    shard = data.get("shard") if event is RunStarted else None
     part = _SHARD.fullmatch("1/1" if shard is None else shard)
     if part is None or int(part[1]) > int(part[2]):
         message = f"{recorded.type} shard: {shard!r} is not one of up to 9,999, like 2/4"

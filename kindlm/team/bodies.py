@@ -15,9 +15,10 @@ from kindlm.events.execution_events import RAW_BODY
 from kindlm.recording.export_file import Part, event_line, header_line, text_lines
 from kindlm.team.protocol import LONGEST_BODY, LONGEST_UNPACKED, StreamEnd
 from kindlm.team.withholding import Withholding
+from kindlm_store import RecordedEvent
 from kindlm_store.canonical import hash_text
 from kindlm_store.erasing import ref_under, refs_in
-from kindlm_store.reading import StoredEvent, events_after, hash_at, stored_texts
+from kindlm_store.reading import events_after, hash_at, stored_texts
 
 _AIM = 4_000_000
 """Bytes of a body before it is packed, unless a single event has more: below all limits."""
@@ -108,12 +109,12 @@ class _Body:
         """Compare a stream from a version on."""
         self.parts[stream] = Part(stream, version, version)
 
-    def add(self, event: StoredEvent) -> bool:
+    def add(self, event: RecordedEvent) -> bool:
         """Add an event with the texts that are not in the body yet; return whether it fits."""
         if self.withhold is not None and (reason := self.withhold.objection(event)):
             message = f"event {event.version:,} of {event.stream}: {reason}"
             raise NotSentError(message)
-        refs = [ref for ref in refs_in([event.data]) if ref not in self.refs]
+        refs = [ref for ref in refs_in([event.json]) if ref not in self.refs]
         texts = list(text_lines(self.db, refs, self._withheld(event)))
         line = event_line(event)
         size, aim = len(line) + sum(map(len, texts)), min(_AIM, self.most * 4 // 5)
@@ -128,17 +129,17 @@ class _Body:
         self.parts[event.stream] = begun._replace(until=event.version)
         return True
 
-    def _withheld(self, event: StoredEvent) -> Callable[[str], bool] | None:
+    def _withheld(self, event: RecordedEvent) -> Callable[[str], bool] | None:
         """Return which texts of an event are withheld.
 
         The body of an answer is, if anything else that the event holds of that answer is.
         """
-        withhold, raw = self.withhold, ref_under(RAW_BODY, event.data)
+        withhold, raw = self.withhold, ref_under(RAW_BODY, event.json)
         if withhold is not None and event.version <= withhold.pulled.get(event.stream, 0):
             return withhold.always
         if withhold is None or withhold.every_text or raw is None:
             return withhold
-        bodies = {ref: body for ref, _, _, body in stored_texts(self.db, refs_in([event.data]))}
+        bodies = {ref: body for ref, _, _, body in stored_texts(self.db, refs_in([event.json]))}
         body = bodies.pop(raw, None)
         if body is None or not any(withhold(text) for text in bodies.values() if text is not None):
             return withhold
@@ -150,7 +151,7 @@ class _Body:
         return _packed([header, *self.lines])
 
     def _fitting(
-        self, event: StoredEvent, texts: list[bytes], refs: Sequence[str], line: bytes
+        self, event: RecordedEvent, texts: list[bytes], refs: Sequence[str], line: bytes
     ) -> list[bytes]:
         """Return the texts of an event that has a body for itself; all withheld if they are large.
 

@@ -24,8 +24,7 @@ from kindlm.events.run import SuiteSkipped, SuiteStarted
 from kindlm.patterns import PatternError, matcher
 from kindlm.ports import Purpose
 from kindlm.suite import Upload
-from kindlm_store import REDACTED
-from kindlm_store.reading import StoredEvent
+from kindlm_store import REDACTED, RecordedEvent
 
 QUOTES = frozenset({"warnings[]", "reason", "evidence[].excerpt"})
 """Keys under which events of earlier versions hold what may quote a model or an agent."""
@@ -98,9 +97,9 @@ class Withholding:
         self.has_withheld = True
         return True
 
-    def objection(self, event: StoredEvent) -> str | None:
+    def objection(self, event: RecordedEvent) -> str | None:
         """Return why an event cannot be sent, None if it can."""
-        data = json.loads(event.data)
+        data = event.data
         for key, string in strings_in(data):
             if self.every_text:
                 if event.type not in EVENTS:

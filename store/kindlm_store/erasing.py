@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kindlm_store.append import Appender
 from kindlm_store.database import immediate, is_locked, translated, truncate_wal
-from kindlm_store.reading import decode, events_of_types, last_position
+from kindlm_store.reading import events_of_types, last_position
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -257,7 +257,7 @@ def erased_by_log(
     older = []
     for event in events_of_types(connection, erasures):
         if only is None or event.stream in only:
-            refs, covers = erasures[event.type](decode(event))
+            refs, covers = erasures[event.type](event)
             if refs is None:
                 older.append(covers)
             else:

@@ -30,8 +30,6 @@ from kindlm_store.locks import StreamLock, is_held
 from kindlm_store.new_event import NewEvent, require_name, scrub
 from kindlm_store.projecting import read_states
 from kindlm_store.reading import (
-    StoredEvent,
-    decode,
     events_after,
     hash_at,
     last_position,
@@ -359,7 +357,7 @@ class Merge:
                 if one is None or other is None or one[1:] != other[1:]:
                     message = f"event {version:,} is not the one that is here under the same hash"
                     raise ValueError(message)
-            self._take_texts(refs_in(event.data for event in theirs), part)
+            self._take_texts(refs_in(event.json for event in theirs), part)
 
     def _append(self, stream: _Stream, number: int | None, part: Taken) -> None:
         """Append the events that are not here, with their texts, piece by piece.
@@ -383,12 +381,12 @@ class Merge:
                 self._at = version
                 refs.update(dict.fromkeys(_refs_of_sound(event, version)))
                 head = event.hash_after(head, seal=stream.sealed and version == stream.version)
-                if head != event.hash:
+                if head != event.raw_hash:
                     message = f"event {version:,} does not match its hash"
                     raise ValueError(message)
-                self._look_at(decode(event._replace(position=position)), part)
+                self._look_at(event._replace(position=position), part)
                 rows.append(
-                    (position, event.id, number, version, self._type(event.type), *event[5:])
+                    (position, event.raw_id, number, version, self._type(event.type), *event[5:])
                 )
             self._take_texts(list(refs), part)
             insert_rows(self.connection, INSERT_EVENTS, rows)
@@ -483,7 +481,7 @@ class Merge:
         row = self.connection.execute(query, parameters).fetchone()
         return row[0] if row else None
 
-    def _events(self, stream: str, after: int, limit: int) -> list[StoredEvent]:
+    def _events(self, stream: str, after: int, limit: int) -> list[RecordedEvent]:
         """The next events of a stream of the source behind a version."""
         with translated(self.source_path):
             return events_after(self.source, stream, after, limit)
@@ -506,29 +504,29 @@ def _checked(ref: str, salt: Any, body: Any) -> tuple[Any, ...]:
     return ref, salt, sha256(raw).digest(), body
 
 
-def _refs_of_sound(event: StoredEvent, version: int) -> list[str]:
+def _refs_of_sound(event: RecordedEvent, version: int) -> list[str]:
     """The texts that an event refers to, if it is one that an append would have stored.
 
     Raises:
         ValueError: It is not.
     """
-    kinds = (type(event.id), type(event.schema), type(event.at), type(event.data), type(event.hash))
+    values = (event.raw_id, event.schema, event.at, event.json, event.raw_hash)
     if (
-        kinds != (bytes, int, str, str, bytes)
+        tuple(map(type, values)) != (bytes, int, str, str, bytes)
         or event.version != version
-        or len(event.id) != _UUID_BYTES
+        or len(event.raw_id) != _UUID_BYTES
         or not is_timestamp(event.at)
     ):
         message = f"event {version:,} is not in the stored form"
         raise ValueError(message)
     try:
-        submitted = json.loads(event.data, object_hook=_as_submitted)
+        submitted = json.loads(event.json, object_hook=_as_submitted)
         new = NewEvent(event.type, submitted, event.schema, event.subject)
         filled = new.fill(f'{{"$ref":"{ref}"}}' for ref in new.texts)
     except (ValueError, RecursionError, TypeError) as error:
         message = f"event {version:,}: {error}"
         raise ValueError(message) from None
-    if filled != event.data:
+    if filled != event.json:
         message = f"event {version:,}: data is not in canonical form"
         raise ValueError(message)
     return new.texts

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-from uuid import UUID
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from kindlm_store.canonical import event_hash, hash_text
+from kindlm_store.canonical import hash_text
 from kindlm_store.database import FORKED, forks, translated
 from kindlm_store.events import Head, RecordedEvent
 from kindlm_store.store_errors import StoreClosedError
@@ -36,55 +35,26 @@ _OF_TYPES = """
 """
 
 
-class StoredEvent(NamedTuple):
-    """A `RecordedEvent` as its row holds it: the id in 16 bytes, data as text, the hash tagged."""
-
-    position: int
-    id: bytes
-    stream: str
-    version: int
-    type: str
-    schema: int
-    at: str
-    subject: str | None
-    data: str
-    hash: bytes
-
-    def hash_after(self, head: bytes, *, seal: bool) -> bytes:
-        """The hash that it must have behind the event of another hash.
-
-        Args:
-            head: Tagged hash of the event before it in its stream, or `GENESIS`.
-            seal: Whether it seals its stream.
-
-        Raises:
-            UnicodeEncodeError: It is not UTF-8, data apart.
-        """
-        return event_hash(
-            head, self.data.encode(errors="surrogateescape"), id=self.id, stream=self.stream,
-            version=self.version, type=self.type, schema=self.schema, at=self.at,
-            subject=self.subject, seal=seal,
-        )  # fmt: skip
-
-
 def last_position(connection: sqlite3.Connection) -> int:
     """Position of the newest event; 0 if there is none."""
     return int(connection.execute("SELECT max(seq) FROM events").fetchone()[0] or 0)
 
 
-def events_of_types(connection: sqlite3.Connection, types: Iterable[str]) -> Iterator[StoredEvent]:
+def events_of_types(
+    connection: sqlite3.Connection, types: Iterable[str]
+) -> Iterator[RecordedEvent]:
     """All events of some types, by position."""
     # Of a type that is a blob, too: an index that does not have it must not hide events.
     rows = connection.execute(f"{_SELECT}{_OF_TYPES}", (json.dumps([*types]),))
-    return map(StoredEvent._make, rows)
+    return map(RecordedEvent._make, rows)
 
 
 def events_after(
     connection: sqlite3.Connection, stream: str, after: int, limit: int
-) -> list[StoredEvent]:
+) -> list[RecordedEvent]:
     """The next events of a stream behind a version."""
     sql = f"{_SELECT} WHERE streams.name = ? AND events.version > ? ORDER BY events.version LIMIT ?"
-    return [StoredEvent(*row) for row in connection.execute(sql, (stream, after, limit))]
+    return list(map(RecordedEvent._make, connection.execute(sql, (stream, after, limit))))
 
 
 def stored_texts(connection: sqlite3.Connection, refs: Iterable[str]) -> sqlite3.Cursor:
@@ -104,15 +74,6 @@ def hash_at(connection: sqlite3.Connection, stream: str, version: int) -> bytes 
         (version, stream),
     ).fetchone()
     return row[0] if row else None
-
-
-def decode(row: Iterable[Any]) -> RecordedEvent:
-    """A row of position, id, stream, version, type, schema, at, subject, data and hash."""
-    seq, id_, stream, version, type_, schema, at, subject, data, hash_ = row
-    return RecordedEvent(
-        seq, UUID(bytes=id_), stream, version, type_, schema, at, subject, json.loads(data),
-        hash_text(hash_),
-    )  # fmt: skip
 
 
 class LogReader:
@@ -143,7 +104,7 @@ class LogReader:
         )
         after = 0
         while True:
-            page = [decode(row) for row in self._fetch(sql, (value, after))]
+            page = list(map(RecordedEvent._make, self._fetch(sql, (value, after))))
             yield from page
             if len(page) < _PAGE:
                 return

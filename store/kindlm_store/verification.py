@@ -23,17 +23,17 @@ from kindlm_store.append import WITHHELD, ref_of
 from kindlm_store.canonical import GENESIS, hash_text
 from kindlm_store.database import connect_reader, translated
 from kindlm_store.erasing import erased_by_log, refs_in
-from kindlm_store.reading import StoredEvent, decode, events_of_types, stored_texts
+from kindlm_store.events import RecordedEvent
+from kindlm_store.reading import events_of_types, stored_texts
 
 if TYPE_CHECKING:
     import os
     import sqlite3
 
     from kindlm_store.erasing import Erasures
-    from kindlm_store.events import RecordedEvent
 
 
-Claims = Mapping[str, Callable[["RecordedEvent"], Mapping[str, str]]]
+Claims = Mapping[str, Callable[[RecordedEvent], Mapping[str, str]]]
 """Event type → the heads, by stream, that an event of this type noted."""
 
 _UUID_BYTES = 16
@@ -175,7 +175,7 @@ class _Check:
         """Expect what events noted as heads of streams."""
         for event in events_of_types(self._connection, claims):
             try:
-                for stream, head in claims[event.type](decode(event)).items():
+                for stream, head in claims[event.type](event).items():
                     self.expect(stream, head)
             # The event was tampered with, in whatever way; it has a problem of its own too.
             except Exception as error:  # noqa: BLE001
@@ -266,13 +266,13 @@ class _Check:
             return f"the version is {version}"
         if len(id_) != _UUID_BYTES or type(name) is not str:
             return "the id or the type is not in the stored form"
-        event = StoredEvent(position, id_, stream.name, version, name, *rest)
+        event = RecordedEvent(position, id_, stream.name, version, name, *rest)
         seal = stream.sealed == 1 and version == stream.stored_version
         try:
             expected = event.hash_after(stream.head, seal=seal)
         except UnicodeEncodeError:
             return "not UTF-8"
-        for ref in refs_in([event.data]):
+        for ref in refs_in([event.json]):
             self._refs.setdefault(ref, (stream.name, version))
         return expected
 

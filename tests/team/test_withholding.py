@@ -30,8 +30,7 @@ from kindlm.recording.run_streams import streams_of
 from kindlm.stored_form import Form
 from kindlm.team.bodies import NotSentError, bodies
 from kindlm.team.withholding import MADE_UP, QUOTES, withholder
-from kindlm_store import NewEvent, open_reader
-from kindlm_store.reading import StoredEvent
+from kindlm_store import NewEvent, RecordedEvent, open_reader
 
 AGENT = """
 import json, sys
@@ -282,11 +281,11 @@ def words_of(kind: type, path: str = "") -> Iterator[tuple[str, str]]:
                 yield from words_of(part, f"{key}." if field.key else path)
 
 
-def stored(event_type: str, data: dict[str, str]) -> StoredEvent:
+def stored(event_type: str, data: dict[str, str]) -> RecordedEvent:
     """Return an event as its row holds it."""
-    return StoredEvent(
-        position=1, id=b"", stream="run/k3f9x2ab", version=1, type=event_type, schema=1, at="",
-        subject=None, data=json.dumps(data), hash=b"",
+    return RecordedEvent(
+        position=1, raw_id=b"", stream="run/k3f9x2ab", version=1, type=event_type, schema=1, at="",
+        subject=None, json=json.dumps(data), raw_hash=b"",
     )  # fmt: skip
 
 
