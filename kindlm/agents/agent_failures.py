@@ -47,7 +47,7 @@ _RETRYABLE_STATUSES = frozenset({408, 409, 429})
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """The agent, as far as messages need to know it.
+    """The agent, as far as messages need to know it, and what can go wrong with it.
 
     Attributes:
         name: the user's name for it, `command` for a command.
@@ -75,141 +75,126 @@ class Who:
         line = "".join(character for character in line if character.isprintable())
         return line if len(line) <= _QUOTED_CHARACTERS else line[:_QUOTED_CHARACTERS] + "…"
 
-    def last_words(self, printed: str) -> str:
-        """Return what of a program's output says best why it ended, as `quote` does."""
-        return self.quote(last_words(printed.splitlines()))
+    def with_last_words(self, message: str, printed: str) -> str:
+        """Return a message with what of a program's output says best why it ended, if anything."""
+        words = self.quote(last_words(printed.splitlines()))
+        return f"{message}: {words}" if words else message
 
+    def failed(
+        self,
+        message: str,
+        hint: str | None = None,
+        *,
+        code: ErrorCode = ErrorCode.PROVIDER_API_ERROR,
+        status: int | None = None,
+        wait: float | None = None,
+        retryable: bool = False,
+        body: str | None = None,
+        trace: str | None = None,
+        spent: Spent | None = None,
+    ) -> KindlmError:
+        """Return an error of an exchange with an agent; what was `spent` may be in the body."""
+        details: dict[str, Any] = {
+            "status": status,
+            "retry_after": wait,
+            "retryable": retryable,
+            "body": None if body is None else self.clean(body),
+        }
+        if told := spent or read_spent(read_json(body)):
+            tokens = [told.usage.input_tokens, told.usage.output_tokens]
+            details |= {"tokens": tokens, "cost_usd": told.cost_usd, "model": told.model}
+        shown = None if trace is None else self.clean(trace)
+        return KindlmError(code, self.clean(message), hint, details=details, trace=shown)
 
-def failed(
-    who: Who,
-    code: ErrorCode,
-    message: str,
-    hint: str | None = None,
-    *,
-    status: int | None = None,
-    wait: float | None = None,
-    retryable: bool = False,
-    body: str | None = None,
-    trace: str | None = None,
-    spent: Spent | None = None,
-) -> KindlmError:
-    """Return an error of an exchange with an agent; what was `spent` may be in the body."""
-    details: dict[str, Any] = {
-        "status": status,
-        "retry_after": wait,
-        "retryable": retryable,
-        "body": None if body is None else who.clean(body),
-    }
-    if told := spent or read_spent(read_json(body)):
-        tokens = [told.usage.input_tokens, told.usage.output_tokens]
-        details |= {"tokens": tokens, "cost_usd": told.cost_usd, "model": told.model}
-    shown = None if trace is None else who.clean(trace)
-    return KindlmError(code, who.clean(message), hint, details=details, trace=shown)
+    def misconfigured(self, message: str, hint: str | None = None) -> KindlmError:
+        """Return the error of an agent that is configured wrongly."""
+        return misuse(f"{self.title}: {message}", hint)
 
+    def timed_out(self, timeout_s: float, *, retryable: bool = True) -> KindlmError:
+        """Return the error of an exchange that took longer than it may."""
+        return self.failed(
+            f"{self.title} did not answer within {timeout_s * 1000:.0f} ms",
+            "Raise `timeoutMs` of the agent or of the defaults (in EvalView cases "
+            "`adapter_config.timeout`), or check whether the agent is slow",
+            code=ErrorCode.PROVIDER_TIMEOUT,
+            retryable=retryable,
+        )
 
-def bad_option(who: Who, message: str, hint: str | None = None) -> KindlmError:
-    """Return the error of an agent that is configured wrongly."""
-    return misuse(f"{who.title}: {message}", hint)
+    def unreachable(
+        self, endpoint: str, error: BaseException, *, has_begun: bool = False
+    ) -> KindlmError:
+        """Return the error of an exchange without a whole answer, though one may have begun."""
+        parts = urlsplit(endpoint)
+        # Credentials before the host and in the query stay out.
+        address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        message = f"No answer from agent {self.name!r} at {address}: {unreachable_reason(error)}"
+        if has_begun:
+            message = f"The answer of agent {self.name!r} at {address} broke off"
+        hint, code = "Check that the agent runs, and its URL", ErrorCode.PROVIDER_NETWORK_ERROR
+        return self.failed(message, hint, code=code, retryable=not has_begun)
 
+    def unreadable(
+        self,
+        reason: str | UnreadableReply | FailedReply,
+        body: str,
+        status: int | None = None,
+        hint: str = WHERE_THE_TEXT_IS,
+    ) -> KindlmError:
+        """Return the error of an answer that cannot be used, or that says that the agent failed.
 
-def of_timeout(who: Who, timeout_s: float, *, retryable: bool = True) -> KindlmError:
-    """Return the error of an exchange that took longer than it may."""
-    return failed(
-        who,
-        ErrorCode.PROVIDER_TIMEOUT,
-        f"{who.title} did not answer within {timeout_s * 1000:.0f} ms",
-        "Raise `timeoutMs` of the agent or of the defaults (in EvalView cases "
-        "`adapter_config.timeout`), or check whether the agent is slow",
-        retryable=retryable,
-    )
+        A hint of the `reason` comes first. How the answer begins is quoted, but not of a stream: a
+        secret may come in pieces there, which kindlm cannot recognise.
+        """
+        if isinstance(reason, FailedReply):
+            what = f"{self.title} reported an error: {self.quote(str(reason))}"
+            where = "See the agent's log"
+            return self.failed(what, where, status=status, body=body, spent=reason.spent)
+        said = "" if _STREAM.match(body) else self.quote(body)
+        own_hint, spent = (None, None) if isinstance(reason, str) else (reason.hint, reason.spent)
+        return self.failed(
+            f"{self.title} sent an answer that cannot be used ({self.quote(str(reason))})"
+            + (f": {said}" if said else ""),
+            own_hint or hint,
+            status=status,
+            body=body,
+            spent=spent,
+        )
 
+    def sent_page(self, body: str, status: int) -> KindlmError:
+        """Return the error of an HTML page that came in place of an answer."""
+        return self.unreadable("it sent an HTML page", body, status, _A_PAGE_CAME)
 
-def of_network(
-    who: Who, endpoint: str, error: BaseException, *, has_begun: bool = False
-) -> KindlmError:
-    """Return the error of an exchange that never got a whole answer, though one may have begun."""
-    parts = urlsplit(endpoint)
-    # Credentials before the host and in the query stay out.
-    address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-    message = f"No answer from agent {who.name!r} at {address}: {unreachable_reason(error)}"
-    if has_begun:
-        message = f"The answer of agent {who.name!r} at {address} broke off"
-    return failed(
-        who,
-        ErrorCode.PROVIDER_NETWORK_ERROR,
-        message,
-        "Check that the agent runs, and its URL",
-        retryable=not has_begun,
-    )
-
-
-def of_reply(
-    who: Who,
-    reason: str | UnreadableReply | FailedReply,
-    body: str,
-    status: int | None = None,
-    hint: str = WHERE_THE_TEXT_IS,
-) -> KindlmError:
-    """Return the error of an answer that cannot be used, or that says that the agent failed.
-
-    A hint of the `reason` comes first. How the answer begins is quoted, but not of a stream: a
-    secret may come in pieces there, which kindlm cannot recognise.
-    """
-    if isinstance(reason, FailedReply):
-        what = f"{who.title} reported an error: {who.quote(str(reason))}"
-        where = "See the agent's log"
-        code, spent = ErrorCode.PROVIDER_API_ERROR, reason.spent
-        return failed(who, code, what, where, status=status, body=body, spent=spent)
-    said = "" if _STREAM.match(body) else who.quote(body)
-    own_hint, spent = (None, None) if isinstance(reason, str) else (reason.hint, reason.spent)
-    return failed(
-        who,
-        ErrorCode.PROVIDER_API_ERROR,
-        f"{who.title} sent an answer that cannot be used ({who.quote(str(reason))})"
-        + (f": {said}" if said else ""),
-        own_hint or hint,
-        status=status,
-        body=body,
-        spent=spent,
-    )
-
-
-def of_page(who: Who, body: str, status: int) -> KindlmError:
-    """Return the error of an HTML page that came in place of an answer."""
-    return of_reply(who, "it sent an HTML page", body, status, _A_PAGE_CAME)
-
-
-def of_status(who: Who, status: int, headers: Mapping[str, str], body: str) -> KindlmError:
-    """Return the error of an HTTP status that is no success; header names are any case."""
-    said = _said(who, body)
-    wait = retry_after(headers, datetime.now(UTC))
-    code, hint = ErrorCode.PROVIDER_API_ERROR, None
-    match status:
-        case 401 | 403:
-            code = ErrorCode.PROVIDER_AUTH_ERROR
-            hint = "Check the agent's `headers` and the environment variables they take"
-        case 404 | 405:
-            hint = "Check the path of the agent's URL"
-        case 408:
-            code = ErrorCode.PROVIDER_TIMEOUT
-        case 429:
-            code = ErrorCode.PROVIDER_RATE_LIMIT
-            hint = rate_limit_hint(wait)
-        case _ if 300 <= status < 400:
-            there = _CREDENTIALS.sub("", headers.get("location", ""))
-            said = f"redirects to {who.quote(there)}"
-            hint = "Write the address it redirects to as the agent's URL"
-    return failed(
-        who,
-        code,
-        f"{who.title} returned {status}: {said}",
-        hint,
-        status=status,
-        wait=wait,
-        # An agent that reports what it did is not asked to do it again.
-        retryable=(status in _RETRYABLE_STATUSES or status >= 500) and not _shows_calls(body),
-        body=body,
-    )
+    def refused(self, status: int, headers: Mapping[str, str], body: str) -> KindlmError:
+        """Return the error of an HTTP status that is no success; header names are any case."""
+        # Its own sentence if there is one, else the body.
+        said = self.quote(error_text(read_json(body), body))
+        wait = retry_after(headers, datetime.now(UTC))
+        code, hint = ErrorCode.PROVIDER_API_ERROR, None
+        match status:
+            case 401 | 403:
+                code = ErrorCode.PROVIDER_AUTH_ERROR
+                hint = "Check the agent's `headers` and the environment variables they take"
+            case 404 | 405:
+                hint = "Check the path of the agent's URL"
+            case 408:
+                code = ErrorCode.PROVIDER_TIMEOUT
+            case 429:
+                code = ErrorCode.PROVIDER_RATE_LIMIT
+                hint = rate_limit_hint(wait)
+            case _ if 300 <= status < 400:
+                there = _CREDENTIALS.sub("", headers.get("location", ""))
+                said = f"redirects to {self.quote(there)}"
+                hint = "Write the address it redirects to as the agent's URL"
+        return self.failed(
+            f"{self.title} returned {status}: {said}",
+            hint,
+            code=code,
+            status=status,
+            wait=wait,
+            # An agent that reports what it did is not asked to do it again.
+            retryable=(status in _RETRYABLE_STATUSES or status >= 500) and not _shows_calls(body),
+            body=body,
+        )
 
 
 def _shows_calls(body: str) -> bool:
@@ -220,12 +205,3 @@ def _shows_calls(body: str) -> bool:
         return calls_anywhere(parse_json(body)) is not None
     except ValueError:
         return False
-
-
-def _said(who: Who, body: str) -> str:
-    """Return what the agent said: its own sentence if there is one, else the body."""
-    try:
-        value = parse_json(body)
-    except ValueError:
-        value = None
-    return who.quote(error_text(value, body))

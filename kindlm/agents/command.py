@@ -25,7 +25,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from kindlm.agents import agent_failures
+from kindlm.agents.agent_failures import Who
 from kindlm.agents.local_sandbox import LocalSandbox
 from kindlm.agents.reply_parts import (
     ABSENT,
@@ -188,13 +188,13 @@ class CommandAgent:
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Run the program to its end; see `ports.Agent`."""
-        who = agent_failures.Who("command")
+        who = Who("command")
         return await run_once(self._sandbox, who, self._words, self._words, b"", request.timeout_s)
 
 
 async def run_once(
     sandbox: Sandbox,
-    who: agent_failures.Who,
+    who: Who,
     written: Sequence[str],
     words: Sequence[str],
     given: bytes,
@@ -235,4 +235,4 @@ async def run_once(
     try:
         return Ok(printed_reply(printed, latency_ms))
     except UnreadableReply as unreadable:
-        return Err(agent_failures.of_reply(who, unreadable, printed, hint=_REPORTS_HINT))
+        return Err(who.unreadable(unreadable, printed, hint=_REPORTS_HINT))

@@ -16,9 +16,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
-from kindlm.agents import agent_failures
+from kindlm.agents.agent_failures import Who
 from kindlm.dataclass import dataclass, replace
-from kindlm.errors import Err, ErrorCode, Ok, Result
+from kindlm.errors import Err, Ok, Result
 from kindlm.ports import AgentRequest
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class HttpTarget:
     """An agent's server: its URL, and the headers that it is sent with each request."""
 
-    who: agent_failures.Who
+    who: Who
     endpoint: str
     headers: Mapping[str, str]
 
@@ -175,19 +175,19 @@ class HttpExchange:
                 has_begun = 200 <= got.status_code < 300
                 answer = await _read(got)
         except TimeoutError:
-            return Err(agent_failures.of_timeout(who, timeout_s, retryable=not has_begun))
+            return Err(who.timed_out(timeout_s, retryable=not has_begun))
         except _TooLong:
             message = f"{who.title} sent more than {MAX_BODY_BYTES // 1_000_000} MB"
-            return Err(agent_failures.failed(who, ErrorCode.PROVIDER_API_ERROR, message))
+            return Err(who.failed(message))
         except UNREACHABLE as error:
             endpoint = self._target.endpoint
-            return Err(agent_failures.of_network(who, endpoint, error, has_begun=has_begun))
+            return Err(who.unreachable(endpoint, error, has_begun=has_begun))
         latency_ms = (time.perf_counter() - started) * 1000
         if not 200 <= answer.status < 300:
-            return Err(agent_failures.of_status(who, answer.status, answer.headers, answer.text))
+            return Err(who.refused(answer.status, answer.headers, answer.text))
         is_markup = answer.kind in _PAGES and answer.text.lstrip("\ufeff \t\r\n").startswith("<")
         if is_markup or is_page(answer.text):
-            return Err(agent_failures.of_page(who, answer.text, answer.status))
+            return Err(who.sent_page(answer.text, answer.status))
         return Ok(replace(answer, latency_ms=latency_ms))
 
     @asynccontextmanager

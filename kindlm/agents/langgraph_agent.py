@@ -15,7 +15,6 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from pydantic import Field
 
-from kindlm.agents import agent_failures
 from kindlm.agents.drafts import Heard, hear
 from kindlm.agents.event_framing import frames_of
 from kindlm.agents.http_exchange import EVENT_STREAM, HttpReply, HttpTarget
@@ -130,7 +129,7 @@ class ThreadAgent(ServedAgent):
             async with asyncio.timeout(request.timeout_s):
                 return await self._run(request)
         except TimeoutError:
-            return Err(agent_failures.of_timeout(self._who, request.timeout_s))
+            return Err(self._who.timed_out(request.timeout_s))
 
     async def _run(self, request: AgentRequest) -> Result[HttpReply]:
         waited_ms, is_new = 0.0, self._thread is None
@@ -170,9 +169,7 @@ class ThreadAgent(ServedAgent):
             thread = None
         if thread is None:
             reason = "it has no `thread_id`"
-            return Err(
-                agent_failures.of_reply(self._who, reason, got.text, got.status, _THREADS_HINT)
-            )
+            return Err(self._who.unreadable(reason, got.text, got.status, _THREADS_HINT))
         self._thread = thread
         return Ok(got.latency_ms)
 

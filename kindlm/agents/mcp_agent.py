@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from kindlm.agents.agent_failures import Who, bad_option
+from kindlm.agents.agent_failures import Who
 from kindlm.agents.http_exchange import HttpTarget
 from kindlm.agents.http_request import last_user_text, request_warnings
 from kindlm.agents.local_sandbox import LocalSandbox
@@ -97,7 +97,7 @@ class McpAgent:
             case _:
                 arguments = None
         if not isinstance(arguments, dict):
-            return Err(bad_option(self._who, "the message is not a tool call", _FORM))
+            return Err(self._who.misconfigured("the message is not a tool call", _FORM))
         connection = await self._connected(request.timeout_s)
         if isinstance(connection, Err):
             return connection

@@ -18,7 +18,6 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from kindlm.agents import agent_failures
 from kindlm.agents.agent_failures import Who
 from kindlm.agents.http_exchange import EVENT_STREAM, MAX_BODY_BYTES, HttpTarget, is_page
 from kindlm.agents.local_sandbox import LocalProgram, LocalSandbox
@@ -343,19 +342,17 @@ class HttpLink:
             return
         body = (await response.aread()).decode("utf-8", "replace")
         if len(body) > MAX_BODY_BYTES:
-            self._failed = agent_failures.of_reply(who, _TOO_LONG, "", status, _ADDRESS)
+            self._failed = who.unreadable(_TOO_LONG, "", status, _ADDRESS)
             raise TooMuchOutput
         if kind == "application/json" and _is_message(body):
             return
         if not response.is_success:
-            self._failed = agent_failures.of_status(who, status, headers, body)
+            self._failed = who.refused(status, headers, body)
         elif is_page(body):
-            self._failed = agent_failures.of_page(who, body, status)
+            self._failed = who.sent_page(body, status)
         elif body or "id" in json.loads(response.request.content):
             # What is no request, and has no id, is answered with nothing.
-            self._failed = agent_failures.of_reply(
-                who, "not an MCP message", body, status, _ADDRESS
-            )
+            self._failed = who.unreadable("not an MCP message", body, status, _ADDRESS)
 
     def error(self, raised: BaseException, timeout_s: float) -> KindlmError:
         """Return the error of an exchange that something was raised in."""
@@ -365,11 +362,11 @@ class HttpLink:
         if self._failed is not None:
             return self._failed
         if isinstance(raised, TimeoutError):
-            return agent_failures.of_timeout(who, timeout_s)
+            return who.timed_out(timeout_s)
         if isinstance(raised, httpx2.TransportError):
-            return agent_failures.of_network(who, self._server.endpoint, raised)
+            return who.unreachable(self._server.endpoint, raised)
         message = f"{who.title} {_words(who, raised)}"
-        return agent_failures.failed(who, ErrorCode.PROVIDER_API_ERROR, message, _ADDRESS)
+        return who.failed(message, _ADDRESS)
 
 
 def _is_message(body: str) -> bool:

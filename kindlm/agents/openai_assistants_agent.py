@@ -21,7 +21,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Self
 from urllib.parse import quote, urlencode, urlsplit
 
-from kindlm.agents import agent_failures
 from kindlm.agents.http_exchange import HttpExchange, HttpTarget
 from kindlm.agents.http_request import last_user_text, request_warnings
 from kindlm.agents.reply_parts import AGENT_RULE, UnreadableReply, first_text, lookup
@@ -76,14 +75,9 @@ class Assistants(Served):
             key = environ.get(_KEY, "").strip()
             if not (key and key.isascii() and key.isprintable()):
                 problem = "contains characters that are not valid in a key" if key else "is not set"
-                return Err(
-                    agent_failures.failed(
-                        reached.who,
-                        ErrorCode.PROVIDER_AUTH_ERROR,
-                        f"{reached.who.title}: {_KEY} {problem}",
-                        f"Set {_KEY} in your environment or .env file",
-                    )
-                )
+                message = f"{reached.who.title}: {_KEY} {problem}"
+                hint = f"Set {_KEY} in your environment or .env file"
+                return Err(reached.who.failed(message, hint, code=ErrorCode.PROVIDER_AUTH_ERROR))
             headers["Authorization"] = f"Bearer {key}"
             secrets.add(key)
         who = replace(reached.who, secrets=frozenset(secrets))
@@ -148,17 +142,17 @@ class AssistantsAgent:
                 " of the agent in kindlm.toml or of a scenario, in adapter_config or in the context"
                 " of an EvalView case"
             )
-            return Err(agent_failures.bad_option(self._who, "no assistant is configured", hint))
+            return Err(self._who.misconfigured("no assistant is configured", hint))
         begun = time.perf_counter()
         try:
             async with asyncio.timeout(request.timeout_s):
                 reply = await self._answered(request, assistant)
         except TimeoutError:
-            error = agent_failures.of_timeout(self._who, request.timeout_s)
+            error = self._who.timed_out(request.timeout_s)
         except _Failed as failed:
             error = failed.error
         except UnreadableReply as unreadable:
-            error = agent_failures.of_reply(self._who, unreadable, "")
+            error = self._who.unreadable(unreadable, "")
         else:
             return Ok(replace(reply, latency_ms=(time.perf_counter() - begun) * 1000))
         await self._cancel()
@@ -253,9 +247,7 @@ class AssistantsAgent:
 
     def _no_simulated_tools(self, run: Json) -> KindlmError:
         names = ", ".join(dict.fromkeys(self._who.quote(call.name) for call in _asked_calls(run)))
-        return agent_failures.failed(
-            self._who,
-            ErrorCode.PROVIDER_API_ERROR,
+        return self._who.failed(
             f"{self._who.title} requests the results of its functions ({names}),"
             " but the test simulates no tools",
             "Define their results: `tools` of a test in kindlm.yaml, or `mocks.tool_mocks` of an "
@@ -273,10 +265,9 @@ class AssistantsAgent:
             code = ErrorCode.PROVIDER_TIMEOUT
         paths = ("last_error.message", "last_error.code", "incomplete_details.reason")
         why = first_text(*(lookup(run, path) for path in paths)) or "no explanation"
-        return agent_failures.failed(
-            self._who,
-            code,
+        return self._who.failed(
             f"The run of agent {self._who.name!r} ended as {run['status']}: {self._who.quote(why)}",
+            code=code,
             body=json.dumps(run),
         )
 

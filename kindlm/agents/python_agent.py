@@ -36,7 +36,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field
 
-from kindlm.agents import agent_failures
+from kindlm.agents.agent_failures import Who
 from kindlm.agents.frameworks import framework_of
 from kindlm.agents.http_request import all_messages, last_user_text, request_warnings
 from kindlm.agents.python_answers import drained, read_answer
@@ -97,7 +97,7 @@ def python_agent(target: AgentTarget, root: Path) -> PythonAgent | Err:
     agent that the target holds as an object is not imported.
     The options of the target may be JSON values.
     """
-    who = agent_failures.Who(target.id)
+    who = Who(target.id)
     options = target.options
     if not isinstance(options, Python):
         options = Python.model_validate(options or {})
@@ -111,14 +111,13 @@ def python_agent(target: AgentTarget, root: Path) -> PythonAgent | Err:
         found = load(target.endpoint, folders)
     except ForeignModuleError as foreign:
         hint = "Give one of the two another name"
-        return Err(agent_failures.bad_option(who, f"{target.endpoint}: {foreign}", hint))
+        return Err(who.misconfigured(f"{target.endpoint}: {foreign}", hint))
     except (Exception, SystemExit) as raised:  # noqa: BLE001 - the user's module may raise anything
-        error = agent_failures.failed(
-            who,
-            ErrorCode.CONFIG_VALIDATION_ERROR,
+        error = who.failed(
             f"{who.title}: {target.endpoint} could not be imported: {type(raised).__name__}: "
             f"{who.quote(str(raised))}{_at(raised, (folder,))}",
             f"Check its `endpoint`; it is imported from {folder}",
+            code=ErrorCode.CONFIG_VALIDATION_ERROR,
             trace=user_trace(raised, _is_theirs),
         )
         return Err(error)
@@ -128,9 +127,7 @@ def python_agent(target: AgentTarget, root: Path) -> PythonAgent | Err:
 class PythonAgent:
     """Implements `ports.Agent`."""
 
-    def __init__(
-        self, who: agent_failures.Who, found: Any, folders: Sequence[Path], reading: Reading
-    ) -> None:
+    def __init__(self, who: Who, found: Any, folders: Sequence[Path], reading: Reading) -> None:
         self._who = who
         self._found = found
         self._folders = folders
@@ -184,7 +181,7 @@ class PythonAgent:
             if _is_cancelled(raised):
                 raise
             if isinstance(raised, TimeoutError) and deadline.expired():
-                return Err(agent_failures.of_timeout(self._who, request.timeout_s))
+                return Err(self._who.timed_out(request.timeout_s))
             return Err(_crashed(self._who, raised, self._folders))
         finally:
             MESSAGE_HEADERS.reset(headers)
@@ -304,13 +301,9 @@ def _first_parameter(function: Callable[..., Any]) -> inspect.Parameter | None:
     return found[0]
 
 
-def _crashed(
-    who: agent_failures.Who, raised: BaseException, folders: Sequence[Path]
-) -> KindlmError:
+def _crashed(who: Who, raised: BaseException, folders: Sequence[Path]) -> KindlmError:
     is_of_loop = isinstance(raised, RuntimeError) and "event loop" in str(raised).lower()
-    return agent_failures.failed(
-        who,
-        ErrorCode.PROVIDER_API_ERROR,
+    return who.failed(
         f"{who.title} raised {type(raised).__name__}: {who.quote(str(raised))}"
         f"{_at(raised, folders)}",
         _ONE_LOOP if is_of_loop else "See the traceback with --verbose",

@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from kindlm.agents import agent_failures
+from kindlm.agents.agent_failures import Who
 from kindlm.agents.frameworks import as_json, reply_of
 from kindlm.agents.reply_parts import MAX_EVENTS, UnreadableReply, compact_json, refuse_more
 from kindlm.agents.reply_reading import FailedReply, Reading, read_reply
@@ -54,7 +54,7 @@ async def drained(said: Any) -> Any:
 
 
 async def read_answer(
-    who: agent_failures.Who, said: Any, sent: str, reading: Reading, framework: Framework | None
+    who: Who, said: Any, sent: str, reading: Reading, framework: Framework | None
 ) -> Result[AgentReply]:
     """Return what an agent said about the message `sent`; `framework` is the agent's own.
 
@@ -74,11 +74,11 @@ async def read_answer(
                 return Ok(replace(_read_json(raw, sent, reading), raw=raw))
             said = found
     except (FailedReply, UnreadableReply) as error:
-        return Err(agent_failures.of_reply(who, error, raw))
+        return Err(who.unreadable(error, raw))
     counts = (said.usage.input_tokens, said.usage.output_tokens, said.reported_cost_usd)
     if any(not 0 <= (count or 0) <= MAX_COUNTED for count in counts):
         wrong = "its token count or its cost is negative or too large"
-        return Err(agent_failures.of_reply(who, wrong, ""))
+        return Err(who.unreadable(wrong, ""))
     return Ok(said)
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
-from kindlm.agents import agent_failures
+from kindlm.agents.agent_failures import Who
 from kindlm.agents.local_sandbox import LocalProgram, LocalSandbox
 from kindlm.agents.python_worker import GRACE_S, Answer, Call, Opening, pack_call, unpack_answer
 from kindlm.agents.sandbox import LastOutput
@@ -116,7 +116,7 @@ class WorkerProcess:
         The process itself keeps an agent to the timeout of a request. One that has not done so
         soon after is stuck, and the process is not ready any more.
         """
-        who = agent_failures.Who(name)
+        who = Who(name)
         self._is_asked = True
         timeout_s = call.timeout_s if isinstance(call, AgentRequest) else None
         try:
@@ -125,13 +125,13 @@ class WorkerProcess:
                 line = await self._program.read_line()
         except TimeoutError:
             assert timeout_s is not None
-            return Err(agent_failures.of_timeout(who, timeout_s, retryable=False))
+            return Err(who.timed_out(timeout_s, retryable=False))
         if line is None or not self._program.lines.is_line_ended:
             return Err(await self._ended(who))
         try:
             answer = unpack_answer(line)
         except ValueError as error:
-            return Err(agent_failures.of_reply(who, f"it is not an AgentReply: {error}", ""))
+            return Err(who.unreadable(f"it is not an AgentReply: {error}", ""))
         self._is_asked = False
         if isinstance(answer, Err) and answer.error.code is ErrorCode.PROVIDER_TIMEOUT:
             # A thread of it may run on.
@@ -159,16 +159,13 @@ class WorkerProcess:
             await self._program.drained()
             self._printed.finish()
 
-    async def _ended(self, who: agent_failures.Who) -> KindlmError:
+    async def _ended(self, who: Who) -> KindlmError:
         """Return the error of an agent whose process ended, or hung up, instead of answering."""
         how = await self._program.ending()
         await self._program.drained()
-        last_words = who.last_words(self._program.log)
         message = f"The process of agent {who.name!r} {how} before it answered"
-        return agent_failures.failed(
-            who,
-            ErrorCode.PROVIDER_API_ERROR,
-            f"{message}: {last_words}" if last_words else message,
+        return who.failed(
+            who.with_last_words(message, self._program.log),
             "Look for os._exit, a signal, a crash in an extension module, or files that it "
             "closes without having opened them",
             body=self._program.log or None,
@@ -225,9 +222,9 @@ class PythonProcesses:
         try:
             worker = await WorkerProcess.start({**self._environ, **variables}, self._redact)
         except OSError as error:
-            who, reason = agent_failures.Who(target.id), error.strerror or error
+            who, reason = Who(target.id), error.strerror or error
             message = f"The process of agent {who.name!r} could not be started: {reason}"
-            return Err(agent_failures.failed(who, ErrorCode.PROVIDER_API_ERROR, message))
+            return Err(who.failed(message))
         opened = await self._open(worker, target)
         return Ok(worker) if isinstance(opened, Ok) else opened
 

@@ -21,7 +21,7 @@ from typing import BinaryIO, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
-from kindlm.agents import agent_failures
+from kindlm.agents.agent_failures import Who
 from kindlm.agents.python_agent import PythonAgent, python_agent
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, Ok, Result
@@ -133,7 +133,7 @@ class _Host:
     """Holds the agent of the conversation that goes on."""
 
     def __init__(self) -> None:
-        self._who = agent_failures.Who("")
+        self._who = Who("")
         self._agent: PythonAgent | None = None
         self._conversation = AsyncExitStack()
 
@@ -143,9 +143,7 @@ class _Host:
         try:
             return pack_answer(answer)
         except (TypeError, ValueError, RecursionError) as error:
-            return pack_answer(
-                Err(agent_failures.of_reply(self._who, f"it is not valid JSON: {error}", ""))
-            )
+            return pack_answer(Err(self._who.unreadable(f"it is not valid JSON: {error}", "")))
 
     async def leave(self) -> None:
         """Leave the agent, if there is one."""
@@ -154,7 +152,7 @@ class _Host:
     async def _do(self, payload: bytes) -> Answer:
         match unpack_call(payload):
             case Opening(target, root):
-                self._who = agent_failures.Who(target.id)
+                self._who = Who(target.id)
                 made = python_agent(target, Path(root))
                 if isinstance(made, Err):
                     return made

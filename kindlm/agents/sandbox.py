@@ -18,7 +18,6 @@ from typing import Annotated, Any, Protocol, Self
 
 from pydantic import AfterValidator, Field
 
-from kindlm.agents import agent_failures
 from kindlm.agents.agent_failures import SHORTEST_HIDDEN, Who
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.plugins import Adapter
@@ -214,12 +213,8 @@ def of_program(
     `what` goes on with a sentence about it. `log` is the end of what it printed as errors, and
     `printed` what else it printed.
     """
-    last_words = who.last_words(log)
-    message = f"{who.title}: {who.quote(program_name(words))} {what}"
-    return agent_failures.failed(
-        who,
-        ErrorCode.PROVIDER_API_ERROR,
-        f"{message}: {last_words}" if last_words else message,
+    return who.failed(
+        who.with_last_words(f"{who.title}: {who.quote(program_name(words))} {what}", log),
         "Run its `command` by itself, in the same folder",
         body="\n".join(filter(None, (printed, log))),
     )
@@ -245,18 +240,15 @@ def of_exchange(
         return of_program(who, words, what, log, printed=printed)
     name = who.quote(program_name(words))
     if isinstance(raised, TimeoutError):
-        return agent_failures.failed(
-            who,
-            ErrorCode.PROVIDER_TIMEOUT,
+        return who.failed(
             f"{who.title}: {name} did not answer within {timeout_s * 1000:.0f} ms",
             "Raise `timeoutMs` of the agent or of `defaults`, or check what it waits for: it must "
             "end its answer with a line end, and flush it",
+            code=ErrorCode.PROVIDER_TIMEOUT,
             body="\n".join(filter(None, (printed, log))),
         )
     reason = (raised.strerror if isinstance(raised, OSError) else None) or str(raised)
-    return agent_failures.failed(
-        who,
-        ErrorCode.PROVIDER_API_ERROR,
+    return who.failed(
         f"{who.title}: {name} could not be started: {who.quote(reason)}",
         "Check its `command` and the folder that it runs in; kindlm uses no shell",
     )

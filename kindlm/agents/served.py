@@ -10,8 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import Field
 
-from kindlm.agents import agent_failures
-from kindlm.agents.agent_failures import SHORTEST_HIDDEN, Who, bad_option
+from kindlm.agents.agent_failures import SHORTEST_HIDDEN, Who
 from kindlm.agents.drafts import Heard
 from kindlm.agents.http_exchange import HttpExchange, HttpReply, HttpTarget
 from kindlm.agents.http_request import request_warnings
@@ -131,7 +130,7 @@ class ServedAgent:
             heard = options.heard(got, request) if reading is None else await reading
         except (FailedReply, UnreadableReply) as error:
             hint = options.hint
-            return Err(agent_failures.of_reply(self._who, error, got.text, got.status, hint))
+            return Err(self._who.unreadable(error, got.text, got.status, hint))
         self._carried = self._carried if heard.carried is None else heard.carried
         reply = heard.reply
         warnings = (*options.not_sent(request), *reply.warnings)
@@ -143,14 +142,14 @@ def http_target(target: AgentTarget) -> Result[HttpTarget]:
     who = Who(target.id, _secrets(target))
     if not (is_url(target.endpoint) and target.endpoint.isprintable()):
         hint = "Write it like http://127.0.0.1:8000/chat"
-        return Err(bad_option(who, "its `endpoint` is not an http or https URL", hint))
+        return Err(who.misconfigured("its `endpoint` is not an http or https URL", hint))
     for name, value in target.headers.items():
         if not _HEADER_NAME.fullmatch(name):
-            return Err(bad_option(who, f"{name!r} is not a valid header name"))
+            return Err(who.misconfigured(f"{name!r} is not a valid header name"))
         if not (value.isascii() and value.isprintable() and value == value.strip()):
             message = f"its header {name!r} contains characters that are not allowed in headers"
             hint = "It may contain stray spaces, quotes or line ends"
-            return Err(bad_option(who, message, hint))
+            return Err(who.misconfigured(message, hint))
     return Ok(HttpTarget(who, target.endpoint, target.headers))
 
 

@@ -30,7 +30,6 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from kindlm.agents import agent_failures
 from kindlm.agents.agent_failures import Who
 from kindlm.agents.command import run_once
 from kindlm.agents.http_request import (
@@ -333,7 +332,7 @@ class LineAgent(_ProgramAgent):
             )
             reply = read_reply(parse_object(raw.removeprefix("\ufeff")), reading)
         except (FailedReply, UnreadableReply) as error:
-            return Err(agent_failures.of_reply(self._who, error, raw, hint=_ONE_LINE))
+            return Err(self._who.unreadable(error, raw, hint=_ONE_LINE))
         warnings = (*warnings, *request_warnings(request, says_system=True), *reply.warnings)
         if self._program is not None and self._program.has_more:
             return Err(self._unasked())

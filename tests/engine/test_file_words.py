@@ -7,22 +7,22 @@ import re
 import pytest
 from suites import make_suite
 
-from kindlm.agents import agent_failures as of_agents
+from kindlm.agents.agent_failures import Who
 from kindlm.engine.file_words import in_words_of, said_in_words_of
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.providers import provider_failures as of_providers
 
-WHO = of_agents.Who("shop")
+WHO = Who("shop")
 LLM = of_providers.Endpoint("openai", "http://127.0.0.1:1", "OPENAI_API_KEY")
 GONE = OSError("connection refused")
 
 FAILURES = [
-    of_agents.of_timeout(WHO, 1),
-    of_agents.of_network(WHO, "http://127.0.0.1:1", GONE),
-    of_agents.of_reply(WHO, "no text", "{}"),
-    of_agents.of_page(WHO, "<html>", 200),
-    *(of_agents.of_status(WHO, status, {}, "") for status in (302, 401, 404, 408, 429, 500)),
-    of_agents.bad_option(WHO, "its `endpoint` is not an http or https URL", "Add `oneShot: true`"),
+    WHO.timed_out(1),
+    WHO.unreachable("http://127.0.0.1:1", GONE),
+    WHO.unreadable("no text", "{}"),
+    WHO.sent_page("<html>", 200),
+    *(WHO.refused(status, {}, "") for status in (302, 401, 404, 408, 429, 500)),
+    WHO.misconfigured("its `endpoint` is not an http or https URL", "Add `oneShot: true`"),
     of_providers.of_timeout(LLM, 1),
     of_providers.of_network(LLM, GONE),
     of_providers.of_excess(LLM, 1),
