@@ -211,13 +211,6 @@ class ScoreWeights(EvalviewSection):
     sequence_correctness: Share | None = None
     """Weight of the tools' order; 0.2 by default."""
 
-    def over(self, defaults: dict[str, float]) -> dict[str, float]:
-        """Return the weights that are written, and those of the defaults for the others."""
-        written = {
-            name: value for name in defaults if (value := getattr(self, name, None)) is not None
-        }
-        return {**defaults, **written}
-
 
 class VarianceConfig(EvalviewSection):
     """Repeats, and limits over all of them."""

@@ -74,12 +74,11 @@ SEVERITIES = ("medium", "low", "high")
 """From how severe on what is harmful fails; the first one stands for unknown ones."""
 
 
-def weights_of(case: CaseConfig, config: ProjectConfig) -> dict[str, float]:
+def weights_of(config: ProjectConfig, case: CaseConfig | None = None) -> dict[str, float]:
     """Return the weights of the score: those of the case over those of the project."""
     weights = asdict(Weights())
-    for written in (config.scoring.weights if config.scoring else None, case.thresholds.weights):
-        if written is not None:
-            weights = written.over(weights)
+    for each in (config.scoring and config.scoring.weights, case and case.thresholds.weights):
+        weights |= each.model_dump(exclude_none=True) if each else {}
     return weights
 
 
@@ -218,7 +217,7 @@ def _weighted_score(case: CaseConfig, mode: SequenceMode, config: ProjectConfig)
     check = WeightedScore(
         case.thresholds.min_score,
         _scored(query, case.expected, mode, config),
-        Weights(**weights_of(case, config)),
+        Weights(**weights_of(config, case)),
         judged=config.judge is not None,
         turns=[
             _scored(turn.query, turn.expected or ExpectedConfig(), mode, config)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict
 
 from pydantic_core import PydanticCustomError
 
 from kindlm.checks.evalview.hallucination import MOST_CONFIDENCE
-from kindlm.checks.evalview.weighted_score import Weights
 from kindlm.checks.limits import KNOWN_METRICS
 from kindlm.checks.output import EMPTY, matches_anything
 from kindlm.config.diagnostics import Reporter
@@ -48,11 +46,9 @@ def check_case(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -> N
         reporter.missing_key(("input",))
     _check_target(case, config, reporter)
     if case.thresholds.weights is not None:
-        _check_total(weights_of(case, config), ("thresholds", "weights"), reporter)
-    _check_expected(case.expected, ("expected",), config, reporter)
-    for index, turn in enumerate(case.turns or ()):
-        if turn.expected is not None:
-            _check_expected(turn.expected, ("turns", index, "expected"), config, reporter)
+        _check_total(weights_of(config, case), ("thresholds", "weights"), reporter)
+    for path, expected in _expected(case):
+        _check_expected(expected, path, config, reporter)
     mode = case.settings.sequence_mode
     if mode is not None and mode not in SEQUENCE_MODES:
         message = f'Unknown mode "{mode}": the sequence is compared as {SEQUENCE_MODES[0]}'
@@ -65,14 +61,10 @@ def _check_adapter(adapter: str, path: Path, reporter: Reporter) -> bool:
     name = adapter.strip().lower()
     if name in _SERVED:
         return True
+    message, hint = f'Unknown adapter "{adapter}"', hint_for(name, _SERVED, "Known adapters")
     if name in UNSERVED:
-        message, hint = (
-            f'The adapter "{adapter}" is not served',
-            f"Supported: {', '.join(_SERVED)}; put the agent behind one of them, such as http",
-        )
-    else:
-        message = f'Unknown adapter "{adapter}"'
-        hint = hint_for(name, _SERVED, "Known adapters")
+        message = f'The adapter "{adapter}" is not served'
+        hint = f"Supported: {', '.join(_SERVED)}; put the agent behind one of them, such as http"
     code = ErrorCode.PROVIDER_NOT_FOUND
     reporter.error(path, message, hint, reason="unknown_adapter", code=code, value=adapter)
     return False
@@ -81,8 +73,7 @@ def _check_adapter(adapter: str, path: Path, reporter: Reporter) -> bool:
 def check_project(config: ProjectConfig, reporter: Reporter) -> None:
     """Report what of the configuration of a project is not served, or does not add up."""
     if config.scoring is not None and config.scoring.weights is not None:
-        weights = config.scoring.weights.over(asdict(Weights()))
-        _check_total(weights, ("scoring", "weights"), reporter)
+        _check_total(weights_of(config), ("scoring", "weights"), reporter)
     if config.adapter is not None:
         _check_adapter(config.adapter, ("adapter",), reporter)
     if config.endpoint and (config.adapter or "").strip().lower() not in MODEL_ADAPTERS:
@@ -105,20 +96,14 @@ def _check_target(case: CaseConfig, config: ProjectConfig, reporter: Reporter) -
         return
     endpoint = endpoint_of(case, config)
     if adapter in MODEL_ADAPTERS:
-        if model_of(case, config) is None:
-            reporter.error(
-                ("adapter",) if case.adapter else (),
-                f"No model is configured for {adapter}",
-                "Write `model:`",
-                reason="model",
-            )
+        path: Path = ("adapter",) if case.adapter else ()
+        model = model_of(case, config)
+        if model is None:
+            message = f"No model is configured for {adapter}"
+            reporter.error(path, message, "Write `model:`", reason="model")
         elif named_model_of(case, config) is None:
-            reporter.warning(
-                ("adapter",) if case.adapter else (),
-                f"No model is named: {model_of(case, config)} is called, as EvalView does",
-                "Write `model:` to choose it",
-                reason="usual_model",
-            )
+            message = f"No model is named: {model} is called, as EvalView does"
+            reporter.warning(path, message, "Write `model:` to choose it", reason="usual_model")
         return
     if not endpoint and kind_of(adapter).needs_endpoint:
         reporter.error(
@@ -193,13 +178,6 @@ def warn_of_no_effect(case: CaseConfig, config: ProjectConfig, reporter: Reporte
     """Warn of each thing that is written and does nothing here, or that can never fail."""
     for place, message, hint in _without_effect(case, adapter_of(case, config)):
         reporter.warning(place, message, hint, reason="no_effect")
-    if case.turns and case.input is not None and case.input.query != case.turns[0].query:
-        message = "`input.query` has no effect: the messages are those of `turns`"
-        hint = "Remove it, or write it as the first turn"
-        reporter.warning(("input", "query"), message, hint, reason="no_effect")
-    for place in _unchecked(case):
-        message = f"`{place[-1]}` has no effect without `check: true`"
-        reporter.warning(place, message, "Add it, or remove the block", reason="no_effect")
     for place, message in _never_failing(case):
         reporter.warning(place, message, "Change or remove it", reason="never_fails")
 
@@ -210,18 +188,6 @@ def _expected(case: CaseConfig) -> Iterator[tuple[Path, ExpectedConfig]]:
     for index, turn in enumerate(case.turns or ()):
         if turn.expected is not None:
             yield ("turns", index, "expected"), turn.expected
-
-
-def _unchecked(case: CaseConfig) -> Iterator[Path]:
-    """Yield the blocks whose check nothing turns on or off; an empty one asks for nothing."""
-    for path, expected in _expected(case):
-        for name in ("hallucination", "safety"):
-            block = getattr(expected, name)
-            # Switches are for the whole case.
-            switch = getattr(case.checks, name, None) if path == ("expected",) else None
-            written = set() if block is None else block.model_fields_set
-            if written and "check" not in written and switch is None:
-                yield (*path, name)
 
 
 def _never_failing(case: CaseConfig) -> Iterator[tuple[Path, str]]:
@@ -246,25 +212,39 @@ def _never_failing(case: CaseConfig) -> Iterator[tuple[Path, str]]:
 
 
 def _without_effect(case: CaseConfig, adapter: str) -> Iterator[tuple[Path, str, str | None]]:
-    is_model = adapter in MODEL_ADAPTERS
-    if is_model:
-        message = "`context` is for agents: a model gets only the query"
-        if case.input is not None and case.input.context:
-            yield ("input", "context"), message, None
-        for index, turn in enumerate(case.turns or ()):
-            if turn.context:
-                yield ("turns", index, "context"), message, None
-        for name in _OF_AGENTS:
-            # What is off is off.
-            if getattr(case.settings, name):
-                message = f"`{name}` has no effect with the adapter {adapter}: it is for agents"
-                of_project = "Models have the `timeout` of .evalview/config.yaml"
-                yield ("adapter_config", name), message, of_project if name == "timeout" else None
-    for name in ("response_mocks", "http_mocks"):
+    if case.turns and case.input is not None and case.input.query != case.turns[0].query:
+        message = "`input.query` has no effect: the messages are those of `turns`"
+        yield ("input", "query"), message, "Remove it, or write it as the first turn"
+    for path, expected in _expected(case):
+        for name in ("hallucination", "safety"):
+            block = getattr(expected, name)
+            # Switches are for the whole case. An empty block asks for nothing.
+            switch = getattr(case.checks, name, None) if path == ("expected",) else None
+            written = set() if block is None else block.model_fields_set
+            if written and "check" not in written and switch is None:
+                message = f"`{name}` has no effect without `check: true`"
+                yield (*path, name), message, "Add it, or remove the block"
+    mocks = dict.fromkeys(("response_mocks", "http_mocks"), "only tool calls are simulated")
+    if adapter in MODEL_ADAPTERS:
+        yield from _for_agents_alone(case, adapter)
+    elif not kind_of(adapter).asks_for_tools:
+        reason = f"an agent behind {adapter} calls its own tools"
+        mocks |= dict.fromkeys(("tool_mocks", "strict"), reason)
+    for name, reason in mocks.items():
         if getattr(case.mocks, name, None):
-            yield ("mocks", name), f"`{name}` has no effect: only tool calls are simulated", None
-    if not is_model and not kind_of(adapter).asks_for_tools:
-        for name in ("tool_mocks", "strict"):
-            if getattr(case.mocks, name, None):
-                message = f"`{name}` has no effect: an agent behind {adapter} calls its own tools"
-                yield ("mocks", name), message, None
+            yield ("mocks", name), f"`{name}` has no effect: {reason}", None
+
+
+def _for_agents_alone(case: CaseConfig, adapter: str) -> Iterator[tuple[Path, str, str | None]]:
+    message = "`context` is for agents: a model gets only the query"
+    if case.input is not None and case.input.context:
+        yield ("input", "context"), message, None
+    for index, turn in enumerate(case.turns or ()):
+        if turn.context:
+            yield ("turns", index, "context"), message, None
+    for name in _OF_AGENTS:
+        # What is off is off.
+        if getattr(case.settings, name):
+            message = f"`{name}` has no effect with the adapter {adapter}: it is for agents"
+            of_project = "Models have the `timeout` of .evalview/config.yaml"
+            yield ("adapter_config", name), message, of_project if name == "timeout" else None
