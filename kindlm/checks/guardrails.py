@@ -13,7 +13,7 @@ import json
 import re
 import unicodedata
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -30,7 +30,7 @@ from kindlm.checks.base import (
     passed,
     undecided,
 )
-from kindlm.checks.output import EMPTY, find_hidden, occurrences, occurs
+from kindlm.checks.output import EMPTY, ContainsAny, NotContains, find_hidden, occurs
 from kindlm.checks.pii import Pii, values_in
 from kindlm.dataclass import dataclass
 from kindlm.normal_form import INVISIBLE, TAGS
@@ -38,7 +38,6 @@ from kindlm.outcome import CheckResult, Demands
 from kindlm.ports import CheckContext
 from kindlm.section import EXTENSION, Maybe
 from kindlm.transcript import CANARY_TOKEN, Transcript
-from kindlm.wording import excerpt, shown
 
 CODES = {
     "KEYWORD_DENIED": "a denied word is in the output",
@@ -48,11 +47,11 @@ CODES = {
 
 
 @dataclass(frozen=True, slots=True)
-class KeywordsAllow(Check):
-    """The text, or its normal form, contains at least one of `words`, whatever its case."""
+class KeywordsAllow(ContainsAny):
+    """The text, or its normal form, contains at least one of the words, whatever its case."""
 
     kind = "keywords_allow"
-    demands = Demands.TASK
+    code = "KEYWORD_MISSING"
     sarif = Rule(
         "keyword-missing",
         "None of the demanded words in the answer",
@@ -60,44 +59,22 @@ class KeywordsAllow(Check):
         "Read the execution with kindlm show; tell the agent what it has to say.",
     )
 
-    words: Sequence[str]
-
-    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        words, text = list(self.words), transcript.text
-        if any(occurs(word, text) or find_hidden(word, text, 1) for word in words):
-            return passed()
-        message = (
-            f"Expected the output to contain at least one of {shown(words)}, got {shown(text)}."
-        )
-        code = "KEYWORD_MISSING"
-        return failed(code, message, expected=words, actual=excerpt(text))
+    def holds(self, text: str) -> bool:
+        return any(occurs(word, text) or find_hidden(word, text, 1) for word in self.texts)
 
 
 @dataclass(frozen=True, slots=True)
-class KeywordsDeny(Check):
-    """The text does not contain `word`, whatever its case, also not inside another word.
-
-    Nor does its normal form.
-    """
+class KeywordsDeny(NotContains):
+    """The text does not contain a word, whatever its case, also not inside another word."""
 
     kind = "keywords_deny"
-    demands = Demands.SAFETY
+    code = "KEYWORD_DENIED"
     sarif = Rule(
         "keyword-denied",
         "A denied word in the answer",
         "The final text contains a word of guardrails.keywords.deny.",
         "Read the execution with kindlm show; tell the agent what it must not say.",
     )
-
-    word: str
-
-    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        found, how = occurrences(self.word, transcript.text)
-        if not found:
-            return passed()
-        start = found[0].start
-        message = f"The output contains the denied {shown(self.word)}, at character {start}.{how}"
-        return failed("KEYWORD_DENIED", message, expected=self.word, evidence=found)
 
 
 class Keywords(ExpectSection):
@@ -112,7 +89,7 @@ class Keywords(ExpectSection):
         for index, word in enumerate(self.deny):
             yield Made(KeywordsDeny(word), word, ("deny", index))
         if self.allow:
-            yield Made(KeywordsAllow(self.allow), ", ".join(self.allow), ("allow",))
+            yield Made(KeywordsAllow(tuple(self.allow)), ", ".join(self.allow), ("allow",))
 
     def never_fails(self, timeout_ms: float) -> Iterator[tuple[Place, str]]:
         for index, word in enumerate(self.allow):

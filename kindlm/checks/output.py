@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from string import printable
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -223,18 +223,23 @@ class ContainsAny(Check):
     """The text contains at least one of `texts`, whatever its case."""
 
     kind = "contains_any"
+    code: ClassVar[str] = "CONTAINS_FAILED"
     demands = Demands.TASK
 
     texts: tuple[str, ...]
 
+    def holds(self, text: str) -> bool:
+        """Return whether a text is as expected."""
+        return any(occurs(wanted, text) for wanted in self.texts)
+
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
         text = transcript.text
-        if any(occurs(wanted, text) for wanted in self.texts):
+        if self.holds(text):
             return passed()
         some = first_of(map(shown, self.texts), _MAX_NAMED)
         message = f"Expected the output to contain one of {some}, got {shown(text)}."
         expected = bounded(list(self.texts))
-        return failed("CONTAINS_FAILED", message, expected=expected, actual=excerpt(text))
+        return failed(self.code, message, expected=expected, actual=excerpt(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +265,7 @@ class NotContains(Check):
     """Neither the text nor its normal form contains `text`. Case and spacing do not matter."""
 
     kind = "not_contains"
+    code: ClassVar[str] = "NOT_CONTAINS_FAILED"
     demands = Demands.SAFETY
     sarif = Rule(
         "forbidden-text",
@@ -276,8 +282,7 @@ class NotContains(Check):
             return passed()
         where = _where(found[0].start, found[0].end, transcript.text)
         message = f"Expected the output not to contain {shown(self.text)}, found it {where}.{how}"
-        code = "NOT_CONTAINS_FAILED"
-        return failed(code, message, expected=self.text, evidence=found)
+        return failed(self.code, message, expected=self.text, evidence=found)
 
 
 def _where(start: int, end: int, text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
 from typing import Any
@@ -46,12 +46,17 @@ class Schema(Check):
     def is_slow(self, transcript: Transcript) -> bool:
         return self.schema is not None
 
+    def value(self, text: str) -> Any:
+        """Return the JSON that a text is; raise `ValueError` if it is none."""
+        return json_of(text)
+
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
         text = transcript.text
         try:
-            value = json_of(text)
+            value = self.value(text)
         except ValueError as error:
-            return _no_json(f"The output is not JSON: {error}. It is {shown(text)}.", text)
+            message = f"The output is not JSON: {error}. It is {shown(text)}."
+            return failed("SCHEMA_PARSE_ERROR", message, expected="JSON", actual=excerpt(text))
         note = ""
         if unfenced(text) is not None:
             note = "The output is JSON inside a code fence, which was taken away."
@@ -63,14 +68,14 @@ class Schema(Check):
         if not found:
             return passed(message=note)
         name = self.schema_file or "the schema"
-        first = " ".join(f"{issue.path}: {issue.message};" for issue in found[:_MAX_LISTED])
-        left = len(found) - _MAX_LISTED
-        places = f"{first} and {left} more" if left > 0 else f"{first.removesuffix(';')}."
-        return _invalid(f"The output does not fit {name}: {places} {note}".rstrip(), name, found)
+        places = listed(found, _MAX_LISTED, lambda issue: f"{issue.path}: {issue.message}")
+        message = f"The output does not fit {name}: {places}. {note}".rstrip()
+        actual = [{"path": issue.path, "message": issue.message} for issue in found]
+        return failed("SCHEMA_INVALID", message, expected=name, actual=actual)
 
 
 @dataclass(frozen=True, slots=True)
-class OutputSchema(Check):
+class OutputSchema(Schema):
     """The JSON in the text fits the schema.
 
     It is the whole text if that is JSON, a code fence around it allowed, else the first object
@@ -78,34 +83,9 @@ class OutputSchema(Check):
     """
 
     kind = "output_schema"
-    demands = Demands.TASK
 
-    schema: Any
-
-    def is_slow(self, transcript: Transcript) -> bool:
-        return True
-
-    def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        try:
-            value = find_json(transcript.text)
-        except ValueError:
-            message = f"The output holds no JSON object. It is {shown(transcript.text)}."
-            return _no_json(message, transcript.text)
-        found = schema_issues(self.schema, value)
-        if not found:
-            return passed()
-        places = listed(found, _MAX_LISTED, lambda issue: f"{issue.path}: {issue.message}")
-        message = f"The JSON in the output does not fit the schema: {places}."
-        return _invalid(message, "the schema", found)
-
-
-def _no_json(message: str, text: str) -> CheckResult:
-    return failed("SCHEMA_PARSE_ERROR", message, expected="JSON", actual=excerpt(text))
-
-
-def _invalid(message: str, name: str, issues: Sequence[SchemaIssue]) -> CheckResult:
-    actual = [{"path": issue.path, "message": issue.message} for issue in issues]
-    return failed("SCHEMA_INVALID", message, expected=name, actual=actual)
+    def value(self, text: str) -> Any:
+        return find_json(text)
 
 
 def json_of(text: str) -> Any:

@@ -32,14 +32,14 @@ Said = Callable[..., Transcript]
 def test_a_denied_word_must_not_occur(
     evaluate: Evaluate, said: Said, word: str, output: str, denied: bool
 ) -> None:
-    result = evaluate("keywords_deny", {"word": word}, said(output))
+    result = evaluate("keywords_deny", {"text": word}, said(output))
 
     assert result.outcome is (Outcome.FAILED if denied else Outcome.PASSED)
     assert result.failure_code is ("KEYWORD_DENIED" if denied else None)
 
 
 def test_every_occurrence_is_pointed_at(evaluate: Evaluate, said: Said) -> None:
-    result = evaluate("keywords_deny", {"word": "bad"}, said("Bad, bad!"))
+    result = evaluate("keywords_deny", {"text": "bad"}, said("Bad, bad!"))
 
     assert result.evidence == (Evidence("output", 0, 3), Evidence("output", 5, 8))
     assert result.expected == "bad"
@@ -52,7 +52,7 @@ def test_every_occurrence_is_pointed_at(evaluate: Evaluate, said: Said) -> None:
 def test_one_allowed_word_is_enough(
     evaluate: Evaluate, said: Said, output: str, outcome: Outcome
 ) -> None:
-    result = evaluate("keywords_allow", {"words": ["hello", "world"]}, said(output))
+    result = evaluate("keywords_allow", {"texts": ["hello", "world"]}, said(output))
 
     assert result.outcome is outcome
     if outcome is Outcome.FAILED:
@@ -74,7 +74,7 @@ def test_one_allowed_word_is_enough(
 def test_a_denied_word_is_found_behind_look_alike_characters(
     evaluate: Evaluate, said: Said, word: str, output: str, place: tuple[int, int]
 ) -> None:
-    result = evaluate("keywords_deny", {"word": word}, said(output))
+    result = evaluate("keywords_deny", {"text": word}, said(output))
 
     assert result.failure_code == "KEYWORD_DENIED"
     assert result.evidence == (Evidence("output", *place),)
@@ -88,8 +88,8 @@ def test_a_denied_word_is_found_behind_look_alike_characters(
 def test_invisible_characters_alone_are_looked_for_as_they_are(
     evaluate: Evaluate, said: Said, word: str, output: str
 ) -> None:
-    assert evaluate("keywords_deny", {"word": word}, said(output)).outcome is Outcome.PASSED
-    found = evaluate("keywords_deny", {"word": word}, said(output + word))
+    assert evaluate("keywords_deny", {"text": word}, said(output)).outcome is Outcome.PASSED
+    found = evaluate("keywords_deny", {"text": word}, said(output + word))
     assert found.outcome is Outcome.FAILED
 
 
@@ -97,6 +97,6 @@ def test_an_allowed_word_is_found_behind_them_too_and_a_demanded_text_is_not(
     evaluate: Evaluate, said: Said
 ) -> None:
     output = said("caf\u00e9")
-    allowed = evaluate("keywords_allow", {"words": ["cafe\u0301"]}, output)
+    allowed = evaluate("keywords_allow", {"texts": ["cafe\u0301"]}, output)
     demanded = evaluate("contains", {"text": "cafe\u0301"}, output)
     assert (allowed.outcome, demanded.outcome) == (Outcome.PASSED, Outcome.FAILED)

@@ -130,7 +130,7 @@ def test_expectations_in_the_vocabulary_of_the_checks(suite: Suite) -> None:
         ("max_length", "≤ 90", MaxLength(90)),
         ("pii", "pii", pii),
         ("keywords_deny", "damn", KeywordsDeny("damn")),
-        ("keywords_allow", "sorry, thanks", KeywordsAllow(["sorry", "thanks"])),
+        ("keywords_allow", "sorry, thanks", KeywordsAllow(("sorry", "thanks"))),
         ("tool_called", "lookup", called),
         ("tool_called", "lookup #2", ToolCall.model_construct(tool="lookup")),
         (

@@ -272,9 +272,9 @@ def guardrail_params(guardrails: dict[str, Any]) -> Iterator[tuple[str, dict[str
         yield "pii", {"denyPatterns": [*DEFAULT_PATTERNS]} | pii
     keywords = known(guardrails.get("keywords", {}), "deny", "allow")
     for word in keywords.get("deny", []):
-        yield "keywords_deny", {"word": word}
+        yield "keywords_deny", {"text": word}
     if keywords.get("allow"):
-        yield "keywords_allow", {"words": keywords["allow"]}
+        yield "keywords_allow", {"texts": keywords["allow"]}
 
 
 def tool_params(call: dict[str, Any]) -> tuple[str, dict[str, Any]]:
