@@ -110,14 +110,14 @@ def _messages(now: Sequence[Message], then: Sequence[Message]) -> Iterator[str]:
             yield f"message {number}, {_who(old)}, is gone"
         elif old is None:
             yield f"message {number}, {_who(new)}, is new: {shown(new.text)}"
-        elif new.role is not old.role:
+        elif (new.role, new.prefill) != (old.role, old.prefill):
             yield f"message {number} is {_who(new)}, it was {_who(old)}"
         elif not is_as_recorded(new, old.text):
             yield f"message {number}, {_who(new)}, is {text_difference(new.text, old.text)}"
         elif list(map(_call, new.tool_calls)) != list(map(_call, old.tool_calls)):
             yield f"message {number}, {_who(new)}, asks for other tool calls"
-        elif new.prefill != old.prefill or _answer_changes(new) != _answer_changes(old):
-            yield f"message {number}, {_who(new)}, has different cache marks"
+        elif bounded(new.tool_call_id or "") != bounded(old.tool_call_id or ""):
+            yield f"message {number}, {_who(new)}, is for another tool call"
         else:
             continue
         return  # What follows from it differs, too.
@@ -133,11 +133,6 @@ def _who(message: Message) -> str:
             return f"the answer of the tool {shown(message.tool_name or '')}"
         case Role.ASSISTANT:
             return "the prefill" if message.prefill else "of the model"
-
-
-def _answer_changes(message: Message) -> str:
-    """Return the id of the call that a message answers, as far as the record keeps ids."""
-    return bounded(message.tool_call_id or "")
 
 
 def _call(call: ToolCall) -> tuple[Any, ...]:
@@ -216,12 +211,14 @@ class ReplayedAnswers(RecordedAnswers):
         if asked.purpose is not Purpose.TEST and self._run.asks_judges:
             return None
         what = _ASKED.get(asked.purpose, "question to a judge")
-        nearest = self._differences(asked)
-        if nearest is None:
+        if like_it:
+            why = "it was asked fewer times"
+        elif (nearest := self._differences(asked)) is None:
             why = "no similar request was recorded for this test"
         else:
             more = f"; and {len(nearest) - _TOLD} more" if len(nearest) > _TOLD else ""
-            why = "; ".join(nearest[:_TOLD]) + more or "it was asked fewer times"
+            why = "; ".join(nearest[:_TOLD]) + more
+            why = why or "its stop sequences are others, or the schema of its answer is"
         judge = "" if asked.purpose is Purpose.TEST else "; ask the judge: --judge live"
         return not_found(
             f"Run {self._run.id} never recorded this {what}: {why}.",

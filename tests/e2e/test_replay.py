@@ -132,6 +132,19 @@ CHANGED_REQUESTS: list[tuple[dict[str, Any], str]] = [
         {"models": [{"id": "gpt", "provider": "openai", "model": "gpt-5"}]},
         'the model is "gpt-5", it was "gpt-4o"',
     ),
+    (
+        {
+            "models": [
+                {
+                    "id": "gpt",
+                    "provider": "openai",
+                    "model": "gpt-4o",
+                    "params": {"stopSequences": ["END"]},
+                }
+            ]
+        },
+        "its stop sequences are others",
+    ),
 ]
 """What is changed in a suite, and what then differs from the request that was recorded."""
 

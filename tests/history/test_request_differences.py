@@ -2,30 +2,114 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from kindlm.events.execution_events import ProviderRequested
-from kindlm.history.replayed_answers import differences
+from kindlm.history.replayed_answers import differences, is_as_recorded
 from kindlm.ports import Asked, ModelRequest, Purpose, ToolDefinition
 from kindlm.suite import ModelParams
+from kindlm.transcript import Message, Role, ToolCall
+
+HELLO = Message(Role.USER, "Hello")
+CALL = Message(Role.ASSISTANT, "", tool_calls=(ToolCall("c1", "find", {"id": 1}),))
+PREFILL = Message(Role.ASSISTANT, "{", prefill=True)
 
 
 def tool_of(name: str, description: str = "") -> ToolDefinition:
     return ToolDefinition(name, description, {})
 
 
-def test_tools_that_differ_are_named_in_the_order_of_the_suite() -> None:
-    names = [f"tool_{number}" for number in range(20)]
-    now = tuple(tool_of(name, "Finds it.") for name in names)
-    request = ModelRequest("m", (), ModelParams(0.0, 9), 1.0, (tool_of("new"), *now))
-    then = [{"name": name, "description": "", "parameters": {}} for name in ("gone", *names)]
-    recorded = ProviderRequested(
+def recorded(*messages: Message) -> ProviderRequested:
+    return ProviderRequested(
         purpose="test",
         provider="p",
         model="m",
         call=1,
         fingerprint="",
         parameters={"temperature": 0.0, "max_tokens": 9},
+        messages=messages,
     )
-    said = list(differences(Asked(Purpose.TEST, "p", "", request), recorded, then))
+
+
+def told(
+    then: ProviderRequested,
+    *messages: Message,
+    provider: str = "p",
+    tools: tuple[ToolDefinition, ...] = (),
+    tools_then: list[dict[str, Any]] | None = None,
+) -> list[str]:
+    """Return how a request with these messages differs from one that was recorded."""
+    request = ModelRequest("m", messages, ModelParams(0.0, 9), 1.0, tools)
+    return list(differences(Asked(Purpose.TEST, provider, "", request), then, tools_then or []))
+
+
+@pytest.mark.parametrize(
+    ("now", "then", "difference"),
+    [
+        ((), (HELLO,), "message 1, of the user, is gone"),
+        ((HELLO, CALL), (HELLO,), 'message 2, of the model, is new: ""'),
+        ((PREFILL,), (), 'message 1, the prefill, is new: "{"'),
+        (
+            (CALL,),
+            (Message(Role.ASSISTANT, "", tool_calls=(ToolCall("c1", "find", {"id": 2}),)),),
+            "message 1, of the model, asks for other tool calls",
+        ),
+        (
+            (Message(Role.ASSISTANT, "{"),),
+            (PREFILL,),
+            "message 1 is of the model, it was the prefill",
+        ),
+        (
+            (Message(Role.TOOL, "1", tool_call_id="c2", tool_name="find"),),
+            (Message(Role.TOOL, "1", tool_call_id="c1"),),
+            'message 1, the answer of the tool "find", is for another tool call',
+        ),
+    ],
+)
+def test_the_first_message_that_differs_is_named(
+    now: tuple[Message, ...], then: tuple[Message, ...], difference: str
+) -> None:
+    assert told(recorded(*then), *now) == [difference]
+
+
+def test_another_provider_and_another_order_of_the_tools_are_named() -> None:
+    now = (tool_of("a"), tool_of("b"))
+    then = [{"name": name, "description": "", "parameters": {}} for name in ("b", "a")]
+    assert told(recorded(HELLO), HELLO, provider="q", tools=now, tools_then=then) == [
+        'the provider is "q", it was "p"',
+        "the tools are in a different order",
+    ]
+
+
+def deferred(name: str) -> str:
+    """Return what stands in a suite for a value of the environment."""
+    return f"\ufdd0{{{{{name}}}}}"
+
+
+@pytest.mark.parametrize(
+    ("then", "is_same"),
+    [
+        ("At 1 in 2 for 3!", True),
+        ("At  in  for !", True),
+        ("At 1 for 3!", False),
+        ("At 1 in 2 for 3", False),
+        ("In 1 in 2 for 3!", False),
+        ("At 1 in for!", False),
+    ],
+)
+def test_values_of_the_environment_may_have_been_any(then: str, is_same: bool) -> None:
+    written = f"At {deferred('env.A')} in {deferred('env.B')} for {deferred('env.C')}!"
+    message = Message(Role.USER, "At x in y for z!", written=written)
+    assert is_as_recorded(message, then) is is_same
+
+
+def test_tools_that_differ_are_named_in_the_order_of_the_suite() -> None:
+    names = [f"tool_{number}" for number in range(20)]
+    now = tuple(tool_of(name, "Finds it.") for name in names)
+    then = [{"name": name, "description": "", "parameters": {}} for name in ("gone", *names)]
+    said = told(recorded(), tools=(tool_of("new"), *now), tools_then=then)
     assert said == [
         'the tool "new" is new',
         *(f'the tool "{name}" has a different description' for name in names),
