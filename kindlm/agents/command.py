@@ -45,7 +45,6 @@ from kindlm.agents.sandbox import (
     of_program,
 )
 from kindlm.agents.tool_entries import call_warnings
-from kindlm.dataclass import dataclass
 from kindlm.errors import DOCS, Err, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.strict_json import parse_json, unique_keys
@@ -67,44 +66,22 @@ _MAX_WARNINGS = 5
 _REPORTS_HINT = f"What a program may print: {DOCS}/reference/configuration/#agents-and-commands"
 
 
-@dataclass(frozen=True, slots=True)
-class CommandOutput:
-    """The text that was printed, the tools that were called, and the JSON answer if there is one.
+def printed_reply(raw: str, latency_ms: float = 0.0) -> AgentReply:
+    """Return all that a program printed as the answer of an agent.
 
-    `output_json` is `ABSENT` without a report of one: null is an answer. `warnings` name lines
-    that are nearly reports, `has_unreadable` that one of them may be a tool call.
+    Raises:
+        UnreadableReply: it reports an answer without its value.
     """
-
-    text: str
-    tool_uses: tuple[ToolUse, ...] = ()
-    output_json: Any = ABSENT
-    warnings: tuple[str, ...] = ()
-    has_unreadable: bool = False
-
-    @property
-    def speaks_protocol(self) -> bool:
-        """Whether it reported something in the way in which it reports tool calls, too."""
-        return bool(self.tool_uses) or self.output_json is not ABSENT
-
-    @property
-    def answer(self) -> str:
-        """What checks look at: the JSON answer as text if there is one, else the text."""
-        return self.text if self.output_json is ABSENT else compact_json(self.output_json)
-
-
-def read_output(stdout: str) -> CommandOutput:
-    """Read all that a command printed; raise `UnreadableReply` for an answer without its value."""
-    lines, uses, value = list[str](), list[ToolUse](), ABSENT
-    warnings = list[str]()
+    lines, uses, problems, value = list[str](), list[ToolUse](), list[str](), ABSENT
     numbered = 0
-    printed = _LINE_END.split(stdout.removeprefix("\ufeff"))
+    printed = _LINE_END.split(raw.removeprefix("\ufeff"))
     for number, line in enumerate(printed, start=1):
         report = _report(line, is_last=number == len(printed))
         wrong = None if report is None else _what_is_wrong(report)
         if report is None or wrong is not None:
             lines.append(line)
             if wrong is not None:
-                warnings.append(f"line {number} of the output was taken as text: {wrong}")
+                problems.append(f"line {number} of the output was taken as text: {wrong}")
         elif report[_KEY] == "output_json":
             value = report["value"] if "value" in report else report["data"]
         else:
@@ -114,27 +91,19 @@ def read_output(stdout: str) -> CommandOutput:
             call = ToolCall.told(call_id, report["name"], report.get("arguments"))
             uses.append(ToolUse(call, report.get("response"), AGENT_RULE))
     text = "\n".join(lines).strip("\r\n")
-    return CommandOutput(
-        text, tuple(uses), value, first_warnings(warnings, _MAX_WARNINGS), bool(warnings)
-    )
-
-
-def printed_reply(raw: str, latency_ms: float) -> AgentReply:
-    """Return all that a program printed as the answer of an agent; raise as `read_output`."""
-    output = read_output(raw)
-    uses = output.tool_uses
-    if output.has_unreadable:
-        uses = (*uses, ToolUse(ToolCall(UNREAD_LINES, UNNAMED, {}), None, AGENT_RULE))
-    warnings = (*output.warnings, *call_warnings(uses))
-    if output.output_json is not ABSENT and output.text:
-        warnings = (*warnings, "other output beside output_json is not part of the answer")
+    reports_tools = bool(uses) or value is not ABSENT
+    if problems:
+        uses.append(ToolUse(ToolCall(UNREAD_LINES, UNNAMED, {}), None, AGENT_RULE))
+    warnings = [*first_warnings(problems, _MAX_WARNINGS), *call_warnings(uses)]
+    if value is not ABSENT and text:
+        warnings.append("other output beside output_json is not part of the answer")
     return AgentReply(
-        text=output.answer,
+        text=text if value is ABSENT else compact_json(value),
         raw=raw,
         latency_ms=latency_ms,
-        tool_uses=uses,
-        warnings=warnings,
-        reports_tools=output.speaks_protocol,
+        tool_uses=tuple(uses),
+        warnings=tuple(warnings),
+        reports_tools=reports_tools,
     )
 
 

@@ -30,7 +30,6 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
-from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -133,9 +132,7 @@ class PythonAgent:
         self._folders = folders
         self._reading = reading
         self._stack = AsyncExitStack()
-        self._call: Any = None
-        self._framework: Framework | None = None
-        self._wants = Wants.TEXT
+        self._made: tuple[Any, Framework] | None = None
 
     async def __aenter__(self) -> Self:
         """Make the folders importable; the agent itself is made with the first message."""
@@ -162,20 +159,16 @@ class PythonAgent:
         headers = MESSAGE_HEADERS.set(request.headers)
         try:
             async with AsyncExitStack() as turn, asyncio.timeout(request.timeout_s) as deadline:
-                if self._call is None:
-                    self._call = await self._make()
-                if self._framework is not None:
-                    deadline.reschedule(None)  # others have their own time
-                    await turn.enter_async_context(self._framework.turn(self._call))
-                    now = asyncio.get_running_loop().time()
-                    deadline.reschedule(now + request.timeout_s)
+                self._made = agent, known = self._made or await self._make()
+                deadline.reschedule(None)  # others have their own time
+                await turn.enter_async_context(known.turn(agent))
+                deadline.reschedule(asyncio.get_running_loop().time() + request.timeout_s)
                 begun = time.perf_counter()  # making the agent is no part of its answer
                 with _answer_span(request.headers):
-                    said = await self._answer(self._call, request)
+                    said = await known.send(agent, request)
                     # A streamed result goes on while it is read.
-                    reply = await read_answer(
-                        self._who, said, last_user_text(request), self._reading, self._framework
-                    )
+                    sent = last_user_text(request)
+                    reply = await read_answer(self._who, said, sent, self._reading, known)
                 latency_ms = (time.perf_counter() - begun) * 1000
         except BaseException as raised:
             if _is_cancelled(raised):
@@ -187,11 +180,8 @@ class PythonAgent:
             MESSAGE_HEADERS.reset(headers)
         if isinstance(reply, Err):
             return reply
-        known = self._framework
         warnings = request_warnings(
-            request,
-            says_system=known.takes_system if known else self._wants is not Wants.TEXT,
-            says_context=known.takes_context if known else self._wants is Wants.REQUEST,
+            request, says_system=known.takes_system, says_context=known.takes_context
         )
         answer = reply.value
         return Ok(
@@ -203,8 +193,8 @@ class PythonAgent:
             )
         )
 
-    async def _make(self) -> Any:
-        """Return what takes messages: something to call, or an agent of a framework."""
+    async def _make(self) -> tuple[Any, Framework]:
+        """Return the agent, and what talks to it."""
         agent = self._found
         is_made = inspect.isclass(agent) or (callable(agent) and _first_parameter(agent) is None)
         if is_made and framework_of(agent) is None:
@@ -215,25 +205,12 @@ class PythonAgent:
                 agent = await self._stack.enter_async_context(agent)
             elif hasattr(agent, "__enter__"):
                 agent = self._stack.enter_context(agent)
-        self._framework = framework_of(agent)
-        if self._framework is not None:
-            return agent
+        if (framework := framework_of(agent)) is not None:
+            return agent, framework
         send: Callable[..., Any] = getattr(agent, "send", agent)
         if not callable(send):
             raise TypeError(f"{type(agent).__name__} can't be called and has no method `send`")
-        self._wants = _wanted(send)
-        return send
-
-    async def _answer(self, call: Callable[..., Any], request: AgentRequest) -> Any:
-        """Call the agent, and return what it returned or all that it yielded."""
-        if self._framework is not None:
-            return await self._framework.send(call, request)
-        argument: Any = last_user_text(request)
-        if self._wants is Wants.REQUEST:
-            argument = request
-        elif self._wants is Wants.MESSAGES:
-            argument = all_messages(request)
-        return await drained(await _called(call, argument))
+        return send, _framework_for(send)
 
 
 def _answer_span(headers: Mapping[str, str]) -> AbstractContextManager[Any]:
@@ -250,26 +227,53 @@ def _answer_span(headers: Mapping[str, str]) -> AbstractContextManager[Any]:
     return trace.get_tracer("kindlm").start_as_current_span("answer", context=context)
 
 
-class Wants(Enum):
-    """What an agent gets of a message."""
+class _OfText(Framework):
+    """A function that gets the text of the user's message."""
 
-    TEXT = "text"
-    MESSAGES = "messages"
-    REQUEST = "request"
+    def argument(self, request: AgentRequest) -> Any:
+        """Return what the function gets."""
+        return last_user_text(request)
+
+    async def send(self, agent: Any, request: AgentRequest) -> Any:
+        """Call the function, and return what it returned or all that it yielded."""
+        return await drained(await _called(agent, self.argument(request)))
+
+    async def read(self, _result: Any, _sent: str) -> None:
+        """Leave what it returned to what it looks like."""
 
 
-def _wanted(function: Callable[..., Any]) -> Wants:
-    """Return what the first parameter of an agent asks for, by its annotation or its name."""
+class _OfMessages(_OfText):
+    """A function that gets all that was said."""
+
+    takes_system: ClassVar[bool] = True
+
+    def argument(self, request: AgentRequest) -> Any:
+        """Return what the function gets."""
+        return all_messages(request)
+
+
+class _OfRequest(_OfMessages):
+    """A function that gets the whole request."""
+
+    takes_context: ClassVar[bool] = True
+
+    def argument(self, request: AgentRequest) -> Any:
+        """Return what the function gets."""
+        return request
+
+
+def _framework_for(function: Callable[..., Any]) -> Framework:
+    """Return what calls a function, by the annotation or the name of its first parameter."""
     parameter = _first_parameter(function)
     if parameter is None:
-        return Wants.TEXT
+        return _OfText()
     annotation = parameter.annotation
     name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
     if parameter.name == "request" or name.rpartition(".")[2] == AgentRequest.__name__:
-        return Wants.REQUEST
+        return _OfRequest()
     if parameter.name == "messages" or name.partition("[")[0].rpartition(".")[2] in _LISTS:
-        return Wants.MESSAGES
-    return Wants.TEXT
+        return _OfMessages()
+    return _OfText()
 
 
 def _is_cancelled(raised: BaseException) -> bool:

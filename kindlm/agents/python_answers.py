@@ -54,7 +54,7 @@ async def drained(said: Any) -> Any:
 
 
 async def read_answer(
-    who: Who, said: Any, sent: str, reading: Reading, framework: Framework | None
+    who: Who, said: Any, sent: str, reading: Reading, framework: Framework
 ) -> Result[AgentReply]:
     """Return what an agent said about the message `sent`; `framework` is the agent's own.
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 import pytest
 from vector_cases import Departure, unknown
 
-from kindlm.agents.command import read_output
-from kindlm.agents.reply_parts import ABSENT
-from kindlm.transcript import ToolUse
+from kindlm.agents.command import printed_reply
+from kindlm.strict_json import compact_json
+from kindlm.transcript import UNREAD_LINES, ToolUse
 
 Vector = dict[str, Any]
 
@@ -57,11 +57,11 @@ def test_command(vector: Vector) -> None:
     expected = vector["expected"]
     if vector["input"].get("exit_code", 0):
         unknown("a program that fails")
-    output = read_output(vector["input"]["stdout"])
-    assert output.text == expected["text"]
-    assert [_called(use) for use in output.tool_uses] == expected["tool_calls"]
-    value = None if output.output_json is ABSENT else output.output_json
-    assert value == expected["output_json"]
+    reply = printed_reply(vector["input"]["stdout"])
+    value = expected["output_json"]
+    assert reply.text == (expected["text"] if value is None else compact_json(value))
+    called = [use for use in reply.tool_uses if use.call.id != UNREAD_LINES]
+    assert [_called(use) for use in called] == expected["tool_calls"]
 
 
 def _called(use: ToolUse) -> dict[str, Any]:
