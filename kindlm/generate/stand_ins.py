@@ -10,6 +10,8 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
 from typing import Any
 from urllib.parse import unquote
 
@@ -17,7 +19,6 @@ from kindlm.dataclass import replace
 from kindlm.generate.recordings import Recording
 from kindlm.personal_data import DEFAULT_PATTERNS, passes_luhn, personal_data_in
 from kindlm.secrecy import SHORTEST_SECRET, is_ordinary, is_secret_key, url_secrets
-from kindlm.transcript import Step, ToolUse
 from kindlm_store import REDACTED
 
 _PHONE = (
@@ -69,28 +70,23 @@ class StandIns:
         return self._with_stand_ins(recording)
 
     def _with_stand_ins(self, recording: Recording) -> Recording:
-        said = recording.transcript
-        turns = tuple(
-            replace(turn, user=self.text(turn.user), steps=tuple(map(self._step, turn.steps)))
-            for turn in said.turns
-        )
-        system = None if said.system is None else self.text(said.system)
-        tools = tuple(
-            replace(
-                tool,
-                description=None if tool.description is None else self.text(tool.description),
-                parameters=self.value(tool.parameters),
-            )
-            for tool in recording.tools
-        )
-        transcript = replace(said, system=system, turns=turns)
         return replace(
-            recording, name=self.text(recording.name), transcript=transcript, tools=tools
+            recording,
+            name=self.text(recording.name),
+            transcript=self.value(recording.transcript),
+            tools=self.value(recording.tools),
         )
 
     def value(self, value: Any) -> Any:
-        """Return a JSON value with stand-ins."""
+        """Return a JSON value, or a part of a transcript, with stand-ins in all of its texts."""
         match value:
+            case Enum() | bool() | None:
+                return value
+            case _ if is_dataclass(value) and not isinstance(value, type):
+                return replace(
+                    value,
+                    **{each.name: self.value(getattr(value, each.name)) for each in fields(value)},
+                )
             case str():
                 return self.text(value)
             case Mapping():
@@ -107,9 +103,9 @@ class StandIns:
                         name += "'"
                     made[name] = self._removed(item) if secret else self.value(item)
                 return made
-            case list():
-                return [self.value(each) for each in value]
-            case int() | float() if not isinstance(value, bool) and value % 1 == 0:
+            case list() | tuple():
+                return type(value)(map(self.value, value))
+            case int() | float() if value % 1 == 0:
                 text = str(int(value))
                 # Most numbers of ten digits are no phone numbers.
                 phones = self._given.get("phone number", {})
@@ -135,20 +131,6 @@ class StandIns:
                     f"{redacted[:start]}{self._one(kind, redacted[start:end])}{redacted[end:]}"
                 )
         return redacted
-
-    def _step(self, step: Step) -> Step:
-        return replace(
-            step, text=self.text(step.text), tool_uses=tuple(map(self._use, step.tool_uses))
-        )
-
-    def _use(self, use: ToolUse) -> ToolUse:
-        malformed = use.call.malformed
-        call = replace(
-            use.call,
-            arguments=self.value(use.call.arguments),
-            malformed=None if malformed is None else self.text(malformed),
-        )
-        return replace(use, call=call, response=self.value(use.response))
 
     def _removed(self, secret: str) -> str:
         self._secrets.add(secret)
