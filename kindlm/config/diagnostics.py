@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import Any, Literal
 
 from kindlm.config.data_rows import RowProblem
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.document import Document, Path, Position, dotted
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 from kindlm.secrecy import hide_in_urls, is_secret_option
@@ -81,9 +81,8 @@ class Reporter:
 
         Its usual reason is that the file does not fit its schema.
         """
-        position = self._document.position(path, key=at_key)
-        details = {"reason": reason, **details}
-        self._add("error", path, message, hint, position, details, code, secret, trace)
+        error = KindlmError(code, message, hint, None, {"reason": reason, **details}, trace)
+        self._add("error", path, error, self._document.position(path, key=at_key), secret=secret)
 
     def unknown_key(
         self,
@@ -149,8 +148,9 @@ class Reporter:
         self, path: Path, message: str, hint: str | None = None, *, reason: str, **details: Any
     ) -> None:
         """Report something that is not served or cannot be meant."""
-        position = self._document.position(path, key=True)
-        self._add("warning", path, message, hint, position, {"reason": reason, **details})
+        code = ErrorCode.CONFIG_VALIDATION_ERROR
+        error = KindlmError(code, message, hint, None, {"reason": reason, **details})
+        self._add("warning", path, error, self._document.position(path, key=True))
 
     def error_in_rows(
         self, path: Path, name: str, problem: RowProblem, *, reason: str = "rows"
@@ -172,8 +172,8 @@ class Reporter:
             code, reason = ErrorCode.CONFIG_PARSE_ERROR, "syntax"
             if problem.limit:
                 code, reason = ErrorCode.CONFIG_VALIDATION_ERROR, "limit"
-            at, message, hint = problem.path, problem.message, problem.hint
-            self._add("error", at, message, hint, problem.position, {"reason": reason}, code)
+            error = KindlmError(code, problem.message, problem.hint, None, {"reason": reason})
+            self._add("error", problem.path, error, problem.position)
 
     def place(self, path: Path) -> str:
         """Return a path as it is written in the file: `tests[2].expect.output`."""
@@ -203,13 +203,10 @@ class Reporter:
         self,
         severity: Severity,
         path: Path,
-        message: str,
-        hint: str | None,
+        error: KindlmError,
         position: Position | None,
-        details: dict[str, Any],
-        code: ErrorCode = ErrorCode.CONFIG_VALIDATION_ERROR,
+        *,
         secret: bool = False,
-        trace: str | None = None,
     ) -> None:
         file, keys = self._lent
         if path[:1] and path[0] in keys:
@@ -217,15 +214,14 @@ class Reporter:
         else:
             file = self._file
         place = (position.line, position.column) if position else (None, None)
+        hint, line = error.hint, self._document.line(position.line) if position else None
         if hint is not None:
             hint = self._hidden(hint.replace(KINDLM_YAML.variable, self.spelling.variable))
-        where = SourceLocation(file, *place)
-        error = KindlmError(code, self._hidden(message), hint, where, details, trace)
-        line = self._document.line(position.line) if position else None
-        if line is None or secret or any(is_secret_option(str(part)) for part in path[-1:]):
-            shown = None
-        else:
-            shown = self._hidden(line)[:MAX_SHOWN]
+        if secret or any(is_secret_option(str(part)) for part in path[-1:]):
+            line = None
+        message, where = self._hidden(error.message), SourceLocation(file, *place)
+        error = replace(error, message=message, hint=hint, where=where)
+        shown = None if line is None else self._hidden(line)[:MAX_SHOWN]
         self.diagnostics.append(Diagnostic(error, severity, self.place(path), shown))
 
     def _hidden(self, text: str) -> str:

@@ -122,9 +122,10 @@ class Checks:
 
 @dataclass(slots=True)
 class Tests:
-    """The tests of a suite as they are collected."""
+    """The tests of a suite as they are collected; `comments` are those at the top of the file."""
 
     notes: Notes
+    comments: dict[str | Comment, Any] = field(default_factory=dict)
     written: list[Mapping[str | Comment, Any]] = field(default_factory=list)
     found: int = 0
     imported: int = 0
@@ -164,18 +165,22 @@ class Tests:
 
     def suite(
         self,
-        comments: Mapping[str | Comment, Any],
-        suite: Mapping[str, Any],
+        document: Part,
+        title: str,
+        name: str,
+        description: str | None,
         head: Mapping[str | Comment, Any],
     ) -> ImportedSuite:
         """Return the suite, with what stands above its tests; raise `LeftOutError` without any."""
         if not self.written:
             found = [f"{next(iter(at))}: {what}" for what, at in self.notes.left_out.items()]
             raise LeftOutError("no test that can be imported", "\n".join(found) or "Add tests")
-        document: dict[str | Comment, Any] = {**comments, "kindlm": 1, "suite": suite}
-        document |= {key: each for key, each in head.items() if each or isinstance(key, Comment)}
-        document["tests"] = self.written
-        return ImportedSuite(document, self.notes, self.found, self.imported, self.skipped)
+        about = {"name": name} | ({"description": description} if description else {})
+        origin = Comment(f"Imported from {document.file} ({title}).")
+        written = {origin: None, **self.comments, "kindlm": 1, "suite": about}
+        written |= {key: each for key, each in head.items() if each or isinstance(key, Comment)}
+        written["tests"] = self.written
+        return ImportedSuite(written, self.notes, self.found, self.imported, self.skipped)
 
 
 _PARAMETERS = {

@@ -90,17 +90,13 @@ class _Reader:
         self, name: str, description: str | None, model: Mapping[str, Any]
     ) -> ImportedSuite:
         """Return the suite."""
-        suite = {"name": name} | ({"description": description} if description else {})
         head: dict[str | Comment, Any] = {}
         if not model:
             what = "the eval names no model. Set `models` in the suite"
             self.notes.differ(self.document, what)
             head = {Comment("The eval names no model: set yours."): None}
         head |= {"models": [model or "openai/gpt-4o"], "prompts": self.prompts}
-        title: dict[str | Comment, Any] = {
-            Comment(f"Imported from {self.document.file} ({TITLE})."): None
-        }
-        return self.tests.suite(title, suite, head)
+        return self.tests.suite(self.document, TITLE, name, description, head)
 
 
 # The registry

@@ -98,8 +98,7 @@ class _Reader:
         judge = default.settings.get("options.provider")
         if judge is not None and (grader := self._targets.grader(judge)) is not None:
             defaults["judgeModel"] = grader
-        title = Comment(f"Imported from {document.file} ({TITLE}).")
-        comments = {title: None, **self._notes.take()}
+        self._tests.comments = self._notes.take()
         for entry in document.items("tests"):
             for part in self._tests_in(entry):
                 try:
@@ -114,12 +113,10 @@ class _Reader:
             head["agents"] = [
                 {"id": "agent", "adapter": "http", "endpoint": "http://127.0.0.1:8000/chat"}
             ]
-        head |= {"prompts": self._prompts}
         stem = document.file.rpartition("/")[2].partition(".")[0]
         name = stem if stem != "promptfooconfig" else self._files.folder.resolve().name or stem
-        said = document.text("description")
-        suite = {"name": name} | ({"description": said} if said else {})
-        return self._tests.suite(comments, suite, head | {"defaults": defaults})
+        head |= {"prompts": self._prompts, "defaults": defaults}
+        return self._tests.suite(document, TITLE, name, document.text("description"), head)
 
     # Tests
 
