@@ -49,6 +49,9 @@ MAIN = "x-kindlm-main"
 EXTENSION: dict[str, Any] = {"x-kindlm-extension": True}
 """Marks what the published JSON Schema has beyond the KindLM config schema v1."""
 
+Extension = Annotated[T, Field(json_schema_extra=EXTENSION)]
+"""A key that the KindLM config schema v1 does not have."""
+
 Maybe = Annotated[T | None, BeforeValidator(not_null)]
 """A value that may be left out, but not be empty."""
 

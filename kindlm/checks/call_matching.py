@@ -19,7 +19,7 @@ from kindlm.errors import DOCS
 from kindlm.matching import Bounds, Mismatch, Reason, matches, mismatches
 from kindlm.normal_form import plain_name
 from kindlm.outcome import CheckResult
-from kindlm.section import EXTENSION, Count, Maybe, Text
+from kindlm.section import Count, Extension, Maybe, Text
 from kindlm.transcript import UNNAMED, UNREAD_LINES, ToolUse, Transcript
 from kindlm.values import refuse
 from kindlm.wording import bounded, count, excerpt, listed, named, shown
@@ -60,7 +60,7 @@ class ExpectedCall(ExpectSection):
     """Name of the tool."""
     args_match: Maybe[dict[str, Any]] = Field(default=None, examples=[{"order_id": "A1"}])
     """Required arguments. Additional ones are allowed, at every level."""
-    args_exact: Maybe[bool] = Field(default=None, examples=[True], json_schema_extra=EXTENSION)
+    args_exact: Extension[Maybe[bool]] = Field(default=None, examples=[True])
     """The arguments are exactly those of `argsMatch`, at every level, or none without it."""
 
     @property

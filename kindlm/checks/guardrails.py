@@ -36,7 +36,7 @@ from kindlm.dataclass import dataclass
 from kindlm.normal_form import INVISIBLE, TAGS
 from kindlm.outcome import CheckResult, Demands
 from kindlm.ports import CheckContext
-from kindlm.section import EXTENSION, Maybe
+from kindlm.section import Extension, Maybe
 from kindlm.transcript import CANARY_TOKEN, Transcript
 
 CODES = {
@@ -240,8 +240,6 @@ class Guardrails(ExpectSection):
     """No personal data. `pii: {}` checks with the defaults."""
     keywords: Maybe[Keywords] = None
     """Forbidden and required words."""
-    canary: Maybe[Canary] = Field(
-        default=None, examples=[{"places": ["output"]}], json_schema_extra=EXTENSION
-    )
+    canary: Extension[Maybe[Canary]] = Field(default=None, examples=[{"places": ["output"]}])
     """The canary of the run, `{{run.canary}}`, stays with the agent. `canary: {}` looks for it in
     answers and in the arguments of tool calls."""

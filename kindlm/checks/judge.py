@@ -28,7 +28,7 @@ from kindlm.checks.ready_criteria import READY
 from kindlm.dataclass import dataclass, replace
 from kindlm.outcome import CheckResult, Demands
 from kindlm.ports import CheckContext
-from kindlm.section import EXTENSION, WHOLE, Maybe, Score, Solid, Text
+from kindlm.section import WHOLE, Extension, Maybe, Score, Solid, Text
 from kindlm.transcript import Transcript
 from kindlm.values import refuse
 from kindlm.wording import bounded, sentence, shown
@@ -112,13 +112,13 @@ class Judge(CheckSection, AskingCheck):
 
     criteria: Maybe[Text] = Field(default=None, examples=["Confirms the refund and is polite"])
     """What the answer must fulfil, in plain words. Required without `ready`."""
-    ready: Maybe[
-        Annotated[Literal["faithful", "relevant", "safe", "onTopic"], BeforeValidator(_name_of)]
-    ] = Field(default=None, examples=["faithful"], json_schema_extra=EXTENSION)
+    ready: Extension[
+        Maybe[
+            Annotated[Literal["faithful", "relevant", "safe", "onTopic"], BeforeValidator(_name_of)]
+        ]
+    ] = Field(default=None, examples=["faithful"])
     """Ready criterion instead of `criteria`. The short form is `judge: faithful`."""
-    context: Maybe[Solid] = Field(
-        default=None, examples=["Refunds take 5 days."], json_schema_extra=EXTENSION
-    )
+    context: Extension[Maybe[Solid]] = Field(default=None, examples=["Refunds take 5 days."])
     """Context for the judge of a ready criterion, such as facts."""
     min_score: Score = Field(default=0.7, examples=[0.9])
     """Minimum score to pass."""
@@ -126,8 +126,8 @@ class Judge(CheckSection, AskingCheck):
     """Id of the model that judges this criterion. By default `defaults.judgeModel`."""
     rubric: Maybe[str] = Field(default=None, examples=["1.0: both. 0.5: one of them. 0: none."])
     """How to score. By default a general rubric."""
-    passes: Annotated[int, Field(ge=1, le=_MAX_PASSES), WHOLE] = Field(
-        default=1, examples=[3], json_schema_extra=EXTENSION
+    passes: Extension[Annotated[int, Field(ge=1, le=_MAX_PASSES), WHOLE]] = Field(
+        default=1, examples=[3]
     )
     """Number of calls to the judge. The median of the scores counts."""
 

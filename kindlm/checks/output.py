@@ -35,7 +35,7 @@ from kindlm.normal_form import normal_form
 from kindlm.outcome import CheckResult, Demands, Evidence
 from kindlm.patterns import Dialect, PatternError, first_match, searches
 from kindlm.ports import CheckContext
-from kindlm.section import EXTENSION, WHOLE, Maybe, Pattern, Solid, Text
+from kindlm.section import WHOLE, Extension, Maybe, Pattern, Solid, Text
 from kindlm.transcript import Transcript
 from kindlm.values import refuse
 from kindlm.wording import bounded, count, excerpt, first_of, shown
@@ -78,35 +78,30 @@ class Output(ExpectSection):
     schema_file: Maybe[Text] = Field(default=None, examples=["schemas/answer.json"])
     """JSON Schema file that the output must fit, relative to this file. `format: json` requires it
     or `schema`."""
-    schema_: Maybe[dict[str, Any]] = Field(
-        default=None,
-        alias="schema",
-        examples=[{"type": "object", "required": ["status"]}],
-        json_schema_extra=EXTENSION,
+    schema_: Extension[Maybe[dict[str, Any]]] = Field(
+        default=None, alias="schema", examples=[{"type": "object", "required": ["status"]}]
     )
     """JSON Schema that the output must fit. The whole text must then be JSON, also without `format:
     json`."""
-    equals: Maybe[Solid] = Field(default=None, examples=["refunded"], json_schema_extra=EXTENSION)
+    equals: Extension[Maybe[Solid]] = Field(default=None, examples=["refunded"])
     """The whole output. Case matters; spaces and line breaks around it do not."""
-    starts_with: Maybe[Solid] = Field(
-        default=None, examples=["Dear customer"], json_schema_extra=EXTENSION
-    )
+    starts_with: Extension[Maybe[Solid]] = Field(default=None, examples=["Dear customer"])
     """Text that the output must begin with. Case and leading spaces do not matter."""
-    contains_any: Maybe[Annotated[list[Text], Field(min_length=1)]] = Field(
-        default=None, examples=[["refund", "money back"]], json_schema_extra=EXTENSION
+    contains_any: Extension[Maybe[Annotated[list[Text], Field(min_length=1)]]] = Field(
+        default=None, examples=[["refund", "money back"]]
     )
     """At least one of these texts must be in the output. Case does not matter."""
-    regex: Maybe[Annotated[list[Annotated[Pattern, Field(min_length=1)]], Field(min_length=1)]] = (
-        Field(default=None, examples=[[r"REF-\d{4}"]], json_schema_extra=EXTENSION)
-    )
+    regex: Extension[
+        Maybe[Annotated[list[Annotated[Pattern, Field(min_length=1)]], Field(min_length=1)]]
+    ] = Field(default=None, examples=[[r"REF-\d{4}"]])
     """Regular expressions that must all match somewhere in the output. Case matters, unless one
     begins with `(?i)`."""
-    not_regex: Maybe[
-        Annotated[list[Annotated[Pattern, Field(min_length=1)]], Field(min_length=1)]
-    ] = Field(default=None, examples=[[r"will e-?mail"]], json_schema_extra=EXTENSION)
+    not_regex: Extension[
+        Maybe[Annotated[list[Annotated[Pattern, Field(min_length=1)]], Field(min_length=1)]]
+    ] = Field(default=None, examples=[[r"will e-?mail"]])
     """Regular expressions that must not match anywhere in the output or its normal form. Case
     matters, unless one begins with `(?i)`."""
-    similar_to: Maybe[SimilarTo] = Field(default=None, json_schema_extra=EXTENSION)
+    similar_to: Extension[Maybe[SimilarTo]] = None
     """Text that the output must be similar to in meaning."""
     contains: list[str] = Field(default=[], examples=[["refund", "REF-5678"]])
     """Texts that must all be in the output. Case does not matter."""

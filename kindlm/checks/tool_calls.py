@@ -40,7 +40,7 @@ from kindlm.json_schema import schema_issues
 from kindlm.matching import Bounds
 from kindlm.outcome import CheckResult, Demands
 from kindlm.ports import CheckContext
-from kindlm.section import EXTENSION, Count, Maybe, Text
+from kindlm.section import Count, Extension, Maybe, Text
 from kindlm.strict_json import parts_of
 from kindlm.transcript import UNNAMED, ToolProblemKind, ToolUse, Transcript
 from kindlm.values import refuse
@@ -131,13 +131,11 @@ class ToolCall(ExpectedCall, CheckSection):
     """Position among all tool calls, from 0."""
     response_contains: Maybe[str] = Field(default=None, examples=["delivered"])
     """Text that must be in the tool result."""
-    before: Maybe[Text] = Field(
-        default=None, examples=["issue_refund"], json_schema_extra=EXTENSION
-    )
+    before: Extension[Maybe[Text]] = Field(default=None, examples=["issue_refund"])
     """Name of a tool that must not be called before this one. It need not be called at all."""
-    after: Maybe[Text] = Field(default=None, examples=["log_in"], json_schema_extra=EXTENSION)
+    after: Extension[Maybe[Text]] = Field(default=None, examples=["log_in"])
     """Name of a tool that must be called before this one."""
-    count: Maybe[CallCount] = Field(default=None, json_schema_extra=EXTENSION)
+    count: Extension[Maybe[CallCount]] = None
     """Number of calls that fit this entry. Other calls to the tool do not count. By default at
     least one."""
 

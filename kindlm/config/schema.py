@@ -30,11 +30,11 @@ from kindlm.config.target_schema import (
     ServeConfig,
 )
 from kindlm.section import (
-    EXTENSION,
     WHOLE,
     CommandLine,
     Concurrency,
     Count,
+    Extension,
     Maybe,
     Milliseconds,
     Pattern,
@@ -84,20 +84,17 @@ class PromptConfig(Section):
 
     system: Maybe[str] = Field(default=None, examples=["You serve {{shop}}."])
     """The system text."""
-    system_file: Maybe[Text] = Field(
+    system_file: Extension[Maybe[Text]] = Field(
         default=None,
         examples=["prompts/system.md"],
         validation_alias=AliasChoices("systemFile", "system_prompt_file"),
         serialization_alias="systemFile",
-        json_schema_extra=EXTENSION,
     )
     """File with the system text, relative to this file."""
     user: Maybe[Text] = Field(default=None, examples=["{{message}}"])
     """The user's first message. By default `{{input}}` if there is a system text; otherwise this or
     `userFile` is required."""
-    user_file: Maybe[Text] = Field(
-        default=None, examples=["prompts/user.md"], json_schema_extra=EXTENSION
-    )
+    user_file: Extension[Maybe[Text]] = Field(default=None, examples=["prompts/user.md"])
     """File with the user's text, relative to this file."""
     assistant: Maybe[str] = Field(default=None, examples=["{"])
     """Beginning of the answer, for the model to continue (Anthropic, Ollama)."""
@@ -132,7 +129,7 @@ class TurnConfig(Section):
     user: Maybe[Text] = Field(default=None, examples=["And now the other half, please."])
     """The user's message. {{name}} stands for a variable of the test. Required, unless there is a
     `call`."""
-    call: Maybe[CallConfig] = Field(default=None, json_schema_extra=EXTENSION)
+    call: Extension[Maybe[CallConfig]] = None
     """The next call of a test that begins with a `call`."""
     expect: ExpectConfig = Field(
         default=ExpectConfig(), examples=[{"output": {"contains": ["already refunded"]}}]
@@ -186,34 +183,26 @@ class TestConfig(Section):
 
     name: Text = Field(examples=["refunds-a-double-charge"])
     """Name of the test; unique in the suite."""
-    input: Maybe[Input] = Field(
-        default=None, examples=["Where is my order A1?"], json_schema_extra=EXTENSION
-    )
+    input: Extension[Maybe[Input]] = Field(default=None, examples=["Where is my order A1?"])
     """Messages to the model or agent: a text; a list of messages, each a text or a mapping with
     `role` and `content`; or the keys of a prompt. If prompts or the `command` contain `{{input}}`,
     it is the value of that variable."""
     prompt: Maybe[Text] = Field(default=None, examples=["support"])
     """A key of `prompts`, in place of `input`."""
-    prompts: Maybe[list[Text]] = Field(
-        default=None, examples=[["formal", "casual"]], json_schema_extra=EXTENSION
-    )
+    prompts: Extension[Maybe[list[Text]]] = Field(default=None, examples=[["formal", "casual"]])
     """Keys of `prompts`. The test runs with each of them on each of its targets, and `[formal]` is
     added to its name. By default all prompts, or those with `{{input}}` if the test has an `input`.
     A test with `prompt`, `command` or `call` has none."""
-    call: Maybe[CallConfig] = Field(default=None, json_schema_extra=EXTENSION)
+    call: Extension[Maybe[CallConfig]] = None
     """Tool call that replaces the prompt, to test an MCP server."""
     vars: dict[str, str] = Field(default={}, examples=[{"message": "I was charged twice."}])
     """Variables for the prompt, the conversation and the command."""
-    vars_from: Maybe[Text] = Field(
-        default=None, examples=["cases.csv"], json_schema_extra=EXTENSION
-    )
+    vars_from: Extension[Maybe[Text]] = Field(default=None, examples=["cases.csv"])
     """CSV or JSON Lines file, relative to this file. The test runs for each row. Columns are
     variables and override `vars`. `[id]` is added to the name: the column `id`, else the number of
     the row."""
-    command: Maybe[CommandLine] = Field(
-        default=None,
-        examples=["python agent.py --order {{order_id}}"],
-        json_schema_extra=EXTENSION,
+    command: Extension[Maybe[CommandLine]] = Field(
+        default=None, examples=["python agent.py --order {{order_id}}"]
     )
     """Program to test instead of a model or agent, in this file's folder. No shell runs it: kindlm
     splits the command into words and then inserts the variables. Its output is the answer, except
@@ -221,7 +210,7 @@ class TestConfig(Section):
     "output_json", "value"}`. A line that is nearly one of these stays text and gets a warning; it
     may be a forbidden call, so a test that forbids one is undecided. A call whose `arguments` are
     not an object gets a warning and counts."""
-    reports_tools: Maybe[bool] = Field(default=None, examples=[True], json_schema_extra=EXTENSION)
+    reports_tools: Extension[Maybe[bool]] = Field(default=None, examples=[True])
     """The `command` reports every tool call, so a call that it does not report was not made. Any
     line of its output that is such a report shows this, too."""
     models: Maybe[list[str]] = Field(default=None, examples=[["gpt"]])
@@ -229,11 +218,11 @@ class TestConfig(Section):
     agents. Only tests with a `call` run on MCP servers (`adapter: mcp`)."""
     repeat: Maybe[Repeat] = Field(default=None, examples=[5])
     """Number of repeats on each target. By default `defaults.repeat`."""
-    conversation: list[TurnConfig] = Field(default=[], json_schema_extra=EXTENSION)
+    conversation: Extension[list[TurnConfig]] = Field(default=[])
     """The user's further messages, sent one after another."""
     tools: list[ToolsEntry] = Field(default=[], examples=[[{"name": "lookup_order"}]])
     """Simulated tools that the model can call, and tools of MCP servers (`mcp`)."""
-    strict_tools: Maybe[bool] = Field(default=None, examples=[True], json_schema_extra=EXTENSION)
+    strict_tools: Extension[Maybe[bool]] = Field(default=None, examples=[True])
     """A call without a matching result, or with invalid arguments, fails the test. By default
     `defaults.strictTools`."""
     expect: ExpectConfig = Field(examples=[{"output": {"contains": ["refund"]}}])
@@ -242,11 +231,11 @@ class TestConfig(Section):
     """Tags to select the test by."""
     skip: bool = Field(default=False, examples=[True])
     """Skip the test. Reports show it as skipped."""
-    pass_rate: Maybe[Score] = Field(default=None, examples=[0.8], json_schema_extra=EXTENSION)
+    pass_rate: Extension[Maybe[Score]] = Field(default=None, examples=[0.8])
     """Share of repeats that must pass. By default `defaults.passRate`. It tolerates failures, but
     not errors: a test with an errored repeat does not pass."""
-    max_turns: Annotated[int, Field(ge=1, le=20), WHOLE] = Field(
-        default=10, examples=[12], json_schema_extra=EXTENSION
+    max_turns: Extension[Annotated[int, Field(ge=1, le=20), WHOLE]] = Field(
+        default=10, examples=[12]
     )
     """Maximum number of model calls in a conversation."""
 
@@ -328,9 +317,7 @@ class ComplianceConfig(Section):
     """Write the report after a run."""
     framework: Literal["eu-ai-act", "custom"] = Field(default="eu-ai-act", examples=["custom"])
     """Structure of the report. `custom` needs a template."""
-    template: Maybe[str] = Field(
-        default=None, examples=["reports/template.md"], json_schema_extra=EXTENSION
-    )
+    template: Extension[Maybe[str]] = Field(default=None, examples=["reports/template.md"])
     """Markdown template with Jinja placeholders, for the framework `custom`: see [Evidence for
     audits](../how-to/compliance.md)."""
     output_dir: str = Field(default="./compliance-reports", examples=["reports"])
@@ -367,18 +354,14 @@ class DefaultsConfig(Section):
     """Time limit of one call to a provider, an agent or a command, in milliseconds."""
     judge_model: Maybe[str] = Field(default=None, examples=["judge"])
     """Id of the model that judges. By default the first model."""
-    retries: Annotated[int, Field(ge=0, le=10), WHOLE] = Field(
-        default=2, examples=[0], json_schema_extra=EXTENSION
-    )
+    retries: Extension[Annotated[int, Field(ge=0, le=10), WHOLE]] = Field(default=2, examples=[0])
     """Number of retries of a failed call."""
-    pass_rate: Score = Field(default=1.0, examples=[0.8], json_schema_extra=EXTENSION)
+    pass_rate: Extension[Score] = Field(default=1.0, examples=[0.8])
     """Share of a test's repeats that must pass."""
-    execution_timeout_ms: Milliseconds = Field(
-        default=300_000, examples=[120_000], json_schema_extra=EXTENSION
-    )
+    execution_timeout_ms: Extension[Milliseconds] = Field(default=300_000, examples=[120_000])
     """Time limit of a whole execution, in milliseconds. Waits that a provider asks for do not
     count."""
-    strict_tools: bool = Field(default=False, examples=[True], json_schema_extra=EXTENSION)
+    strict_tools: Extension[bool] = Field(default=False, examples=[True])
     """A call to a simulated tool must have a matching result and valid arguments."""
 
 
@@ -411,10 +394,9 @@ class KindlmConfig(Section):
     )
     """Models to test, and judges. Required unless the suite tests only agents or commands. `model`
     takes a single one."""
-    agents: Annotated[list[AgentConfig], Field(max_length=MAX_MODELS)] = Field(
+    agents: Extension[Annotated[list[AgentConfig], Field(max_length=MAX_MODELS)]] = Field(
         default=[],
         examples=[[{"id": "shop", "adapter": "http", "endpoint": "http://127.0.0.1:8000/chat"}]],
-        json_schema_extra=EXTENSION,
     )
     """Live agents to test. With agents, a test runs on models only if its `models` names them.
     `agent` takes a single one: `agent: http://localhost:8000/chat`."""
@@ -434,15 +416,13 @@ class KindlmConfig(Section):
     """Sending runs to the history server of a team."""
     defaults: DefaultsConfig = DefaultsConfig()
     """Defaults of all tests."""
-    serve: list[ServeConfig] = Field(default=[], json_schema_extra=EXTENSION)
+    serve: Extension[list[ServeConfig]] = Field(default=[])
     """Programs to start before the tests."""
-    prices: dict[str, PriceConfig] = Field(
-        default={},
-        examples=[{"my-model": {"input": 0.5, "output": 1.5}}],
-        json_schema_extra=EXTENSION,
+    prices: Extension[dict[str, PriceConfig]] = Field(
+        default={}, examples=[{"my-model": {"input": 0.5, "output": 1.5}}]
     )
     """Prices by model, in addition to the built-in ones or instead of them. kindlm looks for the
     model name that the provider reports, else for the one in `models`. For an agent that names no
     model with a price, use its id; for a command, `command`."""
-    record: RecordConfig = Field(default=RecordConfig(), json_schema_extra=EXTENSION)
+    record: Extension[RecordConfig] = RecordConfig()
     """Settings of the recording."""

@@ -14,7 +14,7 @@ from kindlm.config.json_schemas import schema_fault, warn_of_misspelt
 from kindlm.document import Path, Raw, expectations, items, texts, walk
 from kindlm.errors import Ok, checked
 from kindlm.json_schema import UndecidableSchemaError, schema_issues
-from kindlm.section import EXTENSION, Count, Maybe, Section, Text, Words, as_value
+from kindlm.section import Count, Extension, Maybe, Section, Text, Words, as_value
 from kindlm.suite import TOOL_PLACEHOLDER, Fault, ServerTools, SimulatedTool, ToolAnswer
 from kindlm.values import MAPPING, OTHER
 
@@ -24,15 +24,15 @@ class ToolReplyConfig(Section):
 
     then: Any = Field(default=None, examples=[{"status": "delivered"}])
     """The result; null is one, too. May contain `{{args.NAME}}` and `{{state.NAME}}`."""
-    fault: Maybe[Literal["timeout", "error", "malformed"]] = Field(
-        default=None, examples=["timeout"], json_schema_extra=EXTENSION
+    fault: Extension[Maybe[Literal["timeout", "error", "malformed"]]] = Field(
+        default=None, examples=["timeout"]
     )
     """A failure instead of a result: an error that says so, or a text that is not JSON."""
-    set_state: dict[str, Any] = Field(
-        default={}, examples=[{"refunded": "{{args.order_id}}"}], json_schema_extra=EXTENSION
+    set_state: Extension[dict[str, Any]] = Field(
+        default={}, examples=[{"refunded": "{{args.order_id}}"}]
     )
     """Values to remember for the rest of the conversation. All tools of the test share them."""
-    delay_ms: Count = Field(default=0, examples=[200], json_schema_extra=EXTENSION)
+    delay_ms: Extension[Count] = Field(default=0, examples=[200])
     """Delay of the result in milliseconds. Parallel calls wait at the same time. The delay counts
     for `executionTimeoutMs`, not as latency."""
 
@@ -43,14 +43,12 @@ class ToolAnswerConfig(ToolReplyConfig):
     when: Maybe[dict[str, Any]] = Field(default=None, examples=[{"order_id": "A1"}])
     """Arguments that the call must have. Additional ones are allowed. Without `when`, every call
     matches."""
-    when_state: Maybe[dict[str, Any]] = Field(
-        default=None, examples=[{"refunded": {"$absent": True}}], json_schema_extra=EXTENSION
+    when_state: Extension[Maybe[dict[str, Any]]] = Field(
+        default=None, examples=[{"refunded": {"$absent": True}}]
     )
     """Values that must have been remembered. `{ $absent: true }` stands for no value."""
-    sequence: list[ToolReplyConfig] = Field(
-        default=[],
-        examples=[[{"then": {"status": "pending"}}, {"then": {"status": "done"}}]],
-        json_schema_extra=EXTENSION,
+    sequence: Extension[list[ToolReplyConfig]] = Field(
+        default=[], examples=[[{"then": {"status": "pending"}}, {"then": {"status": "done"}}]]
     )
     """Results for one call after another. Further calls get the last one."""
 
@@ -89,11 +87,9 @@ class ToolConfig(Section):
     """Results for matching calls. The first match counts."""
     default_response: Any = Field(default=None, examples=[{"error": "Order not found"}])
     """The result if nothing matches. Null is a result, too."""
-    result_schema: Maybe[Text] = Field(
-        default=None, examples=["schemas/order.json"], json_schema_extra=EXTENSION
-    )
+    result_schema: Extension[Maybe[Text]] = Field(default=None, examples=["schemas/order.json"])
     """JSON Schema file for all results, relative to this file."""
-    cassette: Maybe[CassetteConfig] = Field(default=None, json_schema_extra=EXTENSION)
+    cassette: Extension[Maybe[CassetteConfig]] = None
     """Results recorded in an earlier run, in the test of the same name."""
 
 

@@ -16,9 +16,9 @@ from pydantic import (
 from kindlm.packages import as_written
 from kindlm.plugins import Adapter, Provider
 from kindlm.section import (
-    EXTENSION,
     WHOLE,
     CommandLine,
+    Extension,
     Maybe,
     Milliseconds,
     Open,
@@ -47,7 +47,7 @@ class Chosen(Open):
 class ProviderConfig(Chosen):
     """How to reach a provider."""
 
-    type: Maybe[Text] = Field(default=None, examples=["openai"], json_schema_extra=EXTENSION)
+    type: Extension[Maybe[Text]] = Field(default=None, examples=["openai"])
     """The wire format, for a provider with a name of your own. By default the name itself."""
     api_key_env: Maybe[EnvName] = Field(default=None, examples=["OPENAI_API_KEY"])
     """Name of the environment variable that holds the API key. Never the key itself. Required
@@ -95,9 +95,7 @@ class ModelConfig(Section):
     """Name of the model at its provider. `openai/gpt-4o` names the provider, too."""
     params: ParamsConfig = ParamsConfig()
     """Sampling parameters. kindlm omits defaults that a model does not support, and warns."""
-    role: Maybe[Literal["judge"]] = Field(
-        default=None, examples=["judge"], json_schema_extra=EXTENSION
-    )
+    role: Extension[Maybe[Literal["judge"]]] = Field(default=None, examples=["judge"])
     """`judge`: this model only judges. Tests do not run on it."""
 
 

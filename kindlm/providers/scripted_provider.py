@@ -24,7 +24,7 @@ from pydantic import Field, model_validator
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelReply, ModelRequest
-from kindlm.section import EXTENSION, Maybe, Section, Text, resolved
+from kindlm.section import Extension, Maybe, Section, Text, resolved
 from kindlm.transcript import FinishReason, Role, ToolCall, Usage
 from kindlm.values import filled, refuse
 
@@ -86,7 +86,7 @@ class Scripted(Provider):
     takes_prefill: ClassVar[bool] = True  # it reads nothing
     takes_placeholders: ClassVar[bool] = False
 
-    replies: Annotated[list[ReplyConfig], Field(min_length=1)] = Field(json_schema_extra=EXTENSION)
+    replies: Extension[Annotated[list[ReplyConfig], Field(min_length=1)]] = Field()
     """Replies of a scripted provider, in order."""
 
     def connect(self, access: Access) -> ScriptedClient:
