@@ -5,7 +5,6 @@ Only the module of the command that is given is imported. `kindlm --help` import
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import sys
@@ -29,7 +28,7 @@ from kindlm.cli.console import (
 )
 from kindlm.cli.ending import INTERRUPTED, NOTHING_RUN, USAGE, loading
 from kindlm.cli.github import inert_output
-from kindlm.errors import broken, misuse
+from kindlm.errors import misuse
 from kindlm.guard import guard
 
 _COMMANDS: Mapping[str, Mapping[str, str]] = {
@@ -263,18 +262,8 @@ def _ended(arguments: Sequence[str]) -> int:
         return 1
     except KeyboardInterrupt:
         return INTERRUPTED
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            discard(sys.stdout)
-            place = f" to {error.filename}" if error.filename else ""
-            full = f"There is no space left on the disk to write{place}."
-            show([broken(full, "Make room and run it again.")])
-        else:
-            report_crash(error, os.environ)
-        return 1
-    except Exception as error:  # noqa: BLE001 - the last boundary: what arrives here is a bug
-        report_crash(error, os.environ)
-        return 1
+    except Exception as error:  # noqa: BLE001 - the last boundary: no command expects it
+        return report_crash(error)
     finally:
         finish_errors()
     return abs(code)

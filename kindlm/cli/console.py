@@ -8,10 +8,10 @@ commands. An error that should not have happened is one line, and a trace with `
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from fnmatch import fnmatchcase
@@ -38,9 +38,6 @@ _redrawn: Console | None = None
 
 Another console cannot find out: rich gives it the stream behind the one that it puts in place.
 """
-
-_DAMAGE = {10, 11, 26}
-"""SQLITE_IOERR, SQLITE_CORRUPT, SQLITE_NOTADB by their numbers: most commands need no SQLite."""
 
 
 def set_verbose(verbose: bool) -> None:
@@ -164,9 +161,13 @@ def fail(problems: Iterable[KindlmError | Diagnostic]) -> NoReturn:
     """Show errors and end the command; what the user can put right is wrong usage."""
     found = list(problems)
     show(found)
-    errors = (each if isinstance(each, KindlmError) else each.error for each in found)
+    raise typer.Exit(_code_of(found))
+
+
+def _code_of(problems: Iterable[KindlmError | Diagnostic]) -> int:
+    errors = (each if isinstance(each, KindlmError) else each.error for each in problems)
     is_usage = all(error.code is not ErrorCode.UNKNOWN_ERROR for error in errors)
-    raise typer.Exit(USAGE if is_usage else 1)
+    return USAGE if is_usage else 1
 
 
 def refuse(
@@ -260,40 +261,25 @@ def _parts(
     return clean, warning, line if line is None or redact(line) == line else None
 
 
-def report_crash(error: BaseException, environ: Mapping[str, str]) -> None:
-    """Report that kindlm itself failed; no secret of the environment is shown.
+def report_crash(error: Exception) -> int:
+    """Report what ended a command that did not expect it; return the exit code."""
+    from kindlm.cli.history import history_problem
 
-    Where a history is damaged, SQLite may find that at any moment: that is no fault of kindlm.
-    """
-    from kindlm.recording.secrets import redactor
-    from kindlm_store import ProjectionError
-
-    redact = redactor(environ)
-    if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE:
-        damaged = KindlmError(
-            ErrorCode.UNKNOWN_ERROR,
-            f"The history is damaged: {error}.",
-            "See where: kindlm history verify. Merge what can be read into a new history:"
-            " kindlm history merge DAMAGED.db --db NEW.db",
-            trace=redact("".join(traceback.format_exception(error))),
+    problem = history_problem(error)
+    if problem is None and getattr(error, "errno", None) == errno.ENOSPC:
+        discard(sys.stdout)
+        place = f" to {error.filename}" if isinstance(error, OSError) and error.filename else ""
+        what = f"There is no space left on the disk to write{place}."
+        problem = broken(what, "Make room and run it again.")
+    if problem is None:
+        again = "" if is_verbose() else "Run it again with --verbose to see where. "
+        problem = broken(
+            f"kindlm itself failed: {type(error).__name__}: {error}".rstrip(": "),
+            f"{again}If another program changed the history: kindlm history rebuild",
+            crash=error,
         )
-        show([damaged])
-        return
-    if isinstance(error, ProjectionError):
-        newer = broken(
-            f"The tables of {error.projection!r} cannot be computed: {error}.",
-            "No event is lost. Update kindlm. If it is up to date, another program changed the"
-            " history: take the events into a new one with"
-            " kindlm history merge THIS.db --db NEW.db",
-        )
-        show([newer])
-        return
-    reason = redact(f"{type(error).__name__}: {error}".rstrip(": "))
-    trace = redact("".join(traceback.format_exception(error)))
-    again = "" if is_verbose() else "Run it again with --verbose to see where. "
-    hint = f"{again}If another program changed the history: kindlm history rebuild"
-    message = f"kindlm itself failed: {reason}"
-    show([KindlmError(ErrorCode.UNKNOWN_ERROR, message, hint, trace=trace)])
+    show([problem])
+    return _code_of([problem])
 
 
 def report_ended(message: str, run: str) -> None:

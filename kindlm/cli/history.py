@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from kindlm.cli.console import fail, note, or_fail, refuse, wants_color, warn
 from kindlm.dataclass import replace
@@ -38,12 +38,14 @@ if TYPE_CHECKING:
     from kindlm.history.groups import Group
     from kindlm.history.run_view import RunView
     from kindlm.reports.report_registry import ReportOptions
-    from kindlm_store import SchemaProblem
+    from kindlm_store import OpenError, SchemaProblem
 
 RESTORE = "Restore it from a backup; kindlm history backup makes them."
 
 _NAME_ANOTHER = "Name a history of kindlm with --db, or one that is not there yet."
 
+
+_DAMAGE = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 _MANY_EVENTS = 2_000
 """From so many events on, folding them takes long enough to be noticed."""
@@ -76,14 +78,8 @@ def existing_history(database: Path | None) -> Project:
 @contextmanager
 def open_history(database: Path | None) -> Iterator[sqlite3.Connection]:
     """Open the history of the project to read its read models; end the command if that fails."""
-    from kindlm_store import OpenError
-
     project = existing_history(database)
-    try:
-        connection = open_tables(project.database)
-    except OpenError as error:
-        fail_to_open(error)
-    with closing(connection):
+    with closing(open_tables(project.database)) as connection:
         try:
             yield connection
         except sqlite3.DatabaseError as error:
@@ -95,7 +91,7 @@ def open_history(database: Path | None) -> Iterator[sqlite3.Connection]:
 def open_tables(path: Path) -> sqlite3.Connection:
     """Open a history to read its tables, updated to this version; end the command if they can't be.
 
-    Raises `OpenError` if the file can't be opened as a history.
+    Raises `OpenError` if the file can't be opened as a history; `app.run` shows that.
     """
     from kindlm.history.read_models import are_outdated
     from kindlm_store import open_reader
@@ -137,13 +133,9 @@ def open_recorded(database: Path, run: str, *, is_group: bool = False) -> Iterat
     """
     from kindlm.history.groups import find_group, shards_of
     from kindlm.history.run_view import RunView
-    from kindlm_store import OpenError, open_reader
+    from kindlm_store import open_reader
 
-    try:
-        reader = open_reader(database)
-    except OpenError as error:
-        fail_to_open(error)
-    with closing(reader):
+    with closing(open_reader(database)) as reader:
         shards = shards_of(reader, run) if is_group else []
         view = RunView(reader, or_fail(find_group(reader, run, shards)) if shards else run)
         if not view.is_recorded:
@@ -151,8 +143,32 @@ def open_recorded(database: Path, run: str, *, is_group: bool = False) -> Iterat
         yield view if view.is_recorded else None
 
 
-def fail_to_open(error: Exception) -> NoReturn:
-    """End the command because the store cannot open the file."""
+def history_problem(error: BaseException) -> KindlmError | None:
+    """Return the error to show if a history could not be opened, read or written; else None."""
+    from kindlm_store import OpenError, ProjectionError
+
+    if isinstance(error, OpenError):
+        return _not_opened(error)
+    if isinstance(error, ProjectionError):
+        return broken(
+            f"The tables of {error.projection!r} cannot be computed: {error}.",
+            "No event is lost. Update kindlm. If it is up to date, another program changed the"
+            " history: take the events into a new one with"
+            " kindlm history merge THIS.db --db NEW.db",
+            crash=error,
+        )
+    # SQLite may find damage at any moment.
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE:
+        return broken(
+            f"The history is damaged: {error}.",
+            "See where: kindlm history verify. Merge what can be read into a new history:"
+            " kindlm history merge DAMAGED.db --db NEW.db",
+            crash=error,
+        )
+    return None
+
+
+def _not_opened(error: OpenError) -> KindlmError:
     from kindlm_store import (
         CorruptDatabaseError,
         EmptyFileError,
@@ -160,14 +176,13 @@ def fail_to_open(error: Exception) -> NoReturn:
         NewerDatabaseError,
         NotAnEventLogError,
         NotSqliteError,
-        OpenError,
     )
 
-    assert isinstance(error, OpenError)
+    where = SourceLocation(str(error.path))
     if (full := disk_full(error.path, error.__cause__)) is not None:
-        fail([full])
+        return full
     if isinstance(error, EmptyFileError):
-        fail([_nothing_recorded(error.path)])
+        return _nothing_recorded(error.path)
     if isinstance(error, ForeignSchemaError):
         first, *rest = error.problems
         removed = repair_hint(first, error.path)
@@ -175,8 +190,7 @@ def fail_to_open(error: Exception) -> NoReturn:
             removed = f"Remove it: {removed}. Tables may have changed by it: kindlm history rebuild"
         more = "; kindlm history verify names the others" if rest else ""
         message = f"Nothing is written into the history: it {error.reason}."
-        where = SourceLocation(str(error.path))
-        fail([broken(message, f"{removed}{more}", where=where)])
+        return broken(message, f"{removed}{more}", where=where)
     hints = {
         NewerDatabaseError: "Update kindlm; a newer version recorded this history.",
         CorruptDatabaseError: salvage_hint(error.path),
@@ -185,12 +199,7 @@ def fail_to_open(error: Exception) -> NoReturn:
         " kindlm history backup makes them.",
     }
     hint = hints.get(type(error), "Check the permissions of the file and of its folder.")
-    refuse(
-        f"The history cannot be opened: it {error.reason}.",
-        hint,
-        code=ErrorCode.UNKNOWN_ERROR,
-        where=SourceLocation(str(error.path)),
-    )
+    return broken(f"The history cannot be opened: it {error.reason}.", hint, where=where)
 
 
 def salvage_hint(path: Path) -> str:

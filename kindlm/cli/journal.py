@@ -15,14 +15,13 @@ from kindlm.cli.console import fail, refuse
 from kindlm.cli.history import (
     disk_full,
     existing_history,
-    fail_to_open,
     project_here,
     require_read_models,
 )
 from kindlm.errors import ErrorCode, SourceLocation
 from kindlm.events.codec import Payload, new_event
 from kindlm.recording.history_file import open_log, project_secrets
-from kindlm_store import EventLog, NewEvent, OpenError, WriteFailedError
+from kindlm_store import EventLog, NewEvent, WriteFailedError
 
 
 @contextmanager
@@ -35,11 +34,10 @@ def open_journal(
     written.
     """
     project = project_here(database) if create else existing_history(database)
-    try:
-        log = open_log(project.database, project_secrets(project.root))
-    except OpenError as error:
-        fail_to_open(error)
-    with log, closing(log.reader()) as reader:
+    with (
+        open_log(project.database, project_secrets(project.root)) as log,
+        closing(log.reader()) as reader,
+    ):
         require_read_models(reader)
         try:
             yield log, reader

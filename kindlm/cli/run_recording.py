@@ -18,7 +18,6 @@ from contextlib import (
     redirect_stdout,
     suppress,
 )
-from pathlib import Path
 from types import FrameType, TracebackType
 from typing import NoReturn, Self
 
@@ -26,7 +25,7 @@ from kindlm import garbage
 from kindlm.cli.console import fail, make_console, note, show, wants_color, warn
 from kindlm.cli.ending import INTERRUPTED
 from kindlm.cli.github import tell_github
-from kindlm.cli.history import fail_to_open, in_folder, open_recorded
+from kindlm.cli.history import in_folder, open_recorded
 from kindlm.cli.logs import name_run
 from kindlm.cli.options import TestOptions
 from kindlm.cli.progress import ProgressView, make_progress
@@ -58,7 +57,7 @@ from kindlm.recording.unwritten import (
 from kindlm.reports.report_registry import Report, ReportOptions
 from kindlm.suite import Suite
 from kindlm.wording import shown_path
-from kindlm_store import EventLog, LockHeldError, OpenError, Redactor, SealedError, WriteFailedError
+from kindlm_store import EventLog, LockHeldError, Redactor, SealedError, WriteFailedError
 
 _log = FieldLog(__name__)
 
@@ -111,10 +110,7 @@ def record_run(
     name_run(run, secret)
     remember_secrets(secret)
     view = make_progress(make_console(), shown=progress, redact=Redactor(secret))
-    try:
-        log = open_log(request.database, secret)
-    except OpenError as error:
-        fail_to_open(error)
+    log = open_log(request.database, secret)
     steering = Steering()
     # What could not be recorded is kept in a file before a signal ends the process.
     signals = HeldSignals() if held is None else nullcontext(held)
@@ -144,14 +140,6 @@ def record_run(
                 f"The read model {name!r} could not be kept: {problem}",
                 "Run: kindlm history rebuild",
             )
-
-
-def require_writable(database: Path) -> None:
-    """Make the history if it is not there; end the command if it cannot be written."""
-    try:
-        open_log(database).close()
-    except OpenError as error:
-        fail_to_open(error)
 
 
 async def _run(

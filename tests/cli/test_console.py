@@ -123,10 +123,13 @@ def test_errors_are_red_where_colours_are_forced(
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == plain
 
 
-def test_a_crash_never_shows_a_secret(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_crash_never_shows_a_secret(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     secret = "sk-live-0123456789abcdef"
+    monkeypatch.setenv("SHOP_API_KEY", secret)
     console.set_verbose(True)
-    report_crash(RuntimeError(f"refused: Bearer {secret}"), {"SHOP_API_KEY": secret})
+    report_crash(RuntimeError(f"refused: Bearer {secret}"))
     console.set_verbose(False)
     shown = capsys.readouterr().err
     assert "kindlm itself failed: RuntimeError: refused" in shown
@@ -137,7 +140,7 @@ def test_a_crash_never_shows_a_secret(capsys: pytest.CaptureFixture[str]) -> Non
 def test_tables_of_a_newer_version_are_reported_with_what_to_do(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    report_crash(ProjectionError("runs", "has version 99 in this file"), {})
+    report_crash(ProjectionError("runs", "has version 99 in this file"))
     shown = capsys.readouterr().err
     assert "itself failed" not in shown
     assert "Update kindlm" in shown

@@ -11,7 +11,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from kindlm.cli.console import fail, note, refuse
-from kindlm.cli.history import existing_history, fail_to_open, salvage_hint
+from kindlm.cli.history import existing_history, salvage_hint
 from kindlm.cli.options import DATABASE, argument
 from kindlm.errors import ErrorCode, KindlmError, broken, misuse
 from kindlm.events.run import PURGES, SEALED_HEADS
@@ -60,7 +60,7 @@ def backup_command(
     except OpenError as error:
         if error.path == part:
             fail([_unlike(str(error.reason), source)])
-        fail_to_open(error)
+        raise
     except (OSError, sqlite3.Error) as error:
         if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE:
             fail([_unlike(str(error), source)])

@@ -31,6 +31,7 @@ from kindlm.outcome import Status
 from kindlm.recording.history_file import new_journal
 from kindlm.reports.figures import local_time, power_text
 from kindlm.reports.untrusted import json_document, one_line
+from kindlm.spelling import fields_of
 from kindlm.wording import count
 from kindlm_store import EventLog, NewEvent
 
@@ -132,16 +133,11 @@ def list_command(
     if form == "json":
         listed = [
             {
-                "project": baseline.project,
-                "suite": baseline.suite,
+                **fields_of(baseline, "project suite"),
                 "label": baseline.label or None,
                 "run": baseline.run,
                 "group": baseline.group_id,
-                "runs": list(baseline.runs),
-                "setAt": baseline.set_at,
-                "setBy": baseline.set_by,
-                "active": baseline.active,
-                "here": baseline.here,
+                **fields_of(baseline, "runs setAt setBy active here"),
             }
             for baseline in found
         ]

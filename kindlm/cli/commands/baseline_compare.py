@@ -37,6 +37,7 @@ from kindlm.reports.diff.phrases import (
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import Page, Part
 from kindlm.reports.untrusted import json_document, one_line
+from kindlm.spelling import fields_of
 
 _SIGNS: dict[Change, Part] = {
     Change.REGRESSED: ("✗", "red"),
@@ -250,10 +251,9 @@ def _suite_json(compared: _SuiteComparison) -> dict[str, Any]:
         and {
             "run": baseline.run,
             "group": baseline.group_id,
-            "runs": list(baseline.runs),
+            "runs": baseline.runs,
             "label": baseline.label or None,
-            "setAt": baseline.set_at,
-            "setBy": baseline.set_by,
+            **fields_of(baseline, "setAt setBy"),
         },
         "error": problem
         and {"code": problem.code.name, "number": problem.code, "message": problem.message},
@@ -261,18 +261,14 @@ def _suite_json(compared: _SuiteComparison) -> dict[str, Any]:
         "attempts": compared.diff and compared.diff.attempts,
         "tests": [
             {
-                "name": test.diff.key.name,
-                "target": test.diff.key.target,
-                "change": test.change,
-                "strength": test.strength,
-                "fails": test.fails,
+                **fields_of(test.diff.key, "name target"),
+                **fields_of(test, "change strength fails"),
                 "before": _side_json(test.diff.before),
                 "after": _side_json(test.after),
-                "newFailureCodes": test.new_failure_codes,
-                "outputChanged": test.output_changed,
-                "turnsChanged": list(test.diff.behaviour.turns),
+                **fields_of(test, "newFailureCodes outputChanged"),
+                "turnsChanged": test.diff.behaviour.turns,
                 "droppedChecks": [
-                    {"kind": check.kind, "label": check.label, **check_evidence(check.evidence)}
+                    {**fields_of(check, "kind label"), **check_evidence(check.evidence)}
                     for check in test.checks
                     if check.evidence is not None
                 ],

@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal, TypeAlias
 
 from kindlm.cli.console import fail, note, or_fail, refuse, warn
-from kindlm.cli.history import existing_history, fail_to_open, named_run, open_tables
+from kindlm.cli.history import existing_history, named_run, open_tables
 from kindlm.cli.options import DATABASE, RUN_NAMES, argument, flag, option
 from kindlm.cli.reporters import STDOUT, is_history, open_output, replaces
 from kindlm.errors import KindlmError, broken, misuse
 from kindlm.recording.export_file import write_export
 from kindlm.recording.run_streams import streams_of
 from kindlm.wording import count
-from kindlm_store import OpenError
 from kindlm_store.database import snapshot, translated
 
 if TYPE_CHECKING:
@@ -83,8 +82,6 @@ def export_command(
                 replaced = replaces(output)
                 with open_output(output) as file, translated(path):
                     written = write(file)
-    except OpenError as error:
-        fail_to_open(error)
     except OSError as error:
         if output is None:
             raise

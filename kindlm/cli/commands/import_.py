@@ -17,7 +17,7 @@ from typing import BinaryIO
 from kindlm.cli.commands.merge import withheld
 from kindlm.cli.console import note, or_fail, warn
 from kindlm.cli.foreign_import import import_results, read_results
-from kindlm.cli.history import db_option, fail_to_open, forget_erased, project_here, taken_besides
+from kindlm.cli.history import db_option, forget_erased, project_here, taken_besides
 from kindlm.cli.options import DATABASE, argument, option
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, KindlmError, Ok, Result, SourceLocation, broken, misuse, not_there
@@ -26,7 +26,6 @@ from kindlm.recording.export_file import FORMAT, LineError, read_export, require
 from kindlm.recording.history_file import open_log, project_secrets
 from kindlm.recording.project import Project
 from kindlm.wording import count
-from kindlm_store import OpenError
 from kindlm_store.merging import Merge, RefusedError
 
 _STDIN = Path("-")
@@ -108,8 +107,6 @@ def import_file(file: Path, project: Project, suite: str | None = None) -> Resul
         )
     except LineError as error:
         return Err(_malformed(file, error))
-    except OpenError as error:
-        fail_to_open(error)
 
 
 @contextmanager

@@ -16,7 +16,6 @@ from kindlm.cli.console import fail, note, refuse, show, warn
 from kindlm.cli.history import (
     RESTORE,
     db_option,
-    fail_to_open,
     forget_erased,
     project_here,
     taken_besides,
@@ -31,7 +30,6 @@ from kindlm_store import (
     CorruptDatabaseError,
     EmptyFileError,
     EventLog,
-    OpenError,
     open_reader,
 )
 from kindlm_store.merging import Merge, Refusal, Taken
@@ -67,14 +65,9 @@ def merge_command(
                 reader = scratch_log()
             except CorruptDatabaseError as error:
                 fail([broken(f"Nothing of {file} can be read: it {error.reason}.", RESTORE)])
-            except OpenError as error:
-                fail_to_open(error)
             sources[file] = opened.enter_context(closing(reader))
-        try:
-            with open_log(project.database) as log:
-                merged = [_take(log, file, reader) for file, reader in sources.items()]
-        except OpenError as error:
-            fail_to_open(error)
+        with open_log(project.database) as log:
+            merged = [_take(log, file, reader) for file, reader in sources.items()]
     if any(one.taken.erased or one.taken.filled for one in merged):
         forget_erased(project.database)
     for one in merged:

@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from kindlm.cli.console import fail, note, or_fail, refuse, show
-from kindlm.cli.history import db_option, fail_to_open, project_here, taken_besides
+from kindlm.cli.history import db_option, project_here, taken_besides
 from kindlm.cli.options import DATABASE, INSECURE, SERVER, argument, option
 from kindlm.errors import Err, KindlmError, not_there
 from kindlm.wording import count, printable
@@ -32,7 +32,6 @@ def pull_command(
     """Fetch runs from a history server, with labels, reviews and baselines. Safe to repeat."""
     from kindlm.cli.history_server import configured_upload, history_server
     from kindlm.team.pulling import pull_run
-    from kindlm_store import OpenError
 
     if [bool(runs), branch is not None, group is not None].count(True) != 1:
         hint = "kindlm pull RUN, kindlm pull --branch main, or kindlm pull --group nightly-42"
@@ -52,10 +51,7 @@ def pull_command(
             hint = "Push one: kindlm push. Or use a token that is for its project."
             fail([not_there(what, hint)])
         for run in wanted:
-            try:
-                answer = pull_run(client, project.database, run)
-            except OpenError as error:
-                fail_to_open(error)
+            answer = pull_run(client, project.database, run)
             if isinstance(answer, Err):
                 failed.append(answer.error)
                 continue

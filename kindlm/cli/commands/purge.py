@@ -16,7 +16,7 @@ import typer
 
 from kindlm.cli.commands.backup import remove_abandoned
 from kindlm.cli.console import fail, note, or_fail, refuse, warn
-from kindlm.cli.history import disk_full, fail_to_open, forget_erased, named_run
+from kindlm.cli.history import disk_full, forget_erased, named_run
 from kindlm.cli.journal import author, open_journal
 from kindlm.cli.options import DATABASE, flag, option, parse_since
 from kindlm.errors import ErrorCode, KindlmError, broken, misuse
@@ -95,11 +95,10 @@ def purge_command(
             fail([_unusable(matching or "", error)])
         except LockHeldError as error:
             fail([_going_on(str(error))])
-        except CorruptDatabaseError as error:
-            fail_to_open(error)
         except OpenError as error:
-            if (full := disk_full(error.path, error.__cause__)) is not None:
-                fail([full])
+            is_full = disk_full(error.path, error.__cause__) is not None
+            if is_full or isinstance(error, CorruptDatabaseError):
+                raise
             refuse(
                 f"The history {error.reason}.",
                 "Check the disk, and purge again: until then, the file may still hold texts that"

@@ -7,11 +7,11 @@ from pathlib import Path
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from kindlm.cli.console import make_console, note, refuse
-from kindlm.cli.history import existing_history, fail_to_open
+from kindlm.cli.history import existing_history
 from kindlm.cli.options import DATABASE
 from kindlm.errors import ErrorCode
 from kindlm.projections import PROJECTIONS
-from kindlm_store import EventLog, OpenError, ProjectionError
+from kindlm_store import EventLog, ProjectionError
 
 
 def rebuild_command(db: Path | None = DATABASE) -> None:
@@ -38,8 +38,6 @@ def rebuild_command(db: Path | None = DATABASE) -> None:
             task = bar.add_task("rebuild", total=None)
             log.rebuild(progress=advance)
             problems = log.projection_errors()
-    except OpenError as error:
-        fail_to_open(error)
     except ProjectionError as error:
         problems = {error.projection: str(error)}
     if problems:

@@ -18,6 +18,7 @@ from kindlm.reports.facts import git_state
 from kindlm.reports.figures import duration, local_time, money, percent, score
 from kindlm.reports.figures import points as points_of_100
 from kindlm.reports.untrusted import json_document, one_line
+from kindlm.spelling import fields_of
 from kindlm.wording import count
 
 _MOST_TESTS = 20
@@ -98,13 +99,11 @@ def trends_json(trends: Sequence[Trend]) -> str:
     """Return the tests over time for programs."""
     tests = [
         {
-            "project": trend.test.project,
-            "suite": trend.test.suite,
+            **fields_of(trend.test, "project suite"),
             "test": trend.test.name,
             "target": trend.test.target,
             "flakiness": {
-                "within": trend.flakiness.within,
-                "between": trend.flakiness.between,
+                **fields_of(trend.flakiness, "within between"),
                 "passedLater": trend.passed_later.passed,
             },
             "runs": [_point_json(point) for point in trend.points],
@@ -195,11 +194,7 @@ def _cells(point: TrendPoint) -> tuple[str, ...]:
 
 def _point_json(point: TrendPoint) -> dict[str, Any]:
     return {
-        "id": point.run.id,
-        "label": point.run.label,
-        "mode": point.run.mode,
-        "startedAt": point.run.started_at,
-        "ended": point.run.ended,
+        **fields_of(point.run, "id label mode startedAt ended"),
         "status": point.test.status,
         "executions": point.test.counts.by_status,
         "ownExecutions": {
@@ -211,9 +206,7 @@ def _point_json(point: TrendPoint) -> dict[str, Any]:
         "judgeAvg": point.judge,
         "weightedScoreAvg": point.weighted,
         "latencyAvgMs": point.test.latency_ms,
-        "costUsd": point.cost_usd,
-        "models": point.models,
-        "configHash": point.config_hash,
+        **fields_of(point, "costUsd models configHash"),
         "git": git_state(point.run),
         "kindlm": point.run.kindlm_version,
         "changes": point.changes,

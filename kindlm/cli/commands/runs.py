@@ -18,6 +18,7 @@ from kindlm.history.runs import Run, RunFigures, RunFilter, read_figures, runs, 
 from kindlm.reports.facts import git_state
 from kindlm.reports.figures import local_time, money
 from kindlm.reports.untrusted import json_document, one_line
+from kindlm.spelling import fields_of
 
 _COMMIT_LENGTH = 8
 
@@ -89,10 +90,7 @@ def show_runs(db: sqlite3.Connection, wanted: RunFilter, form: ListFormat) -> No
     if form == "json":
         values = [
             {
-                "id": run.id,
-                "label": run.label,
-                "suites": list(run.suites),
-                "startedAt": run.started_at,
+                **fields_of(run, "id label suites startedAt"),
                 "status": each.status,
                 "passed": run.passed,
                 "passedNow": each.passed_now,
@@ -104,9 +102,7 @@ def show_runs(db: sqlite3.Connection, wanted: RunFilter, form: ListFormat) -> No
                 "costUsd": each.figures.paid.total_usd,
                 "git": git_state(run),
                 "group": run.group_id,
-                "shard": run.shard,
-                "mode": run.mode,
-                "sourceRun": run.source_run,
+                **fields_of(run, "shard mode sourceRun"),
             }
             for each in listed
             for run in (each.run,)

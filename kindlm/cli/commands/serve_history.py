@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 from kindlm.cli.commands.backup import remove_abandoned
 from kindlm.cli.commands.token import open_tokens
 from kindlm.cli.console import note, or_fail, refuse, warn
-from kindlm.cli.history import db_option, fail_to_open, forget_erased, project_here
+from kindlm.cli.history import db_option, forget_erased, project_here
 from kindlm.cli.logs import log_as_asked
 from kindlm.cli.options import DATABASE, option, parse_since
 from kindlm.errors import Err, Ok, Result
 from kindlm.recording.history_file import open_log
 from kindlm.recording.purging import erase, runs_before, streams_to_purge, with_news
 from kindlm.wording import count
-from kindlm_store import EventLog, OpenError, StoreError
+from kindlm_store import EventLog, StoreError
 from kindlm_store.erasing import find_erasable
 
 if TYPE_CHECKING:
@@ -73,10 +73,7 @@ def serve_history_command(
                 f"Create one first: {create}",
             )
         listening = stack.enter_context(or_fail(listen(host, port)))
-        try:
-            log = stack.enter_context(open_log(project.database))
-        except OpenError as error:
-            fail_to_open(error)
+        log = stack.enter_context(open_log(project.database))
         api = HistoryApi(log, tokens)
         # Before the log is closed: what is being taken is taken.
         stack.callback(api.close)

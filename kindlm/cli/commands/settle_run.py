@@ -19,7 +19,7 @@ from kindlm.cli.history import (
 )
 from kindlm.cli.options import TestOptions
 from kindlm.cli.run_options import make_request
-from kindlm.cli.run_recording import HeldSignals, record_run, require_writable
+from kindlm.cli.run_recording import HeldSignals, record_run
 from kindlm.config import suite_identity
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
@@ -32,7 +32,7 @@ from kindlm.history.run_names import find_pair
 from kindlm.history.run_view import RunView
 from kindlm.plan import QualifiedName, Selection
 from kindlm.providers.provider_registry import check_settings
-from kindlm.recording.history_file import new_run_id
+from kindlm.recording.history_file import new_run_id, open_log
 from kindlm.recording.loading import Loaded, load_paths
 from kindlm.recording.project import Project, project_name, regression_threshold
 from kindlm.recording.request import RunRequest, Settling
@@ -135,7 +135,7 @@ def _settle(rounds: Rounds, request: RunRequest) -> int:
     # Each round prints lines; only a bar shows what goes on inside one.
     progress = not options.no_progress and is_interactive(sys.stderr)
     with HeldSignals() as held:
-        require_writable(request.database)
+        open_log(request.database).close()  # it is made, or cannot be written
         try:
             with StreamLock(request.database, f"settling/{pair.repeated}"):
                 record_run(request, run, progress=progress, held=held)

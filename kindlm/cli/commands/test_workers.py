@@ -14,7 +14,7 @@ from pathlib import Path
 from kindlm.bounds import SCHEDULERS
 from kindlm.cli.commands.tail import why_not_passed
 from kindlm.cli.console import make_console, note, or_fail, refuse, show, warn
-from kindlm.cli.history import disk_full, fail_to_open, open_tables
+from kindlm.cli.history import disk_full, open_tables
 from kindlm.cli.options import TestOptions, typed_again
 from kindlm.cli.progress import make_progress
 from kindlm.cli.reporters import Reporter
@@ -23,7 +23,6 @@ from kindlm.cli.run_recording import (
     HeldSignals,
     Watching,
     report_group,
-    require_writable,
     stop_on_signals,
 )
 from kindlm.cli.server_environ import SUITES, suites_hash
@@ -53,7 +52,7 @@ from kindlm.team.protocol import TOKEN_PREFIX
 from kindlm.team.team_server import RunningServer
 from kindlm.team.token_store import OneToken
 from kindlm.wording import count
-from kindlm_store import LockHeldError, OpenError, Redactor, StreamLock
+from kindlm_store import LockHeldError, Redactor, StreamLock
 
 _FIXED_PORT = re.compile(r"https?://(localhost|127\.[0-9.]+|0\.0\.0\.0|\[::1?\]):\d", re.IGNORECASE)
 
@@ -98,7 +97,7 @@ def test_on_workers(
     stop = Stop()
     with HeldSignals() as held:
         with closing(_fleet(request, loaded, options)) as fleet:
-            require_writable(request.database)
+            open_log(request.database).close()  # it is made, or cannot be written
             try:
                 # Shows others that the group goes on, and keeps them from going on with it.
                 with StreamLock(request.database, f"group/{name}"):
@@ -222,10 +221,7 @@ def _carry_out(
     progress = make_progress(make_console(), shown=options.progress, redact=Redactor(secret))
     token = TOKEN_PREFIX + secrets.token_urlsafe(32)
     with ExitStack() as stack:
-        try:
-            log = stack.enter_context(open_log(request.database, secret))
-        except OpenError as error:
-            fail_to_open(error)
+        log = stack.enter_context(open_log(request.database, secret))
         reader = stack.enter_context(closing(log.reader()))
         watching = Watching(progress, stop, Steering(), options.fail_fast)
         news = WorkerNews(reader, plan, parts.earlier, watching)

@@ -12,7 +12,7 @@ from pathlib import Path
 import typer
 
 from kindlm.cli.console import refuse, wants_color
-from kindlm.cli.history import existing_history, fail_to_open, named_run, repair_hint, salvage_hint
+from kindlm.cli.history import existing_history, named_run, repair_hint, salvage_hint
 from kindlm.cli.options import DATABASE, RUN_NAMES, argument, option
 from kindlm.errors import ErrorCode, SourceLocation
 from kindlm.events.run import PURGES, SEALED_HEADS
@@ -20,7 +20,7 @@ from kindlm.history.read_models import changed_tables
 from kindlm.projections import PROJECTIONS
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
-from kindlm_store import OpenError, behind_the_log, open_reader, schema_problems, unreadable_wal
+from kindlm_store import behind_the_log, open_reader, schema_problems, unreadable_wal
 from kindlm_store.verification import Verification, verify_file
 
 _HASH = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.IGNORECASE)
@@ -72,8 +72,6 @@ def verify_command(
             _tell(connection, found, stream, sound)
         if stream is not None:
             sound &= _tell_tables(path, stream.removeprefix("run/"), intact=found.ok)
-    except OpenError as error:
-        fail_to_open(error)
     except sqlite3.DatabaseError as error:
         refuse(
             f"The history is damaged: {error}.",
