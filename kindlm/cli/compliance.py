@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from itertools import count
 from pathlib import Path
 
-from kindlm.cli.console import note, show
+from kindlm.cli.console import fail, note, or_fail, refuse, show
 from kindlm.cli.reporters import STDOUT, Reporter, distinct, open_output, open_report, spare
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, broken, misuse
+from kindlm.errors import Err, ErrorCode, KindlmError, SourceLocation, broken
 from kindlm.history.rows import SuiteView
 from kindlm.history.run_view import RunView
 from kindlm.recording.request import RunRequest
@@ -31,18 +31,17 @@ def check_pdf(
     database: Path,
     suites: Iterable[Path] = (),
     referenced: Iterable[Path] = (),
-) -> Result[None]:
-    """Return an error if a PDF cannot be made, or would take the place of something else.
+) -> None:
+    """End the command if a PDF cannot be made, or would take the place of something else.
 
     This is reported before tests run and before other reports are written.
     """
     if file == STDOUT:
-        return Err(misuse("A PDF is not written to standard output.", "Name a file: --pdf FILE"))
+        refuse("A PDF is not written to standard output.", "Name a file: --pdf FILE")
     pdf = Reporter(Report("compliance", write_report), file)
-    for checked in (require_pdf(), distinct([*reporters, pdf])):
-        if isinstance(checked, Err):
-            return checked
-    return spare([pdf], database, suites, referenced)
+    or_fail(require_pdf())
+    or_fail(distinct([*reporters, pdf]))
+    or_fail(spare([pdf], database, suites, referenced))
 
 
 def write_wanted(
@@ -95,14 +94,12 @@ def write_wanted(
     return errors
 
 
-def check_folders(suites: Iterable[Suite], root: Path) -> Result[None]:
-    """Return an error if the `outputDir` of a suite leads out of the project."""
+def check_folders(suites: Iterable[Suite], root: Path) -> None:
+    """End the command if the `outputDir` of a suite leads out of the project."""
     for suite in suites:
-        if suite.document_folder is not None:
-            outside = _leads_out(root, suite.path, suite.document_folder)
-            if outside is not None:
-                return Err(outside)
-    return Ok(None)
+        folder = suite.document_folder
+        if folder is not None and (outside := _leads_out(root, suite.path, folder)) is not None:
+            fail([outside])
 
 
 def _leads_out(root: Path, suite: str, folder: str) -> KindlmError | None:

@@ -26,8 +26,8 @@ import typer
 from typer.models import ParameterInfo
 
 from kindlm.bounds import MAX_CONCURRENCY, MAX_REPEAT
+from kindlm.cli.console import refuse
 from kindlm.dataclass import dataclass
-from kindlm.errors import Err, Ok, Result, misuse
 from kindlm.wording import option_words
 
 _Value = TypeVar("_Value")
@@ -157,7 +157,7 @@ MAX_COST = option(
 """The limit of commands that make a run of a recorded one. That of `kindlm test` may be 0."""
 
 
-def parse_since(text: str, now: datetime | None = None, option: str = "--since") -> Result[str]:
+def parse_since(text: str, now: datetime | None = None, option: str = "--since") -> str:
     """Return the point in time that an option means, in UTC as events have it.
 
     An age (`30d`, `12h`, `2w`, `90m`) counts back from `now`, by default from this
@@ -170,13 +170,11 @@ def parse_since(text: str, now: datetime | None = None, option: str = "--since")
         else:
             moment = datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
-        return Err(
-            misuse(
-                f"{option} {text!r} is not an age or a date.",
-                f"Write an age or a date: {option} 30d, {option} 12h, {option} 2026-01-31",
-            )
+        refuse(
+            f"{option} {text!r} is not an age or a date.",
+            f"Write an age or a date: {option} 30d, {option} 12h, {option} 2026-01-31",
         )
-    return Ok(moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ"))
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 @command_options

@@ -1,7 +1,8 @@
 """From the options of `kindlm test` and the loaded suites to the request of a run.
 
-A resumed run has the options that it began with; a few may be given anew. A shard is a part of a
-run that is split over several processes or machines.
+Options that ask for something impossible end the command. A resumed run has the options that it
+began with; a few may be given anew. A shard is a part of a run that is split over several processes
+or machines.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from dataclasses import fields
 from pathlib import Path
 
 from kindlm.bounds import MAX_SHARDS, MAX_WORKERS, SCHEDULERS
-from kindlm.cli.console import note
+from kindlm.cli.console import fail, note, or_fail, refuse
 from kindlm.cli.history import open_history
 from kindlm.cli.options import TestOptions, typed
 from kindlm.dataclass import replace
 from kindlm.engine.runner import Limits
-from kindlm.errors import Err, KindlmError, Ok, Result, misuse, not_there
+from kindlm.errors import ErrorCode
 from kindlm.events.run import RunOptions
 from kindlm.formats.discovery import pack_in
 from kindlm.history.run_names import label_problem
@@ -60,64 +61,53 @@ repeats some of the shards, and all of them are one group still."""
 
 def make_request(
     loaded: Loaded, project: Project, options: TestOptions, unfinished: Unfinished | None = None
-) -> Result[RunRequest]:
-    """Return what is to be run, or why the options ask for something impossible.
+) -> RunRequest:
+    """Return what is to be run.
 
     `unfinished` is the run that is resumed: what it chose by `--failed` then is chosen now.
     """
-    if (wrong := _inconsistent(options)) is not None:
-        return Err(wrong)
+    _require_sense(options)
     if options.label is not None and (problem := label_problem(options.label)):
-        return Err(problem)
-    gated = _gated(loaded.suites, options)
-    if isinstance(gated, Err):
-        return gated
-    suites = gated.value
-    if (unknown := _unknown_model(suites, options.models)) is not None:
-        return Err(unknown)
+        fail([problem])
+    suites = _gated(loaded.suites, options)
+    known = {target for suite in suites for target in (*suite.models, *suite.agents)}
+    if unknown := [model for model in options.models if model not in known]:
+        refuse(f"No model has the id {unknown[0]!r}.", f"Models are: {', '.join(sorted(known))}")
     unfit = [test for test in options.tests if fits_nothing(suites, test)]
     if unfit and len(options.tests) > 1:  # Where all fits nothing, nothing is run.
-        return Err(misuse(f"No test has {unfit[0]!r} in its name.", "kindlm list shows the tests."))
-    only = _failing(suites, options.database, unfinished) if options.failed else None
-    shard = parse_shard(options.shard) if options.shard else Ok(None)
-    if isinstance(shard, Err):
-        return shard
-    keywords = parse_keywords(options.keywords) if options.keywords is not None else Ok(None)
-    if isinstance(keywords, Err):
-        return keywords
+        refuse(f"No test has {unfit[0]!r} in its name.", "kindlm list shows the tests.")
+    keywords = options.keywords
     environ = run_environment([*loaded.folders, project.root], os.environ)
     of_ci = next((environ[name] for name in _CI_RUNS if environ.get(name)), None)
     group = options.run_group or of_ci
-    return Ok(
-        RunRequest(
-            suites=tuple(
-                replace(
-                    suite,
-                    concurrency=options.concurrency or suite.concurrency,
-                    timeout_ms=options.timeout_ms or suite.timeout_ms,
-                )
-                for suite in suites
-            ),
-            skipped=loaded.skipped,
-            selection=Selection(
-                suite=options.suite,
-                tests=options.tests,
-                tags=options.tags,
-                models=options.models,
-                keywords=keywords.value,
-                repeat=options.repeat,
-                only=only,
-                unnamed=loaded.unnamed,
-                shard=shard.value,
-            ),
-            root=project.root,
-            database=project.database,
-            environ=environ,
-            options=_recorded(options, project.root),
-            limits=Limits(options.max_cost_usd, options.max_time_s, options.max_rpm),
-            label=options.label,
-            group=group if options.shard else None,
-        )
+    return RunRequest(
+        suites=tuple(
+            replace(
+                suite,
+                concurrency=options.concurrency or suite.concurrency,
+                timeout_ms=options.timeout_ms or suite.timeout_ms,
+            )
+            for suite in suites
+        ),
+        skipped=loaded.skipped,
+        selection=Selection(
+            suite=options.suite,
+            tests=options.tests,
+            tags=options.tags,
+            models=options.models,
+            keywords=None if keywords is None else or_fail(parse_keywords(keywords)),
+            repeat=options.repeat,
+            only=_failing(suites, options.database, unfinished) if options.failed else None,
+            unnamed=loaded.unnamed,
+            shard=parse_shard(options.shard) if options.shard else None,
+        ),
+        root=project.root,
+        database=project.database,
+        environ=environ,
+        options=_recorded(options, project.root),
+        limits=Limits(options.max_cost_usd, options.max_time_s, options.max_rpm),
+        label=options.label,
+        group=group if options.shard else None,
     )
 
 
@@ -126,10 +116,10 @@ def wants_push(request: RunRequest, options: TestOptions) -> bool:
     return options.push or any(suite.upload.enabled for suite in request.suites)
 
 
-def _gated(suites: tuple[Suite, ...], options: TestOptions) -> Result[tuple[Suite, ...]]:
+def _gated(suites: tuple[Suite, ...], options: TestOptions) -> tuple[Suite, ...]:
     """Return the suites with the pass rate of `--gate`, and tell how that was read."""
     if options.gate is None:
-        return Ok(suites)
+        return suites
     try:
         number = float(options.gate)
     except ValueError:
@@ -137,21 +127,17 @@ def _gated(suites: tuple[Suite, ...], options: TestOptions) -> Result[tuple[Suit
     # 0 to 1 is a fraction, above that percent.
     rate = number if number <= 1 else number / 100
     if not 0 <= rate <= 1:
-        return Err(
-            misuse(
-                f"--gate {options.gate!r} is not a pass rate.",
-                "Write percent or a fraction: --gate 95, --gate 0.95",
-            )
+        refuse(
+            f"--gate {options.gate!r} is not a pass rate.",
+            "Write percent or a fraction: --gate 95, --gate 0.95",
         )
     if options.warnings:
         note(f"--gate {options.gate}: at least {percent(rate)} of executions must pass.")
     # Written, and in the place of the suite's own.
     gate = Gate("passRateMin", rate, written=True)
-    return Ok(
-        tuple(
-            replace(suite, gates=(gate, *(own for own in suite.gates if own.name != gate.name)))
-            for suite in suites
-        )
+    return tuple(
+        replace(suite, gates=(gate, *(own for own in suite.gates if own.name != gate.name)))
+        for suite in suites
     )
 
 
@@ -189,8 +175,8 @@ def _failing(
     return frozenset(chosen)
 
 
-def _inconsistent(options: TestOptions) -> KindlmError | None:
-    """Return what is wrong with options that mean nothing, alone or together."""
+def _require_sense(options: TestOptions) -> None:
+    """End the command if options mean nothing, alone or together."""
     limits = {
         "--max-cost": options.max_cost_usd,
         "--max-time": options.max_time_s,
@@ -198,28 +184,24 @@ def _inconsistent(options: TestOptions) -> KindlmError | None:
     }
     for name, value in limits.items():
         if value is not None and not math.isfinite(value):
-            return misuse(f"{name} {value} is not a limit.", "Write a number, or leave it out.")
+            refuse(f"{name} {value} is not a limit.", "Write a number, or leave it out.")
     if options.run_group and not (options.shard or options.workers):
-        return misuse(
+        refuse(
             "--run-group names what the shards of one run share, and there is no --shard.",
             "Say which shard this is: --shard 1/4, or leave --run-group out.",
         )
-    return None if options.workers is None else _unfit_for_workers(options)
-
-
-def _unfit_for_workers(options: TestOptions) -> KindlmError | None:
-    """Return what is wrong with `--workers`, alone or together with another option."""
-    workers = options.workers or ""
+    if (workers := options.workers) is None:
+        return
     is_cluster = workers.startswith(SCHEDULERS)
     if not (is_cluster or (_is_number(workers) and 1 <= int(workers) <= MAX_WORKERS)):
-        return misuse(
+        refuse(
             f"--workers {workers!r} is not a number of processes.",
             f"Write how many work on the tests, from 1 to {MAX_WORKERS}: --workers 4; or the"
             " address of a scheduler: --workers tcp://HOST:8786",
         )
     if not is_cluster and (options.listen or options.insecure):
         name = "--listen" if options.listen else "--insecure"
-        return misuse(f"{name} is for workers on other machines.", "Leave it out.")
+        refuse(f"{name} is for workers on other machines.", "Leave it out.")
     others = {
         "--shard": (options.shard, "It divides the run into shards itself: leave --shard out."),
         "--cache": (options.cache, "Workers see no earlier answers: leave one of the two out."),
@@ -227,68 +209,49 @@ def _unfit_for_workers(options: TestOptions) -> KindlmError | None:
     }
     for name, (given, hint) in others.items():
         if given:
-            return misuse(f"{name} does not go with --workers.", hint)
-    return None
+            refuse(f"{name} does not go with --workers.", hint)
 
 
-def _unknown_model(suites: Iterable[Suite], models: Iterable[str]) -> KindlmError | None:
-    """Return what is wrong if a model was asked for that no suite has."""
-    known = {target for suite in suites for target in (*suite.models, *suite.agents)}
-    model = next((model for model in models if model not in known), None)
-    if model is None:
-        return None
-    return misuse(f"No model has the id {model!r}.", f"Models are: {', '.join(sorted(known))}")
+def require_no_selection(options: TestOptions) -> None:
+    """End the command if options would change what the resumed run consists of."""
+    if wrong := [typed(name) for name in _NOT_RESUMED if getattr(options, name)]:
+        refuse(
+            f"--resume goes on with what the run began with; it does not take {', '.join(wrong)}.",
+            "Leave that out, or begin a new run without --resume.",
+        )
 
 
-def no_selection(options: TestOptions) -> KindlmError | None:
-    """Return what is wrong with options that would change what the resumed run consists of."""
-    wrong = [typed(name) for name in _NOT_RESUMED if getattr(options, name)]
-    if not wrong:
-        return None
-    return misuse(
-        f"--resume goes on with what the run began with; it does not take {', '.join(wrong)}.",
-        "Leave that out, or begin a new run without --resume.",
-    )
-
-
-def as_recorded(options: TestOptions, unfinished: Unfinished, root: Path) -> Result[TestOptions]:
+def as_recorded(options: TestOptions, unfinished: Unfinished, root: Path) -> TestOptions:
     """Return the options of the run's first session, with what is given anew for this one.
 
-    Paths that are given anew must hold the same suites, which `resumed` compares. An error if the
-    files of the run are not in this project.
+    Paths that are given anew must hold the same suites, which `resumed` compares. The command ends
+    if the files of the run are not in this project.
     """
     recorded = unfinished.options
     paths = tuple(options.paths) or tuple(root / path for path in recorded.paths)
     gone = [path for path in paths if not (path.exists() or pack_in(path))]
     if gone and not options.paths:
         names = ", ".join(str(path) for path in gone[:5])
-        return Err(
-            not_there(
-                f"Run {unfinished.run} cannot be resumed here: there is no {names}.",
-                "Go to the project that it began in, and resume it there; or put the files back.",
-            )
+        refuse(
+            f"Run {unfinished.run} cannot be resumed here: there is no {names}.",
+            "Go to the project that it began in, and resume it there; or put the files back.",
+            code=ErrorCode.CONFIG_NOT_FOUND,
         )
     then = {name: getattr(recorded, name) for name in RECORDED_OPTIONS if name not in _NOT_AGAIN}
     anew = {name: given for name in _GIVEN_ANEW if (given := getattr(options, name)) is not None}
-    return Ok(replace(options, **then | anew | {"paths": paths}))
+    return replace(options, **then | anew | {"paths": paths})
 
 
-def parse_shard(text: str) -> Result[tuple[int, int]]:
+def parse_shard(text: str) -> tuple[int, int]:
     """Return what `--shard i/n` means: this is number i of n, from 1."""
     index, slash, shards = text.partition("/")
-    if (
-        slash
-        and _is_number(index)
-        and _is_number(shards)
-        and 1 <= int(index) <= int(shards) <= MAX_SHARDS
-    ):
-        return Ok((int(index), int(shards)))
-    return Err(
-        misuse(
+    is_shard = slash and _is_number(index) and _is_number(shards)
+    if not (is_shard and 1 <= int(index) <= int(shards) <= MAX_SHARDS):
+        refuse(
             f"--shard {text!r} is not a shard.",
             f"Write which of how many this is, from 1, and at most {MAX_SHARDS:,}: --shard 2/4",
         )
-    )
+    return int(index), int(shards)
 
 
 def _is_number(text: str) -> bool:

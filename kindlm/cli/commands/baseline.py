@@ -15,7 +15,7 @@ from kindlm.cli.console import fail, note, or_fail, refuse, warn
 from kindlm.cli.history import finished_side, open_history, project_here
 from kindlm.cli.journal import author, journal_event, open_journal
 from kindlm.cli.options import DATABASE, LIST_FORMAT, RUN_NAMES, ListFormat, argument, option
-from kindlm.errors import Err, ErrorCode, Ok, Result, misuse
+from kindlm.errors import Err, ErrorCode, Ok, Result
 from kindlm.events.run import BaselineRemoved, BaselineSet
 from kindlm.history.baselines import (
     Baseline,
@@ -91,7 +91,7 @@ def set_command(
                 f"Run {run} generated tests and ran none, so it cannot be a baseline.",
                 "Run them first: kindlm test",
             )
-        chosen = or_fail(suites_of(db, run, suite))
+        chosen = suites_of(db, run, suite)
         checks = BaselineChecks(db)
         problems = [error for key in chosen if (error := checks.corruption(view.runs, *key))]
         if problems:
@@ -243,19 +243,20 @@ def _event(db: sqlite3.Connection, payload: BaselineSet | BaselineRemoved) -> Ne
     return journal_event(payload, last_change(db, payload.project, payload.suite))
 
 
-def suites_of(db: sqlite3.Connection, run: str, suite: str | None) -> Result[list[tuple[str, str]]]:
+def suites_of(db: sqlite3.Connection, run: str, suite: str | None) -> list[tuple[str, str]]:
     """Return project and name of the suites that were tested in a run, or of the one named."""
     rows = db.execute(
         "SELECT project, name FROM suites WHERE run = ? AND error_code IS NULL ORDER BY ordinal",
         (run,),
     )
     found = list(dict.fromkeys((row[0], row[1]) for row in rows))
-    if chosen := [key for key in found if suite in (None, key[1])]:
-        return Ok(chosen)
+    chosen = [key for key in found if suite in (None, key[1])]
     if not found:
-        return Err(misuse(f"The run {run} tested no suite.", "Choose another: kindlm runs"))
-    known = ", ".join(name for _, name in found)
-    return Err(misuse(f"The run {run} tested no suite {suite!r}.", f"Its suites are: {known}"))
+        refuse(f"The run {run} tested no suite.", "Choose another: kindlm runs")
+    if not chosen:
+        known = ", ".join(name for _, name in found)
+        refuse(f"The run {run} tested no suite {suite!r}.", f"Its suites are: {known}")
+    return chosen
 
 
 def _tell_set(view: RunView, suite: str, label: str, before: Baseline | None) -> None:

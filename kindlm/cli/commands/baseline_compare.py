@@ -130,7 +130,7 @@ def compare_with_baseline(
         ]
         for name in unloaded:
             warn(f"{name}: the suite could not be loaded in run {run}.")
-        suites = or_fail(suites_of(db, view.runs[0], suite))
+        suites = suites_of(db, view.runs[0], suite)
         threshold = or_fail(regression_threshold(existing_history(database).root))
         checks = BaselineChecks(db)
 

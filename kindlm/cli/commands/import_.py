@@ -12,15 +12,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import BinaryIO
+from typing import BinaryIO, NoReturn
 
 from kindlm.cli.commands.merge import withheld
-from kindlm.cli.console import note, or_fail, warn
+from kindlm.cli.console import fail, note, or_fail, refuse, warn
 from kindlm.cli.foreign_import import import_results, read_results
 from kindlm.cli.history import db_option, forget_erased, project_here, taken_besides
 from kindlm.cli.options import DATABASE, argument, option
 from kindlm.dataclass import dataclass
-from kindlm.errors import Err, KindlmError, Ok, Result, SourceLocation, broken, misuse, not_there
+from kindlm.errors import ErrorCode, KindlmError, SourceLocation, broken
 from kindlm.events.run import PURGES, SEALED_HEADS
 from kindlm.recording.export_file import FORMAT, LineError, read_export, require_known_form
 from kindlm.recording.history_file import open_log, project_secrets
@@ -47,7 +47,7 @@ def import_command(
 ) -> None:
     """Import a run: a kindlm export, a recovery file, or another tool's results. Safe to repeat."""
     project = project_here(db)
-    imported = or_fail(import_file(file, project, suite))
+    imported = import_file(file, project, suite)
     for warning in imported.warnings:
         warn(warning)
     besides = taken_besides(imported.known, imported.filled)
@@ -79,11 +79,11 @@ class Imported:
     filled: int = 0
 
 
-def import_file(file: Path, project: Project, suite: str | None = None) -> Result[Imported]:
+def import_file(file: Path, project: Project, suite: str | None) -> Imported:
     """Bring a file into the history of a project, all of it or nothing; create it if need be.
 
     It is a file of events, or one in which another program recorded results; `suite` names the
-    suite of results that name none. A history that cannot be opened ends the command.
+    suite of results that name none. A file that cannot be taken ends the command.
     """
     try:
         with _regular(file) as path:
@@ -92,21 +92,27 @@ def import_file(file: Path, project: Project, suite: str | None = None) -> Resul
                     return _import_events(opened, file, project.database)
             read = read_results(path)
         if read is None:
-            return Err(_malformed(file, LineError(1, "does not say that this file holds events")))
-        if isinstance(read, Err):
-            return read
+            _refuse_line(file, LineError(1, "does not say that this file holds events"))
+        results = or_fail(read)
         with open_log(project.database, project_secrets(project.root)) as log:
-            run, added, known = import_results(log, read.value, project.root, suite)
-        return Ok(Imported(added, known, [run], read.value.results.warnings))
+            run, added, known = import_results(log, results, project.root, suite)
+        return Imported(added, known, [run], results.results.warnings)
     except OSError as error:
-        return Err(
-            not_there(
-                f"The file {file} cannot be read: {error.strerror or error}.",
-                "Name a kindlm export, or the recovery file that kindlm test reported.",
-            )
+        refuse(
+            f"The file {file} cannot be read: {error.strerror or error}.",
+            "Name a kindlm export, or the recovery file that kindlm test reported.",
+            code=ErrorCode.CONFIG_NOT_FOUND,
         )
     except LineError as error:
-        return Err(_malformed(file, error))
+        _refuse_line(file, error)
+
+
+def _refuse_line(file: Path, error: LineError) -> NoReturn:
+    refuse(
+        f"Line {error.line} of {file} {error}.",
+        "Nothing was imported. Use the file exactly as kindlm wrote it.",
+        where=SourceLocation(str(file), error.line),
+    )
 
 
 @contextmanager
@@ -126,13 +132,11 @@ def _regular(file: Path) -> Iterator[Path]:
         yield copy
 
 
-def _import_events(opened: BinaryIO, file: Path, database: Path) -> Result[Imported]:
+def _import_events(opened: BinaryIO, file: Path, database: Path) -> Imported:
     """Take the events of a file; those that are refused leave no history where there was none."""
     if not database.exists():
         with TemporaryDirectory(prefix="kindlm-") as folder:
-            trial = _import_export(opened, file, Path(folder) / database.name)
-        if isinstance(trial, Err):
-            return trial
+            _import_export(opened, file, Path(folder) / database.name)
         opened.seek(0)
     return _import_export(opened, file, database)
 
@@ -148,7 +152,7 @@ def _is_export(opened: BinaryIO) -> bool:
     return isinstance(header, dict) and header.get("format") == FORMAT
 
 
-def _import_export(opened: BinaryIO, file: Path, database: Path) -> Result[Imported]:
+def _import_export(opened: BinaryIO, file: Path, database: Path) -> Imported:
     with read_export(opened) as export, open_log(database) as log:
         try:
             taken = Merge(
@@ -161,24 +165,14 @@ def _import_export(opened: BinaryIO, file: Path, database: Path) -> Result[Impor
                 begins=export.begins,
             ).take(together=True)
         except RefusedError as error:
-            return Err(_refused(file, error))
+            fail([_refused(file, error)])
         except OSError as error:  # of a lock
             reason = f"The events of {file} were not imported: {error.strerror or error}."
-            return Err(broken(reason, "Free disk space, then import again."))
+            fail([broken(reason, "Free disk space, then import again.")])
         runs = [run for (run,) in export.log.execute(_RUNS)]
     if taken.erased or taken.filled:
         forget_erased(database)
-    return Ok(
-        Imported(taken.added, taken.known, runs, withheld=taken.withheld, filled=taken.filled)
-    )
-
-
-def _malformed(file: Path, error: LineError) -> KindlmError:
-    return misuse(
-        f"Line {error.line} of {file} {error}.",
-        "Nothing was imported. Use the file exactly as kindlm wrote it.",
-        where=SourceLocation(str(file), error.line),
-    )
+    return Imported(taken.added, taken.known, runs, withheld=taken.withheld, filled=taken.filled)
 
 
 def _refused(file: Path, error: RefusedError) -> KindlmError:

@@ -49,7 +49,7 @@ def list_command(options: ListOptions) -> int:
     options = replace(options, paths=options.paths or or_fail(default_paths(Path())))
     loaded = or_fail(load_paths(options.paths, project.root, strict=options.strict))
     tell_loaded(loaded, options)
-    request = or_fail(make_request(loaded, project, options))
+    request = make_request(loaded, project, options)
     plan = make_plan(request.suites, request.selection)
     if options.form == "json":
         suites = [

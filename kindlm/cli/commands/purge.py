@@ -15,7 +15,7 @@ from pathlib import Path
 import typer
 
 from kindlm.cli.commands.backup import remove_abandoned
-from kindlm.cli.console import fail, note, or_fail, refuse, warn
+from kindlm.cli.console import fail, note, refuse, warn
 from kindlm.cli.history import disk_full, forget_erased, named_run
 from kindlm.cli.journal import author, open_journal
 from kindlm.cli.options import DATABASE, flag, option, parse_since
@@ -152,7 +152,7 @@ def _runs(db: sqlite3.Connection, named: Sequence[str], older_than: str | None) 
         return list(chosen)
     if older_than is None:
         return None
-    older = runs_before(db, or_fail(parse_since(older_than, option="--older-than")))
+    older = runs_before(db, parse_since(older_than, option="--older-than"))
     for run in older.going_on:
         warn(f"Run {run} is being recorded, so nothing of it is erased.")
     return older.ended

@@ -89,10 +89,10 @@ def _replay(wanted: str | None, options: ReplayOptions) -> int:
         else:
             paths = tuple(project.root / path for path in source.paths)
         options = replace(options, paths=paths)
-    loaded = or_fail(load_again(source, project, options))
+    loaded = load_again(source, project, options)
     or_fail(spare(reporters, project.database, loaded.files, loaded.referenced))
     tell_loaded(loaded, options)
-    request = or_fail(make_request(loaded, project, options))
+    request = make_request(loaded, project, options)
     if not names_files:
         request = replace(request, selection=_as_selected(request, source))
     plan = make_plan(request.suites, request.selection)

@@ -35,7 +35,7 @@ def report_command(
         if pdf is not None:
             from kindlm.cli.compliance import check_pdf, write_pdf
 
-            or_fail(check_pdf(pdf, reporters, project.database, suites))
+            check_pdf(pdf, reporters, project.database, suites)
         errors = write_reports(reporters, view, options)
         if pdf is not None:
             errors += [error] if (error := write_pdf(view, pdf, options, view.suites)) else []

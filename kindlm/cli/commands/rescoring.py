@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, NoReturn, TypeVar
+
+import typer
 
 from kindlm.cli.console import fail, note, or_fail, refuse, show, warn
 from kindlm.cli.history import finished_run, open_history, open_recorded, project_here
@@ -13,7 +15,7 @@ from kindlm.cli.reporters import Reporter, parse_reporters, spare
 from kindlm.cli.run_options import as_recorded, make_request
 from kindlm.cli.run_recording import record_and_report, record_run, tell_loaded
 from kindlm.dataclass import dataclass, replace
-from kindlm.errors import Err, KindlmError, Ok, Result, misuse, not_there
+from kindlm.errors import Err, Result, not_there
 from kindlm.events.run import RunOptions
 from kindlm.history.replayed_answers import is_as_recorded
 from kindlm.history.run_names import find_run
@@ -65,22 +67,22 @@ def as_judged(options: _Options, source: SourceRun) -> _Options:
     return replace(options, compat="evalview" if source.compat == "evalview" else "none")
 
 
-def load_again(source: SourceRun, project: Project, options: TestOptions) -> Result[Loaded]:
+def load_again(source: SourceRun, project: Project, options: TestOptions) -> Loaded:
     """Load the suites of a run again, or those that the options name; no target is called."""
     paths = options.paths or tuple(
         dict.fromkeys(project.root / suite.path for suite in source.suites)
     )
-    return load_paths(paths, project.root, compat=options.by_evalview, is_run=False)
+    return or_fail(load_paths(paths, project.root, compat=options.by_evalview, is_run=False))
 
 
 def _rescoring(
     source: SourceRun, project: Project, options: TestOptions, reporters: Sequence[Reporter]
 ) -> Rescoring:
     """Return how a run is checked again and reported; end the command if it cannot be."""
-    loaded = or_fail(load_again(source, project, options))
+    loaded = load_again(source, project, options)
     or_fail(spare(reporters, project.database, loaded.files, loaded.referenced))
     tell_loaded(loaded, options)
-    return or_fail(rescoring_of(source, loaded, project, options))
+    return rescoring_of(source, loaded, project, options)
 
 
 def resume_rescoring(wanted: str, options: TestOptions) -> int:
@@ -93,7 +95,7 @@ def resume_rescoring(wanted: str, options: TestOptions) -> int:
     with open_history(options.database) as db:
         unfinished = read_unfinished(db, or_fail(find_unfinished(db, wanted, "rescored")))
         derived_from = or_fail(find_run(db, RunView(db, unfinished.run).info.source_run or ""))
-        options = or_fail(as_recorded(options, unfinished, project.root))
+        options = as_recorded(options, unfinished, project.root)
         source = or_fail(read_source(db, derived_from, options.suite))
     request = _rescoring(source, project, options, reporters).request
     request = or_fail(resumed(request, unfinished, force=False))
@@ -109,13 +111,11 @@ class Rescoring(NamedTuple):
 
 def rescoring_of(
     source: SourceRun, loaded: Loaded, project: Project, options: TestOptions
-) -> Result[Rescoring]:
-    """Return what the new run is to be, or why nothing of the source can be checked again."""
+) -> Rescoring:
+    """Return what the new run is to be; end the command if nothing can be checked again."""
     request = make_request(loaded, project, replace(options, suite=None))
-    if isinstance(request, Err):
-        return request
     ran = {(suite.project, suite.name) for suite in source.suites}
-    suites = [suite for suite in request.value.suites if (suite.project, suite.name) in ran]
+    suites = [suite for suite in request.suites if (suite.project, suite.name) in ran]
     recorded = source.tests
     repeats = {
         test: numbers
@@ -129,7 +129,7 @@ def rescoring_of(
     # Suites of the run, and files that tests of it were taken from.
     files = {file for suite in source.suites for file in (suite.path, *suite.files)}
     if not only & then:
-        return Err(_nothing_left(source, request.value))
+        _refuse_nothing(source, request)
     reworded = sum(
         _is_reworded(now, case, recorded)
         for now in suites
@@ -150,7 +150,7 @@ def rescoring_of(
             " is the answer to the earlier one"
         )
     again = replace(
-        request.value,
+        request,
         suites=[with_repeats(now, repeats) for now in suites],
         skipped=[each for each in loaded.skipped if each.path in files],
         selection=Selection(only=frozenset(only)),
@@ -162,7 +162,7 @@ def rescoring_of(
         ),
         derived=Derived("rescored", source.id, repeats=repeats, lacking=lacking),
     )
-    return Ok(Rescoring(again, "; ".join(told) + "."))
+    return Rescoring(again, "; ".join(told) + ".")
 
 
 def _is_reworded(suite: Suite, case: Case, then: Mapping[QualifiedName, SourceTest]) -> bool:
@@ -178,7 +178,7 @@ def _is_reworded(suite: Suite, case: Case, then: Mapping[QualifiedName, SourceTe
     )
 
 
-def _nothing_left(source: SourceRun, request: RunRequest) -> KindlmError:
+def _refuse_nothing(source: SourceRun, request: RunRequest) -> NoReturn:
     def names(suites: Sequence[Suite | SourceSuite]) -> str:
         found = (f"{suite.name!r} of the project {suite.project!r}" for suite in suites)
         return ", ".join(found) or "none"
@@ -187,7 +187,7 @@ def _nothing_left(source: SourceRun, request: RunRequest) -> KindlmError:
     projects = {suite.name: suite.project for suite in request.suites}
     if any(projects.get(suite.name, suite.project) != suite.project for suite in source.suites):
         hint = "Name the project of the run in the suite, by its key `project`."
-    return misuse(
+    refuse(
         f"Nothing of run {source.id} can be checked again: none of its tests is defined any more.",
         f"It tested {names(source.suites)}; the files hold {names(request.suites)}. {hint}",
     )
@@ -268,7 +268,7 @@ def rescore_all(since: str | None, options: TestOptions) -> int:
     A limit of costs is one for all of them together: once it is spent, no further run begins.
     """
     project = project_here(options.database)
-    start = None if since is None else or_fail(parse_since(since))
+    start = None if since is None else parse_since(since)
     with open_history(options.database) as db:
         runs = live_runs(db, since=start, suite=options.suite)
         sources = [(run, read_source(db, run, options.suite)) for run in runs]
@@ -309,17 +309,13 @@ def _rescore_one(
         show([source.error])
         return _Ended(run)
     options = as_judged(options, source.value)
-    loaded = load_again(source.value, project, options)
-    rescoring = (
-        loaded
-        if isinstance(loaded, Err)
-        else rescoring_of(source.value, loaded.value, project, options)
-    )
-    if isinstance(rescoring, Err):
-        show([rescoring.error])
+    try:
+        loaded = load_again(source.value, project, options)
+        request = rescoring_of(source.value, loaded, project, options).request
+    except typer.Exit:  # after what is wrong was shown
         return _Ended(run)
     new = new_run_id()
-    record_run(rescoring.value.request, new, progress=options.progress)
+    record_run(request, new, progress=options.progress)
     with open_recorded(project.database, new) as view:
         if view is None:
             return _Ended(run, stopped=True)

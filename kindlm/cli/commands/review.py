@@ -105,7 +105,7 @@ def _report_agreement(
     verbose: bool,
 ) -> None:
     """Write whether judges and people agree, of all that was reviewed or of a part of it."""
-    start = None if since is None else or_fail(parse_since(since))
+    start = None if since is None else parse_since(since)
     with open_history(database) as db:
         run = None if wanted is None else named_run(db, wanted)
         found = reviewed_executions(db, run=run, suite=suite, since=start)

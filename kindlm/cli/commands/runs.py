@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.cells import cell_len
 
-from kindlm.cli.console import note, or_fail, refuse, wants_color
+from kindlm.cli.console import note, refuse, wants_color
 from kindlm.cli.history import open_history
 from kindlm.cli.options import DATABASE, LIST_FORMAT, ListFormat, option, parse_since
 from kindlm.dataclass import dataclass
@@ -47,7 +47,7 @@ def runs_command(
     """
     if model is not None and test is None:
         refuse("--model goes with --test.", "Add --test NAME, or leave --model out.")
-    start = None if since is None else or_fail(parse_since(since))
+    start = None if since is None else parse_since(since)
     with open_history(db) as connection:
         if test is None:
             show_runs(connection, RunFilter(suite=suite, since=start, limit=limit), form)

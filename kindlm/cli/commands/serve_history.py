@@ -60,7 +60,7 @@ def serve_history_command(
     if trust_header is not None and not _HEADER.fullmatch(trust_header):
         refuse(f"{trust_header!r} is no header.", "Name one: --trust-header X-Forwarded-User")
     if keep is not None:
-        or_fail(parse_since(keep, option="--keep"))
+        parse_since(keep, option="--keep")
     project = project_here(db)
     threshold = or_fail(regression_threshold(project.root))
     with ExitStack() as stack:
@@ -140,7 +140,7 @@ def retention(log: EventLog, keep: str) -> Iterator[None]:
 
     def work() -> None:
         while True:
-            erase_older(log, or_fail(parse_since(keep, option="--keep")))
+            erase_older(log, parse_since(keep, option="--keep"))
             if ended.wait(_DAY_S):
                 return
 

@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from kindlm.cli.commands.settle import SettleOptions
 from kindlm.cli.commands.settle_rounds import AT_A_TIME, RepeatsOfBefore, Rounds, wanted_suspects
@@ -22,7 +23,7 @@ from kindlm.cli.run_options import make_request
 from kindlm.cli.run_recording import HeldSignals, record_run
 from kindlm.config import suite_identity
 from kindlm.dataclass import dataclass, replace
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
+from kindlm.errors import ErrorCode, KindlmError
 from kindlm.events.run import SuiteStarted
 from kindlm.history.diff.evidence_values import CheckKey, TestPair
 from kindlm.history.diff.power import chance_to_settle
@@ -94,7 +95,7 @@ def settle_runs(options: SettleOptions) -> int:
     open_tests = [test.key for test in found if test.is_open]
     if not open_tests:
         return 0 if options.of_before else _show(settled, options)
-    request = or_fail(request_repeats(pair, open_tests, project, options))
+    request = request_repeats(pair, open_tests, project, options)
     if of_before is not None and not of_before.check(request.database):
         return 1
     if not options.of_before:
@@ -228,23 +229,21 @@ class SettledPair:
 
 def request_repeats(
     pair: SettledPair, tests: Sequence[QualifiedName], project: Project, options: SettleOptions
-) -> Result[RunRequest]:
+) -> RunRequest:
     """Return the request for more repeats of some tests, by the suites as the run had them.
 
-    An error if a suite is not what that ran any more, or if what it tests cannot be called.
+    The command ends if a suite is not what that ran any more, or if a target cannot be called.
     """
     loaded = _loaded(pair, {(key.project, key.suite) for key in tests}, project.root)
-    if isinstance(loaded, Err):
-        return loaded
     then = pair.recorded.options
     cost = options.max_cost_usd
     if cost is not None and options.both is not None:
         cost /= 2  # another process repeats the other side
     request = make_request(
-        loaded.value,
+        loaded,
         project,
         TestOptions(
-            paths=loaded.value.files,
+            paths=loaded.files,
             tests=options.tests,
             concurrency=options.concurrency or then.concurrency,
             timeout_ms=then.timeout_ms,
@@ -253,40 +252,35 @@ def request_repeats(
             max_rpm=then.max_rpm,
         ),
     )
-    if isinstance(request, Err):
-        return request
-    chosen = replace(request.value, selection=Selection(only=frozenset(tests)))
-    unusable = _unusable(chosen, tests)
-    return Ok(chosen) if unusable is None else Err(unusable)
+    _require_usable(request, tests)
+    return replace(request, selection=Selection(only=frozenset(tests)))
 
 
-def _loaded(pair: SettledPair, wanted: set[tuple[str, str]], root: Path) -> Result[Loaded]:
+def _loaded(pair: SettledPair, wanted: set[tuple[str, str]], root: Path) -> Loaded:
     """Load the suites that are wanted, and no others, if they are what the run ran."""
     recorded = [s for s in pair.recorded.started.values() if (s.project, s.suite) in wanted]
     for suite in recorded:
         if not (root / suite.path).exists():
-            return Err(_changed(pair, suite, f"there is no {suite.path}"))
+            _refuse_changed(pair, suite, f"there is no {suite.path}")
     paths = [root / suite.path for suite in recorded]
     compat = pair.recorded.options.compat == "evalview"
-    loaded = load_paths(paths, root, compat=compat)
-    if isinstance(loaded, Err):
-        return loaded
+    loaded = or_fail(load_paths(paths, root, compat=compat))
     kept = []
     for suite in recorded:
         path = suite_identity(root / suite.path, root)
-        there = {each.name: each for each in loaded.value.suites if each.path == path}
+        there = {each.name: each for each in loaded.suites if each.path == path}
         now = there.get(suite.suite)
         if now is None or now.config_hash != suite.config_hash:
             wrong = "has changed" if now else f"now holds {', '.join(map(repr, there)) or 'none'}"
-            show([item for item in loaded.value.diagnostics if item.severity == "error"])
-            return Err(_changed(pair, suite, f"{suite.path} {wrong}"))
+            show([item for item in loaded.diagnostics if item.severity == "error"])
+            _refuse_changed(pair, suite, f"{suite.path} {wrong}")
         # Another checkout may be named otherwise: projects are those of the record.
         kept.append(replace(now, project=suite.project))
-    return Ok(replace(loaded.value, suites=tuple(kept), skipped=()))
+    return replace(loaded, suites=tuple(kept), skipped=())
 
 
-def _unusable(request: RunRequest, tests: Sequence[QualifiedName]) -> KindlmError | None:
-    """Return why a target cannot be called: repeats that only err would count as failed."""
+def _require_usable(request: RunRequest, tests: Sequence[QualifiedName]) -> None:
+    """End the command if a target cannot be called: repeats that only err would count as failed."""
     for suite in request.suites:
         for target in sorted(
             {key.target for key in tests if key[:2] == (suite.project, suite.name)}
@@ -298,17 +292,14 @@ def _unusable(request: RunRequest, tests: Sequence[QualifiedName]) -> KindlmErro
             if "{{" in (settings.base_url or ""):
                 # The port of what is served is known only when it is.
                 settings = replace(settings, base_url="http://127.0.0.1")
-            usable = check_settings(settings, request.environ)
-            if isinstance(usable, Err):
-                return usable.error
-    return None
+            or_fail(check_settings(settings, request.environ))
 
 
-def _changed(pair: SettledPair, suite: SuiteStarted, what: str) -> KindlmError:
+def _refuse_changed(pair: SettledPair, suite: SuiteStarted, what: str) -> NoReturn:
     hint = "Put it back, or record AFTER anew with more repeats: kindlm test --repeat N"
     if pair.repeated == pair.before:
         hint = "Name a checkout of what that run tested: git worktree add ../old COMMIT"
-    return misuse(
+    refuse(
         f"Suite {suite.suite!r} is not what run {pair.repeated} ran: {what}."
         " Its repeats would not be repeats of that run.",
         hint,

@@ -15,7 +15,7 @@ from kindlm.cli.ending import NOTHING_RUN
 from kindlm.cli.history import existing_history, open_history, project_here
 from kindlm.cli.options import TestOptions
 from kindlm.cli.reporters import Reporter, configured_reporters, parse_reporters, spare
-from kindlm.cli.run_options import as_recorded, make_request, no_selection, wants_push
+from kindlm.cli.run_options import as_recorded, make_request, require_no_selection, wants_push
 from kindlm.cli.run_recording import (
     Beside,
     has_documents,
@@ -27,7 +27,7 @@ from kindlm.cli.run_recording import (
 )
 from kindlm.cli.server_environ import SUITES, server_environ, suites_hash
 from kindlm.dataclass import replace
-from kindlm.errors import Err, Result, misuse
+from kindlm.errors import misuse
 from kindlm.guard import guard
 from kindlm.history.groups import Group, find_group, shards_of
 from kindlm.history.runs import RunFilter, held_lock, runs
@@ -59,11 +59,11 @@ def run_tests(options: TestOptions) -> int:
         # The options that its shards began with, and what is given anew.
         with open_history(options.database) as reader:
             began = read_unfinished(reader, group.runs[0])
-        recorded = or_fail(as_recorded(options, began, project.root))
+        recorded = as_recorded(options, began, project.root)
         options = replace(recorded, shard=None, workers=options.workers or "1")
     elif options.resume is not None:
         unfinished = _unfinished(options, project)
-        options = or_fail(as_recorded(options, unfinished, project.root))
+        options = as_recorded(options, unfinished, project.root)
     asked_paths = options.paths
     if not asked_paths:
         options = replace(options, paths=or_fail(default_paths(Path())))
@@ -75,14 +75,14 @@ def run_tests(options: TestOptions) -> int:
             "--pdf is the form of the compliance report, which was not asked for.",
             "Add --compliance, or set compliance.enabled in a suite.",
         )
-    or_fail(_check_files(reporters, options, project, loaded))
+    _check_files(reporters, options, project, loaded)
     tell_loaded(loaded, options)
     if server_environ().get(SUITES) not in (None, suites_hash(loaded.suites)):
         refuse(
             "The suites are not as they were when this run began.",
             "Undo the changes and finish the group with --resume GROUP, or run the tests anew.",
         )
-    request = or_fail(make_request(loaded, project, options, unfinished))
+    request = make_request(loaded, project, options, unfinished)
     if unfinished is not None:
         guard.goes_on(unfinished.run)
         if unfinished.is_finished:
@@ -155,26 +155,24 @@ def _refuse_nothing(request: RunRequest, shard: str | None, paths: Sequence[Path
 
 def _check_files(
     reporters: Sequence[Reporter], options: TestOptions, project: Project, loaded: Loaded
-) -> Result[None]:
-    """Return an error if a report cannot be made, or would be written over what has to stay."""
+) -> None:
+    """End the command if a report cannot be made, or would be written over what has to stay."""
     if options.compliance or has_documents(loaded.suites):
         from kindlm.cli.compliance import check_folders
 
-        or_fail(check_folders(loaded.suites, project.root))
-    spared = spare(reporters, project.database, loaded.files, loaded.referenced)
-    if options.pdf is None or isinstance(spared, Err):
-        return spared
-    from kindlm.cli.compliance import check_pdf
+        check_folders(loaded.suites, project.root)
+    kept = (project.database, loaded.files, loaded.referenced)
+    or_fail(spare(reporters, *kept))
+    if options.pdf is not None:
+        from kindlm.cli.compliance import check_pdf
 
-    return check_pdf(options.pdf, reporters, project.database, loaded.files, loaded.referenced)
+        check_pdf(options.pdf, reporters, *kept)
 
 
 def _group_to_resume(options: TestOptions) -> Group | None:
     """Return the group of shards that is to be resumed; None if a run is."""
     assert options.resume is not None
-    wrong = no_selection(options)
-    if wrong:
-        fail([wrong])
+    require_no_selection(options)
     with open_history(options.database) as reader:
         name = options.resume
         if options.workers is not None and not shards_of(reader, name):
