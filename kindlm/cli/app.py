@@ -110,24 +110,15 @@ _USAGE_ERROR: Any = typer.BadParameter.__base__
 _INPUT = re.compile(r"Invalid value for (.+): Input (should be .+?)(?:, unable to parse .*)?\Z")
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _main(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
         from kindlm import __version__
 
         typer.echo(f"kindlm {__version__}")
         raise typer.Exit
-
-
-def _main(
-    context: typer.Context,
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version."
-        ),
-    ] = False,
-) -> None:
-    del version
     need_command(context)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import webbrowser
-from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,6 @@ from kindlm.cli.console import note, or_fail, warn
 from kindlm.cli.history import existing_history, open_history, project_here
 from kindlm.cli.journal import author
 from kindlm.cli.options import DATABASE, flag, option
-from kindlm.errors import Err, Ok, Result
 
 if TYPE_CHECKING:
     from kindlm.browse.routes import Reviewer
@@ -73,19 +72,12 @@ def browse_command(
 
 def reviews_of(database: Path | None) -> Reviewer:
     """Return what records the user's reviews from pages of a history."""
-    from kindlm.cli.commands.review import reviewed
-    from kindlm.history.run_view import RunView
+    from kindlm.cli.commands.review import recorder_of
     from kindlm.recording.history_file import open_log, project_secrets
 
-    def record(execution: str, passed: bool, text: str | None) -> Result[None]:
-        project = existing_history(database)
-        opened = open_log(project.database, project_secrets(project.root))
-        with opened as log, closing(log.reader()) as reader:
-            view = RunView(reader, execution.rpartition("-")[0])
-            found = reviewed(log, view, execution, passed, text, author())
-        return found if isinstance(found, Err) else Ok(None)
-
-    return lambda _: record
+    project = existing_history(database)
+    opened = partial(open_log, project.database, project_secrets(project.root))
+    return lambda _: recorder_of(opened, author())
 
 
 def print_metadata(database: Path | None) -> None:

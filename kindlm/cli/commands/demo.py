@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
 import sys
@@ -98,26 +97,18 @@ def _agent_text(name: str) -> str:
 
 def _record(folder: Path, label: str, page: Page) -> str:
     """Record a run; if it does not finish, the story and the command end there."""
+    from kindlm.cli.options import TestOptions
+    from kindlm.cli.run_options import make_request
     from kindlm.cli.run_recording import record_run
-    from kindlm.events.run import RunOptions
     from kindlm.history.run_view import RunView
-    from kindlm.plan import Selection
     from kindlm.recording.history_file import new_run_id
     from kindlm.recording.loading import load_paths
-    from kindlm.recording.project import run_environment
-    from kindlm.recording.request import RunRequest
+    from kindlm.recording.project import Project
 
-    loaded = or_fail(load_paths([folder / "kindlm.yaml"], folder))
-    request = RunRequest(
-        suites=loaded.suites,
-        skipped=loaded.skipped,
-        selection=Selection(),
-        root=folder,
-        database=_database(folder),
-        environ=run_environment([folder], os.environ),
-        options=RunOptions(paths=["kindlm.yaml"]),
-        label=label,
-    )
+    root = folder.resolve()
+    options = TestOptions(paths=(root / "kindlm.yaml",), label=label)
+    loaded = or_fail(load_paths(options.paths, root))
+    request = make_request(loaded, Project(root, _database(root)), options)
     run = new_run_id()
     record_run(request, run)
     with closing(open_reader(_database(folder))) as reader:

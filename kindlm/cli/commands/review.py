@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from kindlm.cli.console import note, or_fail, refuse
 from kindlm.cli.history import named_run, no_execution, open_history, report_options
@@ -28,6 +30,9 @@ from kindlm.outcome import Status
 from kindlm.recording.history_file import new_journal
 from kindlm.reports.terminal.agreement import agreement_json, write_agreement
 from kindlm_store import EventLog
+
+if TYPE_CHECKING:
+    from kindlm.browse.routes import RecordReview
 
 _USAGE = "How it is used: kindlm review --help"
 
@@ -93,6 +98,18 @@ def reviewed(
     )
     log.append(new_journal(), [journal_event(payload, before.at if before else None)])
     return Ok((execution, before))
+
+
+def recorder_of(opened: Callable[[], AbstractContextManager[EventLog]], by: str) -> RecordReview:
+    """Return what records the reviews that a person makes on a page, into a log that is opened."""
+
+    def record(execution: str, passed: bool, text: str | None) -> Result[None]:
+        with opened() as log, closing(log.reader()) as reader:
+            view = RunView(reader, execution.rpartition("-")[0])
+            found = reviewed(log, view, execution, passed, text, by)
+        return found if isinstance(found, Err) else Ok(None)
+
+    return record
 
 
 def _report_agreement(

@@ -9,7 +9,7 @@ import sqlite3
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,6 @@ from kindlm.cli.console import note, or_fail, refuse, warn
 from kindlm.cli.history import db_option, forget_erased, project_here
 from kindlm.cli.logs import log_as_asked
 from kindlm.cli.options import DATABASE, option, parse_since
-from kindlm.errors import Err, Ok, Result
 from kindlm.recording.history_file import open_log
 from kindlm.recording.purging import erase, runs_before, streams_to_purge, with_news
 from kindlm.wording import count
@@ -114,21 +113,12 @@ def serve_history_command(
 
 def reviews_in(log: EventLog) -> Reviewer:
     """Return what records the reviews of people who look at a served history, by their names."""
-    from kindlm.cli.commands.review import reviewed
-    from kindlm.history.run_view import RunView
+    from kindlm.cli.commands.review import recorder_of
     from kindlm.team.pages import reviewing
 
     def reviewer(actor: Actor | None) -> RecordReview | None:
-        if (name := reviewing(actor)) is None:
-            return None
-
-        def record(execution: str, passed: bool, text: str | None) -> Result[None]:
-            with closing(log.reader()) as reader:
-                view = RunView(reader, execution.rpartition("-")[0])
-                found = reviewed(log, view, execution, passed, text, name)
-            return found if isinstance(found, Err) else Ok(None)
-
-        return record
+        name = reviewing(actor)
+        return None if name is None else recorder_of(lambda: nullcontext(log), name)
 
     return reviewer
 
