@@ -20,16 +20,7 @@ from typing import TYPE_CHECKING
 
 from kindlm.cli.console import fail, note, or_fail, refuse, wants_color, warn
 from kindlm.dataclass import replace
-from kindlm.errors import (
-    Err,
-    ErrorCode,
-    KindlmError,
-    Ok,
-    Result,
-    SourceLocation,
-    broken,
-    not_there,
-)
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, broken, not_there
 from kindlm.recording.project import Project, default_paths, find_project, paths_from
 from kindlm.wording import count, shown_path
 
@@ -231,9 +222,7 @@ def require_read_models(connection: sqlite3.Connection) -> None:
 
 def _nothing_recorded(path: Path) -> KindlmError:
     return not_there(
-        "No runs are recorded yet.",
-        "Record a run: kindlm test",
-        where=SourceLocation(str(path)),
+        "No runs are recorded yet.", "Record a run: kindlm test", where=SourceLocation(str(path))
     )
 
 

@@ -67,10 +67,7 @@ def push_group(request: RunRequest, group: str, options: TestOptions) -> None:
     if isinstance(login, Err):
         _warn(login.error, group)
         return
-    with (
-        closing(_client(login.value)) as client,
-        closing(open_tables(request.database)) as db,
-    ):
+    with closing(_client(login.value)) as client, closing(open_tables(request.database)) as db:
         rows = db.execute("SELECT id FROM runs WHERE group_id = ? ORDER BY id", (group,))
         shards = [run for (run,) in rows.fetchall()]
         done = push_runs(client, db, shards, texts=options.texts, also=_uploads(request))

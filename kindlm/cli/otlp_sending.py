@@ -11,14 +11,15 @@ import gzip
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import NoReturn
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import httpx
 
 from kindlm import __version__
-from kindlm.cli.console import note
+from kindlm.cli.console import fail, note, refuse
 from kindlm.dataclass import dataclass
-from kindlm.errors import Err, KindlmError, Ok, Result, broken, misuse
+from kindlm.errors import broken
 from kindlm.http_client import UNREACHABLE, open_client
 from kindlm.recording.secrets import remember_secrets
 from kindlm.secrecy import url_secrets
@@ -80,7 +81,7 @@ class Sent:
     why: str = ""
 
 
-def receiver(url: str, environ: Mapping[str, str]) -> Result[Receiver]:
+def receiver(url: str, environ: Mapping[str, str]) -> Receiver:
     """Return where to send, by an address with or without `/v1/traces`, as OpenTelemetry has it."""
     remember_secrets(url_secrets(url))
     try:
@@ -89,7 +90,7 @@ def receiver(url: str, environ: Mapping[str, str]) -> Result[Receiver]:
     except (httpx.InvalidURL, ValueError):
         is_valid = False
     if not is_valid:
-        return Err(misuse("--to needs an address.", "Write it as https://HOST or http://HOST:PORT"))
+        refuse("--to needs an address.", "Write it as https://HOST or http://HOST:PORT")
     path = parts.path.rstrip("/")
     path = path if path.endswith("/v1/traces") else f"{path}/v1/traces"
     headers: dict[str, str] = {}
@@ -99,22 +100,15 @@ def receiver(url: str, environ: Mapping[str, str]) -> Result[Receiver]:
             _HEADER.fullmatch(name) and value.isascii() and value.isprintable()
             for name, value in found.items()
         ):
-            what = f"{variable} is not a list of headers."
-            return Err(misuse(what, "Write it as NAME=VALUE,NAME=VALUE"))
+            refuse(f"{variable} is not a list of headers.", "Write it as NAME=VALUE,NAME=VALUE")
         headers |= {name.lower(): value for name, value in found.items()}
-    return Ok(Receiver(urlunsplit((parts.scheme, parts.netloc, path, parts.query, "")), headers))
+    return Receiver(urlunsplit((parts.scheme, parts.netloc, path, parts.query, "")), headers)
 
 
-def send(
+async def send(
     parts: Iterable[Sequence[OutSpan]], resource: Mapping[str, str], to: Receiver
-) -> Result[Sent]:
-    """Send spans, a request for each part. The first part that fails ends it."""
-    return asyncio.run(_send(parts, resource, to))
-
-
-async def _send(
-    parts: Iterable[Sequence[OutSpan]], resource: Mapping[str, str], to: Receiver
-) -> Result[Sent]:
+) -> Sent:
+    """Send spans, a request for each part. The first part that fails ends the command."""
     sent, is_protobuf = Sent(), reads_protobuf()
     kind = "application/x-protobuf" if is_protobuf else "application/json"
     headers = {
@@ -130,52 +124,47 @@ async def _send(
             request = client.build_request(
                 "POST", to.url, content=gzip.compress(body, mtime=0), headers=headers
             )
-            answered = await _post(client, request, to)
-            if isinstance(answered, Err):
-                return Err(_partly(answered.error, sent))
-            rejected, why = answered.value
+            rejected, why = await _post(client, request, to, sent)
             sent.spans, sent.requests = sent.spans + len(part), sent.requests + 1
             sent.rejected, sent.why = sent.rejected + rejected, to.safe(why) or sent.why
             if sent.requests % _NOTED_EVERY == 0:
                 note(f"{count(sent.spans, 'span')} sent …")
-    return Ok(sent)
+    return sent
 
 
 async def _post(
-    client: httpx.AsyncClient, request: httpx.Request, to: Receiver
-) -> Result[tuple[int, str]]:
+    client: httpx.AsyncClient, request: httpx.Request, to: Receiver, sent: Sent
+) -> tuple[int, str]:
     """Send a request, again where that may help; return which spans were rejected, and why."""
-    for tried in range(_TRIES):
+    tried = 0
+    while True:
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 response = await client.send(request)
         except TimeoutError:
-            return Err(_unsent(to, f"it did not answer within {_TIMEOUT_S:.0f} s"))
+            _fail(to, sent, f"it did not answer within {_TIMEOUT_S:.0f} s")
         except UNREACHABLE as error:
-            return Err(_unsent(to, to.safe(unreachable_reason(error)), _CHECK))
+            _fail(to, sent, to.safe(unreachable_reason(error)), _CHECK)
+        tried += 1
         status, kind = response.status_code, response.headers.get("content-type", "")
         if 200 <= status < 300:
             if "html" in kind:  # of a web site that has pages at any address
-                return Err(_unsent(to, "it answered with a web page", _ADDRESS))
-            return Ok(rejected_of(kind, response.content))
-        if status not in _RETRIED or tried == _TRIES - 1:
-            break
+                _fail(to, sent, "it answered with a web page", _ADDRESS)
+            return rejected_of(kind, response.content)
+        if 300 <= status < 400:
+            _fail(to, sent, f"it redirects ({status})", "Name the address that it leads to.")
+        if status not in _RETRIED or tried == _TRIES:
+            told = to.safe(response.content.decode("utf-8", "replace"))
+            what = f"it answered {status}{f': {told}' if told else ''}"
+            _fail(to, sent, what, _HINTS.get(status))
         asked = retry_after(response.headers, datetime.now(UTC))
-        await asyncio.sleep(min(2.0**tried if asked is None else asked, _LONGEST_WAIT_S))
-    told = to.safe(response.content.decode("utf-8", "replace"))
-    what = f"it answered {status}{f': {told}' if told else ''}"
-    if 300 <= status < 400:
-        return Err(_unsent(to, f"it redirects ({status})", "Name the address that it leads to."))
-    return Err(_unsent(to, what, _HINTS.get(status)))
+        wait_s = 2.0 ** (tried - 1) if asked is None else asked
+        await asyncio.sleep(min(wait_s, _LONGEST_WAIT_S))
 
 
-def _unsent(to: Receiver, why: str, hint: str | None = None) -> KindlmError:
-    return broken(f"Sending to {to.shown} failed: {why}", hint)
-
-
-def _partly(error: KindlmError, sent: Sent) -> KindlmError:
-    if not sent.spans:
-        return error
-    again = f"{count(sent.spans, 'span')} arrived. To send the rest, run it again: ids stay."
-    hint = f"{error.hint} {again}" if error.hint else again
-    return KindlmError(error.code, error.message, hint)
+def _fail(to: Receiver, sent: Sent, why: str, hint: str | None = None) -> NoReturn:
+    """End the command because a part could not be sent; say which parts were."""
+    if sent.spans:
+        again = f"{count(sent.spans, 'span')} arrived. To send the rest, run it again: ids stay."
+        hint = f"{hint} {again}" if hint else again
+    fail([broken(f"Sending to {to.shown} failed: {why}", hint)])

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
+from kindlm.cli.console import or_fail, refuse
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, KindlmError, Ok, Result, SourceLocation, broken, misuse
 from kindlm.history.run_view import RunView
@@ -40,7 +41,7 @@ class Reporter:
     file: Path | None
 
 
-def parse_reporters(values: Sequence[str], output: Path | None) -> Result[list[Reporter]]:
+def parse_reporters(values: Sequence[str], output: Path | None) -> list[Reporter]:
     """Return the reporters that the options ask for; the terminal report if they name none.
 
     `output` takes the one report that names no file of its own. Two reports on standard output
@@ -49,30 +50,24 @@ def parse_reporters(values: Sequence[str], output: Path | None) -> Result[list[R
     reporters: list[Reporter] = []
     for value in values or ["terminal"]:
         name, named, file = value.partition("=")
-        found = find_report(name)
-        if isinstance(found, Err):
-            return found
+        report = or_fail(find_report(name))
         if named and not file:
-            return Err(
-                misuse(
-                    f"--reporter {name}= names no file.",
-                    f"Name it: --reporter {name}=FILE, or leave the = out for standard output.",
-                )
+            refuse(
+                f"--reporter {name}= names no file.",
+                f"Name it: --reporter {name}=FILE, or leave the = out for standard output.",
             )
-        reporters.append(
-            Reporter(found.value, Path(file) if file not in ("", str(STDOUT)) else None)
-        )
+        reporters.append(Reporter(report, Path(file) if file not in ("", str(STDOUT)) else None))
     homeless = [index for index, reporter in enumerate(reporters) if reporter.file is None]
     if len(homeless) > 1:
         names = [reporters[index].report.name for index in homeless]
         what = f"Only one report can go to standard output, not {' and '.join(names)}."
-        return Err(misuse(what, f"Give the others a file: --reporter {names[-1]}=FILE"))
+        refuse(what, f"Give the others a file: --reporter {names[-1]}=FILE")
     if output is not None and str(output) != str(STDOUT):
         if not homeless:
             what = f"--output {output} has no report to take: each --reporter names a file already."
-            return Err(misuse(what, "Leave --output out, or leave the file of one --reporter out."))
+            refuse(what, "Leave --output out, or leave the file of one --reporter out.")
         reporters[homeless[0]] = replace(reporters[homeless[0]], file=output)
-    return distinct(reporters)
+    return or_fail(distinct(reporters))
 
 
 def configured_reporters(root: Path) -> Result[list[Reporter]]:

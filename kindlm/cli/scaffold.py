@@ -11,7 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from kindlm.cli.commands.schema import schema_text
-from kindlm.errors import Err, Ok, Result, SourceLocation, broken, misuse
+from kindlm.cli.console import refuse
+from kindlm.errors import ErrorCode, SourceLocation
 
 _TEMPLATES = "templates"
 _SETTINGS = "env"
@@ -36,7 +37,7 @@ def create_project(
     *,
     overwrite: bool,
     values: Mapping[str, str] = MappingProxyType({}),
-) -> Result[list[Path]]:
+) -> list[Path]:
     """Write the files of a template into a folder; return those that were written.
 
     `values` are put in place of the marks that the template has for them. Nothing is written if a
@@ -49,11 +50,9 @@ def create_project(
         taken = [folder / name for name in texts if (folder / name).exists()]
         if taken and not overwrite:
             verb = "is" if len(taken) == 1 else "are"
-            return Err(
-                misuse(
-                    f"{', '.join(map(str, taken))} {verb} there already; nothing was written.",
-                    "Overwrite with --force, or name another folder: kindlm init DIR",
-                )
+            refuse(
+                f"{', '.join(map(str, taken))} {verb} there already; nothing was written.",
+                "Overwrite with --force, or name another folder: kindlm init DIR",
             )
         folder.mkdir(parents=True, exist_ok=True)
         written = [_write(folder / name, text) for name, text in texts.items()]
@@ -66,14 +65,13 @@ def create_project(
             if _add(folder / ".env", settings, says=first.partition("=")[0]):
                 written.append(folder / ".env")
     except OSError as error:
-        return Err(
-            broken(
-                f"The project cannot be written: {error.strerror or error}.",
-                "Check the permissions, or name another folder: kindlm init DIR",
-                where=SourceLocation(str(error.filename or folder)),
-            )
+        refuse(
+            f"The project cannot be written: {error.strerror or error}.",
+            "Check the permissions, or name another folder: kindlm init DIR",
+            code=ErrorCode.UNKNOWN_ERROR,
+            where=SourceLocation(str(error.filename or folder)),
         )
-    return Ok(written)
+    return written
 
 
 def _template_texts(template: str, project: str, values: Mapping[str, str]) -> dict[str, str]:

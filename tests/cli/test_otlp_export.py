@@ -558,6 +558,5 @@ def test_addresses_and_headers_in_the_docs_are_understood() -> None:
     assert len(rows) == 5
     for url, headers in rows:
         found = otlp_sending.receiver(url, {"OTEL_EXPORTER_OTLP_HEADERS": headers})
-        assert isinstance(found, Ok)
-        assert found.value.url == f"{url}/v1/traces"
-        assert found.value.headers
+        assert found.url == f"{url}/v1/traces"
+        assert found.headers

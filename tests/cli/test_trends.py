@@ -183,10 +183,10 @@ def test_what_cannot_be_shown(
 
 
 def test_a_sparkline_scales_values_and_leaves_gaps() -> None:
-    assert sparkline([0.0, 0.5, 1.0, None], 0, 1) == "▁▅█ "
-    assert sparkline([0.0, 0.5, 1.0, None], 0, 1, blocks=False) == "_=# "
-    assert sparkline([3.0, 3.0], 3.0, 3.0) == "██"
-    assert sparkline([], 0, 1) == ""
+    assert sparkline([0.0, 0.5, 1.0, None], 1) == "▁▅█ "
+    assert sparkline([0.0, 0.5, 1.0, None], 1, blocks=False) == "_=# "
+    assert sparkline([0.0, 0.0], 0) == "██"
+    assert sparkline([], 1) == ""
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,7 @@ _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
 def backup_command(
-    file: Path = argument("FILE", "A new file."),
-    db: Path | None = DATABASE,
+    file: Path = argument("FILE", "A new file."), db: Path | None = DATABASE
 ) -> None:
     """Copy the history to a new file, and check the copy. Works while tests run."""
     # The file takes its name only once it is complete and checked.

@@ -15,7 +15,7 @@ from kindlm.cli.console import fail, note, or_fail, refuse, warn
 from kindlm.cli.history import finished_side, open_history, project_here
 from kindlm.cli.journal import author, journal_event, open_journal
 from kindlm.cli.options import DATABASE, LIST_FORMAT, RUN_NAMES, ListFormat, argument, option
-from kindlm.errors import Err, ErrorCode, Ok, Result
+from kindlm.errors import ErrorCode, Ok, Result
 from kindlm.events.run import BaselineRemoved, BaselineSet
 from kindlm.history.baselines import (
     Baseline,
@@ -74,7 +74,7 @@ def set_command(
 
     read = read_results(Path(wanted)) if wanted and Path(wanted).is_file() else None
     with open_journal(database, create=isinstance(read, Ok)) as (log, db):
-        view = RunView(db, or_fail(_chosen(log, db, wanted, suite, read)))
+        view = RunView(db, _chosen(log, db, wanted, suite, read))
         run = view.runs[0]
         if view.group is not None and not view.group.complete:
             refuse(
@@ -123,9 +123,7 @@ def set_command(
 
 @baseline_app.command("list")
 def list_command(
-    suite: str | None = _SUITE,
-    form: ListFormat = LIST_FORMAT,
-    db: Path | None = DATABASE,
+    suite: str | None = _SUITE, form: ListFormat = LIST_FORMAT, db: Path | None = DATABASE
 ) -> None:
     """List baselines."""
     with open_history(db) as connection:
@@ -221,22 +219,20 @@ def _chosen(
     wanted: str | None,
     suite: str | None,
     read: Result[ForeignFile] | None,
-) -> Result[str | Group]:
+) -> str | Group:
     """Return what a user names: a run, or the one that was `read` from another program's file."""
     from kindlm.cli.foreign_import import import_results
 
     found = finished_side(db, wanted, suite)
     if isinstance(found, Ok) or read is None:
-        return found
-    if isinstance(read, Err):
-        return read
-    root = project_here(log.path).root
-    run, added, _ = import_results(log, read.value, root, suite)
+        return or_fail(found)
+    file = or_fail(read)
+    run, added, _ = import_results(log, file, project_here(log.path).root, suite)
     if added:
         note(f"{wanted} was imported as run {run}.")
-    for warning in read.value.results.warnings:
+    for warning in file.results.warnings:
         warn(warning)
-    return Ok(run)
+    return run
 
 
 def _event(db: sqlite3.Connection, payload: BaselineSet | BaselineRemoved) -> NewEvent:

@@ -82,7 +82,7 @@ def _lay_out(folder: Path) -> None:
             f"The folder {folder} holds something else already.",
             "Name another one: kindlm demo FOLDER",
         )
-    or_fail(create_project(folder, "agent", overwrite=False))
+    create_project(folder, "agent", overwrite=False)
     _choose_agent(folder, _GOOD_AGENT)
     mark.touch()
 

@@ -15,12 +15,7 @@ import typer
 
 from kindlm.cli.console import fail, note, or_fail, refuse, show, warn
 from kindlm.cli.ending import NOTHING_RUN, loading
-from kindlm.cli.history import (
-    commit_named,
-    existing_history,
-    open_history,
-    report_options,
-)
+from kindlm.cli.history import commit_named, existing_history, open_history, report_options
 from kindlm.cli.options import (
     DATABASE,
     INSECURE,

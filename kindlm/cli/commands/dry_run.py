@@ -48,7 +48,7 @@ def write_plan(plan: Plan, out: TextIO, options: ReportOptions) -> None:
     total = Estimate()
     for planned in plan.suites:
         if any(case.selected for case in planned.cases):
-            total += _write_suite(planned, page)
+            total.add(_write_suite(planned, page))
     _write_totals(total, page)
     # All tests, as if they always passed and a later run had as many repeats.
     expected = [
@@ -76,11 +76,10 @@ def _write_suite(planned: PlannedSuite, page: Page) -> Estimate:
     for number, case in enumerate(selected):
         estimate = Estimate()
         if not case.case.skip:
-            on_targets = (
-                estimate_execution(suite, case.case, target, prices) for target in case.targets
-            )
-            estimate = sum(on_targets, estimate).times(case.repeat)
-        total += estimate
+            for target in case.targets:
+                one = estimate_execution(suite, case.case, target, prices)
+                estimate.add(one, case.repeat)
+        total.add(estimate)
         if number < _LISTED_TESTS:
             name = one_line(case.case.name)
             name = set_cell_size(name, width) if cell_len(name) <= width else name
@@ -130,7 +129,7 @@ def _cost(estimate: Estimate) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Estimate:
     """Calls, tokens and dollars of some executions; `unpriced` are models without a price.
 
@@ -145,29 +144,15 @@ class Estimate:
     unpriced: frozenset[str] = frozenset()
     unforeseen: frozenset[str] = frozenset()
 
-    def __add__(self, other: Estimate) -> Estimate:
-        """Add the estimates of two groups."""
-        return Estimate(
-            self.calls + other.calls,
-            self.judge_calls + other.judge_calls,
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            self.cost_usd + other.cost_usd,
-            self.unpriced | other.unpriced,
-            self.unforeseen | other.unforeseen,
-        )
-
-    def times(self, count: int) -> Estimate:
-        """Return the estimate of `count` equal executions."""
-        return Estimate(
-            self.calls * count,
-            self.judge_calls * count,
-            self.input_tokens * count,
-            self.output_tokens * count,
-            self.cost_usd * count,
-            self.unpriced,
-            self.unforeseen,
-        )
+    def add(self, other: Estimate, times: int = 1) -> None:
+        """Add `times` as much as another estimate."""
+        self.calls += times * other.calls
+        self.judge_calls += times * other.judge_calls
+        self.input_tokens += times * other.input_tokens
+        self.output_tokens += times * other.output_tokens
+        self.cost_usd += times * other.cost_usd
+        self.unpriced |= other.unpriced
+        self.unforeseen |= other.unforeseen
 
 
 def estimate_execution(suite: Suite, case: Case, target: str, prices: PriceTable) -> Estimate:
@@ -188,7 +173,7 @@ def estimate_execution(suite: Suite, case: Case, target: str, prices: PriceTable
             said += len(json.dumps({"name": tool.name, **offered}))
         for user in users:  # what was said before is sent each time
             said += len(user)
-            total += _call(suite, model, said, answer, prices)
+            total.add(_call(suite, model, said, answer, prices))
             said += answer * _CHARACTERS_PER_TOKEN
     transcript = system + sum(map(len, users)) + answer * _CHARACTERS_PER_TOKEN * len(users)
     for check in (expectation.check for expectation in case.expectations):
@@ -197,7 +182,7 @@ def estimate_execution(suite: Suite, case: Case, target: str, prices: PriceTable
             asked = len(check.asked[0]) + len(check.rubric or "")
             characters = transcript + asked + _JUDGE_INSTRUCTIONS
             judging = _call(suite, judge, characters, _JUDGE_ANSWER, prices)
-            total += replace(judging, calls=0, judge_calls=1).times(check.passes)
+            total.add(replace(judging, calls=0, judge_calls=1), check.passes)
     return total
 
 

@@ -6,6 +6,7 @@ The file for a history holds the run, the runs that it was derived from, the rep
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 import sys
@@ -15,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Literal, TypeAlias
 
-from kindlm.cli.console import fail, note, or_fail, refuse, warn
+from kindlm.cli.console import fail, note, refuse, warn
 from kindlm.cli.history import existing_history, named_run, open_tables
 from kindlm.cli.options import DATABASE, RUN_NAMES, argument, flag, option
 from kindlm.cli.reporters import STDOUT, is_history, open_output, replaces
@@ -148,8 +149,8 @@ def _send(run: str, spans: Iterable[list[OutSpan]], to: str, *, contents: bool) 
     from kindlm.cli.otlp_sending import receiver, send
     from kindlm.cli.otlp_spans import resource_of
 
-    address = or_fail(receiver(to, os.environ))
-    sent = or_fail(send(spans, resource_of(os.environ), address))
+    address = receiver(to, os.environ)
+    sent = asyncio.run(send(spans, resource_of(os.environ), address))
     requests = count(sent.requests, "request")
     note(f"{run}: {count(sent.spans, 'span')} sent to {address.shown} in {requests}.")
     if sent.rejected:

@@ -18,11 +18,7 @@ from kindlm.config.interpolation import insert
 from kindlm.dataclass import replace
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 from kindlm.events.run import RunOptions
-from kindlm.generate.generation_script import (
-    GenerationScript,
-    generation_suite,
-    not_written,
-)
+from kindlm.generate.generation_script import GenerationScript, generation_suite, not_written
 from kindlm.generate.suite_text import check_folder
 from kindlm.generate.test_plan import Order, parse_categories, spoken
 from kindlm.history.run_view import RunView
@@ -95,7 +91,7 @@ def write_tests(options: GenOptions) -> int:
     if loaded.config.llm is None:
         note(
             f"They need a judge: write [llm] into kindlm.toml, with provider = "
-            f'"{llm.provider}" and model = "{llm.model}".',
+            f'"{llm.provider}" and model = "{llm.model}".'
         )
     command = options.command(f"kindlm test {shlex.quote(one_line(str(order.folder)))}")
     sys.stdout.write(f"\nRun them: {command}\n")
@@ -186,12 +182,7 @@ def _llm(options: GenOptions, loaded: LoadedConfiguration) -> LlmTable:
 
 
 def _told(
-    request: RunRequest,
-    run: str,
-    script: GenerationScript,
-    options: GenOptions,
-    *,
-    by_url: bool,
+    request: RunRequest, run: str, script: GenerationScript, options: GenOptions, *, by_url: bool
 ) -> int:
     """Report what was written, and return the exit code.
 

@@ -186,6 +186,5 @@ def _refused(file: Path, error: RefusedError) -> KindlmError:
         "unsound": "The file is not as it was written: export the run again.",
     }
     return broken(
-        f"Nothing of {file} was imported: {stream.replace('/', ' ', 1)}: {reason}.",
-        hints[kind],
+        f"Nothing of {file} was imported: {stream.replace('/', ' ', 1)}: {reason}.", hints[kind]
     )

@@ -55,7 +55,7 @@ def init_command(
     if template == "scenario":
         _init_scenarios(folder, agent, force=force)
     elif agent is None:
-        _tell(folder, or_fail(create_project(folder, template or "basic", overwrite=force)))
+        _tell(folder, create_project(folder, template or "basic", overwrite=force))
     elif template is None:
         if "://" in agent:
             or_fail(agent_at(agent))
@@ -92,7 +92,7 @@ def _init_scenarios(folder: Path, agent: str | None, *, force: bool) -> None:
     if agent is not None:
         template = "scenario-url"
         values["__AGENT__"] = quoted(agent)
-    _tell(folder, or_fail(create_project(folder, template, overwrite=force, values=values)))
+    _tell(folder, create_project(folder, template, overwrite=force, values=values))
     if agent is not None and not (asks and _writes_tests(model, folder)):
         command = _there(folder, 'kindlm gen --description "what it is for"')
         note(f"More tests, written by a model: {command}")

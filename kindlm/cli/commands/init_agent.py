@@ -9,7 +9,7 @@ from pathlib import Path
 
 import typer
 
-from kindlm.cli.console import ask, is_asked, note, or_fail
+from kindlm.cli.console import ask, is_asked, note
 from kindlm.cli.scaffold import create_project, quoted
 from kindlm.dataclass import dataclass
 from kindlm.errors import DOCS
@@ -90,7 +90,7 @@ def write_first_test(folder: Path, kind: str, *, force: bool) -> str:
             f" For an MCP server, begin with the suite in {DOCS}/how-to/agents/#mcp",
             param_hint="--agent",
         )
-    written = or_fail(create_project(folder, test.template, overwrite=force, values=test.values))
+    written = create_project(folder, test.template, overwrite=force, values=test.values)
     note(f"Wrote {', '.join(str(path) for path in written)}.")
     if not is_asked():
         note(f"Edit {written[0]} where your agent differs from what was assumed.")

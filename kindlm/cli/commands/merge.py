@@ -13,25 +13,14 @@ from typing import NamedTuple
 import typer
 
 from kindlm.cli.console import fail, note, refuse, show, warn
-from kindlm.cli.history import (
-    RESTORE,
-    db_option,
-    forget_erased,
-    project_here,
-    taken_besides,
-)
+from kindlm.cli.history import RESTORE, db_option, forget_erased, project_here, taken_besides
 from kindlm.cli.options import DATABASE, argument
 from kindlm.errors import KindlmError, SourceLocation, broken, not_there
 from kindlm.events.run import PURGES, SEALED_HEADS
 from kindlm.recording.export_file import require_known_form
 from kindlm.recording.history_file import open_log
 from kindlm.wording import count
-from kindlm_store import (
-    CorruptDatabaseError,
-    EmptyFileError,
-    EventLog,
-    open_reader,
-)
+from kindlm_store import CorruptDatabaseError, EmptyFileError, EventLog, open_reader
 from kindlm_store.merging import Merge, Refusal, Taken
 from kindlm_store.salvage import is_damaged, salvage, scratch_log
 

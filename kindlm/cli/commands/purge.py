@@ -210,10 +210,7 @@ def _unusable(pattern: str, error: PatternError) -> KindlmError:
 
 
 def _going_on(reason: str) -> KindlmError:
-    return broken(
-        f"Nothing was erased: {reason}.",
-        "Wait until it has ended, then purge again.",
-    )
+    return broken(f"Nothing was erased: {reason}.", "Wait until it has ended, then purge again.")
 
 
 def names_that_match(

@@ -75,7 +75,7 @@ def _replay(wanted: str | None, options: ReplayOptions) -> int:
         from kindlm.recording.request import Derived
 
     asks_judges = options.judge == "live"
-    reporters = or_fail(parse_reporters(options.reporters, options.output))
+    reporters = parse_reporters(options.reporters, options.output)
     project = project_here(options.database)
     with open_history(options.database) as db:
         run = or_fail(finished_run(db, wanted, None))
@@ -117,7 +117,7 @@ def _replay(wanted: str | None, options: ReplayOptions) -> int:
         if agents:
             note(
                 "These agents run now, with all their tools, and only their models answer as"
-                f" recorded: {', '.join(agents)}.",
+                f" recorded: {', '.join(agents)}."
             )
     derived = Derived("replayed", run, asks_judges, masks_times=options.masks_times)
     request = replace(request, derived=derived)

@@ -26,7 +26,7 @@ def report_command(
     verbose: bool = VERBOSE,
 ) -> None:
     """Write a report of a recorded run."""
-    reporters = or_fail(parse_reporters([form], output))
+    reporters = parse_reporters([form], output)
     project = existing_history(db)
     options = of_project(report_options(db, verbose=verbose), project.root)
     with open_view(db, run_id or run) as view:

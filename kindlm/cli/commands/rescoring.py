@@ -41,7 +41,7 @@ def rescore(wanted: str | None, options: TestOptions) -> int:
     `wanted` names the run, by default the newest live one that finished. The suites are those of
     its files, or of the files that the options name.
     """
-    reporters = or_fail(parse_reporters(options.reporters, options.output))
+    reporters = parse_reporters(options.reporters, options.output)
     project = project_here(options.database)
     with open_history(options.database) as db:
         run = or_fail(finished_run(db, wanted, options.suite))
@@ -90,7 +90,7 @@ def resume_rescoring(wanted: str, options: TestOptions) -> int:
 
     It goes on with the files and the suite that it began with.
     """
-    reporters = or_fail(parse_reporters(options.reporters, options.output))
+    reporters = parse_reporters(options.reporters, options.output)
     project = project_here(options.database)
     with open_history(options.database) as db:
         unfinished = read_unfinished(db, or_fail(find_unfinished(db, wanted, "rescored")))

@@ -86,12 +86,10 @@ def _unknown(
         where = ", ".join(dict.fromkeys(f"{test.suite} on {test.target}" for test in elsewhere))
         parts = [f"in suite {suite!r}" if suite else "", f"on {target!r}" if target else ""]
         return not_there(
-            f"No test {name!r} is recorded {' '.join(filter(None, parts))}.",
-            f"It is in: {where}",
+            f"No test {name!r} is recorded {' '.join(filter(None, parts))}.", f"It is in: {where}"
         )
     return not_there(
-        f"No recorded test has {name!r} in its name.",
-        "The tests of a run: kindlm show RUN",
+        f"No recorded test has {name!r} in its name.", "The tests of a run: kindlm show RUN"
     )
 
 
@@ -135,12 +133,12 @@ def _figures(trend: Trend, blocks: bool) -> Iterator[tuple[str, str]]:
     tested = sum(point.own.n for point in points)
     if tested:
         share = f"{percent(passed / tested)}, {passed:,} of {tested:,}"
-        yield "pass rate", f"{sparkline(rates, 0, 1, blocks=blocks)}  {share}"
-    for title, values, low, figure in (
-        ("judge", [point.judge for point in points], 0.0, score),
-        ("score", [point.weighted for point in points], 0.0, points_of_100),
-        ("latency", [point.test.latency_ms for point in points], 0.0, duration),
-        ("cost", [point.cost_usd for point in points], 0.0, money),
+        yield "pass rate", f"{sparkline(rates, 1, blocks=blocks)}  {share}"
+    for title, values, figure in (
+        ("judge", [point.judge for point in points], score),
+        ("score", [point.weighted for point in points], points_of_100),
+        ("latency", [point.test.latency_ms for point in points], duration),
+        ("cost", [point.cost_usd for point in points], money),
     ):
         known = [value for value in values if value is not None]
         if not known:
@@ -148,7 +146,7 @@ def _figures(trend: Trend, blocks: bool) -> Iterator[tuple[str, str]]:
         high = 1.0 if title in ("judge", "score") else max(known)
         least, most = figure(min(known)), figure(max(known))
         spread = least if least == most else f"{least} to {most}"
-        yield title, f"{sparkline(values, low, high, blocks=blocks)}  {spread}"
+        yield title, f"{sparkline(values, high, blocks=blocks)}  {spread}"
     found, parts = trend.flakiness, []
     if found.within is not None:
         parts.append(f"repeats disagreed in {percent(found.within)} of pairs")
@@ -224,17 +222,15 @@ def draws_blocks(environ: Mapping[str, str]) -> bool:
     return locale is None or "utf8" in locale.lower().replace("-", "")
 
 
-def sparkline(
-    values: Sequence[float | None], low: float, high: float, *, blocks: bool = True
-) -> str:
-    """Return bars from `low`, the lowest, to `high`; a space where there is no value."""
+def sparkline(values: Sequence[float | None], high: float, *, blocks: bool = True) -> str:
+    """Return bars from 0 to `high`; a space where there is no value."""
     levels = _BLOCKS if blocks else _ASCII
     top = len(levels) - 1
 
     def bar(value: float | None) -> str:
         if value is None:
             return _ABSENT
-        part = (value - low) / (high - low) if high > low else 1.0
+        part = value / high if high else 1.0
         return levels[round(min(max(part, 0.0), 1.0) * top)]
 
     return "".join(map(bar, values))

@@ -47,7 +47,7 @@ def run_tests(options: TestOptions) -> int:
 
     Faults of the user end the command through `fail`.
     """
-    reporters = or_fail(parse_reporters(options.reporters, options.output))
+    reporters = parse_reporters(options.reporters, options.output)
     _require_sense(options)
     project = project_here(options.database)
     if not (options.reporters or options.output or options.dry_run):

@@ -19,12 +19,7 @@ from kindlm.cli.options import TestOptions, typed_again
 from kindlm.cli.progress import make_progress
 from kindlm.cli.reporters import Reporter
 from kindlm.cli.run_options import wants_push
-from kindlm.cli.run_recording import (
-    HeldSignals,
-    Watching,
-    report_group,
-    stop_on_signals,
-)
+from kindlm.cli.run_recording import HeldSignals, Watching, report_group, stop_on_signals
 from kindlm.cli.server_environ import SUITES, suites_hash
 from kindlm.dataclass import dataclass, replace
 from kindlm.engine.attempt import Finished

@@ -57,10 +57,7 @@ def create_command(
 
 
 @token_app.command("list")
-def list_command(
-    form: ListFormat = LIST_FORMAT,
-    db: Path | None = DATABASE,
-) -> None:
+def list_command(form: ListFormat = LIST_FORMAT, db: Path | None = DATABASE) -> None:
     """List tokens, with what was pushed with them. The tokens themselves are not stored."""
     with _tokens(project_here(db).database) as store:
         found = store.tokens()
@@ -83,8 +80,7 @@ def list_command(
 
 @token_app.command("revoke")
 def revoke_command(
-    name: str = argument("NAME", "Name of the token."),
-    db: Path | None = DATABASE,
+    name: str = argument("NAME", "Name of the token."), db: Path | None = DATABASE
 ) -> None:
     """Revoke a token. A running server refuses it at once."""
     with _tokens(project_here(db).database) as store:

@@ -14,12 +14,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from kindlm.cli.console import fail, note, or_fail, show
+from kindlm.cli.console import note, or_fail, refuse, show
 from kindlm.cli.history import project_here
 from kindlm.cli.options import TestOptions, typed_again
 from kindlm.cli.reporters import parse_reporters, spare
 from kindlm.config import Diagnostic
-from kindlm.errors import Err, KindlmError, Ok, misuse
+from kindlm.errors import Err, KindlmError, Ok
 from kindlm.guard import guard
 from kindlm.keeper import KINDLM
 from kindlm.recording.loading import load_paths
@@ -45,9 +45,8 @@ def watch_tests(options: TestOptions) -> int:
     Returns the exit code of the last round. Faults of the options end the command through `fail`,
     and so do paths where there is nothing to test; faults in the files are shown and waited out.
     """
-    if (wrong := _no_rounds(options)) is not None:
-        fail([wrong])
-    reporters = or_fail(parse_reporters(options.reporters, options.output))
+    _require_rounds(options)
+    reporters = parse_reporters(options.reporters, options.output)
     project = project_here(options.database)
     paths = options.paths or or_fail(default_paths(Path()))
     loaded = or_fail(load_paths(paths, project.root, strict=options.strict))
@@ -260,17 +259,16 @@ def _names(paths: Iterable[Path]) -> str:
     return first_of(sorted(one_line(os.path.relpath(path)) for path in paths), _SHOWN_NAMES)
 
 
-def _no_rounds(options: TestOptions) -> KindlmError | None:
-    """Return what is wrong with options that mean nothing for one round after the other."""
+def _require_rounds(options: TestOptions) -> None:
+    """End the command if options mean nothing for one round after the other."""
     given = {
         "--resume": options.resume is not None,
         "--force-resume": options.force_resume,
         "--dry-run": options.dry_run,
     }
-    name = next((name for name, is_given in given.items() if is_given), None)
-    if name is None:
-        return None
-    return misuse(
-        f"{name} does something once, and --watch runs the tests again and again.",
-        f"Leave out one of the two: kindlm test {name}",
-    )
+    for name, is_given in given.items():
+        if is_given:
+            refuse(
+                f"{name} does something once, and --watch runs the tests again and again.",
+                f"Leave out one of the two: kindlm test {name}",
+            )
