@@ -527,6 +527,17 @@ def test_a_complete_group_is_a_baseline_like_a_run(kindlm: Any, history: Any, sh
     assert "support: group nightly is no longer the baseline." in removed.err
 
 
+def test_purging_any_shard_of_the_baseline_is_warned_of(
+    kindlm: Any, history: Any, shard: Any
+) -> None:
+    shard("aaaa2222", "1/2")
+    shard("bbbb2222", "2/2")
+    kindlm("baseline", "set", "nightly", "--db", history.path)
+    for run in ("aaaa2222", "bbbb2222"):
+        purged = kindlm("purge", "--run", run, "--yes", "--db", history.path)
+        assert f"Some of these runs are baselines: {run} of support" in purged.err
+
+
 @pytest.mark.parametrize(
     ("forced", "is_read"),
     [

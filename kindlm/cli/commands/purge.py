@@ -31,7 +31,10 @@ from kindlm_store.erasing import Erasable, Erased, find_erasable
 
 _NAMED = 3
 
-_BASELINES = "SELECT run, suite FROM baselines WHERE run IS NOT NULL ORDER BY run, suite"
+_BASELINES = """
+SELECT part.value, suite FROM baselines, json_each(coalesce(runs, json_array(run))) part
+ WHERE run IS NOT NULL ORDER BY part.value, suite
+"""
 
 _REMEMBERED = 10_000
 """Names: the same ones are in each repeat of a test."""
