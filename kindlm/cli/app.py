@@ -94,13 +94,7 @@ COMMANDS = (*_HELP, *(f"history {name}" for name in _HISTORY))
 
 _LOADABLE = frozenset(COMMANDS) - {"history"}
 
-_MODULES = {
-    "watch": "test",
-    "import": "import_",
-    "list": "list_",
-    "import-suite": "import_suite",
-    "serve-history": "serve_history",
-}
+_MODULES = {"watch": "test", "import": "import_", "list": "list_"}
 """Of commands whose module has another name."""
 
 _USAGE_ERROR: Any = typer.BadParameter.__base__
@@ -194,7 +188,7 @@ def _add(app: typer.Typer, name: str, said: str, group: str | None, *, loaded: b
     if not loaded:
         app.command(name, help=said, rich_help_panel=group)(lambda: None)
         return
-    base = _MODULES.get(name, name)
+    base = _MODULES.get(name, name.replace("-", "_"))
     module = import_module(f"kindlm.cli.commands.{base}")
     if (commands := getattr(module, f"{base}_app", None)) is not None:
         app.add_typer(

@@ -94,7 +94,6 @@ RUN_NAMES = (
 )
 """How all commands name a run."""
 
-
 RUN_OR_GROUP = argument("RUN", f"{RUN_NAMES} Or a group of shards.", default="latest")
 
 

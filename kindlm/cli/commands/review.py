@@ -59,7 +59,19 @@ def review_command(
     if agreement:
         if execution is not None or verdict is not None or text is not None:
             refuse("--agreement does not go with EXECUTION, a verdict or --note.", _USAGE)
-        _report_agreement(db, run, suite=suite, since=since, form=form, verbose=verbose)
+        start = None if since is None else parse_since(since)
+        with open_history(db) as reader:
+            chosen = None if run is None else named_run(reader, run)
+            executions = reviewed_executions(reader, run=chosen, suite=suite, since=start)
+        if form == "json":
+            sys.stdout.write(agreement_json(compare_reviews(executions)))
+        elif executions:
+            shown = report_options(db, verbose=verbose)
+            write_agreement(compare_reviews(executions), sys.stdout, shown)
+        else:
+            note(
+                "No such execution has a review. Review one: kindlm review RUN EXECUTION pass|fail"
+            )
         return
     if run is None or execution is None or verdict is None:
         wanted = "Write RUN, EXECUTION, and pass or fail. For a report on reviews: --agreement."
@@ -110,29 +122,6 @@ def recorder_of(opened: Callable[[], AbstractContextManager[EventLog]], by: str)
         return found if isinstance(found, Err) else Ok(None)
 
     return record
-
-
-def _report_agreement(
-    database: Path | None,
-    wanted: str | None,
-    *,
-    suite: str | None,
-    since: str | None,
-    form: ListFormat,
-    verbose: bool,
-) -> None:
-    """Write whether judges and people agree, of all that was reviewed or of a part of it."""
-    start = None if since is None else parse_since(since)
-    with open_history(database) as db:
-        run = None if wanted is None else named_run(db, wanted)
-        found = reviewed_executions(db, run=run, suite=suite, since=start)
-    if form == "json":
-        sys.stdout.write(agreement_json(compare_reviews(found)))
-    elif found:
-        options = report_options(database, verbose=verbose)
-        write_agreement(compare_reviews(found), sys.stdout, options)
-    else:
-        note("No such execution has a review. Review one: kindlm review RUN EXECUTION pass|fail")
 
 
 def _word(passed: bool) -> str:
