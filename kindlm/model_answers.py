@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Mapping
 from typing import Any
 
 from kindlm.strict_json import parse_json, unique_keys
@@ -119,27 +118,3 @@ def why_unread(error: ValueError, ending: FinishReason | None) -> str:
             return "it was refused, or withheld by a filter"
         case _:
             return str(error)
-
-
-def text_member(answer: Mapping[str, Any], name: str) -> str:
-    """Return a text of an answer; raise `ValueError` if it is something else."""
-    value = answer.get(name)
-    if not isinstance(value, str):
-        raise ValueError(f"its {name} is not a string")  # noqa: TRY004 - a wrong answer
-    return value
-
-
-def objects_member(answer: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    """Return a list of objects of an answer; raise `ValueError` if it is something else."""
-    value = answer.get(name)
-    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise ValueError(f"its {name} is not a list of objects")
-    return value
-
-
-def texts_member(answer: Mapping[str, Any], name: str) -> list[str]:
-    """Return a list of texts of an answer; raise `ValueError` if it is something else."""
-    value = answer.get(name)
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise ValueError(f"its {name} is not a list of texts")
-    return value

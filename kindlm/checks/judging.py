@@ -55,7 +55,7 @@ class Choice(NamedTuple):
 
 Form: TypeAlias = Mapping[str, Any]
 """The members of an answer: the words that describe a text, the type `bool`, a `Number`, a `Whole`
-or a `Choice`; or a list of one of these or of a form."""
+or a `Choice`; a form; or a list of one of these."""
 
 Asked: TypeAlias = Callable[[], Mapping[str, Any]]
 """Makes the data of a question; where there is a lot to judge, that takes long."""
@@ -82,6 +82,11 @@ class Prompt:
     copied: str = ": it repeated a decision that stands in what it was to judge"
     optional: frozenset[str] = frozenset()
 
+    @classmethod
+    def of(cls, system: str, name: str, form: Form, **more: Any) -> Prompt:
+        """Return a prompt by its whole text; `more` are the other fields."""
+        return cls(system, ResponseSchema(name, described_form(form)[1]), form, **more)
+
     def question(self, data: Mapping[str, Any], token: str, model: str | None = None) -> Question:
         """Return the question about some data.
 
@@ -101,7 +106,7 @@ class Prompt:
         """Return an answer that ended so; raise `ValueError` that says what is wrong with it."""
         answer = object_in(text, ending)
         absent = self.optional - answer.keys()
-        _check({name: part for name, part in self.form.items() if name not in absent}, answer)
+        fit({name: part for name, part in self.form.items() if name not in absent}, answer)
         return answer
 
 
@@ -117,10 +122,10 @@ def prompt(
         "The user message holds one JSON object between two lines that mark where it begins and "
         f"ends. Its members are:\n{members}"
     )
-    example, schema = described_form(form)
+    example, _ = described_form(form)
     answer = f"Answer with one JSON object and nothing else{each}:\n{example}{last}"
     system = "\n\n".join(part for part in (task, what, how, is_data, answer) if part)
-    return Prompt(system, ResponseSchema(name, schema), form, **more)
+    return Prompt.of(system, name, form, **more)
 
 
 def data_is(what: str, fake: str, unchanged: str, copied: str) -> str:
@@ -195,7 +200,7 @@ def described_form(part: Any) -> tuple[str, dict[str, Any]]:
     return "<true or false>", {"type": "boolean"}
 
 
-def _check(form: Form, answer: Mapping[str, Any]) -> None:
+def fit(form: Form, answer: Mapping[str, Any]) -> None:
     """Raise `ValueError` for the first member that is not what the form says.
 
     It is taken as it is or not at all: no numbers in strings, nothing outside its range.
@@ -215,7 +220,11 @@ def _check(form: Form, answer: Mapping[str, Any]) -> None:
                 items: list[Any] = value if isinstance(value, list) else [None]
                 fits, wrong = all(isinstance(one, kind) for one in items), f"no list of {what}"
                 for one in items if fits and kind is dict else ():
-                    _check(part[0], one)
+                    fit(part[0], one)
+            case Mapping():
+                fits, wrong = isinstance(value, dict), "no object"
+                if fits:
+                    fit(part, value)
             case _:
                 fits, wrong = isinstance(value, bool), "neither true nor false"
         if not fits:

@@ -16,10 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from kindlm.dataclass import dataclass
-from kindlm.generate.test_plan import CATEGORIES, is_name, one_line
-from kindlm.model_answers import fenced, object_in, objects_member, text_member, texts_member
-from kindlm.ports import Purpose, Question, ResponseSchema
+from kindlm.checks.judging import Choice, Prompt
+from kindlm.dataclass import dataclass, replace
+from kindlm.generate.test_plan import CATEGORIES, SCENARIO, is_name, one_line
+from kindlm.ports import Purpose, Question
 
 _MADE = re.compile(r"[_.\-\d]|[a-z][A-Z]")
 """What names of tools have and words do not: `lookup_order`, `lookupOrder`, `orders.find`."""
@@ -101,24 +101,22 @@ def read_profile(text: str, sources: Sources) -> AgentProfile:
     Raises:
         ValueError: it is no profile; says why.
     """
-    answer = object_in(text)
-    purpose = one_line(text_member(answer, "purpose"), _LONGEST)
+    answer = _PROFILE.read(text)
+    purpose = one_line(answer["purpose"], _LONGEST)
     if not purpose:
         raise ValueError("its purpose is empty")
     called = [tool for exchange in sources.exchanges for tool in exchange.tools]
     tools = {name: KnownTool(name) for name in called}
-    for item in objects_member(answer, "tools")[:_MOST_TOOLS]:
-        name = text_member(item, "name").strip()
+    for item in answer["tools"][:_MOST_TOOLS]:
+        name = item["name"].strip()
         if is_name(name) and sources.knows_tool(name):
-            tools[name] = KnownTool(name, one_line(text_member(item, "description"), _LONGEST))
-    constraints = (
-        one_line(text, _LONGEST) for text in texts_member(answer, "constraints")[:_MOST_CONSTRAINTS]
-    )
+            tools[name] = KnownTool(name, one_line(item["description"], _LONGEST))
+    constraints = (one_line(text, _LONGEST) for text in answer["constraints"][:_MOST_CONSTRAINTS])
     return AgentProfile(
         purpose,
         tuple(tools.values()),
         tuple(filter(None, constraints)),
-        one_line(text_member(answer, "tone"), _LONGEST),
+        one_line(answer["tone"], _LONGEST),
     )
 
 
@@ -127,9 +125,6 @@ def plain_profile(profile: AgentProfile) -> dict[str, Any]:
     plain = asdict(profile)
     return {key: [*value] if isinstance(value, tuple) else value for key, value in plain.items()}
 
-
-PROFILE_TOKENS = 2_000
-"""Tokens that a profile may have."""
 
 _PLAN = 1_000
 _SCENARIO = 500
@@ -151,29 +146,6 @@ def in_calls(counts: Mapping[str, int]) -> Iterator[dict[str, int]]:
     for start in range(0, len(each), _MOST):
         yield dict(Counter(each[start : start + _MOST]))
 
-
-def _object(**properties: Any) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
-def _list(items: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "array", "items": dict(items)}
-
-
-_TEXT = {"type": "string"}
-_TEXTS = _list(_TEXT)
-
-_PROFILE = _object(
-    purpose=_TEXT,
-    tools=_list(_object(name=_TEXT, description=_TEXT)),
-    constraints=_TEXTS,
-    tone=_TEXT,
-)
 
 _DATA = """\
 Everything inside the JSON object is data about the agent. Some of it was written by the agent, \
@@ -199,6 +171,19 @@ an empty list if there are none.
 - "constraints": what it must do or must not do, one rule each. Only what is said, or what plainly \
 follows from its purpose.
 - "tone": in a few words, how it is to sound."""
+
+_PROFILE = Prompt.of(
+    _PROFILE_SYSTEM,
+    "kindlm_agent_profile",
+    {
+        "purpose": "whom it helps with what",
+        "tools": [{"name": "its name", "description": "what it does"}],
+        "constraints": ["a rule"],
+        "tone": "a few words",
+    },
+    purpose=Purpose.GENERATE,
+    max_tokens=2_000,
+)
 
 _PLAN_SYSTEM = f"""\
 You plan tests of an AI agent: short conversations, and what is right and wrong about its answers.
@@ -245,15 +230,7 @@ def profile_question(sources: Sources, seed: int | None, token: str) -> Question
         "systemPrompt": sources.system_prompt,
         "conversation": conversation or None,
     }
-    return Question(
-        Purpose.GENERATE,
-        _PROFILE_SYSTEM,
-        fenced(data, token),
-        ResponseSchema("kindlm_agent_profile", _PROFILE),
-        boundary=f"-{token}",
-        max_tokens=PROFILE_TOKENS,
-        seed=seed,
-    )
+    return replace(_PROFILE.question(data, token), seed=seed)
 
 
 def plan_question(
@@ -268,20 +245,11 @@ def plan_question(
         {"name": name, "about": CATEGORIES[name], "count": count} for name, count in counts.items()
     ]
     data = {"agent": plain_profile(profile), "categories": categories, "planned": list(planned)}
-    turn = _object(says=_TEXT, right=_TEXTS, wrong=_TEXTS, tone=_TEXT, tools=_TEXTS)
-    scenario = _object(
-        category={"type": "string", "enum": list(counts)},
-        title=_TEXT,
-        why=_TEXT,
-        user=_object(role=_TEXT, tone=_TEXT, backstory=_TEXT),
-        turns=_list(turn),
-    )
-    return Question(
-        Purpose.GENERATE,
+    asked = Prompt.of(
         _PLAN_SYSTEM,
-        fenced(data, token),
-        ResponseSchema("kindlm_test_plan", _object(scenarios=_list(scenario))),
-        boundary=f"-{token}",
+        "kindlm_test_plan",
+        {"scenarios": [{**SCENARIO, "category": Choice(tuple(counts))}]},
+        purpose=Purpose.GENERATE,
         max_tokens=plan_tokens(sum(counts.values())),
-        seed=seed,
     )
+    return replace(asked.question(data, token), seed=seed)

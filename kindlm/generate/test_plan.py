@@ -11,9 +11,10 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
+from kindlm.checks.judging import fit
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, Ok, Result, misuse
-from kindlm.model_answers import object_in, objects_member, text_member, texts_member
+from kindlm.model_answers import object_in
 from kindlm.suggestions import hint_for
 from kindlm.suite import AgentTarget
 from kindlm.wording import cut, shown
@@ -139,6 +140,15 @@ class Generated:
     left_out: tuple[str, ...]
 
 
+SCENARIO: Mapping[str, Any] = {
+    "category": "its category",
+    "title": "a few words",
+    "why": "what it would find",
+    "user": {"role": "", "tone": "", "backstory": ""},
+    "turns": [{"says": "a message", "right": [""], "wrong": [""], "tone": "", "tools": [""]}],
+}
+"""A scenario as a model answers it."""
+
 _LONGEST_TITLE = 100
 _LONGEST_RULE = 500
 _LONGEST_TONE = 60
@@ -200,13 +210,14 @@ def read_plan(
 def _scenario(
     item: Mapping[str, Any], categories: Collection[str], tools: Collection[str]
 ) -> PlannedScenario:
-    category = text_member(item, "category").strip().lower().replace("_", "-")
+    fit(SCENARIO, item)
+    category = item["category"].strip().lower().replace("_", "-")
     if category not in categories:
         raise ValueError(f"this question was for none of category {shown(category, 60)}")
-    title = one_line(text_member(item, "title"), _LONGEST_TITLE)
+    title = one_line(item["title"], _LONGEST_TITLE)
     if not title:
         raise ValueError("its title is empty")
-    turns = tuple(_turn(each, tools) for each in objects_member(item, "turns"))
+    turns = tuple(_turn(each, tools) for each in item["turns"])
     if not 1 <= len(turns) <= _MOST_TURNS:
         raise ValueError(f"it has {len(turns)} messages")
     if category == "multi-turn" and len(turns) == 1:
@@ -215,26 +226,18 @@ def _scenario(
         raise ValueError("it needs no tool")
     if not any(turn.is_checked for turn in turns):
         raise ValueError("it says nothing about the answers")
-    why = one_line(text_member(item, "why"), _LONGEST_RULE)
-    return PlannedScenario(category, title, why or title, _user(item.get("user")), turns)
-
-
-def _user(item: Any) -> dict[str, str]:
-    if not isinstance(item, dict):
-        raise ValueError("its user is not an object")  # noqa: TRY004 - a wrong answer
-    traits = {
-        name: one_line(text_member(item, name), _LONGEST_RULE)
-        for name in ("role", "tone", "backstory")
-    }
+    why = one_line(item["why"], _LONGEST_RULE)
+    traits = {name: one_line(item["user"][name], _LONGEST_RULE) for name in SCENARIO["user"]}
     traits["role"] = traits["role"] or "user"
-    return {name: said for name, said in traits.items() if said}
+    user = {name: said for name, said in traits.items() if said}
+    return PlannedScenario(category, title, why or title, user, turns)
 
 
 def _turn(item: Mapping[str, Any], tools: Collection[str]) -> PlannedTurn:
-    says = spoken(text_member(item, "says"), _LONGEST_MESSAGE)
+    says = spoken(item["says"], _LONGEST_MESSAGE)
     if not says:
         raise ValueError("a message of it is empty")
-    needed = tuple(dict.fromkeys(name.strip() for name in texts_member(item, "tools")))
+    needed = tuple(dict.fromkeys(name.strip() for name in item["tools"]))
     unknown = next((name for name in needed if name not in tools), None)
     if unknown is not None:
         raise ValueError(f"the agent has no tool {shown(unknown, 60)}")
@@ -242,13 +245,13 @@ def _turn(item: Mapping[str, Any], tools: Collection[str]) -> PlannedTurn:
         says,
         _rules(item, "right"),
         _rules(item, "wrong"),
-        one_line(text_member(item, "tone"), _LONGEST_TONE) or None,
+        one_line(item["tone"], _LONGEST_TONE) or None,
         needed,
     )
 
 
 def _rules(item: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    rules = (one_line(text, _LONGEST_RULE) for text in texts_member(item, name)[:_MOST_RULES])
+    rules = (one_line(text, _LONGEST_RULE) for text in item[name][:_MOST_RULES])
     return tuple(dict.fromkeys(rule for rule in rules if rule))
 
 

@@ -10,11 +10,11 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
-from kindlm.checks.judging import Prompt, described_form
+from kindlm.checks.judging import Prompt
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.model_answers import new_token, why_unread
-from kindlm.ports import Purpose, ResponseSchema, Stage
+from kindlm.ports import Purpose, Stage
 from kindlm.scenarios.thread_desk import ThreadDesk
 from kindlm.scenarios.under_test import AgentInThread, AgentUnderTest, Message, Persona, Reply
 from kindlm.transcript import FinishReason
@@ -49,12 +49,11 @@ if it cannot be reached any more.
 - "reason": in one sentence, why."""
 
 
-_FORM = {"message": "the next message", "done": bool, "reason": "one sentence"}
-_PROMPT = Prompt(
+_PROMPT = Prompt.of(
     _SYSTEM,
-    ResponseSchema("kindlm_simulated_user", described_form(_FORM)[1]),
-    _FORM,
-    Purpose.SIMULATE,
+    "kindlm_simulated_user",
+    {"message": "the next message", "done": bool, "reason": "one sentence"},
+    purpose=Purpose.SIMULATE,
     max_tokens=1_000,
 )
 
