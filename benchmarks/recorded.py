@@ -93,7 +93,7 @@ async def _record(
             Append(stream, (_at(began + timedelta(minutes=5), _end(name, size)),), seal=True),
             Append(f"journal/{name}", (new_event(RunSealed(run=name, head=HeadOf(stream))),)),
         )
-    await log.aflush()
+    await log.flush()
 
 
 def execution_events(

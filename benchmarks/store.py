@@ -128,7 +128,7 @@ async def _produce(log: EventLog, tasks: int, together: int, *, text: bool) -> N
         for first in range(0, EVENTS, together):
             log.submit(Append("s/1", events[first : first + together]))
         await log.ready()
-    await log.aflush()
+    await log.flush()
 
 
 def bare_rate(tasks: int) -> float:
@@ -228,4 +228,4 @@ async def _submit(log: EventLog, stream: str, events: list[NewEvent]) -> None:
     for event in events:
         log.submit(Append(stream, (event,)))
         await log.ready()
-    await log.aflush()
+    await log.flush()

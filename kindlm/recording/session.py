@@ -68,7 +68,7 @@ async def run_session(
         if stop.aborted and stop.winding_down.is_set():
             session.tell_of_limit()
         await recorder.durable()
-        await log.aflush()
+        await log.flush()
         if request.driven is not None and request.driven.dealt:
             return
         took_ms = (time.monotonic() - started) * 1000
@@ -207,7 +207,7 @@ class _Session:
                 return False
             # The next round is planned from the tables.
             await self.recorder.durable()
-            await self.log.aflush()
+            await self.log.flush()
         return not self.stop.requested.is_set()  # a signal may come between two rounds
 
     async def _run(

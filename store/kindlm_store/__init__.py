@@ -4,10 +4,10 @@ What a program that only records does not need is in modules of its own: `erasin
 `salvage` and `verify`.
 """
 
-from kindlm_store.database import unreadable_wal
+from kindlm_store.database import open_reader, unreadable_wal
 from kindlm_store.events import Append, Head, HeadOf, RecordedEvent, Text, utc_now, uuid7
 from kindlm_store.locks import Holder, StreamLock, holder, is_held
-from kindlm_store.log import EventLog, open_reader
+from kindlm_store.log import EventLog
 from kindlm_store.new_event import NewEvent
 from kindlm_store.projecting import (
     Fold,

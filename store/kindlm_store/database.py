@@ -94,7 +94,7 @@ def connect_writer(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
 
 
 def make_ready(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
-    """`connect_reader`, for a file that is created or migrated first where that is due.
+    """`open_reader`, for a file that is created or migrated first where that is due.
 
     Raises:
         OpenError: The file cannot be opened as an event log.
@@ -109,23 +109,24 @@ def make_ready(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
         return connection
 
 
-def connect_reader(path: Path) -> sqlite3.Connection:
-    """A connection that only reads, and sees what writers have committed so far.
+def open_reader(path: str | os.PathLike[str]) -> sqlite3.Connection:
+    """A connection to an event log that only reads, without a writer thread; sees a live WAL.
 
     Raises:
         EmptyFileError: Nothing was ever recorded in the file.
         OpenError: The file is not there, or cannot be opened as an event log.
     """
-    with _opening(path):
-        if not path.exists():
-            raise OpenError(path, "no such file")
-        condition, connection = _inspect(path)
+    file = Path(path)
+    with _opening(file):
+        if not file.exists():
+            raise OpenError(file, "no such file")
+        condition, connection = _inspect(file)
         if condition == "current":
             return connection
         connection.close()
         if condition == "empty":
-            raise EmptyFileError(path, "is empty")
-        raise NotAnEventLogError(path, "is in an older format: open it for writing once")
+            raise EmptyFileError(file, "is empty")
+        raise NotAnEventLogError(file, "is in an older format: open it for writing once")
 
 
 def begin_immediate(connection: sqlite3.Connection) -> None:

@@ -7,24 +7,29 @@ import os
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from kindlm_store.canonical import hash_text
 from kindlm_store.database import (
-    connect_reader,
+    FORKED,
     connect_writer,
+    forks,
     make_ready,
+    open_reader,
     translated,
 )
-from kindlm_store.events import Append
+from kindlm_store.events import Append, Head, RecordedEvent
 from kindlm_store.new_event import redacted, require_name
 from kindlm_store.projecting import Projector, projection_errors
-from kindlm_store.reading import Answer, LogReader
+from kindlm_store.reading import SELECT
 from kindlm_store.schema_check import SchemaGuard
+from kindlm_store.store_errors import StoreClosedError
 from kindlm_store.writer import Writer
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from kindlm_store.database import Synchronous
     from kindlm_store.new_event import NewEvent
@@ -32,8 +37,14 @@ if TYPE_CHECKING:
     from kindlm_store.writer import Ticket
 
 
-class EventLog(LogReader):
-    """An open event log; made by `EventLog.open`, closed by `close` or at the end of a `with`."""
+Answer = TypeVar("Answer")
+
+
+class EventLog:
+    """An open event log; made by `EventLog.open`, closed by `close` or at the end of a `with`.
+
+    It reads through one connection, from any thread.
+    """
 
     def __init__(
         self,
@@ -44,7 +55,11 @@ class EventLog(LogReader):
         redact: Callable[[str], str] | None,
         guard: SchemaGuard,
     ) -> None:
-        super().__init__(path, reader)
+        self.path = path
+        self._reader = reader
+        self._lock = Lock()
+        self._closed = False
+        self._forks = forks.count
         self._projector = projector
         self._redact = redact
         self._writer = Writer(connection, projector, guard)
@@ -132,21 +147,59 @@ class EventLog(LogReader):
         """Return when the queue has room: await it before submitting much (backpressure)."""
         await self._writer.ready()
 
-    def flush(self) -> None:
-        """Wait until everything submitted so far is durable, or was refused.
+    def flush(self) -> Ticket:
+        """A ticket for all that was submitted so far: it is durable, or was refused."""
+        return self._writer.call(lambda _: None)
 
-        Raises:
-            WriteFailedError: The disk did not take it.
-        """
-        self._writer.call(_nothing).result()
+    def read(
+        self, *, stream: str | None = None, types: Iterable[str] | None = None
+    ) -> Iterator[RecordedEvent]:
+        """Durable events in order of position, of one stream or of some types if asked for."""
+        where, names = ("", ()) if stream is None else ("WHERE streams.name = ?", (stream,))
+        rows = self._fetch(f"{SELECT} {where} ORDER BY events.seq", *names)
+        wanted = None if types is None else frozenset(types)
+        events = map(RecordedEvent._make, rows)
+        return (event for event in events if wanted is None or event.type in wanted)
 
-    async def aflush(self) -> None:
-        """`flush`, for a coroutine."""
-        await self._writer.call(_nothing)
+    def head(self, stream: str) -> Head | None:
+        """Where a stream ends; None if it has no event."""
+        rows = self._fetch("SELECT version, head, sealed FROM streams WHERE name = ?", stream)
+        return Head(rows[0][0], hash_text(rows[0][1]), bool(rows[0][2])) if rows else None
 
     def text(self, ref: str) -> str | None:
         """The text a reference stands for; None if it was erased or never stored."""
-        return self.texts([ref]).get(ref)
+        rows = self._fetch("SELECT body FROM contents WHERE ref = ?", ref)
+        return rows[0][0] if rows else None
+
+    def ask(self, query: Callable[[sqlite3.Connection], Answer]) -> Answer:
+        """What a query finds through the connection that the log itself reads with.
+
+        No other thread uses it meanwhile; rows are `sqlite3.Row`.
+
+        Raises:
+            StoreClosedError: It is closed.
+            OpenError: The file is damaged, or cannot be read any more.
+        """
+        # Before the lock, which another thread may have held when the process was forked.
+        self._refuse_in_child()
+        with self._lock:
+            if self._closed:
+                message = "the event log is closed"
+                raise StoreClosedError(message)
+            with translated(self.path):
+                return query(self._reader)
+
+    def _fetch(self, sql: str, *parameters: str) -> list[Any]:
+        return self.ask(lambda connection: connection.execute(sql, parameters).fetchall())
+
+    def _refuse_in_child(self) -> None:
+        """Raise StoreClosedError if the process was forked since.
+
+        In the copy of its memory SQLite has locks that only the parent holds: what another
+        connection reads there may be overwritten meanwhile.
+        """
+        if forks.count != self._forks:
+            raise StoreClosedError(FORKED)
 
     def rebuild(self, *, progress: Progress | None = None) -> None:
         """Fold all projections anew from the first event.
@@ -193,14 +246,18 @@ class EventLog(LogReader):
 
     def reader(self) -> sqlite3.Connection:
         """A new connection that only reads; rows are `sqlite3.Row`. Its user closes it."""
-        self.refuse_in_child()
-        return connect_reader(self.path)
+        self._refuse_in_child()
+        return open_reader(self.path)
 
     def close(self) -> None:
         """Write what was submitted, then close. Idempotent; see `failure` for what went wrong."""
         atexit.unregister(self.close)
+        if forks.count != self._forks:
+            return
         # First the reader: the last connection to close removes the WAL, if it can write.
-        super().close()
+        with self._lock:
+            self._closed = True
+            self._reader.close()
         self._writer.close()
 
     def __enter__(self) -> Self:
@@ -208,14 +265,6 @@ class EventLog(LogReader):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        import asyncio
-
-        await asyncio.to_thread(self.close)
 
     def redacted(self, append: Append) -> Append:
         """Check an append, and return it without secrets."""
@@ -226,16 +275,3 @@ class EventLog(LogReader):
         if self._redact is None:
             return append
         return replace(append, events=redacted(append.events, self._redact))
-
-
-def open_reader(path: str | os.PathLike[str]) -> sqlite3.Connection:
-    """A connection to an event log that only reads, without a writer thread; sees a live WAL.
-
-    Raises:
-        OpenError: The file is not there, or cannot be opened as an event log.
-    """
-    return connect_reader(Path(path))
-
-
-def _nothing(connection: sqlite3.Connection) -> None:
-    del connection

@@ -1,20 +1,5 @@
 """What can go wrong with an event log.
 
-    StoreError
-    ├── OpenError                 the file cannot be opened as an event log
-    │   ├── NotAnEventLogError    it is something else
-    │   │   ├── NotSqliteError    ... no SQLite database, or one whose first bytes are damaged
-    │   │   └── EmptyFileError    ... nothing at all, or set up halfway: no event was ever in it
-    │   ├── NewerDatabaseError    a newer version of this package wrote it
-    │   ├── ForeignSchemaError    something in it may change what is written
-    │   └── CorruptDatabaseError  SQLite finds it damaged (also later, while in use)
-    ├── ConflictError             an append did not fit the stream: another writer was first
-    │   └── SealedError           ... nothing can be appended to the stream any more
-    ├── WriteFailedError          the disk did not take an append
-    ├── StoreClosedError          the log was closed, or belongs to the parent process
-    ├── ProjectionError           a projection cannot be folded or rebuilt
-    └── LockHeldError             another process holds the lock of a stream
-
 What SQLite raises is translated at the edge, so that no caller needs to import `sqlite3`.
 """
 

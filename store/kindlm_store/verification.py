@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kindlm_store.append import WITHHELD, ref_of
 from kindlm_store.canonical import GENESIS, hash_text
-from kindlm_store.database import connect_reader, translated
+from kindlm_store.database import open_reader, translated
 from kindlm_store.erasing import erased_by_log, refs_in
 from kindlm_store.events import RecordedEvent
 from kindlm_store.reading import events_of_types, stored_texts
@@ -125,7 +125,7 @@ def verify_file(
         OpenError: The file is not there, or cannot be opened as an event log.
     """
     file = Path(path)
-    with translated(file), closing(connect_reader(file)) as connection:
+    with translated(file), closing(open_reader(file)) as connection:
         connection.row_factory = None
         # Every text has a form of its own here, also what is not UTF-8.
         connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")

@@ -146,8 +146,8 @@ def test_what_follows_an_end_that_cannot_be_read_is_said_to_be_lost(database: Pa
         log._writer.call(lambda db: db.execute("PRAGMA query_only = ON")).result()
         with pytest.raises(WriteFailedError):
             log.append(RUN, [new_event(ANSWER, subject="1.1")])
-        log._connection.close()
-        log._connection = sqlite3.connect(":memory:")
+        log._reader.close()
+        log._reader = sqlite3.connect(":memory:")
         keep_unwritten(log, "k3f9x2ab", "history.db", told.append)
     (error,) = told
     assert "is lost: no file could be written, since the history cannot be read" in error.message

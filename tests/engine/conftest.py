@@ -229,12 +229,10 @@ class Bench:
 
     def warnings(self, event: RecordedEvent) -> list[str]:
         """Return the warnings of an event."""
-        refs = [warning["$ref"] for warning in event.data["warnings"]]
-        texts = self.log.texts(refs)
-        return [texts[ref] for ref in refs]
+        return [str(self.log.text(warning["$ref"])) for warning in event.data["warnings"]]
 
     def events(self, *types: str) -> list[RecordedEvent]:
-        self.log.flush()
+        self.log.flush().result()
         return list(self.log.read(stream="run/r", types=types or None))
 
     def text(self, value: Any) -> str | None:

@@ -63,7 +63,7 @@ def rows(bench):
     """Return the rows of tool calls, in order."""
 
     def rows():
-        bench.log.flush()
+        bench.log.flush().result()
         found = bench.log.reader().execute(
             "SELECT position, call, tool, rule FROM tool_calls ORDER BY position"
         )
@@ -183,7 +183,7 @@ class TestSimulatedTools:
 
     def test_the_recorded_conversation_is_the_one_that_was_held(self, bench, talk):
         talk(asks(weather("Oslo"), own=1, reports=(CODE,)), tools=(TOOL,))
-        bench.log.flush()
+        bench.log.flush().result()
         recorded = RecordedAttempt(bench.log.reader(), "r-1", 1)
         uses = transcript_of(recorded.talk()).tool_uses
         assert [(use.call.name, use.rule) for use in uses] == [
@@ -195,7 +195,7 @@ class TestSimulatedTools:
     def test_an_answer_to_give_again_says_what_was_simulated_then(self, bench, talk):
         unmatched = SimulatedTool("get_weather", answers=(ToolAnswer({"city": "Rome"}, 1),))
         talk(asks(weather("Oslo"), own=1, reports=(CODE,)), tools=(unmatched,))
-        bench.log.flush()
+        bench.log.flush().result()
         recorded = RecordedAttempt(bench.log.reader(), "r-1", 1)
         again = agent_reply(recorded, recorded.outcome(1))
         assert [use.rule for use in again.tool_uses] == ["agent", "no response"]

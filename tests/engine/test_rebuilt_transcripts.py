@@ -94,7 +94,7 @@ def rebuilt_and_seen(bench_type: Any, case: Any, outcomes: Any, **suite: Any) ->
         witness = Witness()
         bench.checker = witness
         asyncio.run(bench.run([suite["make"].suite(case, **suite["with_"])]))
-        log.flush()
+        log.flush().result()
         with closing(log.reader()) as reader:
             attempt = RecordedAttempt(reader, "r-1", 1)
             return transcript_of(attempt.talk()), witness.seen, attempt.finished.failure
@@ -188,7 +188,7 @@ def test_what_was_taken_out_of_arguments_leaves_them_as_text(make: Any, bench: A
             run = type(bench)(log)
             run.client.outcomes = replies
             asyncio.run(run.run([make.suite(case)]))
-            log.flush()
+            log.flush().result()
             with closing(log.reader()) as reader:
                 rebuilt = transcript_of(RecordedAttempt(reader, "r-1", 1).talk())
     (use,) = rebuilt.tool_uses
@@ -206,7 +206,7 @@ def test_answers_cost_the_same_in_a_conversation_of_any_length(make: Any, bench:
         for name in ("short", "long")
     ]
     asyncio.run(bench.run([make.suite(*cases, concurrency=1)]))
-    bench.log.flush()
+    bench.log.flush().result()
     with closing(bench.log.reader()) as reader:
 
         def work(execution: str, calls: int) -> float:

@@ -114,7 +114,7 @@ class TestUnusable:
 
     def test_a_run_whose_outputs_were_purged(self, recorded: Any) -> None:
         set_baseline(recorded, "run1")
-        recorded.log.flush()
+        recorded.log.flush().result()
         tamper(recorded, "UPDATE contents SET body = NULL WHERE body = 'Hi there.'")
 
         found = lookup(recorded).run("shop", "support")
@@ -131,7 +131,7 @@ class TestUnusable:
     )
     def test_a_run_that_is_not_as_it_was_recorded(self, recorded: Any, change: str) -> None:
         set_baseline(recorded, "run1")
-        recorded.log.flush()
+        recorded.log.flush().result()
         tamper(recorded, change)
 
         found = lookup(recorded).run("shop", "support")
@@ -157,7 +157,7 @@ class TestUnusable:
         other.execution(output="Ring!")
         other.finish()
         set_baseline(recorded, "run1")
-        recorded.log.flush()
+        recorded.log.flush().result()
         tamper(recorded, "UPDATE contents SET body = 'Rang!' WHERE body = 'Ring!'")
 
         assert lookup(recorded).run("shop", "support") == Ok("run1")

@@ -70,7 +70,7 @@ def record(history: Any, run: str, *attempts: list[str]) -> None:
             told += [request(call), said]
         events += [new_event(event, subject=f"1.{attempt}") for event in told]
     history.log.append(f"run/{run}", events)
-    history.log.flush()
+    history.log.flush().result()
 
 
 def given(history: Any, *runs: str) -> list[str]:

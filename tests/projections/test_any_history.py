@@ -405,8 +405,8 @@ def test_any_history_is_folded_without_error_and_rebuilt_the_same(
         for append in appends:
             log.submit(append)
             if chance.random() < commits:
-                log.flush()
-        log.flush()
+                log.flush().result()
+        log.flush().result()
         folded = tables(log)
         assert log.projection_errors() == {}
         log.rebuild()
@@ -448,7 +448,7 @@ def test_histories_that_were_purged_have_the_same_tables_in_whatever_order_they_
         for append in appends:
             written[append.stream].submit(append)
         for stream, log in written.items():
-            log.flush()
+            log.flush().result()
             if stream.startswith("run/") and chance.random() < 0.5:
                 purge(log, stream)
         for into, sources in ((forwards, (one, other)), (backwards, (other, one)), (one, (other,))):

@@ -169,7 +169,7 @@ def test_while_code_of_a_user_goes_on_each_event_reaches_the_log_at_once(
         recorder = RunRecorder(log, "run/r")
         recorder.record(started("first"))
         # The turn of the event loop does not end.
-        log.flush()
+        log.flush().result()
         assert len(list(log.read())) == 1
         recorder.close()
 
@@ -197,7 +197,7 @@ def test_what_checks_have_measured_stays(
     recorder.record(started("measures"))
     recorder.record(evaluated)
     recorder.close()
-    log.flush()
+    log.flush().result()
     _, event = log.read()
     recorded = [log.text(event.data[name]["$ref"]) for name in ("message", "actual")]
     assert (recorded == [message, "61234"]) is stays

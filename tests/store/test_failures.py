@@ -70,7 +70,7 @@ def test_a_full_disk_keeps_what_was_not_written(path: Path) -> None:
         with pytest.raises(WriteFailedError):
             await log.submit(late)
         with pytest.raises(WriteFailedError):
-            await log.aflush()
+            await log.flush()
         await log.ready()
 
         unwritten = log.unwritten()
@@ -96,7 +96,7 @@ def test_a_full_disk_keeps_what_was_not_written(path: Path) -> None:
             assert verify_file(again.path).ok
             for append in unwritten:
                 again.submit(append)
-            again.flush()
+            again.flush().result()
             assert {str(event.id) for event in again.read()} == stored | kept
             assert verify_file(again.path).ok
 
@@ -109,7 +109,7 @@ def test_a_blocked_caller_is_reported(path: Path) -> None:
     with pytest.raises(WriteFailedError, match="full"):
         log.append("s", [NewEvent("t", {"x": "y" * 1_000_000})])
     with pytest.raises(WriteFailedError):
-        log.flush()
+        log.flush().result()
     with pytest.raises(WriteFailedError):
         log.rebuild()
     log.close()

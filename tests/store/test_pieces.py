@@ -205,8 +205,8 @@ def test_nothing_of_a_text_that_is_withheld_reaches_the_file(name: str, tmp_path
     with EventLog.open(tmp_path / "log.db", redact=Redactor([SECRET])) as log:
         log.submit(Append("s", [NewEvent("planted.event", {**texts, "c": Text('"')})])).result()
         (stored,) = log.read()
-        bodies = log.texts([one["$ref"] for one in stored.data.values()]).values()
-        assert {"[redacted]", before} < {*bodies}
+        bodies = {log.text(one["$ref"]) for one in stored.data.values()}
+        assert {"[redacted]", before} < bodies
     files = b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.is_file())
     for one in (said[2], said[4], said[-1]):
         assert one.encode() not in files

@@ -106,7 +106,7 @@ def test_a_rebuild_gives_the_tables_of_the_incremental_fold(
                 for stream, kind, account, amount, at in group:
                     event = NewEvent(kind, {"amount": amount, "at": at}, subject=account)
                     log.submit(Append(stream, [event]))
-                log.flush()
+                log.flush().result()
             incremental = tables(path)
             assert log.projection_errors() == {}
             log.rebuild()

@@ -95,7 +95,7 @@ def test_any_sequence_of_events_survives_the_round_trip(
     with tempfile.TemporaryDirectory() as folder, EventLog.open(Path(folder) / "log.db") as log:
         for stream, some in history:
             log.submit(Append(stream, some))
-        log.flush()
+        log.flush().result()
         read = list(log.read())
         assert len(read) == len(appended)
         for recorded, (stream, event) in zip(read, appended, strict=True):

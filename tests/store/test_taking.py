@@ -503,7 +503,7 @@ def test_shuffled_overlapping_pieces_make_the_one_history(
         with opened(whole) as log:
             for stream, text, what in steps:
                 if what == "copy":
-                    log.flush()
+                    log.flush().result()
                     pieces.append(Path(folder) / f"{len(pieces)}.db")
                     with (
                         closing(log.reader()) as reader,
