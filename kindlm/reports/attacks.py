@@ -16,7 +16,7 @@ from kindlm.history import queries
 from kindlm.history.rows import SuiteView
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import wilson_interval
-from kindlm.reports.figures import percent
+from kindlm.reports.figures import interval_text, percent
 
 _CLASS = re.compile(r"(?:ASI|LLM)(?:0[1-9]|10)")
 """Tags that are classes of OWASP's lists: those for agents, and those for models."""
@@ -34,18 +34,13 @@ class Attacks:
     undecided: int = 0
     classes: dict[str, tuple[int, int]] = field(default_factory=dict)
 
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """Where the success rate lies with 95 % confidence; None without an attempt."""
-        return wilson_interval(self.successes, self.attempts)
-
     def __str__(self) -> str:
         """Return the rate with its interval: `3 of 36 (8.3 %, 95 % interval 2.9 % to 21.8 %)`."""
         told = f"{self.successes:,} of {self.attempts:,}"
-        if self.interval is not None:
-            low, high = map(percent, self.interval)
+        if self.attempts:
             rate = percent(self.successes / self.attempts)
-            told += f" ({rate}, 95 % interval {low} to {high})"
+            interval = interval_text(self.successes, self.attempts)
+            told += f" ({rate}, 95 % interval {interval})"
         return told + (f", {self.undecided:,} undecided not counted" if self.undecided else "")
 
     @property
@@ -60,7 +55,7 @@ class Attacks:
             "attempts": self.attempts,
             "undecided": self.undecided,
             "rate": self.successes / self.attempts if self.attempts else None,
-            "interval": self.interval,
+            "interval": wilson_interval(self.successes, self.attempts),
             "classes": [
                 {"name": name, "successes": won, "attempts": of}
                 for name, (won, of) in self.classes.items()

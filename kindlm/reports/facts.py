@@ -22,10 +22,9 @@ from kindlm.history.queries import Paid
 from kindlm.history.rows import AssertionView, SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import Run, options_of
-from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.history.verdict import StatusCounts
+from kindlm.reports import figures
 from kindlm.reports.attacks import attacks_of
-from kindlm.reports.figures import comparison, cost, duration, percent, score, score_of_limit, tally
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count, first_of, option_words
@@ -280,7 +279,7 @@ def _why_failed(suites: Sequence[SuiteView]) -> tuple[str, ...]:
         reasons.append(f"{count(len(broken), 'suite')} could not be run")
     several = sum(bool(suite.gates) for suite in suites) > 1
     reasons += [
-        f"gate {gate.name} {comparison(gate)}{f' in {suite.full_name}' if several else ''}"
+        f"gate {gate.name} {figures.comparison(gate)}{f' in {suite.full_name}' if several else ''}"
         for suite in suites
         for gate in suite.gates
         if not gate.passed
@@ -304,7 +303,7 @@ def gates_otherwise(view: RunView, suite: SuiteView) -> Iterator[str]:
         if then_gate is None or then_gate.passed is gate.passed:
             continue
         earlier = replace(gate, passed=then_gate.passed, actual=then_gate.actual)
-        was = f"{'passed' if earlier.passed else 'failed'} then: {comparison(earlier)}"
+        was = f"{'passed' if earlier.passed else 'failed'} then: {figures.comparison(earlier)}"
         yield f"Gate {gate.name} of {one_line(suite.full_name)} {was}."
 
 
@@ -315,34 +314,33 @@ def totals_of(view: RunView, suite: SuiteView | None = None) -> Iterator[tuple[s
     """Yield the run, or one suite of it, in numbers, each with its name."""
     summary = view.summary if suite is None else view.summary_of(suite)
     pending = "pending" if view.status == "running" else "not run"
-    yield "tests", f"{summary.tests.total:,}: {tally(summary.tests, pending)}"
+    yield "tests", f"{summary.tests.total:,}: {figures.tally(summary.tests, pending)}"
     missing = view.missing if suite is None else view.missing_of(suite)
     # With those that have not even begun.
     waiting = max(missing - summary.executions.pending, 0)
     executions = summary.executions + StatusCounts(pending=waiting)
     running = summary.executions.pending if view.status == "running" else 0
-    by_status = tally(executions, pending, running=running)
+    by_status = figures.tally(executions, pending, running=running)
     yield "executions", f"{executions.total:,}: {by_status}"
     if executions.pass_rate is not None:
-        interval = wilson_interval(executions.passed, executions.tested) or (0.0, 1.0)
-        low, high = map(percent, interval)
-        yield "pass rate", f"{percent(executions.pass_rate)} (95 % interval: {low} to {high})"
+        interval = figures.interval_text(executions.passed, executions.tested)
+        yield "pass rate", f"{figures.percent(executions.pass_rate)} (95 % interval: {interval})"
     if (attacks := attacks_of(view, suite)) is not None:
         yield "attack success rate", str(attacks)
         if attacks.by_class:
             yield "attacks by class", attacks.by_class
     if summary.judge_average is not None:
-        yield "judge", f"mean score {score(summary.judge_average)}"
+        yield "judge", f"mean score {figures.score(summary.judge_average)}"
     if summary.drift_maximum is not None:
-        yield "drift", f"at most {score(summary.drift_maximum)}"
+        yield "drift", f"at most {figures.score(summary.drift_maximum)}"
     if summary.input_tokens is not None or summary.output_tokens is not None:
         yield "tokens", f"{_number(summary.input_tokens)} in, {_number(summary.output_tokens)} out"
-    costs = [] if summary.paid.total_usd is None else [cost(summary.paid)]
+    costs = [] if summary.paid.total_usd is None else [figures.cost(summary.paid)]
     if summary.unknown_costs:
         costs.append(unknown_cost_text(view, suite))
     # What the answers of another run cost there follows what was spent now.
     then = Paid(summary.cost_then_usd, summary.judge_cost_then_usd)
-    recorded = "" if then.total_usd is None else f"; when it was recorded {cost(then)}"
+    recorded = "" if then.total_usd is None else f"; when it was recorded {figures.cost(then)}"
     yield "cost", (", ".join(costs) or "none") + recorded
     if summary.calls_from_history and view.info.mode == "live":
         calls = count(summary.calls, "call")
@@ -352,9 +350,9 @@ def totals_of(view: RunView, suite: SuiteView | None = None) -> Iterator[tuple[s
         yield "reviews", f"{reviewed}, {people.disputed:,} of them disputed"
     # How long one suite took is not recorded.
     took = view.info.duration_ms if suite is None else None
-    times = [] if took is None else [duration(took)]
+    times = [] if took is None else [figures.duration(took)]
     if summary.latency_average_ms is not None:
-        times.append(f"mean latency {duration(summary.latency_average_ms)}")
+        times.append(f"mean latency {figures.duration(summary.latency_average_ms)}")
     if times:
         yield "time", ", ".join(times)
 
@@ -429,9 +427,9 @@ def assertion_fields(assertion: AssertionView, *, limit: int = 300) -> list[tupl
     # Limits such as a length or a time are thresholds too, but of `actual`, not of the score.
     is_scored = assertion.kind in ("judge", "drift", "similar_to")
     if assertion.threshold is not None and assertion.score is not None and is_scored:
-        fields.append(("score", score_of_limit(assertion.score, assertion.threshold)))
+        fields.append(("score", figures.score_of_limit(assertion.score, assertion.threshold)))
     elif assertion.score is not None and assertion.kind == "score":  # a number of a scenario
-        fields.append(("score", score(assertion.score)))
+        fields.append(("score", figures.score(assertion.score)))
     for name, value in (("expected", assertion.expected), ("actual", assertion.actual)):
         if value is not None and not is_told(value, assertion.message):
             fields.append((name, json_shown(value, limit)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.outcome import Status
 from kindlm.wording import count
 
@@ -64,6 +65,12 @@ def percent(rate: float) -> str:
     if rate > 0 and shown == "0.0":
         return "<0.1 %"
     return f"{shown.removesuffix('.0')} %"
+
+
+def interval_text(passed: int, n: int) -> str:
+    """Return where a rate lies with 95 % confidence: `2.9 % to 21.8 %`."""
+    low, high = wilson_interval(passed, n) or (0.0, 1.0)
+    return f"{percent(low)} to {percent(high)}"
 
 
 def score(value: float) -> str:

@@ -14,7 +14,6 @@ from typing import TextIO
 from kindlm.dataclass import replace
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
-from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.outcome import GateResult, Status
 from kindlm.reports import facts
 from kindlm.reports.attacks import attacks_of
@@ -22,7 +21,7 @@ from kindlm.reports.causes import Cause, causes_of
 from kindlm.reports.diff.changes import changes_since_before
 from kindlm.reports.diff.markdown import SIGNS, changes_table
 from kindlm.reports.diff.phrases import notes_of
-from kindlm.reports.figures import comparison, cost, duration, money, percent
+from kindlm.reports.figures import comparison, cost, duration, interval_text, money, percent
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import MOST_BYTES, cell, code, html_code, one_line, plain
 from kindlm.wording import count
@@ -84,11 +83,10 @@ def _head(view: RunView) -> Iterator[str]:
     figures = [count(tests, "test") + (f" on {targets:,} targets" if targets > 1 else "")]
     executions = summary.executions
     if executions.pass_rate is not None:
-        low, high = wilson_interval(executions.passed, executions.tested) or (0.0, 1.0)
         rate = plain(percent(executions.pass_rate))
-        interval = plain(f"95 % interval {percent(low)} to {percent(high)}")
+        interval = interval_text(executions.passed, executions.tested)
         tested = count(executions.tested, "execution")
-        figures.append(f"{rate} of {tested} passed ({interval})")
+        figures.append(f"{rate} of {tested} passed ({plain(f'95 % interval {interval}')})")
     if (attacks := attacks_of(view)) is not None:
         figures.append(f"attack success rate {plain(str(attacks))}")
     if summary.paid.total_usd is not None:

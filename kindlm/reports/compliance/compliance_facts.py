@@ -25,6 +25,7 @@ from kindlm.projections.views import RUN_LABEL
 from kindlm.reports import facts
 from kindlm.reports.diff.phrases import headline_of
 from kindlm.reports.figures import comparison
+from kindlm.spelling import fields_of
 from kindlm.wording import count
 from kindlm_store import REDACTED
 from kindlm_store.verification import verify_file
@@ -209,7 +210,7 @@ def _notes(view: RunView, suite: SuiteView) -> Iterator[str]:
 def _test(test: TestView, planned: Mapping[tuple[str, str], int]) -> dict[str, Any]:
     counts = test.counts
     ended = counts.total - counts.pending
-    interval = wilson_interval(counts.passed, counts.tested) if counts.tested else None
+    low, high = wilson_interval(counts.passed, counts.tested) or (None, None)
     return {
         "name": test.name,
         "target": test.target,
@@ -219,8 +220,8 @@ def _test(test: TestView, planned: Mapping[tuple[str, str], int]) -> dict[str, A
         "repeats": counts.total,
         "missing": max(planned.get((test.name, test.target), 0) - ended, 0),
         "rate": counts.pass_rate,
-        "low": interval[0] if interval else None,
-        "high": interval[1] if interval else None,
+        "low": low,
+        "high": high,
         "flaky": test.flaky,
         "needs": test.pass_rate_min,
         "broken_limits": test.broken_limits,
@@ -271,13 +272,9 @@ def _gates(suite: SuiteView, made: set[str]) -> list[dict[str, Any]]:
         measured = gate.actual is not None if counted is None else not made.isdisjoint(counted)
         gates.append(
             {
-                "name": gate.name,
-                "passed": gate.passed,
+                **fields_of(gate, "name passed actual threshold message"),
                 "measured": measured,
-                "actual": gate.actual,
-                "threshold": gate.threshold,
                 "shown": comparison(gate),
-                "message": gate.message,
             }
         )
     return gates

@@ -11,9 +11,8 @@ from kindlm.history.reviews import (
     ReviewedExecution,
     Trust,
 )
-from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.outcome import Status
-from kindlm.reports.figures import percent, score, score_of_limit
+from kindlm.reports.figures import interval_text, percent, score, score_of_limit
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import Page, mark
 from kindlm.reports.untrusted import bounded, json_document, one_line, visible
@@ -144,9 +143,8 @@ def _write_table(compared: Agreement, who: str, page: Page) -> None:
     for name, numbers in zip(rows, cells, strict=True):
         shown = "".join(f"  {number:>11,}" for number in numbers)
         page.line((name.ljust(width), "dim"), shown, indent=2)
-    interval = wilson_interval(compared.agreed, compared.reviews)
-    low, high = map(percent, interval or (0.0, 1.0))
-    rate = f"{percent(compared.observed)} (95 % interval: {low} to {high})"
+    interval = interval_text(compared.agreed, compared.reviews)
+    rate = f"{percent(compared.observed)} (95 % interval: {interval})"
     page.fields([("agree", f"{_agreed(compared)}, {rate}"), ("kappa", _figure(compared))], indent=2)
 
 

@@ -159,15 +159,10 @@ def _write_call(call: Called, page: Page) -> None:
             _write_made(made, page)
         for depth, span in call.spans:
             _write_span(depth, span, page)
+        _write_body(call, page, indent=4)
     else:
         _write_outcome(call, call.view.purpose, page)
-        for message in call.sent if page.verbose else ():
-            _write_said(f"  {message.role}", message.text, page)
-        if page.verbose and call.view.text:
-            _write_said(f"  {call.view.purpose}", call.view.text, page)
-    if page.verbose and call.view.raw is not None:
-        body = visible(bounded(call.view.raw, _RAW))
-        page.line(("body  ", "dim"), (body, "dim"), indent=4, hang=2)
+        _write_aside(call, call.view.purpose, page, indent=4)
 
 
 def _write_made(call: Called, page: Page) -> None:
@@ -184,15 +179,23 @@ def _write_made(call: Called, page: Page) -> None:
     if view.status != "responded":
         error = visible(bounded(call.view.error or "no answer was recorded", _VALUE, lines=20))
         page.line((f"{view.error_code or ''} {error}".strip(), "magenta"), indent=6, hang=2)
-    if not page.verbose:
-        return
-    for message in call.sent:
-        _write_said(f"  {message.role}", message.text, page)
-    if call.view.text:
-        _write_said("  model", call.view.text, page)
-    if call.view.raw is not None:
+    _write_aside(call, "model", page, indent=6)
+
+
+def _write_aside(call: Called, who: str, page: Page, *, indent: int) -> None:
+    """Write what was said in a call beside the conversation, for `verbose` alone."""
+    if page.verbose:
+        for message in call.sent:
+            _write_said(f"  {message.role}", message.text, page)
+        if call.view.text:
+            _write_said(f"  {who}", call.view.text, page)
+    _write_body(call, page, indent=indent)
+
+
+def _write_body(call: Called, page: Page, *, indent: int) -> None:
+    if page.verbose and call.view.raw is not None:
         body = visible(bounded(call.view.raw, _RAW))
-        page.line(("body  ", "dim"), (body, "dim"), indent=6, hang=2)
+        page.line(("body  ", "dim"), (body, "dim"), indent=indent, hang=2)
 
 
 def _write_span(depth: int, span: SpanView, page: Page) -> None:
