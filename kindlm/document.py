@@ -44,6 +44,20 @@ class Problem:
     limit: bool = False
 
 
+class RefusedError(Exception):
+    """JSON cannot hold what stands at an index of a text, or it is too large."""
+
+    def __init__(self, message: str, hint: str, index: int, *, limit: bool = False) -> None:
+        super().__init__(message)
+        self.message, self.hint, self.index, self.limit = message, hint, index, limit
+
+
+def too_deep(index: int, hint: str = "Check for brackets that are never closed") -> RefusedError:
+    """Return the error of a value in too many others."""
+    message = f"The file is nested more than {MAX_DEPTH} levels deep"
+    return RefusedError(message, hint, index, limit=True)
+
+
 class SourceText:
     """A text that knows where its lines begin."""
 
@@ -137,8 +151,11 @@ class Document:
     root: Node | None = None
 
     @staticmethod
-    def unreadable(text: SourceText, problem: Problem) -> Document:
+    def unreadable(text: SourceText, problem: Problem | RefusedError) -> Document:
         """Return the document of a text that cannot be read."""
+        if isinstance(problem, RefusedError):
+            at, limit = text.position(problem.index), problem.limit
+            problem = Problem(problem.message, problem.hint, at, limit=limit)
         return Document(None, (problem,), False, text)
 
     def position(self, path: Path, *, key: bool = False) -> Position:

@@ -16,7 +16,17 @@ from typing import Any
 import yaml
 
 from kindlm.dataclass import replace
-from kindlm.document import MAX_DEPTH, Document, Node, Path, Problem, SourceText, read_text
+from kindlm.document import (
+    MAX_DEPTH,
+    Document,
+    Node,
+    Path,
+    Problem,
+    RefusedError,
+    SourceText,
+    read_text,
+    too_deep,
+)
 
 MAX_NODES = 200_000
 MAX_CHARACTERS = 4 * 1024 * 1024
@@ -62,24 +72,11 @@ def read_documents(data: bytes, *, merges: bool = False, only_one: bool = False)
     builder = _Builder(text, merges=merges)
     try:
         root = builder.build(only_one=only_one)
-    except _RefusedError as refused:
-        position = text.position(refused.index)
-        problem = Problem(refused.message, refused.hint, position, limit=refused.limit)
-        return Document.unreadable(text, problem)
+    except RefusedError as refused:
+        return Document.unreadable(text, refused)
     except yaml.MarkedYAMLError as error:
         return Document.unreadable(text, builder.syntax_problem(error))
     return Document(root.value, tuple(builder.problems), True, text, root)
-
-
-_UNCLOSED_BRACKETS = "Check for brackets that are never closed"
-
-
-class _RefusedError(Exception):
-    """Reading cannot go on."""
-
-    def __init__(self, message: str, hint: str, index: int, *, limit: bool = False) -> None:
-        super().__init__(message)
-        self.message, self.hint, self.index, self.limit = message, hint, index, limit
 
 
 class _Builder:
@@ -102,7 +99,7 @@ class _Builder:
         """Return the list of all documents of the text.
 
         Raises:
-            _RefusedError: JSON cannot hold a document, or it is too large.
+            RefusedError: JSON cannot hold a document, or it is too large.
             yaml.MarkedYAMLError: the text is not YAML.
         """
         values: list[Any] = []
@@ -110,7 +107,7 @@ class _Builder:
         for event in self._events:
             if isinstance(event, yaml.DocumentStartEvent):
                 if values and only_one:
-                    raise _RefusedError(
+                    raise RefusedError(
                         "The file holds more than one document",
                         "Remove the line '---' and put each suite into a file of its own",
                         _start(event),
@@ -134,7 +131,7 @@ class _Builder:
         opener = _UNCLOSED.get(error.context or "")
         if "exceeded maximum nesting depth" in problem:
             # The scanner is ahead of the parser: libyaml's limit is met before MAX_DEPTH is.
-            refused = _too_deep(index, _UNCLOSED_BRACKETS)
+            refused = too_deep(index)
             return Problem(refused.message, refused.hint, place, limit=True)
         if (quoted := self._quoted_before(index)) is not None:
             line = text.position(quoted).line
@@ -180,13 +177,13 @@ class _Builder:
             return self._alias(event, len(path))
         if event.tag is not None:
             message = f"The tag {event.tag.replace(_TAG_PREFIX, '!!')} is not supported"
-            raise _RefusedError(message, "Remove it; quote what is text", _start(event))
+            raise RefusedError(message, "Remove it; quote what is text", _start(event))
         if event.anchor:
             self._anchors[event.anchor] = None
         if isinstance(event, yaml.ScalarEvent):
             node = self._scalar(event)
         elif len(path) >= MAX_DEPTH:
-            raise _too_deep(_start(event), _UNCLOSED_BRACKETS)
+            raise too_deep(_start(event))
         elif isinstance(event, yaml.SequenceStartEvent):
             node = self._sequence(event, path)
         else:
@@ -200,14 +197,14 @@ class _Builder:
         index = _start(event)
         if event.anchor not in self._anchors:
             known = ", ".join(f"*{name}" for name in self._anchors) or "none"
-            raise _RefusedError(
+            raise RefusedError(
                 f"The alias *{event.anchor} refers to nothing",
                 f"Anchors before this line: {known}. Quote text that begins with *",
                 index,
             )
         node = self._anchors[event.anchor]
         if node is None:
-            raise _RefusedError(
+            raise RefusedError(
                 f"The alias *{event.anchor} stands inside what it refers to",
                 "A value cannot contain itself",
                 index,
@@ -220,7 +217,7 @@ class _Builder:
         self._count(copy, index)
         if isinstance(node.value, dict | list):
             if depth >= MAX_DEPTH:
-                raise _too_deep(index, "Write out what the aliases stand for, with fewer levels")
+                raise too_deep(index, "Write out what the aliases stand for, with fewer levels")
             copy.value = {} if isinstance(node.value, dict) else [None] * len(node.value)
             for part, child in node.children.items():
                 copy.put(part, self._copy(child, index, depth + 1))
@@ -235,7 +232,7 @@ class _Builder:
         try:
             value = resolve_plain(text) if plain else text
         except ScalarError as error:
-            raise _RefusedError(
+            raise RefusedError(
                 f"{str(error)[0].upper()}{str(error)[1:]}", "Quote it if it is text", index
             ) from None
         _check_characters(text, index)
@@ -290,7 +287,7 @@ class _Builder:
         index = _start(event)
         if isinstance(event, yaml.ScalarEvent):
             if event.value == "<<" and not self._merges and _is_merge(event):
-                raise _RefusedError(
+                raise RefusedError(
                     "Merge keys (<<) are not part of YAML 1.2",
                     "Write the keys out; an alias (*name) can stand for a whole value",
                     index,
@@ -300,12 +297,12 @@ class _Builder:
             return str(event.value)
         placeholder = _PLACEHOLDER.match(self._text.text, index - 1)
         if placeholder is not None:
-            raise _RefusedError(
+            raise RefusedError(
                 "A value that begins with {{ must be in quotes",
                 f'Put the whole value in quotes, as in "{placeholder[0]}"',
                 index - 1,
             )
-        raise _RefusedError("A key must be a plain text", "Put the key in quotes", index)
+        raise RefusedError("A key must be a plain text", "Put the key in quotes", index)
 
     def _duplicate(self, key: str, index: int, first: int, path: Path) -> None:
         line = self._text.position(first).line
@@ -322,17 +319,12 @@ class _Builder:
         self._nodes += 1
         self._characters += len(node.value) if isinstance(node.value, str) else 0
         if self._nodes > MAX_NODES or self._characters > MAX_CHARACTERS:
-            raise _RefusedError(
+            raise RefusedError(
                 f"The file holds more than {MAX_NODES:,} values, counting each use of an alias",
                 "Use fewer aliases, or split the suite",
                 index,
                 limit=True,
             )
-
-
-def _too_deep(index: int, hint: str) -> _RefusedError:
-    message = f"The file is nested more than {MAX_DEPTH} levels deep"
-    return _RefusedError(message, hint, index, limit=True)
 
 
 def _is_merge(event: Any) -> bool:
@@ -345,7 +337,7 @@ def _merged(node: Node) -> list[Node]:
     of_list = isinstance(node.value, list)
     nodes = list(node.children.values()) if of_list else [node]
     if any(not isinstance(item.value, dict) for item in nodes):
-        raise _RefusedError(
+        raise RefusedError(
             "What << refers to must be a mapping, or a list of mappings",
             "Write it like `<<: *name`, with `&name` before a mapping",
             node.start,
@@ -355,7 +347,7 @@ def _merged(node: Node) -> list[Node]:
 
 def _check_characters(text: str, index: int) -> None:
     if found := _NO_CHARACTER.search(text):
-        raise _RefusedError(
+        raise RefusedError(
             f"The character U+{ord(found[0]):04X} is not allowed",
             "Remove it, or use the escape of a whole character, such as \\U0001F600",
             index,

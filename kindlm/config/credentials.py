@@ -7,7 +7,7 @@ their place, and no message shows them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from kindlm.checks.user_code import CheckOfPackage
@@ -48,11 +48,9 @@ def address_secrets(suite: Suite, environ: Mapping[str, str]) -> set[str]:
 
     A variable may hold a whole URL: its host may be recorded, its password may not.
     """
-    addresses = [agent.endpoint for agent in suite.all_agents()]
-    addresses += [provider.base_url or "" for provider in suite.providers.values()]
     whole = (
         insert(address, lambda name: environ.get(name.removeprefix("env."), ""))
-        for address in addresses
+        for address in _addresses(suite)
     )
     return {secret for address in whole for secret in url_secrets(address)}
 
@@ -68,18 +66,9 @@ def credential_variables(suite: Suite) -> set[str]:
         for name, value in (*agent.headers.items(), *_variables(agent).items())
         if is_credential_name(name)
     ]
-    addresses = [
-        *(agent.endpoint for agent in suite.all_agents()),
-        *(provider.base_url or "" for provider in suite.providers.values()),
-        *(service.ready_url or "" for service in suite.services),
-    ]
+    addresses = (*_addresses(suite), *(service.ready_url or "" for service in suite.services))
     written += [part for address in addresses for part in secret_parts(address)]
-    return {
-        name.removeprefix("env.")
-        for text in written
-        for name in names_in(text)
-        if name.startswith("env.")
-    }
+    return _variables_in(written)
 
 
 def given_variables(suite: Suite) -> set[str]:
@@ -89,12 +78,18 @@ def given_variables(suite: Suite) -> set[str]:
     queries of addresses, whatever their names: who keeps a value out of a file does not want it in
     the history either. The host of an address, and where a program is, may be recorded.
     """
-    return {
-        name.removeprefix("env.")
-        for text in _given(suite)
-        for name in names_in(text)
-        if name.startswith("env.")
-    }
+    return _variables_in(_given(suite))
+
+
+def _addresses(suite: Suite) -> Iterator[str]:
+    yield from (agent.endpoint for agent in suite.all_agents())
+    yield from (provider.base_url or "" for provider in suite.providers.values())
+
+
+def _variables_in(texts: Iterable[str]) -> set[str]:
+    """Return the environment variables whose placeholders stand in some texts."""
+    names = (name for text in texts for name in names_in(text))
+    return {name.removeprefix("env.") for name in names if name.startswith("env.")}
 
 
 def _given(suite: Suite) -> Iterator[str]:

@@ -40,19 +40,16 @@ class Expect(Open):
 
     def written(self) -> Iterator[tuple[Place, ExpectSection]]:
         """Yield what is written here and its parts, each with its place below `expect`."""
-        for name, field, many in _WRITTEN:
-            if field in self.model_fields_set:
-                yield from self._written(name, field, many=many)
+        for section in _SECTIONS:
+            yield from self._parts(section)
 
     def expectations(self, schema: Callable[[str], Any]) -> Iterator[Placed]:
         """Yield what the sections expect, then what those of packages do, each with its place.
 
         `schema` returns the JSON Schema in a file by the name of the file.
         """
-        for name, field, many in _EVALUATED:
-            if field not in self.model_fields_set:
-                continue
-            for place, part in self._written(name, field, many=many):
+        for section in _EVALUATED:
+            for place, part in self._parts(section):
                 for check, label, inner in part.checks(schema):
                     yield (*place, *inner), check.expected(label)
         for name, checks in self.added.items():
@@ -66,11 +63,9 @@ class Expect(Open):
         """Whether there is a check that a transcript can fail."""
         return bool(self.added) or not all(part.expects_nothing for _, part in self.written())
 
-    def _written(
-        self, name: str, field: str, *, many: bool
-    ) -> Iterator[tuple[Place, ExpectSection]]:
-        value = getattr(self, field)
-        if many:
+    def _parts(self, section: type[ExpectSection]) -> Iterator[tuple[Place, ExpectSection]]:
+        name, value = section.key.name, getattr(self, _FIELDS[section])
+        if section.key.many:
             for index, item in enumerate(value or ()):
                 yield from (((name, index, *place), part) for place, part in item.parts())
         elif value is not None:
@@ -90,7 +85,7 @@ def _field(section: type[ExpectSection]) -> tuple[str, Any]:
     if field.default is None:
         # Recorded configurations have what is written, and the defaults of the format.
         kind = Maybe[kind]  # type: ignore[misc]
-    return to_snake(key.name), (kind, field)
+    return _FIELDS[section], (kind, field)
 
 
 def _evaluated(section: type[ExpectSection]) -> tuple[int, str]:
@@ -98,14 +93,9 @@ def _evaluated(section: type[ExpectSection]) -> tuple[int, str]:
     return key.order if key.evaluated is None else key.evaluated, key.name
 
 
-def _keyed(found: Iterable[type[ExpectSection]]) -> list[tuple[str, str, bool]]:
-    """Return the key and the field of each section, and whether a list of them stands there."""
-    return [(each.key.name, to_snake(each.key.name), each.key.many) for each in found]
-
-
 _SECTIONS = sections()
-_WRITTEN = _keyed(_SECTIONS)
-_EVALUATED = _keyed(sorted(_SECTIONS, key=_evaluated))
+_EVALUATED = sorted(_SECTIONS, key=_evaluated)
+_FIELDS = {section: to_snake(section.key.name) for section in _SECTIONS}
 
 EXPECT_KEYS = tuple(section.key.name for section in _SECTIONS)
 """kindlm's own keys of `expect`."""
@@ -118,34 +108,27 @@ else:
     )
 
 
-def sections_in(expect: Raw) -> Iterator[tuple[Path, type[ExpectSection], Raw]]:
-    """Yield the sections in what a file has as `expect`, with their places and what is written.
-
-    It has not been validated: what has another shape than a section is left out.
-    """
-    todo: list[tuple[Path, type[ExpectSection], Any]] = []
-
-    def found(place: Path, section: type[ExpectSection], value: Any, *, many: bool) -> None:
-        if not many:
-            todo.append((place, section, value))
-        elif isinstance(value, list):
-            todo.extend(((*place, index), section, item) for index, item in enumerate(value))
-
-    for section in _SECTIONS:
-        name, many = section.key.name, section.key.many
-        found((name,), section, expect.get(name), many=many)
-    for place, section, value in todo:  # which grows
-        if isinstance(value, dict):
-            yield place, section, value
-            for key, part, many in section.inner():
-                found((*place, key), part, value.get(key), many=many)
-
-
 def sections_of(test: Raw, path: Path) -> Iterator[tuple[Path, type[ExpectSection], Raw]]:
-    """Yield the sections of a test and of its conversation, as `sections_in`, by their places."""
+    """Yield the sections of a test and of its conversation, with their places and what is written.
+
+    The file has not been validated: what has another shape than a section is left out.
+    """
+    parts = [(section.key.name, section, section.key.many) for section in _SECTIONS]
     for place, expect in expectations(test):
-        for inner, part, written in sections_in(expect):
-            yield (*path, *place, *inner), part, written
+        yield from _sections_in(expect, parts, (*path, *place))
+
+
+def _sections_in(
+    written: Raw, parts: Iterable[tuple[str, type[ExpectSection], bool]], path: Path
+) -> Iterator[tuple[Path, type[ExpectSection], Raw]]:
+    for key, section, many in parts:
+        value = written.get(key)
+        found = enumerate(value if isinstance(value, list) else ()) if many else [(None, value)]
+        for number, item in found:
+            place = (*path, key) if number is None else (*path, key, number)
+            if isinstance(item, dict):
+                yield place, section, item
+                yield from _sections_in(item, section.inner(), place)
 
 
 def expect_sections(path: Path, test: TestConfig) -> Iterator[tuple[Path, ExpectConfig]]:

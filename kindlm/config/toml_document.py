@@ -20,7 +20,9 @@ from kindlm.document import (
     Path,
     Position,
     Problem,
+    RefusedError,
     read_text,
+    too_deep,
 )
 
 _AT = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
@@ -33,18 +35,6 @@ _BLOCK = re.compile(r'"""(?:[^\\]|\\.)*?"""|\'\'\'.*?\'\'\'', re.DOTALL)
 """A text of several lines."""
 _QUOTES = 'Strings need quotes: key = "value"'
 _NO_CHARACTER = "\ufdd0"
-
-
-class _RefusedError(Exception):
-    """A value at a path does not exist in JSON."""
-
-    def __init__(self, message: str, hint: str, path: Path, *, limit: bool = False) -> None:
-        super().__init__(message)
-        self.message, self.hint, self.path, self.limit = message, hint, path, limit
-
-
-_TOO_DEEP = f"The file is nested more than {MAX_DEPTH} levels deep"
-_TOO_DEEP_HINT = "Check for brackets that are never closed"
 
 
 def read_toml(data: bytes) -> Document:
@@ -67,16 +57,12 @@ def read_toml(data: bytes) -> Document:
         hint = _QUOTES if message == "Invalid value" else "Fix the line: https://toml.io"
         problem = Problem(f"TOML syntax error: {message}", hint, position)
     except RecursionError:
-        problem = Problem(_TOO_DEEP, _TOO_DEEP_HINT, limit=True)
+        return Document.unreadable(text, too_deep(0))
     except ValueError as error:
         # Such as a number of too many digits.
         problem = Problem(f"The file cannot be read: {error}", "Fix the value")
-    except _RefusedError as refused:
-        path = refused.path
-        while path not in places:
-            path = path[:-1]
-        position = text.position(places[path])
-        problem = Problem(refused.message, refused.hint, position, limit=refused.limit)
+    except RefusedError as refused:
+        return Document.unreadable(text, refused)
     else:
         return Document([root.value], (), True, text, Node([root.value], 0, children={0: root}))
     return Document.unreadable(text, problem)
@@ -85,7 +71,7 @@ def read_toml(data: bytes) -> Document:
 def _node(value: Any, path: Path, start: int, places: dict[Path, int]) -> Node:
     start = places.get(path, start)
     if len(path) > MAX_DEPTH:
-        raise _RefusedError(_TOO_DEEP, _TOO_DEEP_HINT, path, limit=True)
+        raise too_deep(start)
     if isinstance(value, dict):
         children: dict[str | int, Node] = {
             key: _node(item, (*path, key), start, places) for key, item in value.items()
@@ -98,11 +84,11 @@ def _node(value: Any, path: Path, start: int, places: dict[Path, int]) -> Node:
     if isinstance(value, date | time):
         return Node(value.isoformat(), start)
     if isinstance(value, float) and not math.isfinite(value):
-        raise _RefusedError(
-            "The file contains a number that JSON cannot represent", "Put it in quotes", path
+        raise RefusedError(
+            "The file contains a number that JSON cannot represent", "Put it in quotes", start
         )
     if isinstance(value, str) and _NO_CHARACTER in value:
-        raise _RefusedError("An escape does not stand for a character", "Remove the escape", path)
+        raise RefusedError("An escape does not stand for a character", "Remove the escape", start)
     return Node(value, start)
 
 
