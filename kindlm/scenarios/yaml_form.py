@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path as FilePath
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, Field, create_model
 
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.json_schemas import report_inline_schema
@@ -26,9 +26,6 @@ from kindlm.section import WHOLE, Maybe, Positive, Repeat, Score, Seconds, Solid
 from kindlm.values import check_pattern
 from kindlm.yaml_document import read_documents
 
-Limit = Annotated[float, Field(ge=0)]
-Whole = Annotated[int, Field(ge=0), WHOLE]
-
 
 class CheckTable(Table):
     """A check. Any value but a mapping stands for the key that it has to have."""
@@ -38,30 +35,6 @@ class CheckTable(Table):
         """Return the key that a value stands for if it is written in place of the mapping."""
         needed = (name for name, field in cls.model_fields.items() if field.is_required())
         return None if value is None or isinstance(value, dict) else next(needed, None)
-
-
-class TextConfig(CheckTable):
-    """A check of the text."""
-
-    text: Text
-
-
-class SolidConfig(CheckTable):
-    """A check of the text, for which spaces are nothing."""
-
-    text: Solid
-
-
-class TextsConfig(CheckTable):
-    """A check of the text, with some texts."""
-
-    texts: Annotated[list[Solid], Field(min_length=1)]
-
-
-class PatternConfig(CheckTable):
-    """A regular expression."""
-
-    pattern: Annotated[Text, BeforeValidator(check_pattern)]
 
 
 class SchemaConfig(Table):
@@ -75,86 +48,67 @@ class SchemaConfig(Table):
         return "schema" if isinstance(value, dict) and value.keys() != {"schema"} else None
 
 
-class LatencyConfig(CheckTable):
-    """A limit of time."""
+class WeightedChecks(Table):
+    """Checks of an answer or of a conversation; `weight` is what each of them counts for."""
 
-    max_ms: Limit
-
-
-class TokensConfig(CheckTable):
-    """A limit of tokens."""
-
-    max_tokens: Whole
-
-
-class ToolConfig(CheckTable):
-    """A tool, and arguments that its call has to have among others."""
-
-    tool: Text
-    arguments: Maybe[dict[str, Any]] = None
-
-
-class ToneConfig(CheckTable):
-    """A tone."""
-
-    tone: Text
-
-
-class JudgeConfig(CheckTable):
-    """Criteria, and how many points of the scale are enough for each."""
-
-    criteria: Annotated[list[Text], Field(min_length=1)]
-    threshold: Positive = 3
-    scale: Positive = 5
-
-
-class GuardrailConfig(CheckTable):
-    """Rules."""
-
-    must: list[Text] = Field(default=[])
-    must_not: list[Text] = Field(default=[])
-
-
-class FactsConfig(CheckTable):
-    """What is true."""
-
-    ground_truth: Text
-    context: Maybe[str] = None
-
-
-class CostConfig(CheckTable):
-    """A limit of money."""
-
-    max_usd: Limit
-
-
-class ConversationConfig(Table):
-    """Checks that a whole conversation can have; `weight` is what each of them counts for."""
-
-    equals: Maybe[SolidConfig] = None
-    starts_with: Maybe[SolidConfig] = None
-    contains_any: Maybe[TextsConfig] = None
-    contains: Maybe[TextConfig] = None
-    not_contains: Maybe[TextConfig] = None
-    matches: Maybe[PatternConfig] = None
-    not_matches: Maybe[PatternConfig] = None
-    latency: Maybe[LatencyConfig] = None
-    cost: Maybe[CostConfig] = None
-    token_usage: Maybe[TokensConfig] = None
-    tool_called: Maybe[ToolConfig] = None
-    tool_not_called: Maybe[ToolConfig] = None
-    judge: Maybe[JudgeConfig] = None
     weight: Positive = 1.0
 
 
-class ChecksConfig(ConversationConfig):
-    """Checks that an answer can have."""
+def _maybe(kind: Any) -> Any:
+    return Maybe[kind]  # type: ignore[misc]
 
-    json_schema: Maybe[SchemaConfig] = None
-    sentiment: Maybe[ToneConfig] = None
-    guardrail: Maybe[GuardrailConfig] = None
-    factuality: Maybe[FactsConfig] = None
 
+_SOLID: dict[str, Any] = {"text": (Solid, ...)}
+_TEXT: dict[str, Any] = {"text": (Text, ...)}
+_PATTERN: dict[str, Any] = {"pattern": (Annotated[Text, BeforeValidator(check_pattern)], ...)}
+_CALL: dict[str, Any] = {"tool": (Text, ...), "arguments": (_maybe(dict[str, Any]), None)}
+_LIMIT = Annotated[float, Field(ge=0)]
+
+CONVERSATION_CHECKS: Mapping[str, dict[str, Any]] = {
+    "equals": _SOLID,
+    "starts_with": _SOLID,
+    "contains_any": {"texts": (Annotated[list[Solid], Field(min_length=1)], ...)},
+    "contains": _TEXT,
+    "not_contains": _TEXT,
+    "matches": _PATTERN,
+    "not_matches": _PATTERN,
+    "latency": {"max_ms": (_LIMIT, ...)},
+    "cost": {"max_usd": (_LIMIT, ...)},
+    "token_usage": {"max_tokens": (Annotated[int, Field(ge=0), WHOLE], ...)},
+    "tool_called": _CALL,
+    "tool_not_called": _CALL,
+    "judge": {
+        "criteria": (Annotated[list[Text], Field(min_length=1)], ...),
+        "threshold": (Positive, 3),
+        "scale": (Positive, 5),
+    },
+}
+"""Checks that a whole conversation can have, each with the type and the default of its keys."""
+
+ANSWER_CHECKS: Mapping[str, Any] = {
+    "json_schema": SchemaConfig,
+    "sentiment": {"tone": (Text, ...)},
+    "guardrail": {"must": (list[Text], []), "must_not": (list[Text], [])},
+    "factuality": {"ground_truth": (Text, ...), "context": (_maybe(str), None)},
+}
+"""Checks that an answer alone can have."""
+
+
+def _checks_config(name: str, base: type[Table], checks: Mapping[str, Any]) -> Any:
+    fields: dict[str, Any] = {}
+    for each, keys in checks.items():
+        is_table = isinstance(keys, dict)
+        part = create_model(each, __base__=CheckTable, **keys) if is_table else keys
+        fields[each] = (_maybe(part), None)
+    return create_model(name, __base__=base, **fields)
+
+
+if TYPE_CHECKING:
+    ConversationConfig = WeightedChecks
+    ChecksConfig = WeightedChecks
+else:
+    ConversationConfig = _checks_config("ConversationConfig", WeightedChecks, CONVERSATION_CHECKS)
+    ChecksConfig = _checks_config("ChecksConfig", ConversationConfig, ANSWER_CHECKS)
 
 CHECKS = tuple(name for name in ChecksConfig.model_fields if name != "weight")
 
