@@ -161,17 +161,14 @@ def last_text(messages: Sequence[ChatMessage]) -> str | None:
 
 def spoken(messages: Iterable[ChatMessage]) -> Spoken:
     """Return what messages say: calls with their answers, and all reported usage added up."""
-    calls, ids = ToldCalls(), list[str]()
-    usages = list[Usage]()
+    calls, usages = ToldCalls(), list[Usage]()
     models: dict[str, None] = {}
     for message in messages:
         for call in message.calls:
             calls.add(call.name, call.id or None, call.malformed or call.arguments)
-            ids.append(call.id)
         if message.speaker is Speaker.TOOL and not _answered(calls, message):
             # What answered was called, whatever the messages leave out.
             calls.add(message.name or UNNAMED, message.answers, None).answer(message.response)
-            ids.append(message.answers or "")
         usages.append(message.usage)
         if message.model is not None:
             models[message.model] = None
@@ -180,11 +177,7 @@ def spoken(messages: Iterable[ChatMessage]) -> Spoken:
     usage = Usage(
         sum(inputs) if inputs else None, sum(outputs) if outputs else None, extras_of(usages)
     )
-    uses = tuple(
-        replace(use, call=replace(use.call, id=call_id))
-        for use, call_id in zip(calls.uses, ids, strict=True)
-    )
-    return Spoken(uses, bounded(usage), tuple(models))
+    return Spoken(calls.uses_as_told, bounded(usage), tuple(models))
 
 
 def _read(value: Mapping[str, Any]) -> ChatMessage:

@@ -6,20 +6,36 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kindlm.agents.reply_parts import AGENT_RULE, MAX_CALLS, refuse_more
+from kindlm.agents.tool_entries import failed_tool
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse
 
 
 @dataclass(slots=True)
 class Made:
-    """A tool call, and its answer once there is one."""
+    """A tool call as far as it is known; its id is empty if it has none.
 
-    call: ToolCall
+    `written` are its arguments where they come in pieces. `response` is its answer, once there is
+    one.
+    """
+
+    id: str
+    name: str = UNNAMED
+    arguments: Any = None
+    written: list[str] = field(default_factory=list)
     response: Any = None
     is_answered: bool = False
 
-    def answer(self, response: Any) -> None:
-        """Take the answer."""
-        self.response, self.is_answered = response, True
+    def answer(self, response: Any, *, failed: object = False) -> None:
+        """Take the answer, or what is said of the failure of the tool."""
+        self.response = failed_tool(response) if failed else response
+        self.is_answered = True
+
+    def use(self, call_id: str) -> ToolUse:
+        """Return the call with its answer, under an id; the agent ran the tool itself."""
+        arguments = self.arguments
+        if arguments is None and self.written:
+            arguments = "".join(self.written)
+        return ToolUse(ToolCall.told(call_id, self.name, arguments), self.response, AGENT_RULE)
 
 
 class ToldCalls:
@@ -31,17 +47,18 @@ class ToldCalls:
 
     @property
     def uses(self) -> tuple[ToolUse, ...]:
-        """All calls with their answers, which the agent gave itself."""
-        return tuple(ToolUse(made.call, made.response, AGENT_RULE) for made in self.made)
+        """All calls with their answers; those without an id get one that nothing refers to."""
+        return tuple(made.use(made.id or f"tool-{n}") for n, made in enumerate(self.made))
+
+    @property
+    def uses_as_told(self) -> tuple[ToolUse, ...]:
+        """All calls with their answers; those without an id have an empty one."""
+        return tuple(made.use(made.id) for made in self.made)
 
     def add(self, name: str, call_id: str | None, arguments: Any) -> Made:
-        """Take a call; one without an id gets one that nothing refers to.
-
-        Raises:
-            UnreadableReply: there are more than `MAX_CALLS`.
-        """
+        """Take a call; raise `UnreadableReply` if there are more than `MAX_CALLS`."""
         refuse_more(len(self.made) + 1, MAX_CALLS, "tool calls")
-        made = Made(ToolCall.told(call_id or f"tool-{len(self.made)}", name, arguments))
+        made = Made(call_id or "", name, arguments)
         self.made.append(made)
         # Some agents use the id of a call again that is done.
         if call_id is not None and (call_id not in self._by_id or self._by_id[call_id].is_answered):
@@ -56,11 +73,17 @@ class ToldCalls:
             made.answer(use.response)
         return made
 
-    def answer(self, call_id: str | None, name: str | None, response: Any) -> bool:
+    def under(self, call_id: str) -> Made:
+        """Return the call with an id, of which this may be the first that is told."""
+        return self.by_id(call_id) or self.add(UNNAMED, call_id, None)
+
+    def answer(
+        self, call_id: str | None, name: str | None, response: Any, *, failed: object = False
+    ) -> bool:
         """Give the call that `find` returns its answer; return whether there is one."""
         made = self.find(call_id, name)
         if made is not None:
-            made.answer(response)
+            made.answer(response, failed=failed)
         return made is not None
 
     def by_id(self, call_id: str) -> Made | None:
@@ -76,21 +99,4 @@ class ToldCalls:
         if call_id in self._by_id:
             return self._by_id[call_id]
         waiting = (made for made in self.made if not made.is_answered)
-        return next((made for made in waiting if name in (None, made.call.name)), None)
-
-
-@dataclass(slots=True)
-class PiecedCall:
-    """A tool call in the making; `written` are its arguments as far as they came in pieces."""
-
-    name: str = UNNAMED
-    written: list[str] = field(default_factory=list)
-    arguments: Any = None
-    response: Any = None
-
-    def use(self, call_id: str) -> ToolUse:
-        """Return the call, whole."""
-        arguments = self.arguments
-        if arguments is None and self.written:
-            arguments = "".join(self.written)
-        return ToolUse(ToolCall.told(call_id, self.name, arguments), self.response, AGENT_RULE)
+        return next((made for made in waiting if name in (None, made.name)), None)

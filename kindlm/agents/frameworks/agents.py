@@ -43,9 +43,8 @@ class OpenAIAgents(Framework):
         self._last = await sys.modules[_PACKAGE].Runner.run(agent, said)
         return self._last
 
-    async def read(self, result: Any, sent: str) -> AgentReply | None:
-        """Return what a result says, or the events of a streamed run."""
-        del sent  # a result knows which items are new
+    async def read(self, result: Any, _sent: str) -> AgentReply | None:
+        """Return what a result, which knows its new items, or a streamed run says."""
         if is_a(result, _PACKAGE, "RunResultStreaming"):
             async for _ in result.stream_events():
                 pass

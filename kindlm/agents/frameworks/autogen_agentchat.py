@@ -16,7 +16,6 @@ from kindlm.agents.frameworks import as_json, is_a, total
 from kindlm.agents.http_request import last_user_text
 from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.told_calls import ToldCalls
-from kindlm.agents.tool_entries import failed_tool
 from kindlm.dataclass import replace
 from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
 
@@ -60,9 +59,8 @@ class AutoGen(Framework):
         self._state = await agent.save_state()
         return messages
 
-    async def read(self, result: Any, sent: str) -> AgentReply | None:
-        """Return what the messages of a task say."""
-        del sent  # a task has only its own messages
+    async def read(self, result: Any, _sent: str) -> AgentReply | None:
+        """Return what the messages of a task say; it has only its own."""
         if isinstance(result, list):
             said = [each for each in result if is_a(each, _PACKAGE, "BaseMessage")]
             if said:
@@ -102,6 +100,5 @@ def _calls(messages: Sequence[Any]) -> ToldCalls:
                 calls.add(call.name, call.id, call.arguments)
         elif message.type == "ToolCallExecutionEvent":
             for result in message.content:
-                said = failed_tool(result.content) if result.is_error else result.content
-                calls.answer(result.call_id, result.name, said)
+                calls.answer(result.call_id, result.name, result.content, failed=result.is_error)
     return calls

@@ -24,7 +24,6 @@ from kindlm.agents.http_request import all_messages, context_with_history, last_
 from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.reply_reading import read_counts
 from kindlm.agents.told_calls import Made, ToldCalls
-from kindlm.agents.tool_entries import failed_tool
 from kindlm.agents.user_code import in_thread
 from kindlm.dataclass import dataclass, replace
 from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
@@ -68,9 +67,8 @@ class CrewAI(Framework):
         await in_thread(bus.flush)
         return _Run(result, sorted(events, key=lambda event: event.emission_sequence or 0))
 
-    async def read(self, result: Any, sent: str) -> AgentReply | None:
-        """Return what a run or its result says."""
-        del sent  # a run has only its own events
+    async def read(self, result: Any, _sent: str) -> AgentReply | None:
+        """Return what a run or its result says; a run has only its own events."""
         if isinstance(result, _Run):
             return _of_run(result)
         if is_a(result, _PACKAGE, "CrewOutput"):
@@ -130,7 +128,7 @@ def _calls(events: Sequence[Any]) -> ToldCalls:
             running.append((event, calls.add(event.tool_name, None, as_json(event.tool_args))))
         elif (failed or is_a(event, _PACKAGE, _DONE)) and (own := _own(running, event)) is not None:
             made = running.pop(own)[1]
-            made.answer(failed_tool(str(event.error)) if failed else as_json(event.output))
+            made.answer(str(event.error) if failed else as_json(event.output), failed=failed)
     return calls
 
 

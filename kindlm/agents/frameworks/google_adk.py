@@ -58,13 +58,12 @@ class GoogleADK(Framework):
         )
         return [event async for event in run]
 
-    async def read(self, result: Any, sent: str) -> AgentReply | None:
-        """Return what the events of a run say.
+    async def read(self, result: Any, _sent: str) -> AgentReply | None:
+        """Return what the events of a run say, which has only its own.
 
         Raises:
             FailedReply: the model failed; ADK makes an event of that.
         """
-        del sent  # a run has only its own events
         events = result if isinstance(result, list) else [result]
         if not events or not all(is_a(event, _PACKAGE, "Event") for event in events):
             return None

@@ -27,7 +27,6 @@ from kindlm.agents.http_request import all_messages, last_user_text
 from kindlm.agents.langgraph_replies import Sent, read_pieces, read_value
 from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.told_calls import Made, ToldCalls
-from kindlm.agents.tool_entries import failed_tool
 from kindlm.dataclass import replace
 from kindlm.plugins import AgentReply, AgentRequest, Framework
 from kindlm.same_calls import uses_together
@@ -153,7 +152,7 @@ def _handler() -> Any:
         def on_tool_error(self, error: BaseException, *, run_id: Any, **more: Any) -> None:
             del more
             if (made := self._heard.runs.get(run_id)) is not None:
-                made.answer(failed_tool(str(error)))
+                made.answer(str(error), failed=True)
 
         def on_llm_end(self, response: Any, **more: Any) -> None:
             del more

@@ -14,7 +14,6 @@ from kindlm.agents.http_request import all_messages, last_user_text
 from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.reply_reading import read_model, read_usage
 from kindlm.agents.told_calls import ToldCalls
-from kindlm.agents.tool_entries import failed_tool
 from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
 
 _PACKAGE = "llama_index"
@@ -49,9 +48,8 @@ class LlamaIndex(Framework):
         self._memory = await handler.ctx.store.get("memory")
         return [*events, output]
 
-    async def read(self, result: Any, sent: str) -> AgentReply | None:
-        """Return what the output or the events of a run say."""
-        del sent  # a run has only its own events
+    async def read(self, result: Any, _sent: str) -> AgentReply | None:
+        """Return what the output or the events of a run say, which has only its own."""
         events = result if isinstance(result, list) else [result]
         outputs = [event for event in events if is_a(event, _PACKAGE, "AgentOutput")]
         if not outputs:
@@ -85,6 +83,5 @@ def _calls(events: Sequence[Any]) -> ToldCalls:
                 made = calls.add(each.tool_name, each.tool_id, as_json(each.tool_kwargs))
             output = getattr(each, "tool_output", None)
             if output is not None and not made.is_answered:
-                said = output.content
-                made.answer(failed_tool(said) if output.is_error else said)
+                made.answer(output.content, failed=output.is_error)
     return calls

@@ -17,7 +17,6 @@ from kindlm.agents.frameworks import as_json, is_a
 from kindlm.agents.http_request import all_messages, last_user_text
 from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.told_calls import ToldCalls
-from kindlm.agents.tool_entries import failed_tool
 from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
 from kindlm.wires.answer import extras_from
 
@@ -47,9 +46,8 @@ class PydanticAI(Framework):
         self._history = result.all_messages()
         return result
 
-    async def read(self, result: Any, sent: str) -> AgentReply | None:
-        """Return what a result or its messages say."""
-        del sent  # a result knows which messages are new
+    async def read(self, result: Any, _sent: str) -> AgentReply | None:
+        """Return what a result, which knows its new messages, or messages say."""
         if (
             isinstance(result, list)
             and result
@@ -113,6 +111,5 @@ def _add_calls(calls: ToldCalls, parts: Iterable[Any], output_tool: str | None) 
         if part.part_kind in _CALLS:
             calls.add(part.tool_name, part.tool_call_id, as_json(part.args))
         elif part.part_kind in (*_RETURNS, "retry-prompt"):
-            said = as_json(part.content)
-            response = failed_tool(said) if part.part_kind == "retry-prompt" else said
-            calls.answer(part.tool_call_id, part.tool_name, response)
+            failed = part.part_kind == "retry-prompt"
+            calls.answer(part.tool_call_id, part.tool_name, as_json(part.content), failed=failed)

@@ -17,7 +17,6 @@ from kindlm.agents.http_request import all_messages, last_user_text
 from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.reply_reading import read_counts
 from kindlm.agents.told_calls import ToldCalls
-from kindlm.agents.tool_entries import failed_tool
 from kindlm.agents.user_code import in_thread
 from kindlm.dataclass import dataclass, replace
 from kindlm.plugins import AgentReply, AgentRequest, Framework, ToolUse, Usage
@@ -75,11 +74,10 @@ class Smolagents(Framework):
         except asyncio.CancelledError:
             self._own.interrupt()  # nothing ends a thread; this takes no further step
             raise
-        return _Run(self._own, result, self._seen.uses)
+        return _Run(self._own, result, self._seen.uses_as_told)
 
-    async def read(self, result: Any, sent: str) -> AgentReply | None:
-        """Return what a run, its result, or the steps of a streamed run say."""
-        del sent  # what follows the last task is new
+    async def read(self, result: Any, _sent: str) -> AgentReply | None:
+        """Return what a run, its result, or a streamed run says: what follows the last task."""
         if isinstance(result, _Run):
             return _of_run(result)
         if is_a(result, _PACKAGE, "RunResult"):
@@ -114,7 +112,7 @@ class _Watched:
         try:
             result = self._tool(*values, **named)
         except Exception as error:
-            made.answer(failed_tool(f"{type(error).__name__}: {error}"))
+            made.answer(f"{type(error).__name__}: {error}", failed=True)
             raise
         made.answer(as_json(result))
         return result
@@ -152,8 +150,7 @@ def _of_run(run: _Run) -> AgentReply:
     reply = _of_result(run.result)
     # A call that did not come to be, of an unknown tool or with odd arguments, is only in a step.
     failed = [step for step in run.result.steps if step.get("error")]
-    seen = [replace(use, call=replace(use.call, id="")) for use in run.seen]
-    uses = uses_together(seen, _calls(_new(failed)).uses)
+    uses = uses_together(run.seen, _calls(_new(failed)).uses)
     return replace(
         reply,
         tool_uses=with_ids(uses),
@@ -206,7 +203,7 @@ def _calls(steps: Sequence[Mapping[str, Any]]) -> ToldCalls:
         for call in told:
             made = calls.add(call["function"]["name"], call["id"], call["function"]["arguments"])
             if step["error"]:
-                made.answer(failed_tool(step["error"].get("message")))
+                made.answer(step["error"].get("message"), failed=True)
             elif len(told) == 1:
                 made.answer(step["observations"])
     return calls

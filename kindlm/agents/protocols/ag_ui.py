@@ -18,7 +18,7 @@ from kindlm.agents.http_request import all_messages
 from kindlm.agents.protocols import Protocol
 from kindlm.agents.reply_parts import UnreadableReply, first_text
 from kindlm.agents.reply_reading import FailedReply, agent_reply, bounded, read_counts, read_model
-from kindlm.agents.told_calls import PiecedCall
+from kindlm.agents.told_calls import Made, ToldCalls
 from kindlm.agents.tool_entries import UNREAD, failed_tool, is_of_tool
 from kindlm.ports import AgentRequest
 from kindlm.strict_json import as_text, read_json
@@ -61,7 +61,7 @@ class RunDraft(Draft):
     texts: dict[str, list[str]] = field(default_factory=dict)
     foreign: set[str] = field(default_factory=set)
     message: str = ""
-    calls: dict[str, PiecedCall] = field(default_factory=dict)
+    calls: ToldCalls = field(default_factory=ToldCalls)
     call: str = ""
     ended: Mapping[str, Any] = field(default_factory=dict)
     snapshot: list[Mapping[str, Any]] = field(default_factory=list)
@@ -75,8 +75,7 @@ class RunDraft(Draft):
             case "TOOL_CALL_START" | "TOOL_CALL_ARGS" | "TOOL_CALL_CHUNK" | "TOOL_CALL_END":
                 self._add_to_call(event, number)
             case "TOOL_CALL_RESULT":
-                call = self._call_of(event, number)
-                call.response = _result(event)
+                self._call_of(event, number).answer(_result(event))
             case "MESSAGES_SNAPSHOT":
                 self.snapshot = objects(event.get("messages"))
             case "STATE_SNAPSHOT":
@@ -87,7 +86,7 @@ class RunDraft(Draft):
                 raise FailedReply(first_text(event.get("message")) or "no explanation")
             case str(kind) if is_of_tool(event) and kind not in ("CUSTOM", "RAW"):
                 # In words that are not known: it may be the call that a test forbids.
-                self.calls.setdefault(UNREAD.call.id, PiecedCall())
+                self.calls.under(UNREAD.call.id)
 
     def _add_text(self, event: Mapping[str, Any]) -> None:
         # A chunk without an id goes on with the message of the last one.
@@ -104,12 +103,12 @@ class RunDraft(Draft):
         if isinstance(delta := event.get("delta"), str):
             call.written.append(delta)
 
-    def _call_of(self, event: Mapping[str, Any], number: int) -> PiecedCall:
+    def _call_of(self, event: Mapping[str, Any], number: int) -> Made:
         call_id = first_text(event.get("toolCallId", self.call))
         if call_id is None:
             raise UnreadableReply(f"`toolCallId` of event {number} is not a string")
         self.call = call_id
-        return self.calls.setdefault(self.call, PiecedCall())
+        return self.calls.under(self.call)
 
     def finished(self) -> Heard:
         """Return the whole."""
@@ -120,7 +119,7 @@ class RunDraft(Draft):
         waits = isinstance(outcome, dict) and outcome.get("type") == "interrupt"
         reply = agent_reply(
             text or (result if isinstance(result, str) else ""),
-            tuple(call.use(call_id) for call_id, call in self.calls.items()),
+            self.calls.uses,
             self.spent(),
             warnings=(_WAITS,) if waits else (),
             reports_tools=True,
@@ -144,12 +143,12 @@ class RunDraft(Draft):
                 text = said_text(said.get("content")) or text
             for number, call in enumerate(objects(said.get("toolCalls")), start=1):
                 function = call.get("function")
-                if isinstance(function, dict) and str(call.get("id")) not in self.calls:
+                if isinstance(function, dict) and self.calls.by_id(str(call.get("id"))) is None:
                     named = {"toolCallId": call.get("id"), "toolCallName": function.get("name")}
                     self._add_to_call({**named, "delta": function.get("arguments")}, number)
-            made = self.calls.get(str(said.get("toolCallId")))
+            made = self.calls.by_id(str(said.get("toolCallId")))
             if said.get("role") == "tool" and made is not None and made.response is None:
-                made.response = _result(said)
+                made.answer(_result(said))
         return text
 
 

@@ -19,8 +19,8 @@ from kindlm.agents.http_request import all_messages
 from kindlm.agents.protocols import Protocol
 from kindlm.agents.reply_parts import UnreadableReply, end_reasons, first_text
 from kindlm.agents.reply_reading import FailedReply, agent_reply, read_spent
-from kindlm.agents.told_calls import PiecedCall
-from kindlm.agents.tool_entries import UNREAD, failed_tool, is_of_tool
+from kindlm.agents.told_calls import ToldCalls
+from kindlm.agents.tool_entries import UNREAD, is_of_tool
 from kindlm.ports import AgentRequest
 from kindlm.wires.answer import Spent
 
@@ -58,7 +58,7 @@ class UiDraft(Draft):
     texts: list[list[str]] = field(default_factory=list)
     open: dict[str, list[str]] = field(default_factory=dict)
     before_step: int = 0
-    calls: dict[str, PiecedCall] = field(default_factory=dict)
+    calls: ToldCalls = field(default_factory=ToldCalls)
     about: dict[str, Any] = field(default_factory=dict)
     waits: bool = False
     reasons: list[str] = field(default_factory=list)
@@ -91,10 +91,10 @@ class UiDraft(Draft):
                 self._add_to_call(kind, event, number)
             case str(kind) if is_of_tool(event) and not kind.startswith("data-"):
                 # In words that are not known: it may be the call that a test forbids.
-                self.calls.setdefault(UNREAD.call.id, PiecedCall())
+                self.calls.under(UNREAD.call.id)
 
     def _add_to_call(self, kind: str, event: Mapping[str, Any], number: int) -> None:
-        call = self.calls.setdefault(_text_of(event, "toolCallId", number), PiecedCall())
+        call = self.calls.under(_text_of(event, "toolCallId", number))
         call.name = first_text(event.get("toolName")) or call.name
         match kind:
             case "tool-input-delta":
@@ -102,20 +102,20 @@ class UiDraft(Draft):
             case "tool-input-available" | "tool-input-error":
                 call.arguments = event.get("input")
             case "tool-output-available":
-                call.response = event.get("output")
+                call.answer(event.get("output"))
             case "tool-output-denied":
-                call.response = failed_tool("the call was not allowed")
+                call.answer("the call was not allowed", failed=True)
             case "tool-approval-request":
                 self.waits = True
         if kind.endswith("-error"):
-            call.response = failed_tool(first_text(event.get("errorText")) or "no explanation")
+            call.answer(first_text(event.get("errorText")) or "no explanation", failed=True)
 
     def finished(self) -> Heard:
         """Return the whole."""
-        unanswered = self.waits and any(call.response is None for call in self.calls.values())
+        unanswered = self.waits and any(call.response is None for call in self.calls.made)
         reply = agent_reply(
             "\n\n".join(filter(None, map("".join, self.texts))),
-            tuple(call.use(call_id) for call_id, call in self.calls.items()),
+            self.calls.uses,
             self.spent(),
             warnings=(_WAITS,) if unanswered else (),
             reasons=self.reasons,
