@@ -18,7 +18,7 @@ from kindlm.cli.console import fail, note, or_fail, refuse
 from kindlm.cli.history import open_history
 from kindlm.cli.options import TestOptions, typed
 from kindlm.dataclass import replace
-from kindlm.engine.runner import Limits
+from kindlm.engine.resources import Limits
 from kindlm.errors import ErrorCode
 from kindlm.events.run import RunOptions
 from kindlm.formats.discovery import pack_in

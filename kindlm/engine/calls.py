@@ -89,7 +89,7 @@ class Calls:
         self.suite = planned.suite
         self.recorder = recorder
         self.pricing = run.pricing[planned.ordinal]
-        self.permit = Permit(run.permits, planned.ordinal)
+        self.permit = Permit(run.stop, run.budget, planned.ordinal)
         self.spent_usd = 0.0
         self.last = last
         self.now = OpenCall(run.ports.clock.monotonic())

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from kindlm.dataclass import dataclass
 from kindlm.engine.pace import Callee, Pace
-from kindlm.engine.stop import Budget, Permits, Stop
+from kindlm.engine.stop import Budget, Stop
 from kindlm.errors import Err, Ok, Result, broken
 from kindlm.events.execution_events import ProviderPaced
 from kindlm.plan import Earlier, Execution, Plan
@@ -113,8 +113,9 @@ class LiveRun:
 
     `in_flight` holds the executions that are running, by id, each with its current call.
     `calls_targets` is whether targets may be called: False if another run has all their answers.
-    `unpriced` is called for each model whose price is unknown, so that its calls count for no limit
-    of costs; `held_up` for each provider or agent that asks for a long pause, with its seconds.
+    `earlier` is what earlier sessions of the run did. `unpriced` is called for each model whose
+    price is unknown, so that its calls count for no limit of costs; `held_up` for each provider or
+    agent that asks for a long pause, with its seconds.
     """
 
     def __init__(
@@ -130,10 +131,12 @@ class LiveRun:
     ) -> None:
         self.ports = ports
         self.stop = stop
+        self.plan = plan
+        self.limits = limits
+        self.earlier = earlier
         self.calls_targets = ports.transcripts is None and (
             ports.answers is None or ports.asks_what_is_new
         )
-        self._plan = plan
         self.max_rpm = limits.max_rpm
         self._held_up = held_up
         costs = {
@@ -150,7 +153,6 @@ class LiveRun:
             passed=self.look_at_limits,
             unpriced=unpriced,
         )
-        self.permits = Permits(self.budget, stop)
         self.paces = OneForEach(self._make_pace)
         self.pricing = {each.ordinal: ports.pricing(each.suite) for each in plan.suites}
         self.clients = OneForEach(self._make_client)
@@ -160,7 +162,7 @@ class LiveRun:
         """End what has passed a limit of costs: the run, or executions of a suite."""
         if self.budget.is_used_up:
             self.stop.abort(USED_UP)
-        self.permits.review()
+        self.stop.review()
 
     def set_max_rpm(self, max_rpm: float) -> None:
         """Set the calls a minute towards each callee, now and for those that are met later."""
@@ -176,7 +178,7 @@ class LiveRun:
         """
         if not self.calls_targets:
             return
-        for planned in self._plan.suites:
+        for planned in self.plan.suites:
             suite = planned.suite
             used = {target for case in planned.cases if case.selected for target in case.targets}
             for model in filter(None, (*used, suite.judge_model)):
@@ -228,5 +230,5 @@ class LiveRun:
             if paced.pause_s >= _LONG_PAUSE_S:
                 self._held_up(name, paced.pause_s)
 
-        most = max((planned.suite.concurrency for planned in self._plan.suites), default=1)
+        most = max((planned.suite.concurrency for planned in self.plan.suites), default=1)
         return Pace(name, self.ports.clock, changed, max_rpm=self.max_rpm, most=most)

@@ -16,15 +16,13 @@ from functools import partial
 from kindlm.dataclass import replace
 from kindlm.engine.attempt import Finished, callee, end_unrun, run_execution
 from kindlm.engine.pace import Callee, Pace, Turn
-from kindlm.engine.resources import USED_UP, Limits, LiveRun, Ports
+from kindlm.engine.resources import USED_UP, LiveRun
 from kindlm.engine.stop import Stop
 from kindlm.guard import guard
 from kindlm.money import plain_usd
 from kindlm.outcome import Status
-from kindlm.plan import Earlier, Execution, Plan
+from kindlm.plan import Execution, Plan
 from kindlm.values import plain_number
-
-__all__ = ["Limits", "Observer", "Pool", "Ports", "run_plan"]
 
 Observer = Callable[[Finished], None]
 """Called for each execution once its end is on disk."""
@@ -37,46 +35,30 @@ Work = Callable[[Execution, Turn | None], Awaitable[Finished | None]]
 
 Returns how it ended; None if it was cut off."""
 
+Report = Callable[[Finished], Awaitable[None]]
+"""Waits until the end of an execution is on disk, and reports it."""
+
 _MANY_PLACES = 8
 """From here on, places are not held while the disk takes what passed. With fewer, a commit delays
 little, and a run that is killed has lost no answer but those to calls in flight."""
 
-Report = Callable[[Finished], Awaitable[None]]
-"""Waits until the end of an execution is on disk, and reports it."""
-
 
 async def run_plan(
-    plan: Plan,
-    ports: Ports,
-    observer: Observer,
-    stop: Stop,
-    *,
-    limits: Limits = Limits(),  # noqa: B008 - a value
-    earlier: Earlier = Earlier(),  # noqa: B008 - a value
-    parts: AsyncIterator[Plan] | None = None,
-    unpriced: Callable[[str], None] = lambda _: None,
-    held_up: Callable[[str, float], None] = lambda _name, _seconds: None,
-    started: Callable[[LiveRun], None] = lambda _: None,
+    run: LiveRun, observer: Observer, parts: AsyncIterator[Plan] | None = None
 ) -> bool:
     """Run all executions of a plan that are left; return whether it was completed.
 
     With `parts`, the caller decides what runs when: one part of the plan after the other, each
-    once the one before has ended. Whether they were all of the plan is theirs to know.
-
-    `unpriced` is called for each model whose calls do not count for limits of cost, since kindlm
-    does not know their price, `held_up` for each provider or agent that wants to be left alone for
-    long, with the seconds. `started` gets the run itself, which says what is in flight. Raises what
+    once the one before has ended. Whether they were all of the plan is theirs to know. Raises what
     the recorder raises when events can no longer be written.
     """
-    run = LiveRun(
-        plan, ports, stop, limits=limits, earlier=earlier, unpriced=unpriced, held_up=held_up
-    )
-    started(run)
-    runner = _Runner(run, observer, earlier)
-    # What only waits ends once what is in flight is asked to end.
-    asked_to_end = asyncio.ensure_future(stop.requested.wait())
-    asked_to_end.add_done_callback(lambda _: run.permits.review())
+    stop, limits, finished = run.stop, run.limits, run.earlier.finished
     timer: asyncio.TimerHandle | None = None
+
+    async def report(ended: Finished) -> None:
+        await run.ports.recorder.durable()
+        observer(ended)
+
     try:
         run.warm_up()
         run.look_at_limits()
@@ -87,15 +69,12 @@ async def run_plan(
                 time_over()
             timer = asyncio.get_running_loop().call_later(limits.max_time_s, time_over)
         complete = True
-        async for part in parts or _whole(plan):
-            finished = earlier.finished
-            pool = Pool(
-                part, finished, runner.calls, runner.work, runner.report, run.paces.get, stop
-            )
+        will_call, work = partial(_will_call, run), partial(_work, run)
+        async for part in parts or _whole(run.plan):
+            pool = Pool(part, finished, will_call, work, report, run.paces.get, stop)
             complete = await pool.run() and complete
         return complete
     finally:
-        asked_to_end.cancel()
         if timer is not None:
             timer.cancel()
         if stop.reason == USED_UP and limits.max_cost_usd is not None:
@@ -111,69 +90,56 @@ async def _whole(plan: Plan) -> AsyncIterator[Plan]:
     yield plan
 
 
-class _Runner:
-    """Does the executions of a run, with what earlier sessions of it left to do."""
+def _will_call(run: LiveRun, execution: Execution) -> bool:
+    """Return whether an execution is certain to call a target or judge."""
+    budget = run.budget
+    if execution.case.skip or not run.calls_targets or run.ports.answers is not None:
+        # Whether one with recorded answers calls anybody is seen when it asks; it takes its
+        # turn then.
+        return False
+    return not (budget.is_limited and budget.limit_exceeded(execution.suite.ordinal))
 
-    def __init__(self, run: LiveRun, observer: Observer, earlier: Earlier) -> None:
-        self._run = run
-        self._observer = observer
-        self._earlier = earlier
 
-    def calls(self, execution: Execution) -> bool:
-        """Return whether an execution is certain to call a target or judge."""
-        run, budget = self._run, self._run.budget
-        if execution.case.skip or not run.calls_targets or run.ports.answers is not None:
-            # Whether one with recorded answers calls anybody is seen when it asks; it takes its
-            # turn then.
-            return False
-        return not (budget.is_limited and budget.limit_exceeded(execution.suite.ordinal))
+async def _work(run: LiveRun, execution: Execution, reserved: Turn | None) -> Finished | None:
+    """Run an execution, and as often again as its suite says if it does not pass.
 
-    async def report(self, finished: Finished) -> None:
-        """Report how an execution ended, once that is on disk."""
-        await self._run.ports.recorder.durable()
-        self._observer(finished)
+    None if it was cut off by what stops the whole run; so is one that was to be run again, which is
+    left to the run that resumes this one. Where no target is called, nothing runs again.
+    """
+    earlier, ordinal = run.earlier, execution.suite.ordinal
+    recorder, budget, stop = run.ports.recorder, run.budget, run.stop
+    attempt = earlier.attempts.get(execution.id, 0) + 1
+    if execution.case.skip:
+        return end_unrun(execution, recorder, attempt)
+    ended: Finished | None = None
+    if budget.limit_exceeded(ordinal) is None:
+        left = execution.suite.suite.reruns - earlier.reruns.get(execution.id, 0)
+        left = left if run.calls_targets else 0
 
-    async def work(self, execution: Execution, reserved: Turn | None) -> Finished | None:
-        """Run an execution, and as often again as its suite says if it does not pass.
+        def may_rerun() -> bool:
+            is_affordable = budget.limit_exceeded(ordinal) is None
+            return left > 0 and is_affordable and stop.reason != USED_UP
 
-        None if it was cut off by what stops the whole run; so is one that was to be run again,
-        which is left to the run that resumes this one. Where no target is called, nothing runs
-        again.
-        """
-        run, earlier, ordinal = self._run, self._earlier, execution.suite.ordinal
-        recorder, budget, stop = run.ports.recorder, run.budget, run.stop
-        attempt = earlier.attempts.get(execution.id, 0) + 1
-        if execution.case.skip:
-            return end_unrun(execution, recorder, attempt)
-        ended: Finished | None = None
-        if budget.limit_exceeded(ordinal) is None:
-            left = execution.suite.suite.reruns - earlier.reruns.get(execution.id, 0)
-            left = left if run.calls_targets else 0
-
-            def may_rerun() -> bool:
-                is_affordable = budget.limit_exceeded(ordinal) is None
-                return left > 0 and is_affordable and stop.reason != USED_UP
-
-            while found := await run_execution(
-                execution, run, attempt=attempt, reserved=reserved, may_rerun=may_rerun
-            ):
-                if ended is not None:
-                    found = replace(found, cost_usd=found.cost_usd + ended.cost_usd)
-                ended = found
-                if not found.retried:
-                    return ended
-                if stop.winding_down.is_set():
-                    break
-                attempt, left, reserved = attempt + 1, left - 1, None
-            if stop.winding_down.is_set() or budget.limit_exceeded(ordinal) is None:
-                return None
-            attempt += 1  # what was cut off stays as it is, and counts for nothing but its costs
-        elif reserved is not None:
-            reserved.pace.ended(reserved)
-        limit = budget.limit_exceeded(ordinal) or 0.0
-        reason = f"the suite had spent more than its costMaxUsd of ${limit:g}"
-        status = Status.SKIPPED if ended is None else ended.status
-        return end_unrun(execution, recorder, attempt, status, reason=reason)
+        while found := await run_execution(
+            execution, run, attempt=attempt, reserved=reserved, may_rerun=may_rerun
+        ):
+            if ended is not None:
+                found = replace(found, cost_usd=found.cost_usd + ended.cost_usd)
+            ended = found
+            if not found.retried:
+                return ended
+            if stop.winding_down.is_set():
+                break
+            attempt, left, reserved = attempt + 1, left - 1, None
+        if stop.winding_down.is_set() or budget.limit_exceeded(ordinal) is None:
+            return None
+        attempt += 1  # what was cut off stays as it is, and counts for nothing but its costs
+    elif reserved is not None:
+        reserved.pace.ended(reserved)
+    limit = budget.limit_exceeded(ordinal) or 0.0
+    reason = f"the suite had spent more than its costMaxUsd of ${limit:g}"
+    status = Status.SKIPPED if ended is None else ended.status
+    return end_unrun(execution, recorder, attempt, status, reason=reason)
 
 
 class Pool:

@@ -36,7 +36,7 @@ class Stop:
     `reason` says why, for the record and the user. `aborted` says that a limit of the run (its
     money, its time) was the reason, rather than a person. `winding_down` is set when nothing new is
     to start, `requested` when what is in flight is asked to end, too, and `at_once` when its grace
-    period is over.
+    period is over. `waiting` are the permits of executions that wait for something.
     """
 
     def __init__(self, grace_s: float = 5.0) -> None:
@@ -46,11 +46,18 @@ class Stop:
         self.winding_down = asyncio.Event()
         self.requested = asyncio.Event()
         self.at_once = asyncio.Event()
+        self.waiting: set[Permit] = set()
 
     def request(self, reason: str) -> None:
         """Ask to stop, from the event loop's thread; the first reason stays."""
         self.wind_down(reason)
         self.requested.set()
+        self.review()
+
+    def review(self) -> None:
+        """Cut off who waits in vain: a limit was passed, or a stop came."""
+        for permit in list(self.waiting):
+            permit.review()
 
     def wind_down(self, reason: str) -> None:
         """Ask that nothing new starts; what is in flight takes the time that it needs."""
@@ -63,7 +70,7 @@ class Stop:
             self.aborted = True
         self.wind_down(reason)
         if cut_off:
-            self.requested.set()
+            self.request(reason)
 
     def leave_undone(self, reason: str) -> None:
         """Say why not everything will be run; whatever is not concerned by that goes on."""
@@ -147,28 +154,15 @@ class Budget:
         return self.is_used_up or self.limit_exceeded(ordinal) is not None
 
 
-class Permits:
-    """The permits of all executions of a run, which its budget and its stop take away."""
-
-    def __init__(self, budget: Budget, stop: Stop) -> None:
-        self.budget = budget
-        self.stop = stop
-        self.waiting: set[Permit] = set()
-
-    def review(self) -> None:
-        """Cut off who waits in vain: a limit was passed, or a stop came."""
-        for permit in list(self.waiting):
-            permit.review()
-
-
 class Permit:
     """Lets the task that it was made in go on with an execution of a suite, or cancels it.
 
     `has_refused` is whether a call that its agent made was refused: it does not finish then.
     """
 
-    def __init__(self, permits: Permits, ordinal: int) -> None:
-        self._permits = permits
+    def __init__(self, stop: Stop, budget: Budget, ordinal: int) -> None:
+        self._stop = stop
+        self._budget = budget
         self._ordinal = ordinal
         self.has_refused = False
         self._task = asyncio.current_task()
@@ -178,7 +172,7 @@ class Permit:
     @property
     def is_over(self) -> bool:
         """Whether no more calls may be made: the execution is cut off, or the money is spent."""
-        budget = self._permits.budget
+        budget = self._budget
         return self._is_cut_off or (budget.is_limited and budget.is_spent(self._ordinal))
 
     async def to_call(self, *, is_answered: bool = True) -> None:
@@ -194,7 +188,7 @@ class Permit:
     def waiting(self) -> Iterator[None]:
         """Cut the execution off meanwhile if what it waits for is of no use any more."""
         self._waits += 1
-        self._permits.waiting.add(self)
+        self._stop.waiting.add(self)
         # Later, since many turns are there at once: no execution has waited then.
         asyncio.get_running_loop().call_soon(self.review)
         try:
@@ -202,12 +196,12 @@ class Permit:
         finally:
             self._waits -= 1
             if not self._waits:
-                self._permits.waiting.discard(self)
+                self._stop.waiting.discard(self)
 
     def review(self) -> None:
         """Cut the execution off if it waits in vain."""
-        budget, stop = self._permits.budget, self._permits.stop
-        if self._waits and (stop.requested.is_set() or budget.is_spent(self._ordinal)):
+        is_over = self._stop.requested.is_set() or self._budget.is_spent(self._ordinal)
+        if self._waits and is_over:
             self._cut_off()
 
     def takes_back(self) -> bool:

@@ -17,7 +17,7 @@ import pytest
 from kindlm.config import Diagnostic, suite_identity
 from kindlm.config.load import read_bytes
 from kindlm.dataclass import dataclass, replace
-from kindlm.engine.runner import Limits
+from kindlm.engine.resources import Limits
 from kindlm.errors import Err, KindlmError
 from kindlm.events.run import RunOptions
 from kindlm.formats.discovery import discover

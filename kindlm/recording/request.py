@@ -10,8 +10,7 @@ from typing import Literal, Protocol
 from kindlm.config import Diagnostic
 from kindlm.dataclass import dataclass
 from kindlm.engine.attempt import Finished
-from kindlm.engine.resources import LiveRun
-from kindlm.engine.runner import Limits
+from kindlm.engine.resources import Limits, LiveRun
 from kindlm.engine.stop import Stop
 from kindlm.errors import KindlmError
 from kindlm.events.run import RunOptions

@@ -17,7 +17,8 @@ from kindlm.bounds import MAX_RETRY_AFTER_S
 from kindlm.checks.check_runner import CheckRunner
 from kindlm.config import Diagnostic
 from kindlm.dataclass import dataclass, replace
-from kindlm.engine.runner import Ports, run_plan
+from kindlm.engine.resources import LiveRun, Ports
+from kindlm.engine.runner import run_plan
 from kindlm.engine.stop import Stop, SystemClock
 from kindlm.errors import ErrorCode, KindlmError, Result
 from kindlm.events.run import DealtTest, RunAborted, RunExtended, RunInterrupted
@@ -218,18 +219,18 @@ class _Session:
         parts: AsyncIterator[Plan] | None = None,
     ) -> bool:
         """Run a plan except what ended earlier; return whether all of it is done."""
-        return await run_plan(
+        run = LiveRun(
             plan,
             ports,
-            lambda finished: self.watcher.finished(self.recorder.shown(finished)),
             self.stop,
             limits=self.request.limits,
             earlier=earlier,
-            parts=parts,
             unpriced=self._unpriced,
             held_up=self._held_up,
-            started=self.watcher.started,
         )
+        self.watcher.started(run)
+        shown = self.recorder.shown
+        return await run_plan(run, lambda ended: self.watcher.finished(shown(ended)), parts)
 
     def _held_up(self, callee: str, seconds: float) -> None:
         """Tell that a provider wants to be left alone; go on without it if that is for too long."""

@@ -217,15 +217,15 @@ class Bench:
         limits: Limits = Limits(),  # noqa: B008 - a value
         earlier: Earlier = Earlier(),  # noqa: B008 - a value
     ) -> bool:
-        return await run_plan(
+        run = LiveRun(
             make_plan(suites),
             self._ports(self.checker),
-            self.finished.append,
             stop or Stop(),
             limits=limits,
             earlier=earlier,
             held_up=lambda *told: self.held_up.append(told),
         )
+        return await run_plan(run, self.finished.append)
 
     def warnings(self, event: RecordedEvent) -> list[str]:
         """Return the warnings of an event."""

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from evaluated import demand
 
-from kindlm.engine.runner import Limits
+from kindlm.engine.resources import Limits
 from kindlm.engine.stop import Stop
 from kindlm.errors import ErrorCode
 from kindlm.outcome import Gate, Status
