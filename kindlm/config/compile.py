@@ -61,12 +61,8 @@ def compile_suite(
 ) -> Suite:
     """Return the suite; the configuration's references must have been checked without an error.
 
-    Args:
-        config: the validated configuration.
-        path: the file's identity, relative to the project root where it can be.
-        folder: the file's folder, where services, commands and agents are found.
-        files: the files it refers to.
-        reporter: knows the places of everything.
+    `path` is the identity of the file, relative to the project root where it can be. Services,
+    commands and agents are found in its `folder`.
     """
     compliance, template = config.compliance, None
     if compliance is not None and compliance.framework == "custom" and compliance.template:

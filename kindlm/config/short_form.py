@@ -42,11 +42,8 @@ def write_out(
 ) -> dict[Path, Path]:
     """Write out the short forms of a file; return where the values stand that moved by this.
 
-    Args:
-        document: the file, which is changed.
-        name: returns what the suite is called if it has no name.
-        project: returns what its project is called if it names none.
-        files: reads the files of prompts.
+    The document is changed. `name` and `project` return what the suite and its project are called
+    if the file does not say so.
     """
     root = document.root
     if root is None or not isinstance(root.value, dict):

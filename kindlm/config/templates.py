@@ -110,12 +110,8 @@ def check_deferred(
 ) -> None:
     """Report the placeholders of a text that never get a value.
 
-    Args:
-        path: where the text is.
-        text: the text.
-        services: the programs that are started before.
-        reporter: takes the errors.
-        only_deferred: whether nothing but the environment and ports can stand there.
+    `services` are started before. With `only_deferred`, nothing but the environment and ports can
+    stand there.
     """
     for name in names_in(text):
         port = _PORT.fullmatch(name)

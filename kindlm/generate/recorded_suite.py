@@ -80,11 +80,7 @@ def recorded_suites(
 ) -> RecordedSuites:
     """Return suites of recordings that are without personal data and secrets.
 
-    Args:
-        recordings: what happened.
-        target: what the tests run on.
-        origin: where the recordings are from, for people.
-        file: where the suite will stand.
+    `origin` says where they are from, for people. The suite will stand in `file`.
     """
     write = partial(_text, target=target, origin=origin, file=file)
     tests, left_out = dict[str, Recording](), Counter[tuple[str, str]]()

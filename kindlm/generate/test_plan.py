@@ -178,11 +178,8 @@ def read_plan(
 ) -> ReadPlan:
     """Read a model's answer.
 
-    Args:
-        text: the answer.
-        categories: those that were asked for.
-        tools: those that the agent has.
-        before: what was planned already; what is read is added to it.
+    `categories` were asked for, the agent has the `tools`. What is read is added to what was
+    planned `before`.
 
     Raises:
         ValueError: it is no plan at all; says why.
