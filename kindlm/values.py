@@ -6,6 +6,7 @@ import re
 import shlex
 import warnings
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from enum import Enum
 from typing import Any
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit
 import regex
 from pydantic_core import PydanticCustomError
 
+from kindlm.dataclass import replace
 from kindlm.patterns import excess_of
 from kindlm.secrecy import secret_parts
 
@@ -177,9 +179,9 @@ def check_env_name(value: Any) -> Any:
 
 
 def filled(value: Any, fill: Callable[[str], Any]) -> Any:
-    """Return a JSON value, or a tuple, with all texts but keys as `fill` returns them."""
+    """Return a JSON value, tuple or dataclass with all texts but keys as `fill` returns them."""
     match value:
-        case Enum():
+        case None | bool() | int() | float() | Enum():
             return value
         case str():
             return fill(value)
@@ -189,5 +191,8 @@ def filled(value: Any, fill: Callable[[str], Any]) -> Any:
             return [filled(item, fill) for item in value]
         case tuple():
             return tuple(filled(item, fill) for item in value)
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            held = {each.name: filled(getattr(value, each.name), fill) for each in fields(value)}
+            return replace(value, **held)
         case _:
             return value

@@ -27,7 +27,6 @@ from kindlm.suite import (
     Service,
     SimulatedTool,
     Suite,
-    ToolAnswer,
 )
 from kindlm.values import filled
 from kindlm.wording import first_of
@@ -160,11 +159,14 @@ def bind_suite(
         The suite, or one error that names all variables without a value and where they are used.
     """
     values = _Values(environ, ports, required, canary)
-    is_used = [not case.skip and bool(_targets(case, selected)) for case in suite.cases]
-    used = [case for case, wanted in zip(suite.cases, is_used, strict=True) if wanted]
-    needed = _used_providers(suite, used, selected)
-    targets = {target for case in used for target in _targets(case, selected)}
-    targets |= {tools.server for case in used for tools in case.server_tools}
+    if selected is None:
+        selected = {case.name: case.targets for case in suite.cases}
+    used = {
+        case.name: case for case in suite.cases if not case.skip and selected.get(case.name, ())
+    }
+    targets = {target for name in used for target in selected[name]}
+    needed = _used_providers(suite, used.values(), targets)
+    targets |= {tools.server for case in used.values() for tools in case.server_tools}
     providers = {
         name: _bind_provider(item, values) if name in needed else item
         for name, item in suite.providers.items()
@@ -173,10 +175,7 @@ def bind_suite(
         name: _bind_agent(agent, values.at(f"agents.{name}")) if name in targets else agent
         for name, agent in suite.agents.items()
     }
-    cases = tuple(
-        _bind_case(case, values) if wanted else case
-        for case, wanted in zip(suite.cases, is_used, strict=True)
-    )
+    cases = tuple(_bind_case(case, values) if case.name in used else case for case in suite.cases)
     models = {
         name: _filled(model, values.at(f"models.{name}").bind, "model")
         if name in targets
@@ -211,15 +210,8 @@ def unset_variables(suite: Suite, environ: Mapping[str, str]) -> Iterator[Kindlm
             yield result.error
 
 
-def _targets(case: Case, selected: Mapping[str, Collection[str]] | None) -> Collection[str]:
-    return case.targets if selected is None else selected.get(case.name, ())
-
-
-def _used_providers(
-    suite: Suite, cases: list[Case], selected: Mapping[str, Collection[str]] | None
-) -> set[str]:
-    models = {target for case in cases for target in _targets(case, selected)}
-    used = {suite.models[model].provider for model in models if model in suite.models}
+def _used_providers(suite: Suite, cases: Collection[Case], targets: Collection[str]) -> set[str]:
+    used = {suite.models[model].provider for model in targets if model in suite.models}
     if any(agent.gateway for agent in suite.all_agents()):
         # Which of them an agent calls through the gateway is not known before it runs.
         used |= {item.name for item in suite.providers.values() if item.type in FORWARDED}
@@ -249,12 +241,10 @@ def _bind_provider(provider: ProviderSettings, values: _Values) -> ProviderSetti
 
 
 def _bind_case(case: Case, values: _Values) -> Case:
-    bound = _filled(case, values.at(f'test "{case.name}"').bind, "follow_ups", "contexts")
-    bound = replace(bound, prompt=_filled(case.prompt, values.bind, "user", "system", "prefill"))
+    sent = ("prompt", "follow_ups", "contexts", "command")
+    bound = _filled(case, values.at(f'test "{case.name}"').bind, *sent)
     if case.tools and values.canary is not None:
         bound = replace(bound, tools=tuple(_with_canary(tool, values) for tool in case.tools))
-    if case.command is not None:
-        bound = replace(bound, command=_filled(case.command, values.bind, "words"))
     if case.agent is not None:
         bound = replace(bound, agent=_bind_agent(case.agent, values))
     checks = [item.check.filled(values.bind, values.insert) for item in case.expectations]
@@ -272,13 +262,7 @@ def _with_canary(tool: SimulatedTool, values: _Values) -> SimulatedTool:
     def planted(text: str) -> str:
         return text.replace(f"{{{{{CANARY}}}}}", values(CANARY))
 
-    def answer(one: ToolAnswer) -> ToolAnswer:
-        return replace(
-            _filled(one, planted, "then", "set_state"), sequence=tuple(map(answer, one.sequence))
-        )
-
-    tool = _filled(tool, planted, "description", "default")
-    return replace(tool, answers=tuple(map(answer, tool.answers)))
+    return _filled(tool, planted, "description", "default", "answers")
 
 
 def _bind_agent(agent: AgentTarget, values: _Values) -> AgentTarget:
