@@ -25,7 +25,6 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from kindlm.agents.agent_failures import Who
 from kindlm.agents.local_sandbox import LocalSandbox
 from kindlm.agents.reply_parts import (
     ABSENT,
@@ -36,13 +35,12 @@ from kindlm.agents.reply_parts import (
 )
 from kindlm.agents.sandbox import (
     MAX_OUTPUT_BYTES,
+    ProgramWho,
     Sandbox,
     SandboxError,
     StartedProgram,
     TooMuchOutput,
     how_it_ended,
-    of_exchange,
-    of_program,
 )
 from kindlm.agents.tool_entries import call_warnings
 from kindlm.errors import DOCS, Err, Ok, Result
@@ -145,7 +143,7 @@ class CommandAgent:
     """Implements `ports.Agent`: each message starts the program anew."""
 
     def __init__(self, command: Command, environ: Mapping[str, str]) -> None:
-        self._words = command.words
+        self._who = ProgramWho("command", words=command.words)
         self._sandbox = LocalSandbox(Path(command.directory), environ)
 
     async def __aenter__(self) -> Self:
@@ -157,22 +155,17 @@ class CommandAgent:
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Run the program to its end; see `ports.Agent`."""
-        who = Who("command")
-        return await run_once(self._sandbox, who, self._words, self._words, b"", request.timeout_s)
+        who = self._who
+        return await run_once(self._sandbox, who, who.words, b"", request.timeout_s)
 
 
 async def run_once(
-    sandbox: Sandbox,
-    who: Who,
-    written: Sequence[str],
-    words: Sequence[str],
-    given: bytes,
-    timeout_s: float,
+    sandbox: Sandbox, who: ProgramWho, words: Sequence[str], given: bytes, timeout_s: float
 ) -> Result[AgentReply]:
     """Run a program to its end, and return what it printed as the answer of an agent.
 
-    Nothing is retried: what a program did once, it may not be meant to do twice. `written` are its
-    words as configured, for messages, and `words` those with all placeholders filled in.
+    Nothing is retried: what a program did once, it may not be meant to do twice. `words` are those
+    of `who` with all placeholders filled in.
     """
     begun, lines, latency_ms = time.perf_counter(), list[bytes](), 0.0
     program: StartedProgram | None = None
@@ -197,10 +190,10 @@ async def run_once(
     printed = b"\n".join(lines).decode("utf-8", "replace")
     log = "" if program is None else program.log
     if raised is not None:
-        return Err(of_exchange(who, written, raised, log, timeout_s, printed=printed))
+        return Err(who.broke_off(raised, log, timeout_s, printed=printed))
     if code != 0:
         what = "closed its output and went on" if code is None else how_it_ended(code)
-        return Err(of_program(who, written, what, log, printed=printed))
+        return Err(who.did(what, log, printed=printed))
     try:
         return Ok(printed_reply(printed, latency_ms))
     except UnreadableReply as unreadable:

@@ -13,12 +13,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from kindlm.agents.agent_failures import Who
 from kindlm.agents.http_exchange import HttpTarget
 from kindlm.agents.http_request import last_user_text, request_warnings
 from kindlm.agents.local_sandbox import LocalSandbox
 from kindlm.agents.mcp_connection import Called, McpConnection, StartedServer
-from kindlm.agents.sandbox import ProgramOptions, program_secrets
+from kindlm.agents.sandbox import ProgramOptions, ProgramWho, program_secrets
 from kindlm.agents.served import http_target
 from kindlm.errors import Err, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
@@ -65,10 +64,10 @@ class Mcp(ProgramOptions):
         if not self.words:
             server = http_target(target)
             return server if isinstance(server, Err) else McpAgent(server.value)
-        who = Who(target.id, program_secrets(self.env))
+        who = ProgramWho(target.id, program_secrets(self.env), tuple(self.words))
         folder = (Path(target.directory or ".") / self.cwd).resolve()
         sandbox = LocalSandbox(folder, {**environ, **self.env})
-        return McpAgent(StartedServer(who, tuple(self.words), sandbox))
+        return McpAgent(StartedServer(who, sandbox))
 
 
 class McpAgent:

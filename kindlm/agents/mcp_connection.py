@@ -24,9 +24,8 @@ from kindlm.agents.local_sandbox import LocalProgram, LocalSandbox
 from kindlm.agents.sandbox import (
     MAX_OUTPUT_BYTES,
     TOO_MUCH,
+    ProgramWho,
     TooMuchOutput,
-    of_exchange,
-    of_program,
 )
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -211,10 +210,9 @@ _ADDRESS = "Check that its URL is that of an MCP server (streamable HTTP)"
 
 @dataclass(frozen=True, slots=True)
 class StartedServer:
-    """A server that is a program: its words, and where it runs with which environment."""
+    """A server that is a program, and where it runs with which environment."""
 
-    who: Who
-    words: tuple[str, ...]
+    who: ProgramWho
     sandbox: LocalSandbox
 
 
@@ -236,8 +234,8 @@ class ProgramLink:
         """Start the program, and end it; the streams are as the package has those of its own."""
         import anyio
 
-        sandbox, words = self._server.sandbox, self._server.words
-        async with sandbox.start(words, None, MAX_OUTPUT_BYTES) as program:
+        server = self._server
+        async with server.sandbox.start(server.who.words, None, MAX_OUTPUT_BYTES) as program:
             self._program = program
             to_session, read = anyio.create_memory_object_stream[Any](0)
             write, from_session = anyio.create_memory_object_stream[Any](0)
@@ -284,15 +282,15 @@ class ProgramLink:
 
     def error(self, raised: BaseException, timeout_s: float) -> KindlmError:
         """Return the error of an exchange that something was raised in."""
-        who, words, program = self._server.who, self._server.words, self._program
+        who, program = self._server.who, self._program
         log = "" if program is None else program.log
         if self._fault is not None:
-            error = of_program(who, words, self._fault, log)
+            error = who.did(self._fault, log)
             return replace(error, hint=_OUTPUT) if self._fault.startswith("printed") else error
         if program is None or isinstance(raised, TimeoutError):
             known = raised if isinstance(raised, OSError) else ValueError(str(raised))
-            return of_exchange(who, words, known, log, timeout_s)
-        return of_program(who, words, _words(who, raised), log)
+            return who.broke_off(known, log, timeout_s)
+        return who.did(_words(who, raised), log)
 
 
 class HttpLink:

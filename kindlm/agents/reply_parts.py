@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from kindlm.errors import DOCS
@@ -110,10 +110,7 @@ def first_warnings(found: Sequence[str], most: int) -> tuple[str, ...]:
     return (*found[:most], *((f"and {count(more, 'more problem')} of that kind",) * (more > 0)))
 
 
-CALLS_MISSING = "its finish reason is a tool call, but it contains none"
 _REASONS = ("finish_reason", "stop_reason", "finishReason", "stopReason")
-_CALLS = frozenset({"tool_calls", "tool_use", "function_call"})
-_CUT = frozenset({"length", "max_tokens", "max_output_tokens", "content_filter", "incomplete"})
 
 
 def end_reasons(value: Any) -> tuple[str, ...]:
@@ -123,17 +120,6 @@ def end_reasons(value: Any) -> tuple[str, ...]:
     parts += choices if isinstance(choices, list) else []
     found = (part.get(key) for part in parts if isinstance(part, dict) for key in _REASONS)
     return tuple(it.lower().replace("-", "_") for it in found if isinstance(it, str))
-
-
-def calls_tools(reasons: Iterable[str]) -> bool:
-    """Tell whether an answer ended for its tool calls, so that there has to be one."""
-    return not _CALLS.isdisjoint(reasons)
-
-
-def end_notes(reasons: Iterable[str]) -> tuple[str, ...]:
-    """Return the warning of an answer that was cut off, if one of the reasons says so."""
-    cut = next((reason for reason in reasons if reason in _CUT), None)
-    return () if cut is None else (f"The answer was cut off: the agent reported `{cut}`.",)
 
 
 def error_text(*parts: Any) -> str:

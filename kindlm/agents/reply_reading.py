@@ -11,15 +11,12 @@ from pydantic import AfterValidator, Field
 
 from kindlm.agents.reply_parts import (
     ABSENT,
-    CALLS_MISSING,
     MAX_CALLS,
     PATH,
     WHERE_THE_TEXT_IS,
     NoTextKnown,
     UnreadableReply,
-    calls_tools,
     compact_json,
-    end_notes,
     end_reasons,
     error_text,
     first_text,
@@ -31,12 +28,11 @@ from kindlm.agents.tool_entries import (
     CALL_KEYS,
     UNREAD,
     call_warnings,
+    calls_anywhere,
     has_place_for_calls,
     hidden_calls,
-    misplaced_calls,
     parts_text,
     reported_calls,
-    unread_note,
 )
 from kindlm.bounds import MAX_COUNTED
 from kindlm.dataclass import dataclass, replace
@@ -131,6 +127,10 @@ _BESIDE_CALLS = frozenset(
 )
 """What says nothing of the text: an answer with tool calls and these alone has none."""
 
+_ENDS_WITH_CALLS = frozenset({"tool_calls", "tool_use", "function_call"})
+_CUT = frozenset({"length", "max_tokens", "max_output_tokens", "content_filter", "incomplete"})
+"""Reasons why an answer ended: for its tool calls, or since it was cut off."""
+
 _OF_REQUESTS = frozenset({"instructions", "prompt", "reasoning", "text", "tool_choice", "tools"})
 """What a response of OpenAI repeats of its request."""
 
@@ -173,14 +173,16 @@ def agent_reply(
     Raises:
         UnreadableReply: it ended for its tool calls, but has none, nor a text; or it has too many.
     """
-    if calls_tools(reasons) and not calls:
+    if not (calls or _ENDS_WITH_CALLS.isdisjoint(reasons)):
         if not text:
-            raise UnreadableReply(CALLS_MISSING)
+            raise UnreadableReply("its finish reason is a tool call, but it contains none")
         calls = [UNREAD]
-    warnings = (*end_notes(reasons), *warnings)
+    if (cut := next((reason for reason in reasons if reason in _CUT), None)) is not None:
+        warnings = (f"The answer was cut off: the agent reported `{cut}`.", *warnings)
     refuse_more(len(calls), MAX_CALLS, "tool calls")
     if hidden is not None:
-        calls, warnings = [*calls, UNREAD], (unread_note(hidden, hint), *warnings)
+        note = f"`{hidden}` of the answer may contain tool calls that kindlm did not read: {hint}"
+        calls, warnings = [*calls, UNREAD], (note, *warnings)
     uses = with_ids(calls)
     return AgentReply(
         text=text,
@@ -219,7 +221,7 @@ def read_reply(value: Any, reading: Reading) -> AgentReply:
     if path is None:
         hidden = hidden_calls(value, read=calls)
     else:
-        hidden = misplaced_calls(value, path)
+        hidden = calls_anywhere(value) if lookup(value, path) is ABSENT else None
         hint = f"correct `toolCallsPath: {path}`, or let the agent send an empty list there"
     steps = lookup(value, path or "steps")
     return agent_reply(

@@ -19,6 +19,7 @@ from typing import Annotated, Any, Protocol, Self
 from pydantic import AfterValidator, Field
 
 from kindlm.agents.agent_failures import SHORTEST_HIDDEN, Who
+from kindlm.dataclass import dataclass
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.plugins import Adapter
 from kindlm.secrecy import is_credential_name, is_ordinary, may_be_secret_name
@@ -41,13 +42,6 @@ def how_it_ended(code: int) -> str:
         return f"ended by {signal.Signals(-code).name}"
     except ValueError:
         return f"ended by signal {-code}"
-
-
-def program_name(words: Sequence[str]) -> str:
-    """Return the program as the user wrote it; of a script for Python, the script too."""
-    first, *rest = words
-    is_script = first in PYTHON and rest and not rest[0].startswith("-")
-    return " ".join([first, *rest[: 1 if is_script else 0]])
 
 
 class OutputLines:
@@ -205,53 +199,56 @@ TOO_MUCH = f"printed more than {MAX_OUTPUT_BYTES // 1_000_000} MB"
 """What a program did that printed more: a sentence goes on with it."""
 
 
-def of_program(
-    who: Who, words: Sequence[str], what: str, log: str, *, printed: str = ""
-) -> KindlmError:
-    """Return the error of a program that did something else than answer.
+@dataclass(frozen=True, slots=True)
+class ProgramWho(Who):
+    """The agent that a program is, which has these words."""
 
-    `what` goes on with a sentence about it. `log` is the end of what it printed as errors, and
-    `printed` what else it printed.
-    """
-    return who.failed(
-        who.with_last_words(f"{who.title}: {who.quote(program_name(words))} {what}", log),
-        "Run its `command` by itself, in the same folder",
-        body="\n".join(filter(None, (printed, log))),
-    )
+    words: tuple[str, ...] = ()
 
+    @property
+    def program(self) -> str:
+        """The program as the user wrote it; of a script for Python, the script too."""
+        first, *rest = self.words
+        is_script = first in PYTHON and rest and not rest[0].startswith("-")
+        return self.quote(" ".join([first, *rest[: 1 if is_script else 0]]))
 
-def of_exchange(
-    who: Who,
-    words: Sequence[str],
-    raised: Exception,
-    log: str,
-    timeout_s: float,
-    *,
-    printed: str = "",
-) -> KindlmError:
-    """Return the error of an exchange that something was raised in; see `of_program`.
+    def did(self, what: str, log: str, *, printed: str = "") -> KindlmError:
+        """Return the error of a program that did something else than answer.
 
-    That is TimeoutError, TooMuchOutput or SandboxError; or of the start, OSError or ValueError.
-    """
-    if isinstance(raised, TooMuchOutput):
-        return of_program(who, words, TOO_MUCH, log, printed=printed)
-    if isinstance(raised, SandboxError):
-        what = f"failed with its sandbox, {who.quote(str(raised))}"
-        return of_program(who, words, what, log, printed=printed)
-    name = who.quote(program_name(words))
-    if isinstance(raised, TimeoutError):
-        return who.failed(
-            f"{who.title}: {name} did not answer within {timeout_s * 1000:.0f} ms",
-            "Raise `timeoutMs` of the agent or of `defaults`, or check what it waits for: it must "
-            "end its answer with a line end, and flush it",
-            code=ErrorCode.PROVIDER_TIMEOUT,
+        `what` goes on with a sentence about it. `log` is the end of what it printed as errors, and
+        `printed` what else it printed.
+        """
+        return self.failed(
+            self.with_last_words(f"{self.title}: {self.program} {what}", log),
+            "Run its `command` by itself, in the same folder",
             body="\n".join(filter(None, (printed, log))),
         )
-    reason = (raised.strerror if isinstance(raised, OSError) else None) or str(raised)
-    return who.failed(
-        f"{who.title}: {name} could not be started: {who.quote(reason)}",
-        "Check its `command` and the folder that it runs in; kindlm uses no shell",
-    )
+
+    def broke_off(
+        self, raised: Exception, log: str, timeout_s: float, *, printed: str = ""
+    ) -> KindlmError:
+        """Return the error of an exchange that something was raised in; see `did`.
+
+        That is TimeoutError, TooMuchOutput or SandboxError; or of the start, OSError or ValueError.
+        """
+        if isinstance(raised, TooMuchOutput):
+            return self.did(TOO_MUCH, log, printed=printed)
+        if isinstance(raised, SandboxError):
+            what = f"failed with its sandbox, {self.quote(str(raised))}"
+            return self.did(what, log, printed=printed)
+        if isinstance(raised, TimeoutError):
+            return self.failed(
+                f"{self.title}: {self.program} did not answer within {timeout_s * 1000:.0f} ms",
+                "Raise `timeoutMs` of the agent or of `defaults`, or check what it waits for: it "
+                "must end its answer with a line end, and flush it",
+                code=ErrorCode.PROVIDER_TIMEOUT,
+                body="\n".join(filter(None, (printed, log))),
+            )
+        reason = (raised.strerror if isinstance(raised, OSError) else None) or str(raised)
+        return self.failed(
+            f"{self.title}: {self.program} could not be started: {self.quote(reason)}",
+            "Check its `command` and the folder that it runs in; kindlm uses no shell",
+        )
 
 
 def _check_variables(env: dict[str, str]) -> dict[str, str]:

@@ -30,7 +30,6 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from kindlm.agents.agent_failures import Who
 from kindlm.agents.command import run_once
 from kindlm.agents.http_request import (
     PLACEHOLDERS,
@@ -51,12 +50,11 @@ from kindlm.agents.reply_reading import (
 from kindlm.agents.sandbox import (
     MAX_OUTPUT_BYTES,
     ProgramOptions,
+    ProgramWho,
     Sandbox,
     SandboxError,
     StartedProgram,
     TooMuchOutput,
-    of_exchange,
-    of_program,
     program_secrets,
 )
 from kindlm.dataclass import replace
@@ -125,7 +123,7 @@ class Program(ProgramOptions):
         gateway = environ.get("KINDLM_GATEWAY", "{{gateway}}")
         env = {name: text.replace("{{gateway}}", gateway) for name, text in self.env.items()}
         kind = OneShotAgent if self.one_shot else LineAgent
-        who = Who(target.id, program_secrets(self.env))
+        who = ProgramWho(target.id, program_secrets(self.env), tuple(self.words))
         return kind(who, self.model_copy(update={"env": env}), environ, target.directory)
 
     def prints_calls(self) -> bool:
@@ -165,11 +163,10 @@ class _ProgramAgent:
     """
 
     def __init__(
-        self, who: Who, options: Program, environ: Mapping[str, str], directory: str | None
+        self, who: ProgramWho, options: Program, environ: Mapping[str, str], directory: str | None
     ) -> None:
         self._who = who
         self._options = options
-        self._words = tuple(options.words)
         self._environ = environ
         self._folder = (Path(directory or ".") / options.cwd).resolve()
         self._sandbox: Sandbox | None = None
@@ -212,9 +209,9 @@ class OneShotAgent(_ProgramAgent):
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Run the program to its end; see `ports.Agent`."""
         sandbox, warnings = await self._place()
-        warnings += _not_sent(self._words, request)
-        words, given = _filled(self._words, request)
-        answer = await run_once(sandbox, self._who, self._words, words, given, request.timeout_s)
+        warnings += _not_sent(self._who.words, request)
+        words, given = _filled(self._who.words, request)
+        answer = await run_once(sandbox, self._who, words, given, request.timeout_s)
         if isinstance(answer, Err):
             return answer
         return Ok(replace(answer.value, warnings=(*warnings, *answer.value.warnings)))
@@ -302,8 +299,7 @@ class LineAgent(_ProgramAgent):
                 line = await self._exchange(sandbox, asked)
                 ended = await self._program.ending() if line is None and self._program else ""
         except (TimeoutError, TooMuchOutput, SandboxError, OSError, ValueError) as raised:
-            log = self._said()
-            return Err(of_exchange(self._who, self._words, raised, log, request.timeout_s))
+            return Err(self._who.broke_off(raised, self._said(), request.timeout_s))
         latency_ms = (time.perf_counter() - begun) * 1000
         if line is None:
             return Err(self._error(f"{ended} without an answer"))
@@ -313,7 +309,7 @@ class LineAgent(_ProgramAgent):
     async def _exchange(self, sandbox: Sandbox, line: bytes) -> bytes | None:
         """Return the line that answers one, None if the program has printed its last."""
         if self._program is None:
-            starting = sandbox.start(self._words, None, MAX_OUTPUT_BYTES)
+            starting = sandbox.start(self._who.words, None, MAX_OUTPUT_BYTES)
             self._program = await self._stack.enter_async_context(starting)
         await self._program.write_line(line)
         while (answer := await self._program.read_line()) is not None:
@@ -345,5 +341,5 @@ class LineAgent(_ProgramAgent):
         return self._error("printed an unexpected line", hint=_ONE_LINE)
 
     def _error(self, what: str, hint: str | None = None) -> KindlmError:
-        error = of_program(self._who, self._words, what, self._said())
+        error = self._who.did(what, self._said())
         return error if hint is None else replace(error, hint=hint)

@@ -153,16 +153,6 @@ def reported_calls(value: Any, path: str | None) -> list[ToolUse]:
     ]
 
 
-def unread_note(place: str, hint: str) -> str:
-    """Return the warning of an answer that may hold tool calls where kindlm reads none."""
-    return f"`{place}` of the answer may contain tool calls that kindlm did not read: {hint}"
-
-
-def misplaced_calls(value: Any, path: str) -> str | None:
-    """Return where tool calls may be in an answer that has nothing at the configured path."""
-    return calls_anywhere(value) if lookup(value, path) is ABSENT else None
-
-
 def calls_anywhere(value: Any) -> str | None:
     """Return where tool calls are, or may be, in an answer; None if nothing looks like one."""
     try:

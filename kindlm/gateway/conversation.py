@@ -162,7 +162,7 @@ class SeenConversation:
                 wire, body | {key: items[len(items) - call.new :]} if items else body
             )
             self._take_results(said.tool_results)
-            self._offers_tools = self._offers_tools or bool(said.tools)
+            self._offers_tools = self._offers_tools or said.offers_tools
         elif wire is not None:
             self.lose("A request of the agent to its model could not be read.")
         elif not SILENT.fullmatch(path):

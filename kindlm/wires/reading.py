@@ -64,13 +64,13 @@ class WireRequest:
             are not text stand as `[image]` and the like.
         tool_results: the results of tool calls, by the ids of the calls: JSON values, or texts that
             are not JSON. Of a tool that failed, an object with `error`.
-        tools: the names of the tools on offer.
+        offers_tools: whether tools are on offer.
         continues: the id of the answer that this continues, where the provider remembers it.
     """
 
     messages: tuple[Message, ...] = ()
     tool_results: Mapping[str, Any] = field(default_factory=dict)
-    tools: tuple[str, ...] = ()
+    offers_tools: bool = False
     continues: str | None = None
 
 
@@ -83,7 +83,6 @@ def read_request(wire: Wire, body: Mapping[str, Any]) -> WireRequest:
         messages = tuple(_FORMATS[wire].messages_of(body))
     except (ValueError, RecursionError):
         messages = ()
-    continues = body.get("previous_response_id")
     return WireRequest(
         messages=messages,
         tool_results={
@@ -91,8 +90,8 @@ def read_request(wire: Wire, body: Mapping[str, Any]) -> WireRequest:
             for message in messages
             if message.tool_call_id is not None
         },
-        tools=tuple(_tool_names(body.get("tools"))),
-        continues=continues if isinstance(continues, str) else None,
+        offers_tools=bool(objects(body.get("tools"))),
+        continues=text_or_none(body.get("previous_response_id")),
     )
 
 
@@ -114,13 +113,3 @@ def _events(body: str) -> Iterator[Mapping[str, Any]]:
         except UnreadableReply:
             if event is not events[-1]:
                 raise
-
-
-def _tool_names(tools: Any) -> Iterator[str]:
-    for tool in objects(tools):
-        function = tool.get("function")
-        holder = function if isinstance(function, dict) else tool
-        # A tool of the provider has a type alone.
-        name = holder.get("name", holder.get("type"))
-        if isinstance(name, str):
-            yield name

@@ -552,7 +552,7 @@ def test_a_request_has_messages_results_and_tools(wire: Wire) -> None:
         Message(Role.TOOL, '{"done": true}', (), "c1"),
     )
     assert request.tool_results == {"c1": {"done": True}}
-    assert request.tools == ("refund",)
+    assert request.offers_tools
     assert request.continues == REQUESTS[wire].get("previous_response_id")
 
 
