@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 import inspect
 import re
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from functools import partial
@@ -15,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from kindlm.checks.user_code import in_a_thread
 from kindlm.dataclass import dataclass
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 from kindlm.guard import guard
@@ -189,33 +187,18 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 async def _in_thread(work: Callable[[], Any], trial: SyncTrial) -> None:
-    """Run a function in a thread. Cancelling this cancels what the function waits for.
+    """Run a function in a thread. Cancelling this cancels what the function waits for."""
 
-    The thread is a daemon: a function that never ends does not keep the process alive.
-    """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[BaseException | None] = loop.create_future()
-    context = contextvars.copy_context()
-
-    def tell(error: BaseException | None) -> None:
-        if not done.done():
-            done.set_result(error)
-
-    def body() -> None:
-        ended: BaseException | None = None
+    def ended_by() -> BaseException | None:
         try:
             with guard.single():
-                context.run(work)
+                work()
         except BaseException as error:  # noqa: BLE001 - raised again in the loop
-            ended = error
-        try:
-            loop.call_soon_threadsafe(tell, ended)
-        except RuntimeError:
-            return  # the loop is closed: nobody waits any more
+            return error
+        return None
 
-    threading.Thread(target=body, name="kindlm-scenario", daemon=True).start()
     try:
-        error = await done
+        error = await in_a_thread(ended_by)
     finally:
         trial.end()
     if error is not None:
