@@ -78,7 +78,13 @@ def _warn_of_tests(config: KindlmConfig, reporter: Reporter) -> None:
             )
         if not runs_on_models(test, config):
             who = "a command" if test.command is not None else "an agent"
-            keys = ["max_turns"] if _has_answered_tools(test, config) else list(_FOR_MODELS)
+            # The test answers the tools of some agents.
+            answers = any(
+                agent.options is None or agent.options.asks_for_tools
+                for agent in config.agents
+                if agent.id in targets_of(test, config)
+            )
+            keys = ["max_turns"] if answers else list(_FOR_MODELS)
             keys += ["models"] if test.command is not None else []
             for key in keys:
                 if key in test.model_fields_set:
@@ -102,15 +108,6 @@ def _warn_of_tests(config: KindlmConfig, reporter: Reporter) -> None:
                     )
         if runs_on_models(test, config):
             _warn_of_tools(path, test, reporter)
-
-
-def _has_answered_tools(test: TestConfig, config: KindlmConfig) -> bool:
-    """Tell whether a test has an agent among its targets whose functions the test answers."""
-    targets = targets_of(test, config)
-    return any(
-        agent.id in targets and (agent.options is None or agent.options.asks_for_tools)
-        for agent in config.agents
-    )
 
 
 def _warn_of_system_text(
@@ -311,10 +308,16 @@ def _warn_of_requests(config: KindlmConfig, reporter: Reporter, environ: Mapping
                 "Remove it; use `temperature: 0` and `repeat` against chance",
                 reason="not_sent",
             )
+    takers = [
+        model.id
+        for model in config.models
+        if (provider := config.providers.get(model.provider)) is not None
+        and (provider.options is None or provider.options.takes_prefill)
+    ]
     for name, prompt in config.prompts.items():
         if not prompt.assistant:
             continue
-        left_out = [target for target in _asked(config, name) if not _takes(config, target)]
+        left_out = [target for target in _asked(config, name) if target not in takers]
         if left_out:
             who = f'"{left_out[0]}"' if len(left_out) == 1 else count(len(left_out), "target")
             reporter.warning(
@@ -356,12 +359,6 @@ def _asked(config: KindlmConfig, prompt: str) -> list[str]:
     tests = [test for test in config.tests if prompt in test.all_prompts and not test.command]
     asked = (target for test in tests for target in targets_of(test, config))
     return list(dict.fromkeys(asked))
-
-
-def _takes(config: KindlmConfig, target: str) -> bool:
-    names = (model.provider for model in config.models if model.id == target)
-    provider = config.providers.get(next(names, ""))
-    return provider is not None and (provider.options is None or provider.options.takes_prefill)
 
 
 def _warn_of_unused(config: KindlmConfig, reporter: Reporter) -> None:

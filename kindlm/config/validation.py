@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any, TypeVar
 
@@ -50,6 +51,7 @@ _PER_CENT = 100
 _PERCENTAGE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,3})?)[ \t]*%")
 _MAX_VALUE = 60
 
+_IN_MODELS = "Models that are tested stand in `models`, such as `models: [openai/gpt-4o]`"
 _FIRST_TEST = "Add `tests:` with a first test. In another folder, kindlm init writes a suite"
 
 
@@ -149,7 +151,10 @@ class _Misfits:
         else:
             message, hint = _describe(kind, given, context, details["msg"])
             if kind in _SHAPES and given is not None:
-                hint = _instead(self.model, place, given)
+                shown = _example(self.model, place)
+                hint = f"For example: `{shown}`" if shown else None
+                if place == ("providers",) and given:
+                    hint = _IN_MODELS
             message = f"{self.reporter.place(path)} {message}"
             self.reporter.error(path, message, hint, secret=context.get("secret", False))
 
@@ -244,14 +249,6 @@ def _elsewhere(model: type[BaseModel], place: Path) -> str | None:
     return None
 
 
-def _instead(model: type[BaseModel], place: Path, given: Any) -> str | None:
-    """Return what to write where a value has the wrong shape."""
-    if place == ("providers",) and given:
-        return "Models that are tested stand in `models`, such as `models: [openai/gpt-4o]`"
-    shown = _example(model, place)
-    return f"For example: `{shown}`" if shown else None
-
-
 def _example(model: type[BaseModel], place: Path) -> str | None:
     """Return a key with an example of its value, None where there is none."""
     if len(place) == 1 and place[0] in _SHORT:
@@ -288,7 +285,7 @@ def _describe(kind: str, given: Any, context: dict[str, Any], text: str) -> tupl
     if kind == "string_pattern_mismatch":
         return "may hold letters, digits and _ only", None
     if kind in _RANGES:
-        return _describe_range(kind, given, context), _range_hint(given, context)
+        return _describe_range(kind, given, context)
     # Whatever pydantic may add: its wording is for programmers, so report only the fact.
     return f"has an invalid value: {_shown(given)}", None
 
@@ -298,46 +295,32 @@ def _type_hint(kind: str, given: Any) -> str | None:
     if kind == "string_type" and isinstance(given, (bool, int, float)):
         return "Put it in quotes to make it a string"
     if kind == "bool_type":
-        return _bool_hint(given)
+        word = given.strip().casefold() if isinstance(given, str) else None
+        if word in ("true", "false"):
+            return f"Write {word}, without quotes"
+        said = word in ("yes", "no", "on", "off")
+        return f"Write true or false: `{given}` is a string here" if said else "Write true or false"
     if kind == "int_type" and isinstance(given, float) and given.is_integer():
         return f"Write it without the fraction: {_number(int(given))}"
-    if isinstance(given, str) and isinstance(_unquoted(given), (int, float)):
-        return "Write it without quotes"
-    if kind == "float_type" and isinstance(given, str) and (share := _PERCENTAGE.fullmatch(given)):
-        return f"Write {float(share[1]) / _PER_CENT:g} for {share[1]} %"
+    if isinstance(given, str):
+        with suppress(ScalarError):
+            if isinstance(resolve_plain(given), (int, float)):
+                return "Write it without quotes"
+        if kind == "float_type" and (share := _PERCENTAGE.fullmatch(given)):
+            return f"Write {float(share[1]) / _PER_CENT:g} for {share[1]} %"
     return None
 
 
-def _bool_hint(given: Any) -> str:
-    word = given.strip().casefold() if isinstance(given, str) else None
-    if word in ("true", "false"):
-        return f"Write {word}, without quotes"
-    if word in ("yes", "no", "on", "off"):
-        return f"Write true or false: `{given}` is a string here"
-    return "Write true or false"
-
-
-def _unquoted(text: str) -> Any:
-    try:
-        return resolve_plain(text)
-    except ScalarError:
-        return None
-
-
-def _range_hint(given: Any, context: dict[str, Any]) -> str | None:
-    if context.get("le") == 1 and isinstance(given, (int, float)) and 1 < given <= _PER_CENT:
-        return f"It is a share from 0 to 1: write {given / _PER_CENT:g} for {given:g} %"
-    return None
-
-
-def _describe_range(kind: str, given: Any, context: dict[str, Any]) -> str:
+def _describe_range(kind: str, given: Any, context: dict[str, Any]) -> tuple[str, str | None]:
     words, name = _RANGES[kind]
-    bound = context[name]
+    bound, hint = context[name], None
     if kind == "too_short":
-        return f"must have at least {bound} entry, but is empty"
+        return f"must have at least {bound} entry, but is empty", None
     if kind == "too_long":
-        return f"has {len(given):,} entries, but {bound:,} is the most"
-    return f"must be {words} {_number(bound)}, but is {_shown(given)}"
+        return f"has {len(given):,} entries, but {bound:,} is the most", None
+    if context.get("le") == 1 and isinstance(given, (int, float)) and 1 < given <= _PER_CENT:
+        hint = f"It is a share from 0 to 1: write {given / _PER_CENT:g} for {given:g} %"
+    return f"must be {words} {_number(bound)}, but is {_shown(given)}", hint
 
 
 def describe_choice(given: Any, choices: Sequence[str], more: str = "") -> tuple[str, str | None]:
