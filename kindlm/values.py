@@ -167,6 +167,11 @@ def check_command(value: Any) -> Any:
     return value
 
 
+def words_of(command: str | list[str]) -> tuple[str, ...]:
+    """Return the words of a command, split as a shell would."""
+    return tuple(shlex.split(command) if isinstance(command, str) else command)
+
+
 def check_env_name(value: Any) -> Any:
     """Refuse what cannot be the name of an environment variable: it may be a pasted key."""
     if isinstance(value, str) and value and not _ENV_NAME.fullmatch(value):

@@ -16,7 +16,7 @@ from kindlm.config.expect import expect_sections
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.schema import GatesConfig, KindlmConfig, TestConfig
 from kindlm.config.simulated_tools import ToolAnswerConfig, ToolConfig
-from kindlm.config.variable_advice import warn_of_commands, warn_of_placeholders
+from kindlm.config.templates import warn_of_commands, warn_of_placeholders
 from kindlm.document import Path, Raw, items
 from kindlm.errors import Ok
 from kindlm.matching import matches

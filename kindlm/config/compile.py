@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Any
@@ -53,7 +52,7 @@ from kindlm.suite import (
     Suite,
     Upload,
 )
-from kindlm.values import filled
+from kindlm.values import filled, words_of
 
 
 def compile_suite(
@@ -149,7 +148,7 @@ class _Cases:
             command = None
             if test.command is not None:
                 # Split first: a variable is one argument, or a part of one, whatever is in it.
-                words = tuple(render(word, variables) for word in compile_words(test.command))
+                words = tuple(render(word, variables) for word in words_of(test.command))
                 command = Command(words, str(self.folder), reports_tools=bool(test.reports_tools))
             yield replace(
                 case,
@@ -233,16 +232,11 @@ def compile_service(config: ServeConfig, folder: FilePath) -> Service:
     return as_value(
         Service,
         config,
-        command=compile_words(config.command),
+        command=words_of(config.command),
         directory=str(folder),
         ready_url=ready if isinstance(ready, str) else None,
         ready_line=ready.line if isinstance(ready, ReadyConfig) else None,
     )
-
-
-def compile_words(command: str | list[str]) -> tuple[str, ...]:
-    """Return the words of a command, split as a shell would."""
-    return tuple(shlex.split(command) if isinstance(command, str) else command)
 
 
 _COMMAND = "command"

@@ -106,12 +106,12 @@ WORDS = st.text(st.sampled_from(list("ab \"'\\$;|&*\n{}é")), max_size=12)
 
 @given(WORDS, WORDS)
 def test_a_variable_is_one_argument_whatever_is_in_it(first: str, second: str) -> None:
-    from kindlm.config.compile import compile_words
     from kindlm.config.interpolation import bind, render
+    from kindlm.values import words_of
 
     words = [
         bind(render(word, {"a": first, "b": second}), str)
-        for word in compile_words("run --x={{a}} '{{b}}' {{b}}{{a}} end")
+        for word in words_of("run --x={{a}} '{{b}}' {{b}}{{a}} end")
     ]
     assert words == ["run", f"--x={first}", second, second + first, "end"]
 
