@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from bisect import bisect_left
 from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
 from dataclasses import KW_ONLY, dataclass, field
@@ -48,6 +47,8 @@ if TYPE_CHECKING:
 
 Accept = Callable[[RecordedEvent], None]
 """Looks at an event before it is taken; raises ValueError, with the reason, to refuse it."""
+
+_ANOTHER_END = "it does not end where its record states"
 
 _PIECE = 500
 _UUID_BYTES = 16
@@ -298,23 +299,19 @@ class Merge:
         if version < begin.version:
             reason = f"this history does not have the first {begin.version:,} events of it"
             raise RefusedError(Refusal(stream.name, "behind", reason))
-        self._require_same_beginning(stream.name, begin, part.known)
-        if part.known == stream.version:
-            if stream.head != hash_at(self.connection, stream.name, part.known):
-                reason = "it does not end where its record states"
-                raise RefusedError(Refusal(stream.name, "unsound", reason))
-            if stream.sealed != (sealed and part.known == version):
-                reason = "the same events end here in another way: sealed, or not"
-                raise RefusedError(Refusal(stream.name, "unsound", reason))
-        elif is_held(self.source_path, stream.name):
-            raise RefusedError(Refusal(stream.name, "going on", "a process is still writing it"))
-        else:
+        if begin.version and begin.hash != hash_at(self.connection, stream.name, begin.version):
+            reason = f"it diverged: event {begin.version:,} is another one here"
+            raise RefusedError(Refusal(stream.name, "apart", reason))
+        if part.known < stream.version:
+            if is_held(self.source_path, stream.name):
+                reason = "a process is still writing it"
+                raise RefusedError(Refusal(stream.name, "going on", reason))
             try:
                 locks.enter_context(StreamLock(self.log.path, stream.name))
             except LockHeldError as error:
                 raise RefusedError(Refusal(stream.name, "going on", str(error))) from None
         try:
-            self._compare(stream.name, begin.version, part)
+            self._compare(stream, begin, part, is_sealed=bool(sealed and part.known == version))
             if part.known < stream.version:
                 self._append(stream, number, part)
         except _TextError as error:
@@ -326,38 +323,37 @@ class Merge:
     def _begin(self, stream: str) -> Begin:
         return self.begins.get(stream, _WHOLE)
 
-    def _require_same_beginning(self, stream: str, begin: Begin, known: int) -> None:
-        """Refuse a stream of which another event is here, by the hashes of its events."""
+    def _compare(self, stream: _Stream, begin: Begin, part: Taken, *, is_sealed: bool) -> None:
+        """Hold events to those that are here: their last hash is, but that is only what it says.
 
-        def is_same(version: int) -> bool:
-            theirs: bytes | None = begin.hash
-            if version != begin.version:
-                with translated(self.source_path):
-                    theirs = hash_at(self.source, stream, version)
-            return theirs == hash_at(self.connection, stream, version)
+        `is_sealed` says that the stream takes nothing here behind them.
 
-        after = begin.version
-        if after and not is_same(after):
-            reason = f"it diverged: event {after:,} is another one here"
-            raise RefusedError(Refusal(stream, "apart", reason))
-        if known > after and not is_same(known):
-            versions = range(after + 1, known)
-            first = after + 1 + bisect_left(versions, True, key=lambda at: not is_same(at))
-            reason = f"it diverged: from event {first:,} on, the events differ"
-            raise RefusedError(Refusal(stream, "apart", reason))
-
-    def _compare(self, stream: str, begin: int, part: Taken) -> None:
-        """Hold events to those that are here: their last hash is, but that is only what it says."""
-        for after in range(begin, part.known, _PIECE):
+        Raises:
+            ValueError: They are not what was written.
+            RefusedError: They went on apart.
+        """
+        name, ours_last = stream.name, hash_at(self.connection, stream.name, part.known)
+        with translated(self.source_path):
+            is_apart = hash_at(self.source, name, part.known) != ours_last
+        for after in range(begin.version, part.known, _PIECE):
             count = min(_PIECE, part.known - after)
-            theirs = self._events(stream, after, count)
-            ours = events_after(self.connection, stream, after, count)
+            theirs = self._events(name, after, count)
+            ours = events_after(self.connection, name, after, count)
             for version, (one, other) in enumerate(zip_longest(ours, theirs), after + 1):
                 self._at = version
                 if one is None or other is None or one[1:] != other[1:]:
+                    if is_apart:
+                        reason = f"it diverged: from event {version:,} on, the events differ"
+                        raise RefusedError(Refusal(name, "apart", reason))
                     message = f"event {version:,} is not the one that is here under the same hash"
                     raise ValueError(message)
             self._take_texts(refs_in(event.json for event in theirs), part)
+        self._at = None
+        if part.known == stream.version and stream.head != ours_last:
+            raise ValueError(_ANOTHER_END)
+        if part.known == stream.version and stream.sealed != is_sealed:
+            message = "the same events end here in another way: sealed, or not"
+            raise ValueError(message)
 
     def _append(self, stream: _Stream, number: int | None, part: Taken) -> None:
         """Append the events that are not here, with their texts, piece by piece.
@@ -391,8 +387,7 @@ class Merge:
             self._take_texts(list(refs), part)
             insert_rows(self.connection, INSERT_EVENTS, rows)
         if (version, head) != (stream.version, stream.head):
-            message = "it does not end where its record states"
-            raise ValueError(message)
+            raise ValueError(_ANOTHER_END)
         self.connection.execute(
             "INSERT INTO streams (version, head, sealed, id, name) VALUES (?, ?, ?, ?, ?)"
             if is_new
