@@ -40,11 +40,10 @@ async def start_services(
 ) -> AsyncIterator[Result[dict[str, int]]]:
     """Start services and yield the port of each by name, or the error of one that did not start.
 
-    Each has the environment that `environ` returns, and what its own `env` adds.
-    All that were started are ended when the context is left. `ended` is called for one that ends
-    before: the calls that fail then would look like a matter of the network. A caller that
-    leaves the
-    context has heard of every program that had ended until then.
+    Each has the environment that `environ` returns, and what its own `env` adds. All that were
+    started are ended when the context is left. `ended` is called for one that ends before: the
+    calls that fail then would look like a matter of the network. A caller that leaves the context
+    has heard of every program that had ended until then.
     """
     async with AsyncExitStack() as stack:
         watched: list[tuple[_Running, asyncio.Task[None]]] = []

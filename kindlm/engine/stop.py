@@ -1,14 +1,4 @@
-"""What ends a run or an execution early: a person, money, time.
-
-- `Stop` asks a whole run to end: gently, with a grace period, or at once.
-- `Budget` counts what is spent against the limits of the suites and of the run.
-- `Permit` ends one execution where going on is of no use: at its next call once a limit of costs is
-  passed or its provider is closed, and while it waits for a turn or a retry once the run stops.
-  It has not finished then: what it paid for is recorded, and a resumed run runs it again. That
-  also holds if a model call of its agent was refused, whatever the agent made of that.
-- `Deadline` is the time of one execution, which stands still while it waits because of others.
-- `cut_off` ends code of the user that resists its cancellation.
-"""
+"""What ends a run or an execution early: a person, money, time."""
 
 from __future__ import annotations
 
@@ -157,7 +147,10 @@ class Budget:
 class Permit:
     """Lets the task that it was made in go on with an execution of a suite, or cancels it.
 
-    `has_refused` is whether a call that its agent made was refused: it does not finish then.
+    It is cancelled where going on is of no use: at its next call once a limit of costs is passed or
+    its provider is closed, and while it waits for a turn or a retry once the run stops. It has not
+    finished then: what it paid for is recorded, and a resumed run runs it again. That also holds if
+    a model call of its agent was refused (`has_refused`), whatever the agent made of that.
     """
 
     def __init__(self, stop: Stop, budget: Budget, ordinal: int) -> None:

@@ -63,9 +63,9 @@ def load_paths(
     """Load all suites that the paths hold; an error only if a path itself is of no use.
 
     Where one is `strict`, unknown keys are errors in all formats, and so are files of a folder that
-    look like tests but are not. With `compat`, cases of EvalView
-    pass and fail as they do there. Where nothing `is_run`, since
-    what was said is recorded, what is needed to call agents need not be there.
+    look like tests but are not. With `compat`, cases of EvalView pass and fail as they do there.
+    Where nothing `is_run`, since what was said is recorded, what is needed to call agents need not
+    be there.
     """
     found = _found_in(paths)
     if isinstance(found, Err):

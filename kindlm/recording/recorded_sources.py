@@ -157,9 +157,8 @@ def _answers_of(
 ) -> tuple[RecordedAnswer, ...]:
     """Return what a tool was called with and answered in a test of a run, in order.
 
-    Calls whose arguments were not a JSON object, calls that no answer was meant for, and
-    answers that
-    were purged are left out.
+    Calls whose arguments were not a JSON object, calls that no answer was meant for, and answers
+    that were purged are left out.
     """
     names = {"run": run, "project": suite.project, "suite": suite.name}
     found = db.execute(_ANSWERS, {**names, "test": case.name, "tool": tool.name})

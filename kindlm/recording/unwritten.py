@@ -35,13 +35,7 @@ def keep_unwritten(
     """Write the events that the log could not take into a file, and report where it is.
 
     Beside the database, or where temporary files go if there is no room. The caller sees to it that
-    a signal waits until the user has seen it.
-
-    Args:
-        log: A log that has failed.
-        run: The run that was recorded.
-        shown: The database as the user would name it.
-        tell: Shows an error.
+    a signal waits until the user has seen it. `shown` is the database as the user would name it.
     """
     # What hardly any run needs is loaded here.
     from kindlm_store.salvage import scratch_log

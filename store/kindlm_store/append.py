@@ -49,10 +49,7 @@ def insert_rows(
     takes up to 5 ms beside a busy thread. One statement for many rows meets that once, and SQLite
     works while the other thread does.
 
-    Args:
-        connection: Where.
-        insert: The statement up to VALUES.
-        rows: As many values each as the statement names columns; at least one row.
+    `insert` is the statement up to VALUES. There is at least one row.
     """
     start, width = 0, len(rows[0])
     for size in _SIZES:

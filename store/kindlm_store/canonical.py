@@ -67,19 +67,8 @@ def event_hash(
     """The tagged hash of an event, as stored.
 
     The envelope is put together by hand, since it is on the path of every event; a test holds it
-    to `canonical_json`.
-
-    Args:
-        previous: Tagged hash of the event before it in its stream, or `GENESIS`.
-        data: The stored data text, UTF-8.
-        id: As stored, 16 bytes.
-        stream: Name of its stream.
-        version: Position in the stream, from 1.
-        type: Its type.
-        schema: Version of the form of its data.
-        at: When, UTC, ISO 8601.
-        subject: What it is about.
-        seal: Whether it seals its stream.
+    to `canonical_json`. `previous` is the tagged hash of the event before it in its stream, or
+    `GENESIS`; `data` is the stored text; `seal` says that it seals its stream.
     """
     h = id.hex()
     sealing = '"seal":true,' if seal else ""

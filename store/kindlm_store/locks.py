@@ -1,8 +1,7 @@
 """Exclusive advisory locks, one per name, in a folder beside the database file.
 
-The operating system releases a lock when its process ends, also by `kill -9`. A process that
-holds a
-lock writes down who he is, for others to read; only the lock itself decides, never that note.
+The operating system releases a lock when its process ends, also by `kill -9`. A process that holds
+a lock notes who it is, for others to read; only the lock itself decides, never that note.
 """
 
 from __future__ import annotations
