@@ -95,13 +95,9 @@ def printed_reply(raw: str, latency_ms: float = 0.0) -> AgentReply:
     warnings = [*first_warnings(problems, _MAX_WARNINGS), *call_warnings(uses)]
     if value is not ABSENT and text:
         warnings.append("other output beside output_json is not part of the answer")
+    text = text if value is ABSENT else compact_json(value)
     return AgentReply(
-        text=text if value is ABSENT else compact_json(value),
-        raw=raw,
-        latency_ms=latency_ms,
-        tool_uses=tuple(uses),
-        warnings=tuple(warnings),
-        reports_tools=reports_tools,
+        text, raw, latency_ms, tuple(uses), warnings=tuple(warnings), reports_tools=reports_tools
     )
 
 

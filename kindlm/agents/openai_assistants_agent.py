@@ -18,15 +18,15 @@ import json
 import logging
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 from urllib.parse import quote, urlencode, urlsplit
 
-from kindlm.agents.http_exchange import HttpExchange, HttpTarget
-from kindlm.agents.http_request import last_user_text, request_warnings
+from kindlm.agents.http_exchange import HttpTarget
+from kindlm.agents.http_request import last_user_text
 from kindlm.agents.reply_parts import AGENT_RULE, UnreadableReply, first_text, lookup
-from kindlm.agents.reply_reading import read_model, read_usage
-from kindlm.agents.served import AssistantId, Served, http_target
-from kindlm.agents.tool_entries import call_warnings
+from kindlm.agents.reply_reading import agent_reply, read_spent
+from kindlm.agents.served import AssistantId, Served, ServedAgent, http_target
+from kindlm.agents.tool_entries import read_tool_use
 from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
@@ -82,7 +82,18 @@ class Assistants(Served):
             secrets.add(key)
         who = replace(reached.who, secrets=frozenset(secrets))
         server = HttpTarget(who, base_url.rstrip("/"), headers)
-        return AssistantsAgent(server, self.assistant_id or environ.get("OPENAI_ASSISTANT_ID"))
+        assistant = self.assistant_id or environ.get("OPENAI_ASSISTANT_ID")
+        return AssistantsAgent(server, self, assistant)
+
+    def accepts(self) -> str:
+        """Return what the API answers with."""
+        return "application/json"
+
+    def not_sent(self, request: AgentRequest) -> tuple[str, ...]:
+        """Return warnings of what an assistant does not get of a message."""
+        unsent = "of the context, an assistant gets nothing but `assistant_id`"
+        has_more = set(request.context or {}) - {"assistant_id"}
+        return (*super().not_sent(request), *((unsent,) if has_more else ()))
 
     def advice(self, endpoint: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
         """Yield that OpenAI itself does not serve the API any more, of an agent that is there."""
@@ -106,29 +117,23 @@ class _Failed(Exception):  # noqa: N818 - it carries an error that is returned
         self.error = error
 
 
-class AssistantsAgent:
+class AssistantsAgent(ServedAgent):
     """Implements `ports.Agent`; `assistant` is the id where a message's context names none."""
 
-    def __init__(self, server: HttpTarget, assistant: str | None) -> None:
-        self._who = server.who
+    def __init__(self, server: HttpTarget, options: Assistants, assistant: str | None) -> None:
+        super().__init__(server, options)
         self._url = server.endpoint
-        self._exchange = HttpExchange(server, accept="application/json")
         self._assistant = assistant
         self._thread: str | None = None
         self._run: str | None = None
         self._simulated: dict[str, ToolUse] = {}
-
-    async def __aenter__(self) -> Self:
-        """Begin a conversation; its thread is made with the first message."""
-        await self._exchange.__aenter__()
-        return self
 
     async def __aexit__(self, *exception: object) -> None:
         """Cancel what still runs, and let go of the connections."""
         try:
             await self._cancel()
         finally:
-            await self._exchange.__aexit__(*exception)
+            await super().__aexit__(*exception)
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Add a message to the thread and run the assistant on it; see `ports.Agent`.
@@ -162,10 +167,10 @@ class AssistantsAgent:
 
     async def _answered(self, request: AgentRequest, assistant: str) -> AgentReply:
         if self._thread is None:
-            self._thread = _id(await self._post("/threads", {}))
+            self._thread = _id(await self._ask("/threads", {}))
         message = {"role": "user", "content": last_user_text(request)}
-        await self._post(self._place("messages"), message)
-        run = await self._post(self._place("runs"), {"assistant_id": assistant})
+        await self._ask(self._place("messages"), message)
+        run = await self._ask(self._place("runs"), {"assistant_id": assistant})
         self._run = _id(run)
         pause_s = _FIRST_PAUSE_S
         while True:
@@ -185,7 +190,7 @@ class AssistantsAgent:
                 raise UnreadableReply(f"its run has the unknown status {status!r}")
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-            run = await self._get(self._of_run())
+            run = await self._ask(self._of_run())
 
     async def _answer_tools(self, request: AgentRequest, run: Json) -> dict[str, Any]:
         assert request.answer_tool is not None
@@ -198,7 +203,7 @@ class AssistantsAgent:
         for call, answer in zip(calls, answers, strict=True):
             self._simulated[call.id] = answer.use
             outputs.append({"tool_call_id": call.id, "output": answer.text})
-        return await self._post(self._of_run("submit_tool_outputs"), {"tool_outputs": outputs})
+        return await self._ask(self._of_run("submit_tool_outputs"), {"tool_outputs": outputs})
 
     async def _steps(self) -> list[Json]:
         listed = await self._list(
@@ -231,17 +236,12 @@ class AssistantsAgent:
             for index, call in enumerate(_calls(step))
         )
         self._simulated = {}
-        warnings = request_warnings(request, says_system=False)
-        if set(request.context or {}) - {"assistant_id"}:
-            unsent = "of the context, an assistant gets nothing but `assistant_id`"
-            warnings = (*warnings, unsent)
-        return AgentReply(
-            text="".join(text for text in texts if isinstance(text, str)),
+        return agent_reply(
+            "".join(text for text in texts if isinstance(text, str)),
+            uses,
+            read_spent(run),
+            warnings=self._options.not_sent(request),
             raw=json.dumps({"run": run, "steps": steps, "messages": messages}),
-            tool_uses=uses,
-            usage=read_usage(run),
-            model=read_model(run),
-            warnings=(*warnings, *call_warnings(uses)),
             reports_tools=True,
         )
 
@@ -280,22 +280,20 @@ class AssistantsAgent:
         assert self._run is not None
         return self._place("runs", self._run, *parts)
 
-    async def _post(self, to: str, body: Json) -> dict[str, Any]:
-        return await self._send("POST", to, json.dumps(body).encode("ascii"))
-
-    async def _get(self, at: str, **query: Any) -> dict[str, Any]:
-        return await self._send("GET", f"{at}?{urlencode(query)}" if query else at, None)
-
-    async def _send(self, method: str, path: str, content: bytes | None) -> dict[str, Any]:
+    async def _ask(self, path: str, body: Json | None = None, **query: Any) -> dict[str, Any]:
         """Return the object that is answered; raise `_Failed` or `UnreadableReply` if none is."""
-        answer = await self._exchange.send(method, self._url + path, content, _LONGEST_S)
+        url = f"{self._url}{path}?{urlencode(query)}" if query else f"{self._url}{path}"
+        method, content = "GET", None
+        if body is not None:
+            method, content = "POST", json.dumps(body).encode("ascii")
+        answer = await self._exchange.send(method, url, content, _LONGEST_S)
         if isinstance(answer, Err):
             raise _Failed(answer.error)
         return parse_object(answer.value.text)
 
     async def _list(self, at: str, **query: Any) -> list[dict[str, Any]]:
         """Return the objects of a list, which is one page."""
-        page = await self._get(at, limit=_PAGE, **query)
+        page = await self._ask(at, limit=_PAGE, **query)
         data = page.get("data")
         if not isinstance(data, list):
             raise UnreadableReply(f"the list at {at} has no `data`")
@@ -310,7 +308,7 @@ class AssistantsAgent:
         cancel, self._run = self._of_run("cancel"), None
         try:
             async with asyncio.timeout(_CANCEL_S):
-                await self._post(cancel, {})
+                await self._ask(cancel, {})
         except (TimeoutError, _Failed, UnreadableReply):
             _log.warning("A run of agent %r could not be cancelled", self._who.name)
 
@@ -336,7 +334,7 @@ def _asked_calls(run: Json) -> list[ToolCall]:
     asked = [call for call in objects(found) if isinstance(call.get("id"), str)]
     if not asked:
         raise UnreadableReply("its run requires an action that is not a function call")
-    return [_function_call(call) for call in asked]
+    return [read_tool_use(call).call for call in asked]
 
 
 def _tool_use(step: Json, call: Json, simulated: Mapping[str, ToolUse], place: str) -> ToolUse:
@@ -348,7 +346,7 @@ def _tool_use(step: Json, call: Json, simulated: Mapping[str, ToolUse], place: s
     said = detail if isinstance(detail, dict) else {}
     match name:
         case "function":
-            made, response = _function_call({**call, "id": known}), said.get("output")
+            made, response = read_tool_use({**call, "id": known}).call, said.get("output")
         case "code_interpreter":
             made = ToolCall.told(known, name, {"input": said.get("input")})
             response = _printed(said.get("outputs"))
@@ -362,12 +360,6 @@ def _tool_use(step: Json, call: Json, simulated: Mapping[str, ToolUse], place: s
     if response is None and isinstance(failure, str):
         response = {"error": failure}
     return ToolUse(made, response, AGENT_RULE)
-
-
-def _function_call(call: Json) -> ToolCall:
-    function = call.get("function")
-    said = function if isinstance(function, dict) else {}
-    return ToolCall.told(call["id"], first_text(said.get("name")) or UNNAMED, said.get("arguments"))
 
 
 def _printed(outputs: Any) -> Any:

@@ -384,6 +384,6 @@ class TestBrokenServers:
             },
         ]
         reply = success(talk(AssistantsApp(ScriptedRun(steps=steps, fields={"usage": "many"})))[0])
-        assert [use.call.name for use in reply.tool_uses] == ["unknown", "unknown"]
+        assert [use.call.name for use in reply.tool_uses] == ["x", "unknown"]
         assert reply.tool_uses[0].response == {"error": "it broke"}
         assert reply.usage == Usage()
