@@ -174,18 +174,13 @@ def load_folder(
     around: Surroundings,
     named: Collection[Path] | None = None,
 ) -> list[LoadedSuite]:
-    """Load the cases of a folder. Never raises for what a user did: see the diagnostics.
+    """Load the cases in the files of a folder. Never raises for what a user did.
 
-    Args:
-        folder: the folder, as it was named.
-        files: its files with cases, in their order.
-        around: what else decides.
-        named: those of the files that were asked for; all by default. The others are part of the
-            suite, so that it is the same whichever are named, and nothing is said of them.
+    `named` are those of the files that were asked for, all by default. The others are part of the
+    suite, so that it is the same whichever are named, and nothing is said of them.
 
-    Returns:
-        The suite of the folder, unless no file that was named can be used, and one that cannot
-        run for each of those that has an error. Where the configuration has one, none can.
+    The suite comes first, unless no file that was named can be used. One that cannot run follows
+    for each of those with an error. If the configuration has an error, there is one for all files.
     """
     project = around.config_of(folder)
     asked = frozenset(files if named is None else named)

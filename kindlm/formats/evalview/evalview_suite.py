@@ -57,17 +57,10 @@ def compile_folder(
     compat: bool = False,
     unread: tuple[str, ...] = (),
 ) -> Suite:
-    """Return the suite of a folder, with all its cases.
+    """Return the suite of a folder, with all its cases; `path` is what it is known by.
 
-    Args:
-        name: what the suite is called.
-        project: what its project is called.
-        path: what the suite is known by.
-        cases: the cases of the folder, checked without an error.
-        config: what they have in common.
-        services: the programs that are started for them.
-        compat: whether the verdict is that of EvalView, and what kindlm checks only advises.
-        unread: the files of the folder that could not be loaded.
+    With `compat`, the verdict is that of EvalView, and what kindlm checks only advises. `unread`
+    are the files of the folder that could not be loaded.
     """
     targets = ModelTargets()
     compiled = tuple(_case(case, config, targets, compat=compat) for case in cases)
@@ -141,13 +134,9 @@ def _score_limits(case: CaseConfig) -> ScoreLimits | None:
     variance = case.thresholds.variance
     if variance is None:
         return None
-    mean, deviation = variance.min_mean_score, variance.max_std_dev
-    if mean is None and deviation is None:
-        return None
-    return ScoreLimits(
-        None if mean is None else mean / _MOST_POINTS,
-        None if deviation is None else deviation / _MOST_POINTS,
-    )
+    points = (variance.min_mean_score, variance.max_std_dev)
+    limits = ScoreLimits(*(None if each is None else each / _MOST_POINTS for each in points))
+    return None if limits == ScoreLimits() else limits
 
 
 def _longest(cases: Sequence[Case], timeout_ms: int) -> int:
@@ -171,7 +160,7 @@ def _prices(config: ProjectConfig) -> dict[str, Price]:
 def _config_text(cases: Sequence[CheckedCase], config: ProjectConfig, *, compat: bool) -> str:
     """Return what the cases mean in canonical JSON: variables by name, no credentials."""
     document: dict[str, Any] = {
-        "cases": [_recordable_case(resolved(case.config)) for case in cases],
+        "cases": [_without_credentials(resolved(case.config)) for case in cases],
         "config": _without_credentials(resolved(config)),
     }
     if compat:
@@ -179,12 +168,11 @@ def _config_text(cases: Sequence[CheckedCase], config: ProjectConfig, *, compat:
     return as_written(canonical(document))
 
 
-def _recordable_case(case: dict[str, Any]) -> dict[str, Any]:
-    if not isinstance(case.get("adapter_config"), dict):
-        return case
-    return {**case, "adapter_config": _without_credentials(case["adapter_config"])}
-
-
 def _without_credentials(settings: dict[str, Any]) -> dict[str, Any]:
-    headers = settings.get("headers")
-    return settings if not headers else {**settings, "headers": hide_headers(headers)}
+    """Return a configuration, or a case with its `adapter_config`, as it may be recorded."""
+    hidden = dict(settings)
+    if headers := settings.get("headers"):
+        hidden["headers"] = hide_headers(headers)
+    if isinstance(of_agent := settings.get("adapter_config"), dict):
+        hidden["adapter_config"] = _without_credentials(of_agent)
+    return hidden

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic.alias_generators import to_camel
+
 from kindlm.config.interpolation import MARK
-from kindlm.formats.evalview.case_schema import (
-    AdapterConfig,
-    CaseConfig,
-)
+from kindlm.formats.evalview.case_schema import AdapterConfig, CaseConfig
 from kindlm.formats.evalview.project_config import JudgeConfig, ProjectConfig
 from kindlm.packages import own
 from kindlm.plugins import Adapter
@@ -46,18 +45,13 @@ USUAL_MODELS = {"anthropic": "claude-sonnet-4-5-20250929", "ollama": "llama3.2"}
 UNSERVED = frozenset({"huggingface", "goose", "mcp", "cohere", "mistral", "opencode", "aider"})
 """Adapters that EvalView has and kindlm has not."""
 
-_OPTIONS: Mapping[str, Mapping[str, str]] = {
-    "langgraph": {
-        "mode": "mode",
-        "streaming": "streaming",
-        "assistantId": "assistant_id",
-        "inputKey": "input_key",
-        "graphConfig": "graph_config",
-    },
-    "openai-assistants": {"assistantId": "assistant_id"},
-    "tapescope": {"streaming": "streaming"},
-    "streaming": {"streaming": "streaming"},
+_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "langgraph": ("mode", "streaming", "assistant_id", "input_key", "graph_config"),
+    "openai-assistants": ("assistant_id",),
+    "tapescope": ("streaming",),
+    "streaming": ("streaming",),
 }
+"""The keys of `adapter_config` that are options of an adapter."""
 
 
 def kind_of(adapter: str) -> type[Adapter]:
@@ -72,10 +66,9 @@ def options(adapter: str, config: AdapterConfig) -> Adapter:
     kind = kind_of(adapter)
     if adapter == "http":
         return kind.model_validate({"request": "query"})
-    written = {name: getattr(config, field) for name, field in _OPTIONS.get(adapter, {}).items()}
+    written = {to_camel(name): getattr(config, name) for name in _OPTIONS.get(adapter, ())}
     # An empty text says as little as none.
-    told = {name: value for name, value in written.items() if value not in (None, "")}
-    return kind.model_validate(told)
+    return kind.model_validate({key: it for key, it in written.items() if it not in (None, "")})
 
 
 _USUAL_ADAPTER = "http"
@@ -225,7 +218,4 @@ def compile_tools(case: CaseConfig) -> tuple[SimulatedTool, ...]:
 
 def told_tools(case: CaseConfig) -> list[dict[str, Any]]:
     """Return the definitions of tools as they are in the file, for the context of an agent."""
-    return [
-        {key: getattr(tool, key) for key in type(tool).model_fields if key in tool.model_fields_set}
-        for tool in case.tools or ()
-    ]
+    return [tool.model_dump(exclude_unset=True) for tool in case.tools or ()]
