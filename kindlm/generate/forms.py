@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from kindlm.generate.questions import AgentProfile, plain_profile
+from kindlm.generate.questions import Profile
 from kindlm.generate.suite_text import WIDTH, Comment, escaped, yaml_text
 from kindlm.generate.test_plan import Order, PlannedScenario, PlannedTurn
 
@@ -161,9 +161,9 @@ def _expected(turn: PlannedTurn) -> list[Any]:
     return [each for said, checks in kinds.items() if checks for each in (Comment(said), *checks)]
 
 
-def profile_text(profile: AgentProfile) -> str:
+def profile_text(profile: Profile) -> str:
     """Return a profile as a file that people read: YAML."""
-    return yaml_text({Comment(_ABOUT_PROFILE): None, **plain_profile(profile)})
+    return yaml_text({Comment(_ABOUT_PROFILE): None, **profile})
 
 
 _ABOUT_PROFILE = (

@@ -17,11 +17,10 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, broken, misus
 from kindlm.events.run import AgentProfiled, ScenarioGenerated
 from kindlm.generate.forms import profile_text, rendered
 from kindlm.generate.questions import (
-    AgentProfile,
     Exchange,
+    Profile,
     Sources,
     in_calls,
-    plain_profile,
     plan_question,
     profile_question,
     read_profile,
@@ -154,7 +153,7 @@ class GenerationScript:
         )
         if isinstance(profile, Err):
             return profile.error
-        shown_profile = json.dumps(plain_profile(profile.value), ensure_ascii=False)
+        shown_profile = json.dumps(profile.value, ensure_ascii=False)
         stage.record(AgentProfiled(profile=shown_profile))
         plan = await self._plan(stage, profile.value)
         if isinstance(plan, Err):
@@ -189,9 +188,9 @@ class GenerationScript:
         )
         return Ok(Sources(description, prompt, tuple(exchanges)))
 
-    async def _plan(self, stage: Stage, profile: AgentProfile) -> Result[ReadPlan]:
+    async def _plan(self, stage: Stage, profile: Profile) -> Result[ReadPlan]:
         """Return the plan; without tools, nothing is planned about their use."""
-        order, tools = self._order, [tool.name for tool in profile.tools]
+        order, tools = self._order, [tool["name"] for tool in profile["tools"]]
         self._tell(f"Planning {count(order.count, 'test')} with {self._model}…")
         categories = [name for name in order.categories if tools or name != TOOL_USE]
         if not categories:
@@ -239,7 +238,7 @@ class GenerationScript:
                 break
         return Err(error)
 
-    def _write(self, stage: Stage, profile: AgentProfile, plan: ReadPlan) -> KindlmError | None:
+    def _write(self, stage: Stage, profile: Profile, plan: ReadPlan) -> KindlmError | None:
         order = self._order
         chosen = in_turn(plan.scenarios, order.categories, order.count)
         if not chosen:

@@ -13,8 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeAlias
 
 from kindlm.checks.judging import Choice, Prompt
 from kindlm.dataclass import dataclass, replace
@@ -77,25 +76,12 @@ class Sources:
         return name in called or any(names_tool(text, name) for text in written)
 
 
-@dataclass(frozen=True, slots=True)
-class KnownTool:
-    """A tool of the agent."""
-
-    name: str
-    description: str = ""
+Profile: TypeAlias = Mapping[str, Any]
+"""What a model says of an agent: `purpose`, `tools` with `name` and `description`, `constraints`,
+and `tone`."""
 
 
-@dataclass(frozen=True, slots=True)
-class AgentProfile:
-    """What an agent is for, what it works with, what it may not do, and how it sounds."""
-
-    purpose: str
-    tools: tuple[KnownTool, ...] = ()
-    constraints: tuple[str, ...] = ()
-    tone: str = ""
-
-
-def read_profile(text: str, sources: Sources) -> AgentProfile:
+def read_profile(text: str, sources: Sources) -> Profile:
     """Read a model's answer; tools that there is no evidence of are left out.
 
     Raises:
@@ -105,25 +91,18 @@ def read_profile(text: str, sources: Sources) -> AgentProfile:
     purpose = one_line(answer["purpose"], _LONGEST)
     if not purpose:
         raise ValueError("its purpose is empty")
-    called = [tool for exchange in sources.exchanges for tool in exchange.tools]
-    tools = {name: KnownTool(name) for name in called}
+    tools = {tool: "" for exchange in sources.exchanges for tool in exchange.tools}
     for item in answer["tools"][:_MOST_TOOLS]:
         name = item["name"].strip()
         if is_name(name) and sources.knows_tool(name):
-            tools[name] = KnownTool(name, one_line(item["description"], _LONGEST))
+            tools[name] = one_line(item["description"], _LONGEST)
     constraints = (one_line(text, _LONGEST) for text in answer["constraints"][:_MOST_CONSTRAINTS])
-    return AgentProfile(
-        purpose,
-        tuple(tools.values()),
-        tuple(filter(None, constraints)),
-        one_line(answer["tone"], _LONGEST),
-    )
-
-
-def plain_profile(profile: AgentProfile) -> dict[str, Any]:
-    """Return a profile as JSON has it."""
-    plain = asdict(profile)
-    return {key: [*value] if isinstance(value, tuple) else value for key, value in plain.items()}
+    return {
+        "purpose": purpose,
+        "tools": [{"name": name, "description": said} for name, said in tools.items()],
+        "constraints": list(filter(None, constraints)),
+        "tone": one_line(answer["tone"], _LONGEST),
+    }
 
 
 _PLAN = 1_000
@@ -234,7 +213,7 @@ def profile_question(sources: Sources, seed: int | None, token: str) -> Question
 
 
 def plan_question(
-    profile: AgentProfile,
+    profile: Profile,
     counts: Mapping[str, int],
     seed: int | None,
     planned: Sequence[str],
@@ -244,7 +223,7 @@ def plan_question(
     categories = [
         {"name": name, "about": CATEGORIES[name], "count": count} for name, count in counts.items()
     ]
-    data = {"agent": plain_profile(profile), "categories": categories, "planned": list(planned)}
+    data = {"agent": profile, "categories": categories, "planned": list(planned)}
     asked = Prompt.of(
         _PLAN_SYSTEM,
         "kindlm_test_plan",
