@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from pydantic import ValidationError
 
@@ -15,7 +15,7 @@ from kindlm.config.json_schemas import schema_fault
 from kindlm.config.schema import MAX_TESTS
 from kindlm.config.target_schema import ParamsConfig
 from kindlm.generate.suite_text import Comment
-from kindlm.generate.suites import ImportedSuite, LeftOutError, Notes, Part
+from kindlm.generate.suites import LeftOutError, Notes, Part
 from kindlm.json_schema import has_no_rule
 from kindlm.patterns import PatternError, excess_of, searches
 from kindlm.section import Section
@@ -121,22 +121,30 @@ class Checks:
 
 
 @dataclass(slots=True)
-class Tests:
-    """The tests of a suite as they are collected; `comments` are those at the top of the file."""
+class ImportedSuite(Notes):
+    """A suite as it is read: its tests, and what was left out or is different.
 
-    notes: Notes
+    Attributes:
+        document: The suite for `suite_text`; empty until it is finished.
+        comments: What stands at the top of the file.
+        tests: How many tests the file has; a list of values counts once for each of them.
+        imported: How many of them run.
+        skipped: How many have `skip: true`.
+    """
+
+    document: dict[str | Comment, Any] = field(default_factory=dict)
     comments: dict[str | Comment, Any] = field(default_factory=dict)
-    written: list[Mapping[str | Comment, Any]] = field(default_factory=list)
-    found: int = 0
+    tests: int = 0
     imported: int = 0
     skipped: int = 0
+    _written: list[Mapping[str | Comment, Any]] = field(default_factory=list)
     _names: dict[str, int] = field(default_factory=dict)
 
     def add(self, part: Part, test: Mapping[str, Any], checks: Checks, hold: str = "") -> None:
         """Add a test; without checks, or with a reason to `hold` it, skipped."""
-        comments = self.notes.take()
-        self.found += 1
-        if len(self.written) == MAX_TESTS:
+        comments = self.take()
+        self.tests += 1
+        if len(self._written) == MAX_TESTS:
             instead = f"A suite has at most {MAX_TESTS:,}: split the file"
             self.lose(part, LeftOutError(f"every test after the first {MAX_TESTS:,}", instead), 0)
             return
@@ -155,32 +163,32 @@ class Tests:
         self._names[name] = 1
         written: dict[str | Comment, Any] = {"name": name, **comments}
         written |= {key: value for key, value in test.items() if key != "name"}
-        self.written.append(written | ({"skip": True} if reason else {}) | {"expect": expect})
+        self._written.append(written | ({"skip": True} if reason else {}) | {"expect": expect})
 
     def lose(self, part: Part, error: LeftOutError, tests: int = 1) -> None:
         """Note that tests cannot be imported, and why."""
-        self.found += tests
-        self.notes.leave_out(part, error)
-        self.notes.take()
+        self.tests += tests
+        self.leave_out(part, error)
+        self.take()
 
-    def suite(
+    def finish(
         self,
-        document: Part,
+        part: Part,
         title: str,
         name: str,
         description: str | None,
         head: Mapping[str | Comment, Any],
-    ) -> ImportedSuite:
+    ) -> Self:
         """Return the suite, with what stands above its tests; raise `LeftOutError` without any."""
-        if not self.written:
-            found = [f"{next(iter(at))}: {what}" for what, at in self.notes.left_out.items()]
+        if not self._written:
+            found = [f"{next(iter(at))}: {what}" for what, at in self.left_out.items()]
             raise LeftOutError("no test that can be imported", "\n".join(found) or "Add tests")
         about = {"name": name} | ({"description": description} if description else {})
-        origin = Comment(f"Imported from {document.file} ({title}).")
-        written = {origin: None, **self.comments, "kindlm": 1, "suite": about}
-        written |= {key: each for key, each in head.items() if each or isinstance(key, Comment)}
-        written["tests"] = self.written
-        return ImportedSuite(written, self.notes, self.found, self.imported, self.skipped)
+        self.document[Comment(f"Imported from {part.file} ({title}).")] = None
+        self.document |= {**self.comments, "kindlm": 1, "suite": about}
+        self.document |= {key: it for key, it in head.items() if it or isinstance(key, Comment)}
+        self.document["tests"] = self._written
+        return self
 
 
 _PARAMETERS = {

@@ -12,8 +12,9 @@ from evaluated import evaluated, nobody
 
 from kindlm.config.load import load_suite
 from kindlm.errors import Ok
+from kindlm.generate.imported_tests import ImportedSuite
 from kindlm.generate.suite_text import suite_text
-from kindlm.generate.suites import Files, ImportedSuite, LeftOutError, format_named, read_part
+from kindlm.generate.suites import Files, LeftOutError, format_named, read_part
 from kindlm.outcome import Outcome
 from kindlm.suite import Case
 from kindlm.transcript import Step, Transcript, Turn
@@ -90,7 +91,7 @@ def test_samples_and_classes_without_an_equivalent_are_named(tmp_path: Path) -> 
     assert (first.prompt.system, first.prompt.user) == ("Be brief.", "Where?")
     assert last.skip
     assert (imported.tests, imported.imported, imported.skipped) == (3, 1, 1)
-    said = {next(iter(places)): it for it, places in imported.notes.left_out.items()}
+    said = {next(iter(places)): it for it, places in imported.left_out.items()}
     assert said["cities/samples.jsonl:2"].startswith("a row with other messages than a system text")
     assert said["cities/samples.jsonl:3"] == "an `ideal` that is not text."
     for document in (
@@ -176,7 +177,7 @@ def test_graders_become_judges_and_others_are_named(tmp_path: Path) -> None:
     asked_for = "Rate (the agent's last answer) for {{item.kind}} é \U0001f600"
     assert expect["judge"][0]["criteria"].endswith(asked_for)
     assert expect["judge"][1] == {"criteria": asked_for, "minScore": 0.75}
-    assert [it.partition(".")[0] for it in imported.notes.left_out] == [
+    assert [it.partition(".")[0] for it in imported.left_out] == [
         "the metric `bleu`",
         "the grader `python`",
         "a grader without `passing_labels`",

@@ -12,8 +12,9 @@ from evaluated import evaluated, nobody
 
 from kindlm.config.load import load_suite
 from kindlm.errors import Ok
+from kindlm.generate.imported_tests import ImportedSuite
 from kindlm.generate.suite_text import suite_text
-from kindlm.generate.suites import Files, ImportedSuite, format_named, read_part
+from kindlm.generate.suites import Files, format_named, read_part
 from kindlm.outcome import Outcome
 from kindlm.suite import Suite
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
@@ -48,7 +49,7 @@ def with_tests(*tests: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def notes(imported: ImportedSuite, kind: str) -> str:
-    found = imported.notes.left_out if kind == "left out" else imported.notes.different
+    found = imported.left_out if kind == "left out" else imported.different
     return "\n".join(f"{', '.join(places)}: {it}" for it, places in found.items())
 
 

@@ -15,7 +15,7 @@ from kindlm.errors import Err, KindlmError, SourceLocation, misuse
 from kindlm.wording import count, first_of
 
 if TYPE_CHECKING:
-    from kindlm.generate.suites import ImportedSuite
+    from kindlm.generate.imported_tests import ImportedSuite
     from kindlm_store import Redactor
 
 _MAX_PLACES = 5
@@ -113,7 +113,7 @@ def _report(imported: ImportedSuite, written: Path, folder: Path) -> None:
         kept = f"; {imported.skipped:,} kept with `skip: true`, until you add checks"
     total = count(imported.tests, "test")
     note(f"{imported.imported:,} of {total} imported into {written}{kept}")
-    found = {"Left out:": imported.notes.left_out, "Different in kindlm:": imported.notes.different}
+    found = {"Left out:": imported.left_out, "Different in kindlm:": imported.different}
     for title, notes in found.items():
         if notes:
             note(f"\n{title}")

@@ -1,8 +1,8 @@
 """Suites of other programs, read as suites of kindlm.
 
 Each module here is a format: `promptfoo` is read by `promptfoo.py`, or the package of that name. It
-has `TITLE`, `reads(document) -> bool`, which recognises a file, and
-`read(document, files) -> ImportedSuite`, which raises `LeftOutError` if no suite can be made of it.
+has `TITLE`, `reads(document) -> bool`, which recognises a file, and `read(document, files)`, which
+returns an `ImportedSuite` and raises `LeftOutError` if no suite can be made of it.
 
 What a format demands and kindlm cannot check is left out and noted with its line; so is what kindlm
 checks differently. No test is imported that cannot fail: one without checks is kept and skipped.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import pkgutil
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import field
 from importlib import import_module
 from pathlib import Path
@@ -118,25 +118,6 @@ class Notes:
         """Return the comments on what was left out since this was last called."""
         taken, self.current = self.current, {}
         return taken
-
-
-@dataclass(frozen=True, slots=True)
-class ImportedSuite:
-    """What was read: the suite, and how many tests became what.
-
-    Attributes:
-        document: The suite for `suite_text`.
-        notes: What was left out or is different.
-        tests: How many tests the file has; a list of values counts once for each of them.
-        imported: How many of them run.
-        skipped: How many have `skip: true`.
-    """
-
-    document: Mapping[str | Comment, Any]
-    notes: Notes
-    tests: int
-    imported: int
-    skipped: int
 
 
 FORMATS = tuple(sorted(each.name.replace("_", "-") for each in pkgutil.iter_modules(__path__)))

@@ -16,14 +16,14 @@ from kindlm.generate.imported_tests import (
     STRIPPED,
     Checks,
     Equivalent,
-    Tests,
+    ImportedSuite,
     params_of,
     pattern_of,
     said_in,
     section_of,
 )
 from kindlm.generate.suite_text import Comment
-from kindlm.generate.suites import Files, ImportedSuite, LeftOutError, Notes, Part, excerpt_of
+from kindlm.generate.suites import Files, LeftOutError, Part, excerpt_of
 from kindlm.strict_json import parse_json
 
 TITLE = "OpenAI Evals"
@@ -40,8 +40,7 @@ def reads(document: Part) -> bool:
 
 def read(document: Part, files: Files) -> ImportedSuite:
     """Read an eval; raise `LeftOutError` if no suite can be made of it."""
-    notes = Notes()
-    reader = _Reader(document, files, notes, Tests(notes))
+    reader = _Reader(document, files)
     is_platform = document.get("testing_criteria") is not None
     return _read_platform(reader) if is_platform else _read_registry(reader)
 
@@ -56,8 +55,7 @@ class _Reader:
 
     document: Part
     files: Files
-    notes: Notes
-    tests: Tests
+    suite: ImportedSuite = field(default_factory=ImportedSuite)
     prompts: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def add(
@@ -67,24 +65,24 @@ class _Reader:
         try:
             section = said()
         except LeftOutError as error:
-            self.tests.lose(part, LeftOutError(f"a row with {error.what}", error.instead))
+            self.suite.lose(part, LeftOutError(f"a row with {error.what}", error.instead))
             return
         checks = Checks()
         for kind, equivalent, place, given in graders:
             if equivalent is None:
-                self.notes.leave_out(place, f"the grader `{kind}`", PYTHON)
+                self.suite.leave_out(place, f"the grader `{kind}`", PYTHON)
                 continue
             try:
                 equivalent.make(place, given, checks)
             except LeftOutError as error:
-                self.notes.leave_out(place, error)
+                self.suite.leave_out(place, error)
                 continue
             if equivalent.different:
-                self.notes.differ(place, f"`{kind}`. {equivalent.different}")
+                self.suite.differ(place, f"`{kind}`. {equivalent.different}")
         prompt = "with-system" if "system" in section else "message"
         self.prompts[prompt] = _WITH_SYSTEM if "system" in section else _CHAT
         variables = {{"user": "input"}.get(role, role): text for role, text in section.items()}
-        self.tests.add(part, {"name": name, "prompt": prompt, "vars": variables}, checks)
+        self.suite.add(part, {"name": name, "prompt": prompt, "vars": variables}, checks)
 
     def finished(
         self, name: str, description: str | None, model: Mapping[str, Any]
@@ -93,10 +91,10 @@ class _Reader:
         head: dict[str | Comment, Any] = {}
         if not model:
             what = "the eval names no model. Set `models` in the suite"
-            self.notes.differ(self.document, what)
+            self.suite.differ(self.document, what)
             head = {Comment("The eval names no model: set yours."): None}
         head |= {"models": [model or "openai/gpt-4o"], "prompts": self.prompts}
-        return self.tests.suite(self.document, TITLE, name, description, head)
+        return self.suite.finish(self.document, TITLE, name, description, head)
 
 
 # The registry
@@ -172,7 +170,7 @@ def _read_registry(reader: _Reader) -> ImportedSuite:
         try:
             _read_eval(reader, f"{name} " if len(evals) > 1 else "", part)
         except LeftOutError as error:
-            reader.notes.leave_out(part, f"the eval {name}: {error.what}", error.instead)
+            reader.suite.leave_out(part, f"the eval {name}: {error.what}", error.instead)
     descriptions = filter(None, (part.text("description") for part in document.values()))
     return reader.finished(next(iter(evals)).partition(".")[0], next(descriptions, None), {})
 
@@ -190,7 +188,7 @@ def _read_eval(reader: _Reader, name: str, part: Part) -> None:
         raise LeftOutError("samples that are not in a file", "Download them into a file")
     for key, each in arguments.items():
         if key not in _ARGUMENTS:
-            reader.notes.leave_out(each, f"`{key}`")
+            reader.suite.leave_out(each, f"`{key}`")
     # The registry keeps samples in the folder `data` beside `evals`.
     here = reader.files.folder
     in_registry = here.resolve().name == "evals" and (here / "../data").is_dir()
@@ -322,7 +320,7 @@ def _read_platform(reader: _Reader) -> ImportedSuite:
         raise LeftOutError("no data of a run", "Add the `data_source` of a run to the file")
     model: dict[str, Any] = {}
     if name := source.text("model"):
-        params = params_of(source.entries("sampling_params"), reader.notes)
+        params = params_of(source.entries("sampling_params"), reader.suite)
         model = {"id": name, "provider": "openai", "model": name}
         model |= {"params": params} if params else {}
     messages = source.get("input_messages")

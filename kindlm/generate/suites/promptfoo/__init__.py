@@ -9,9 +9,9 @@ from typing import Any
 
 from kindlm.config.schema import MAX_TESTS, DefaultsConfig
 from kindlm.dataclass import dataclass
-from kindlm.generate.imported_tests import Checks, Tests, settings_of
+from kindlm.generate.imported_tests import Checks, ImportedSuite, settings_of
 from kindlm.generate.suite_text import Comment
-from kindlm.generate.suites import Files, ImportedSuite, LeftOutError, Notes, Part, excerpt_of
+from kindlm.generate.suites import Files, LeftOutError, Part, excerpt_of
 from kindlm.generate.suites.promptfoo.assertions import EQUIVALENTS, OTHER_TYPES, add_assertion
 from kindlm.generate.suites.promptfoo.targets import Targets
 from kindlm.generate.suites.promptfoo.texts import (
@@ -74,31 +74,30 @@ class _Case:
 class _Reader:
     def __init__(self, document: Part, files: Files) -> None:
         self._document, self._files = document, files
-        self._notes = Notes()
-        self._tests = Tests(self._notes)
-        self._targets = Targets(self._notes, files)
+        self._suite = ImportedSuite()
+        self._targets = Targets(self._suite, files)
         self._prompts: dict[str, Mapping[str, str]] = {}
 
     def suite(self) -> ImportedSuite:
         document = self._document
         for key, part in document.entries().items():
             if key not in _READ:
-                self._notes.leave_out(part, f"`{key}`")
+                self._suite.leave_out(part, f"`{key}`")
         for part in document.items("providers") or document.items("targets"):
             self._targets.add(part)
         if not self._targets.found:
-            self._notes.leave_out(document, "every provider", "Set `agents` or `models` yourself")
-        self._prompts = read_prompts(document, self._files, self._notes)
+            self._suite.leave_out(document, "every provider", "Set `agents` or `models` yourself")
+        self._prompts = read_prompts(document, self._files, self._suite)
         default = _Case(document, {}, [], [], {})
         for part in document.items("defaultTest"):
             for each in self._tests_in(part):
                 default = self._case(each, default)
         options = document.entries("evaluateOptions")
-        defaults = settings_of(options, self._notes, _OPTIONS, DefaultsConfig)
+        defaults = settings_of(options, self._suite, _OPTIONS, DefaultsConfig)
         judge = default.settings.get("options.provider")
         if judge is not None and (grader := self._targets.grader(judge)) is not None:
             defaults["judgeModel"] = grader
-        self._tests.comments = self._notes.take()
+        self._suite.comments = self._suite.take()
         for entry in document.items("tests"):
             for part in self._tests_in(entry):
                 try:
@@ -116,7 +115,7 @@ class _Reader:
         stem = document.file.rpartition("/")[2].partition(".")[0]
         name = stem if stem != "promptfooconfig" else self._files.folder.resolve().name or stem
         head |= {"prompts": self._prompts, "defaults": defaults}
-        return self._tests.suite(document, TITLE, name, document.text("description"), head)
+        return self._suite.finish(document, TITLE, name, document.text("description"), head)
 
     # Tests
 
@@ -137,7 +136,7 @@ class _Reader:
         return _Case(part, values, every, asserts or base.own, {**base.settings, **own})
 
     def _lose(self, part: Part, error: LeftOutError) -> None:
-        self._tests.lose(part, LeftOutError(f"a test with {error.what}", error.instead))
+        self._suite.lose(part, LeftOutError(f"a test with {error.what}", error.instead))
 
     def _tests_in(self, part: Part) -> Iterator[Part]:
         """Yield the tests of an entry: itself, or those in the files that it names."""
@@ -153,9 +152,9 @@ class _Reader:
                     yield from self._files.part(file).items()
                 else:
                     instead = "Write them as YAML, JSON or CSV: kindlm runs no code"
-                    self._notes.leave_out(part, f"the tests of {excerpt_of(file)}", instead)
+                    self._suite.leave_out(part, f"the tests of {excerpt_of(file)}", instead)
         except LeftOutError as error:
-            self._notes.leave_out(part, error)
+            self._suite.leave_out(part, error)
 
     def _add(self, case: _Case) -> None:
         hold = ""
@@ -165,12 +164,12 @@ class _Reader:
                 self._lose(case.part, LeftOutError(f"`{key}`", "Write its effect into the test"))
                 return
             if name in _HOLDS and value is not None:
-                self._notes.leave_out(part, f"`{key}`", "kindlm demands all checks of a test")
+                self._suite.leave_out(part, f"`{key}`", "kindlm demands all checks of a test")
                 hold = f"`{name}` changes what its checks mean"
             elif key not in _READ_OF_TESTS and name not in _LOSES:
-                self._notes.leave_out(part, f"`{key}` of a test")
-        kept = self._notes.take()
-        number = self._tests.found + 1
+                self._suite.leave_out(part, f"`{key}` of a test")
+        kept = self._suite.take()
+        number = self._suite.tests + 1
         name = case.part.text("description") or f"test {number}"
         try:
             values = {
@@ -183,11 +182,11 @@ class _Reader:
             return
         several = [name for name, found in values.items() if len(found) > 1]
         combinations = math.prod(map(len, values.values()))
-        self._tests.found += max(combinations - MAX_TESTS - 1, 0)
+        self._suite.tests += max(combinations - MAX_TESTS - 1, 0)
         for chosen in itertools.islice(itertools.product(*values.values()), MAX_TESTS + 1):
             variables = dict(zip(values, chosen, strict=True))
             said = ", ".join(excerpt_of(variables[name]) for name in several)
-            self._notes.current = dict(kept)
+            self._suite.current = dict(kept)
             try:
                 self._add_one(
                     case, f"{name} ({said})" if said else name, Variables(variables), hold
@@ -206,7 +205,7 @@ class _Reader:
             graded = "judge" in checks.others or "similarTo" in checks.output
             if graded or type(threshold.value) not in (int, float) or threshold.value < 1:
                 instead = "kindlm demands all checks of a test"
-                self._notes.leave_out(threshold, "`threshold`", instead)
+                self._suite.leave_out(threshold, "`threshold`", instead)
                 hold = "`threshold` changes what its checks mean"
         if not self._prompts:
             raise LeftOutError("no prompt", "Check `prompts`")
@@ -222,14 +221,14 @@ class _Reader:
         ]
         test["tools"] = targets[0].tools if targets else []
         written = {key: value for key, value in test.items() if value}
-        self._tests.add(case.part, written, checks, hold)
+        self._suite.add(case.part, written, checks, hold)
 
     def _vars_of(self, variables: Variables, part: Part) -> dict[str, str]:
         found: dict[str, str] = {}
 
         def value(name: str) -> str:
             if variables.at(name) is None:
-                self._notes.differ(part, f"{{{{{name}}}}} has no value. It is empty")
+                self._suite.differ(part, f"{{{{{name}}}}} has no value. It is empty")
             found[name] = variables.text(name)
             return ""
 
@@ -248,8 +247,8 @@ class _Reader:
         try:
             different = add_assertion(part, self._files, variables, grader, checks)
         except LeftOutError as error:
-            self._notes.leave_out(part, error)
+            self._suite.leave_out(part, error)
             return False
         if different:
-            self._notes.differ(part, f"`{part.text('type')}`. {different}")
+            self._suite.differ(part, f"`{part.text('type')}`. {different}")
         return True
