@@ -75,34 +75,22 @@ Row = tuple[str, str]
 class Cause:
     """One way in which `executions` did not pass, from most to least telling the first of them.
 
-    `how` is errored where no check was asked. `kind` and `label` are those of the check, `code` is
-    its failure code or that of the error, `number` that of the error. `places` are where suites
-    demand it: a file, and a line if it is known. `rows` say what was expected, and what else is
-    known. `called` and `said` are the tool calls and the final text of the first execution, where
-    these explain it; `trace` is its traceback.
+    `how` is errored where no check was asked. `kind` is that of the check, `code` its failure code
+    or that of the error. `places` are where suites demand it: a file, and a line if it is known.
+    `rows` say what was expected, what the first execution called and said where that explains it,
+    and what else is known; `trace` is its traceback.
     """
 
     how: Status
     code: str | None
     sentence: str
     kind: str = ""
-    label: str = ""
-    number: int | None = None
-    rows: tuple[Row, ...] = ()
-    called: str | None = None
-    said: str | None = None
+    rows: Sequence[Row] = ()
     trace: str | None = None
     executions: list[str] = field(default_factory=list)
     places: dict[tuple[str, int | None], None] = field(default_factory=dict)
     tests: dict[tuple[str, str, str], int] = field(default_factory=dict)
     """How many repeats of each test, by suite, name and target, were tested."""
-
-    def fields(self) -> list[Row]:
-        """Return what was expected, what was called and said, and what else is known."""
-        known = (("called", self.called), ("said", self.said))
-        expected = [row for row in self.rows if row[0] == "expected"]
-        others = [row for row in self.rows if row[0] != "expected"]
-        return [*expected, *((name, text) for name, text in known if text is not None), *others]
 
     @property
     def place(self) -> str:
@@ -175,8 +163,7 @@ def causes_of(view: RunView, tests: Iterable[TestView], *, retried: bool = False
     if every := Mask(found_data):
         for cause in causes.values():
             cause.sentence = every.text(cause.sentence)
-            cause.rows = tuple((name, every.text(text)) for name, text in cause.rows)
-            cause.called, cause.said = every.text(cause.called), every.text(cause.said)
+            cause.rows = [(name, every.text(text)) for name, text in cause.rows]
             cause.trace = every.text(cause.trace)
     return sorted(causes.values(), key=lambda cause: -len(cause.executions))
 
@@ -238,8 +225,7 @@ def _errored(view: RunView, execution: ExecutionView) -> Cause:
         Status.ERRORED,
         execution.error_code,
         visible(bounded(message, 1_000, lines=10)) or "It errored without a message.",
-        number=execution.error_number,
-        rows=tuple(rows),
+        rows=rows,
         trace=execution.trace,
     )
 
@@ -261,6 +247,10 @@ def own_frame(trace: str | None) -> str | None:
     return f"{file if here.startswith('..') else here}:{line} {raised}"
 
 
+_FIRST_ROWS = {"expected": 0, "called": 1, "said": 2}
+"""They stand above all else that is known."""
+
+
 def _failed(attempt: AttemptView, assertion: AssertionView, demand: _Demand) -> Cause:
     rows = list(demand.rows)
     if assertion.reasoning and assertion.kind != "drift":
@@ -269,16 +259,17 @@ def _failed(attempt: AttemptView, assertion: AssertionView, demand: _Demand) -> 
     about_tools = assertion.kind.startswith(("tool", "trajectory", "forbidden", "canary_arguments"))
     # Code of a test may look at calls, too.
     about_tools |= bool(attempt.tool_calls) and assertion.kind in ("assert", "custom")
+    if about_tools:
+        rows.append(("called", _called(assertion, attempt.tool_calls)))
     is_limit = assertion.demands is Demands.LIMIT or assertion.failure_code in _OF_NUMBERS
+    if not is_limit and (said := _said(assertion, demand, attempt.execution.output)) is not None:
+        rows.append(("said", said))
     return Cause(
         Status.FAILED if assertion.outcome is Outcome.FAILED else Status.ERRORED,
         assertion.failure_code,
         demand.sentence,
         assertion.kind,
-        assertion.label,
-        rows=tuple(rows),
-        called=_called(assertion, attempt.tool_calls) if about_tools else None,
-        said=None if is_limit else _said(assertion, demand, attempt.execution.output),
+        rows=sorted(rows, key=lambda row: _FIRST_ROWS.get(row[0], len(_FIRST_ROWS))),
     )
 
 

@@ -102,7 +102,7 @@ def _all(view: RunView) -> Iterator[Annotation]:
         if test.counts.errored or (test.status is Status.FAILED and not suite.tolerates)
     )
     for cause in causes_of(view, islice(failed, _LOOKED_AT)):
-        rows = [f"{name}: {text}" for name, text in cause.fields()]
+        rows = [f"{name}: {text}" for name, text in cause.rows]
         look = [show_command(cause.executions[0])] if cause.executions else []
         title = cause.sentence.partition("\n")[0]
         lines = [cause.whom, *([cause.where] if cause.where else []), *rows, *look]

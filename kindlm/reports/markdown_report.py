@@ -207,7 +207,7 @@ def _failing(view: RunView) -> Iterator[str]:
 def _cause(cause: Cause) -> Iterator[str]:
     title = f"{_STATUS_SIGNS[cause.how]} {html_code(cause.sentence)} · {html_code(cause.whom)}"
     yield f"\n<details><summary>{title}</summary>\n\n"
-    for name, text in cause.fields():
+    for name, text in cause.rows:
         yield f"- {name}: {code(text)}\n"
     if cause.where is not None:
         yield f"- tests: {plain(cause.where)}\n"

@@ -97,7 +97,7 @@ def test_other_values_in_the_same_arguments_are_one_cause(causes: Any, make: Any
         {"assertions": (wrong_amount(make, 62, id=8),)},
     )
     assert cause.sentence == "Wrong arguments in the call to refund: amount"
-    assert cause.fields() == [
+    assert cause.rows == [
         ("expected", 'refund {"id": 7, "amount": 5}'),
         ("called", 'refund {"id": 7, "amount": 60}'),
         ("said", '"Done."'),
@@ -116,7 +116,7 @@ def test_two_tools_in_the_wrong_order_are_one_cause(causes: Any, make: Any) -> N
 
     (cause,) = causes({"assertions": (misplaced("lookup", 1, 0), misplaced("refund", 0, 1))})
     assert cause.sentence == "refund was called before lookup"
-    assert ("expected", "lookup, order: 0") in cause.fields()
+    assert ("expected", "lookup, order: 0") in cause.rows
 
 
 def leak(make: Any, text: str, start: int) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def test_personal_data_is_named_by_its_patterns_and_masked(causes: Any, make: An
     text = "Write. " * 40 + "To jo@example.com"
     (cause,) = causes(leak(make, "jo@example.com", 0), leak(make, text, text.index("jo@")))
     assert cause.sentence == "Personal data in the answer: email jo**********om"
-    assert cause.said == '"jo**********om"'
+    assert dict(cause.rows)["said"] == '"jo**********om"'
     assert "jo@" not in f"{cause}"
 
 
@@ -146,7 +146,7 @@ def test_personal_data_found_elsewhere_in_the_run_is_masked(causes: Any, make: A
     missing = make.failed("contains", "x", "CONTAINS_FAILED", "Expected x.", expected="x")
     other = {"output": "I am jo@example.com", "assertions": (missing,)}
     first, _ = causes(other, leak(make, "jo@example.com", 0))
-    assert first.said == '"I am jo**********om"'
+    assert dict(first.rows)["said"] == '"I am jo**********om"'
 
 
 def test_errors_that_quote_different_answers_are_one_cause(causes: Any) -> None:
@@ -165,7 +165,7 @@ def test_errors_share_a_cause_but_for_numbers_and_ids(causes: Any) -> None:
 
     (cause,) = causes(error("0123456789abcdef"), error("fedcba98765"))
     assert len(cause.executions) == 2
-    assert cause.fields() == [("error", "PROVIDER_API_ERROR (204)"), ("fix", "Try later.")]
+    assert cause.rows == [("error", "PROVIDER_API_ERROR (204)"), ("fix", "Try later.")]
 
 
 def test_the_sentence_is_not_said_again(causes: Any, make: Any) -> None:
@@ -173,7 +173,7 @@ def test_the_sentence_is_not_said_again(causes: Any, make: Any) -> None:
         "custom", "is short", "CUSTOM_CHECK_FAILED", 'Not short: "Hi there."', expected="short"
     )
     (cause,) = causes({"output": "Hi there.", "assertions": (custom,)})
-    assert (cause.sentence, cause.fields()) == ('Not short: "Hi there."', [])
+    assert (cause.sentence, cause.rows) == ('Not short: "Hi there."', [])
 
 
 TRACE = """Traceback

@@ -76,7 +76,7 @@ def _write_block(causes: Sequence[Cause], page: Page) -> None:
             page.ends(title, cause.whom)
         else:
             page.line(*title, hang=2)
-        rows = [row for row in cause.fields() if row not in told]
+        rows = [row for row in cause.rows if row not in told]
         told.update(rows)
         place = cause.place_here(page.root)
         for name, text in rows:
