@@ -7,13 +7,10 @@ into one file that needs nothing else and runs nothing.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TextIO
 
 from kindlm.errors import KindlmError
 from kindlm.history.diff.call_changes import CallEdit
-from kindlm.history.diff.details import TestDetails
-from kindlm.history.diff.evidence_values import Kind, TestDiff
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.runs import Run, RunFilter, runs
 from kindlm.reports.diff import parts, phrases
@@ -65,18 +62,6 @@ _EDITS = {
 }
 
 
-class _Part(NamedTuple):
-    """Tests of one kind: some shown in full, some only listed, and how many more there are."""
-
-    look: phrases.Look
-    mood: str
-    number: int
-    first: bool
-    told: Iterator[tuple[TestDiff, TestDetails]] | None
-    listed: Sequence[TestDiff]
-    more: int
-
-
 def diff_page(diff: RunDiff, form: DiffForm | None = None) -> Document:
     """Return the page of a comparison; `form` asks for another one, where it is served."""
     headline = phrases.headline_of(diff)
@@ -88,7 +73,8 @@ def diff_page(diff: RunDiff, form: DiffForm | None = None) -> Document:
             "form": form,
             "headline": headline,
             "mood": VERDICT_MOODS[headline.good],
-            "kinds": _parts(diff),
+            "sections": phrases.sections_of(diff, _TOLD, _LISTED),
+            "style_moods": STYLE_MOODS,
             "edits": _EDITS,
             "parts": parts,
             "phrases": phrases,
@@ -97,24 +83,6 @@ def diff_page(diff: RunDiff, form: DiffForm | None = None) -> Document:
         },
         styles=("runs",) if form else (),
     )
-
-
-def _parts(diff: RunDiff) -> Iterator[_Part]:
-    told = 0
-    for number, (kind, tests) in enumerate(diff.kinds.items()):
-        look = phrases.LOOKS[kind]
-        full = () if look.listed else tests[: max(0, _TOLD - told)]
-        told += len(full)
-        listed = tests[len(full) : len(full) + _LISTED]
-        yield _Part(
-            look=look,
-            mood=STYLE_MOODS[look.style],
-            number=len(tests),
-            first=number == 0 and kind is not Kind.UNCHANGED,
-            told=((test, diff.details(test)) for test in full) if full else None,
-            listed=listed,
-            more=len(tests) - len(full) - len(listed),
-        )
 
 
 def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:

@@ -288,6 +288,30 @@ LOOKS: dict[Kind, Look] = {
 }
 """How each kind of test is shown, in the order it is shown in."""
 
+
+class Section(NamedTuple):
+    """Tests of one kind: some to show in full, some only to list, and how many more there are."""
+
+    kind: Kind
+    look: Look
+    tests: Sequence[TestDiff]
+    told: Sequence[TestDiff]
+    listed: Sequence[TestDiff]
+
+    @property
+    def more(self) -> int:
+        """How many are neither shown nor listed."""
+        return len(self.tests) - len(self.told) - len(self.listed)
+
+
+def sections_of(diff: RunDiff, most_told: int, most_listed: int) -> Iterator[Section]:
+    """Yield the tests by their kinds: so many in full altogether, and so many of a kind listed."""
+    for kind, tests in diff.kinds.items():
+        full = 0 if LOOKS[kind].listed else min(most_told, len(tests))
+        most_told -= full
+        yield Section(kind, LOOKS[kind], tests, tests[:full], tests[full : full + most_listed])
+
+
 _FORMS: dict[str, Callable[[float], str]] = {
     "judge": score,
     "score": points_of_100,

@@ -42,23 +42,19 @@ def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
         page.line((name, "dim"), (one_line(view.id), "bold cyan"), f"  {run_text(view)}", hang=9)
     for note in phrases.notes_of(diff):
         page.line(("! ", "yellow"), note, hang=2)
-    told = 0
-    for kind, tests in diff.kinds.items():
-        look = phrases.LOOKS[kind]
-        if kind is Kind.UNCHANGED and not options.verbose:
-            page.heading(f"Unchanged: {count(len(tests), 'test')}")
+    most = (len(diff.tests),) * 2 if options.verbose else (_TOLD, _LISTED)
+    for section in phrases.sections_of(diff, *most):
+        if section.kind is Kind.UNCHANGED and not options.verbose:
+            page.heading(f"Unchanged: {count(len(section.tests), 'test')}")
             continue
-        page.heading(look.title)
-        full = 0 if look.listed else len(tests) if options.verbose else max(_TOLD - told, 0)
-        shown = len(tests) if options.verbose else full + _LISTED
-        for number, test in enumerate(tests[:shown]):
-            _write_line(diff, test, look, page)
-            if number < full:
-                _write_details(test, diff.details(test), page)
-        if len(tests) > shown:
-            more = len(tests) - shown
-            page.line(f"… and {more:,} more: --test NAME, or --verbose for all", indent=2)
-        told += 0 if look.listed else len(tests)
+        page.heading(section.look.title)
+        for test in section.told:
+            _write_line(diff, test, section.look, page)
+            _write_details(test, diff.details(test), page)
+        for test in section.listed:
+            _write_line(diff, test, section.look, page)
+        if section.more:
+            page.line(f"… and {section.more:,} more: --test NAME, or --verbose for all", indent=2)
     for config in diff.configs:
         several = len(diff.configs) > 1
         page.heading(f"Configuration{f' of {one_line(config.suite)}' if several else ''}")
