@@ -27,13 +27,11 @@ from typing import Any, Self
 
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err
-from kindlm.events.run import PURGES, SEALED_HEADS
 from kindlm.keeper import KINDLM, PARENT
-from kindlm.recording.export_file import require_known_form
+from kindlm.recording.foreign_events import merge_of
 from kindlm.team.client import HistoryClient
 from kindlm.team.pulling import pull_run
 from kindlm_store import EventLog, OpenError, open_reader
-from kindlm_store.merging import Merge
 
 _DATABASE = "kindlm.db"
 
@@ -137,14 +135,7 @@ def take_left(log: EventLog, prefix: str) -> None:
         with suppress(OpenError):
             if database.exists():
                 with closing(open_reader(database)) as left:
-                    taken = Merge(
-                        log,
-                        left,
-                        database,
-                        accept=require_known_form,
-                        claims=SEALED_HEADS,
-                        erasures=PURGES,
-                    ).take()
+                    taken = merge_of(log, left, database).take()
                 if taken.refused:
                     continue
             shutil.rmtree(folder, ignore_errors=True)

@@ -1,7 +1,7 @@
 """The file of an export: streams as they are recorded, in JSON Lines, with the texts they refer to.
 
 `docs/how-to/keeping-history.md` describes it. Every hash is in it, so that a reader can check that
-nothing was changed since it was recorded. Nothing else in it is trusted: `require_known_form`
+nothing was changed since it was recorded. Nothing else in it is trusted: `foreign_events`
 checks events from elsewhere before they enter the log for good.
 
 A file may hold the later events of a stream only, such as those that a full disk did not take. Its
@@ -11,7 +11,6 @@ header then names the event that they follow, and only a log that has exactly th
 from __future__ import annotations
 
 import json
-import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -21,9 +20,6 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from kindlm import __version__
-from kindlm.events import EVENTS, load_event
-from kindlm.events.codec import EventError
-from kindlm.events.run import RunStarted
 from kindlm.strict_json import NotJsonError, explained
 from kindlm.wording import count
 from kindlm_store import RecordedEvent
@@ -39,23 +35,12 @@ VERSION = 1
 
 _PIECE = 500
 
-_LARGEST_INTEGER = 2**63 - 1
-"""The largest that SQLite keeps as one; a parameter like `seed` may be as large."""
-
-_MOST = 10**12
-"""More than any other number of an event is: sums of many still fit into SQLite."""
-
-_SHARD = re.compile(r"([1-9][0-9]{0,3})/([1-9][0-9]{0,3})")
-
-_ATTEMPT = re.compile(r"[0-9]{1,15}\.[0-9]{1,15}")
-"""What an event of an attempt is about: `<number>.<attempt>`."""
-
 
 _LONGEST_LINE = 256 * 1024 * 1024
 """Bytes; the largest text of an event is far below, however it is escaped."""
 
-_STREAM_NAME = r"(run|journal)/[0-9A-Za-z_.-]{1,100}"
-_StreamName = Annotated[str, Field(pattern=f"^{_STREAM_NAME}$")]
+STREAM_NAME = r"(run|journal)/[0-9A-Za-z_.-]{1,100}"
+_StreamName = Annotated[str, Field(pattern=f"^{STREAM_NAME}$")]
 HashText = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 _Line = TypeVar("_Line", bound=BaseModel)
@@ -351,54 +336,3 @@ def _add_text(log: sqlite3.Connection, text: _Text, number: int) -> None:
         "INSERT OR REPLACE INTO contents (rowid, ref, salt, body) VALUES (?, ?, ?, ?)",
         (number, text.ref, salt, text.body),
     )
-
-
-def require_known_form(recorded: RecordedEvent) -> None:
-    """Raise `ValueError` for an event that readers of the log could not read.
-
-    Events of unknown types are kept as they are and not folded.
-    """
-    if not re.fullmatch(_STREAM_NAME, recorded.stream):
-        message = f"{recorded.stream!r} is neither a run nor a journal"
-        raise ValueError(message)
-    event = EVENTS.get(recorded.type)
-    if event is None:
-        return
-    if recorded.schema > event.SCHEMA:
-        message = f"{recorded.type} is in a newer form than this kindlm knows: update it"
-        raise ValueError(message)
-    if event.OF_ATTEMPT and not _ATTEMPT.fullmatch(recorded.subject or ""):
-        message = f"{recorded.type} is about nothing that there can be: {recorded.subject!r}"
-        raise ValueError(message)
-    data = recorded.data
-    for key, number in _numbers(data):
-        most = _LARGEST_INTEGER if key.startswith("parameters.") else _MOST
-        if not abs(number) <= most:  # also of what is no number
-            message = f"{recorded.type} {key}: the number is too large"
-            raise ValueError(message)
-        if number < 0 and key.endswith("_usd"):
-            # Added to what a resumed run has spent, it would lift the limits on cost.
-            message = f"{recorded.type} {key}: a cost is never negative"
-            raise ValueError(message)
-    try:
-        load_event(recorded.type, data, str)
-    except EventError as error:
-        message = f"{recorded.type} {'.'.join(error.path)}: {error.problem}"
-        raise ValueError(message) from None
-    shard = data.get("shard") if event is RunStarted else None
-    part = _SHARD.fullmatch("1/1" if shard is None else shard)
-    if part is None or int(part[1]) > int(part[2]):
-        message = f"{recorded.type} shard: {shard!r} is not one of up to 9,999, like 2/4"
-        raise ValueError(message)
-
-
-def _numbers(value: Any, key: str = "") -> Iterator[tuple[str, float]]:
-    """Yield the numbers in the data of an event, each with its path."""
-    if isinstance(value, dict):
-        for name, member in value.items():
-            yield from _numbers(member, f"{key}.{name}" if key else name)
-    elif isinstance(value, list):
-        for member in value:
-            yield from _numbers(member, key)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield key, value

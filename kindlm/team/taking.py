@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from typing import BinaryIO
 
-from kindlm.events.run import PURGES, SEALED_HEADS, ContentsPurged
+from kindlm.events.run import ContentsPurged
 from kindlm.history.search import remove_index
-from kindlm.recording.export_file import Export, LineError, read_export, require_known_form
+from kindlm.recording.export_file import Export, LineError, read_export
+from kindlm.recording.foreign_events import merge_of, require_known_form
 from kindlm.team.protocol import ApiError, PushAnswer
 from kindlm_store import EventLog, RecordedEvent
-from kindlm_store.merging import Merge, Refusal, RefusedError
+from kindlm_store.merging import Refusal, RefusedError
 
 Allowed = Callable[[Mapping[str, frozenset[str | None]]], None]
 """Raises `ApiError` if streams may not be written: their names, each with its projects.
@@ -58,15 +59,10 @@ def take_body(log: EventLog, file: BinaryIO, *, allowed: Allowed) -> PushAnswer:
         with read_export(file) as export:
             allowed(_projects(export, log))
             try:
-                taken = Merge(
-                    log,
-                    export.log,
-                    log.path,
-                    accept=_require_welcome,
-                    claims=SEALED_HEADS,
-                    erasures=PURGES,
-                    begins=export.begins,
-                ).take(together=True)
+                merge = merge_of(
+                    log, export.log, log.path, begins=export.begins, accept=_require_welcome
+                )
+                taken = merge.take(together=True)
             except RefusedError as error:
                 raise _explained(error.refusal, export.log) from None
     except LineError as error:

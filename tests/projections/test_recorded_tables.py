@@ -14,11 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from kindlm.events.run import PURGES, SEALED_HEADS
 from kindlm.projections import PROJECTIONS
-from kindlm.recording.export_file import read_export, require_known_form
+from kindlm.recording.export_file import read_export
+from kindlm.recording.foreign_events import merge_of
 from kindlm_store import EventLog
-from kindlm_store.merging import Merge
 
 DATA = Path(__file__).with_name("data")
 
@@ -46,14 +45,7 @@ def test_a_recorded_run_gives_the_tables_that_it_gave(name: str, tmp_path: Path)
         (DATA / f"{name}.jsonl").open("rb") as file,
         read_export(file) as export,
     ):
-        Merge(
-            log,
-            export.log,
-            DATA / f"{name}.jsonl",
-            accept=require_known_form,
-            claims=SEALED_HEADS,
-            erasures=PURGES,
-        ).take(together=True)
+        merge_of(log, export.log, DATA / f"{name}.jsonl").take(together=True)
         folded = list(rows(log))
         log.rebuild()
         assert list(rows(log)) == folded

@@ -21,12 +21,12 @@ from kindlm.cli.history import db_option, forget_erased, project_here, taken_bes
 from kindlm.cli.options import DATABASE, argument, option
 from kindlm.dataclass import dataclass
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation, broken
-from kindlm.events.run import PURGES, SEALED_HEADS
-from kindlm.recording.export_file import FORMAT, LineError, read_export, require_known_form
+from kindlm.recording.export_file import FORMAT, LineError, read_export
+from kindlm.recording.foreign_events import merge_of
 from kindlm.recording.history_file import open_log, project_secrets
 from kindlm.recording.project import Project
 from kindlm.wording import count
-from kindlm_store.merging import Merge, RefusedError
+from kindlm_store.merging import RefusedError
 
 _STDIN = Path("-")
 """The name that means standard input."""
@@ -155,15 +155,7 @@ def _is_export(opened: BinaryIO) -> bool:
 def _import_export(opened: BinaryIO, file: Path, database: Path) -> Imported:
     with read_export(opened) as export, open_log(database) as log:
         try:
-            taken = Merge(
-                log,
-                export.log,
-                file,
-                accept=require_known_form,
-                claims=SEALED_HEADS,
-                erasures=PURGES,
-                begins=export.begins,
-            ).take(together=True)
+            taken = merge_of(log, export.log, file, begins=export.begins).take(together=True)
         except RefusedError as error:
             fail([_refused(file, error)])
         except OSError as error:  # of a lock

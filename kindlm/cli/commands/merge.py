@@ -16,12 +16,11 @@ from kindlm.cli.console import fail, note, refuse, show, warn
 from kindlm.cli.history import RESTORE, db_option, forget_erased, project_here, taken_besides
 from kindlm.cli.options import DATABASE, argument
 from kindlm.errors import KindlmError, SourceLocation, broken, not_there
-from kindlm.events.run import PURGES, SEALED_HEADS
-from kindlm.recording.export_file import require_known_form
+from kindlm.recording.foreign_events import merge_of
 from kindlm.recording.history_file import open_log
 from kindlm.wording import count
 from kindlm_store import CorruptDatabaseError, EmptyFileError, EventLog, open_reader
-from kindlm_store.merging import Merge, Refusal, Taken
+from kindlm_store.merging import Refusal, Taken
 from kindlm_store.salvage import is_damaged, salvage, scratch_log
 
 _LOST = "SELECT count(*) FROM events WHERE stream NOT IN (SELECT id FROM streams)"
@@ -98,9 +97,7 @@ def _take(log: EventLog, file: Path, reader: sqlite3.Connection) -> Merged:
     """Take a history; of one that is damaged, what can be read of it."""
 
     def taken_of(source: sqlite3.Connection) -> Taken:
-        return Merge(
-            log, source, file, accept=require_known_form, claims=SEALED_HEADS, erasures=PURGES
-        ).take()
+        return merge_of(log, source, file).take()
 
     first = Taken()
     try:
