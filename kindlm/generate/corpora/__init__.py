@@ -2,7 +2,8 @@
 
 Each module here reads the data of one package, which it is named after. It has
 `names(package) -> list[str]`, under which attacks can be asked for, and
-`read(package, name) -> Iterator[Attack | LeftOut]`, which raises `ValueError` if the data cannot be
+`read(package, name) -> Iterator[Attack | str]`. A text stands for an attack that no test can make,
+and says why after its noun, such as `with parameters`. It raises `ValueError` if the data cannot be
 read. `package` is the folder of the package. Nothing of these packages is part of kindlm. What they
 hold is untrusted: it becomes data of a test, never a placeholder.
 """
@@ -71,13 +72,6 @@ class Attack:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
-    """An attack that no test can make; `why` follows its noun, such as `with parameters`."""
-
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class FoundAttacks:
     """The first attacks of a corpus; `left_out` counts those among them that no test can make."""
 
@@ -102,8 +96,8 @@ def read_attacks(source: str, count: int) -> Result[FoundAttacks]:
             attacks, left_out = list[Attack](), Counter[str]()
             found = corpus.read(folder, name)
             while len(attacks) < count and (each := next(found, None)) is not None:
-                if isinstance(each, LeftOut):
-                    left_out[each.why] += 1
+                if isinstance(each, str):
+                    left_out[each] += 1
                 else:
                     attacks.append(each)
             return Ok(FoundAttacks(attacks, left_out))

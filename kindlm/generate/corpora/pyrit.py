@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from kindlm.generate.corpora import Attack, LeftOut, leak_of_system_text, read_text
+from kindlm.generate.corpora import Attack, leak_of_system_text, read_text
 from kindlm.generate.forms import slug
 from kindlm.wires.answer import objects
 from kindlm.yaml_document import read_document
@@ -29,7 +29,7 @@ def names(package: Path) -> list[str]:
     ]
 
 
-def read(package: Path, name: str) -> Iterator[Attack | LeftOut]:
+def read(package: Path, name: str) -> Iterator[Attack | str]:
     """Yield the attacks of a data set: a seed is one, and seeds of a group are one together.
 
     Seeds that are not text are left out, and those with parameters.
@@ -47,7 +47,7 @@ def read(package: Path, name: str) -> Iterator[Attack | LeftOut]:
         groups.setdefault(group, []).append({**whole, **seed})
     for number, members in enumerate(groups.values(), start=1):
         messages = _messages(members)
-        if isinstance(messages, LeftOut):
+        if isinstance(messages, str):
             yield messages
             continue
         harms = members[0].get("harm_categories") or []
@@ -66,7 +66,7 @@ def _sequence(seed: Mapping[str, Any]) -> int:
     return told if isinstance(told, int) else 0
 
 
-def _messages(group: list[Mapping[str, Any]]) -> tuple[str, ...] | LeftOut:
+def _messages(group: list[Mapping[str, Any]]) -> tuple[str, ...] | str:
     """Return what the user says in a group, or why that cannot be said."""
     said = [each for each in group if each.get("role", "user") == "user"]
     prompts = [each for each in said if each.get("seed_type") != "objective"] or said
@@ -76,7 +76,7 @@ def _messages(group: list[Mapping[str, Any]]) -> tuple[str, ...] | LeftOut:
         if each.get("data_type", "text") == "text"
     ]
     if len(texts) < len(prompts):
-        return LeftOut("with more than text, such as an image")
+        return "with more than text, such as an image"
     if any("{{" in text for text in texts):
-        return LeftOut("with parameters")
-    return tuple(filter(None, texts)) or LeftOut("without a message of a user")
+        return "with parameters"
+    return tuple(filter(None, texts)) or "without a message of a user"

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import replace
 from kindlm.strict_json import read_json
 from kindlm.telemetry import dialects
 from kindlm.telemetry.spans import Span
@@ -20,21 +20,36 @@ _HOLDERS = ("messages", "generations", "choices", "message", "output", "outputs"
 """Where messages are in what a model was given or gave back, the most telling keys first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a span is: its ids, its name, its times as exported, and the id of its conversation."""
+def exported_span(
+    trace: str,
+    key: str,
+    parent: str,
+    name: str,
+    times: tuple[Any, Any],
+    *,
+    error: str | None = None,
+    session: Any = None,
+) -> Span:
+    """Return a span of which only the id of its conversation is known; `times` are as exported."""
+    start, end = map(nanoseconds, times)
+    return Span(
+        trace,
+        key,
+        parent,
+        name,
+        "",
+        start,
+        end,
+        {"session.id": session},
+        {},
+        error is not None,
+        error or "",
+        is_outgoing=False,
+        size=0,
+    )
 
-    trace: str
-    id: str
-    parent: str
-    name: str
-    start: Any
-    end: Any
-    error: str | None = None
-    session: Any = None
 
-
-def chat_span(place: Place, asked: Any, said: Any, facts: Mapping[str, Any]) -> Span:
+def chat_span(span: Span, asked: Any, said: Any, facts: Mapping[str, Any]) -> Span:
     """Return the span of a model call: what the model was asked, and what it said."""
     given = read_json(asked) if isinstance(asked, str) else asked
     messages = messages_of(given, "user")
@@ -42,8 +57,8 @@ def chat_span(place: Place, asked: Any, said: Any, facts: Mapping[str, Any]) -> 
     tools = [each["content"] for each in messages if isinstance(each.get("content"), dict)]
     if isinstance(given, dict):
         tools.append(given.get("tools"))
-    return _span(
-        place,
+    return _known(
+        span,
         {
             "gen_ai.operation.name": "chat",
             "gen_ai.input.messages": [
@@ -56,7 +71,7 @@ def chat_span(place: Place, asked: Any, said: Any, facts: Mapping[str, Any]) -> 
     )
 
 
-def tool_span(place: Place, arguments: Any, result: Any, call_id: Any = None) -> Span:
+def tool_span(span: Span, arguments: Any, result: Any, call_id: Any = None) -> Span:
     """Return the span of a tool call; the arguments may be the text of a mapping."""
     given = read_json(arguments) if isinstance(arguments, str) else arguments
     value = read_json(result) if isinstance(result, str) else result
@@ -64,13 +79,13 @@ def tool_span(place: Place, arguments: Any, result: Any, call_id: Any = None) ->
     if isinstance(message, dict) and "tool_call_id" in message and "content" in message:
         call_id = call_id or message["tool_call_id"]
         value = message["content"]
-    if place.error is not None and value is None:
-        value = {"error": place.error}
-    return _span(
-        place,
+    if span.is_error and value is None:
+        value = {"error": span.status_message}
+    return _known(
+        span,
         {
             "gen_ai.operation.name": "execute_tool",
-            "gen_ai.tool.name": place.name,
+            "gen_ai.tool.name": span.name,
             "gen_ai.tool.call.id": call_id,
             "gen_ai.tool.call.arguments": given,
             "gen_ai.tool.call.result": value,
@@ -78,10 +93,10 @@ def tool_span(place: Place, arguments: Any, result: Any, call_id: Any = None) ->
     )
 
 
-def agent_span(place: Place, asked: Any, said: Any) -> Span:
+def agent_span(span: Span, asked: Any, said: Any) -> Span:
     """Return the span of what is neither a model call nor a tool call."""
-    return _span(
-        place,
+    return _known(
+        span,
         {
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.input.messages": messages_of(asked, "user"),
@@ -90,28 +105,14 @@ def agent_span(place: Place, asked: Any, said: Any) -> Span:
     )
 
 
-def _span(place: Place, attributes: Mapping[str, Any]) -> Span:
+def _known(span: Span, attributes: Mapping[str, Any]) -> Span:
     known = {name: value for name, value in attributes.items() if value not in (None, [], "")}
-    return exported_span(place, known)
+    return with_attributes(span, known)
 
 
-def exported_span(place: Place, attributes: Mapping[str, Any]) -> Span:
-    """Return a span with the attributes of any convention."""
-    return Span(
-        place.trace,
-        place.id,
-        place.parent,
-        place.name,
-        "",
-        nanoseconds(place.start),
-        nanoseconds(place.end),
-        {"session.id": place.session, **attributes},
-        {},
-        place.error is not None,
-        place.error or "",
-        is_outgoing=False,
-        size=0,
-    )
+def with_attributes(span: Span, attributes: Mapping[str, Any]) -> Span:
+    """Return a span with the attributes of any convention, too."""
+    return replace(span, attributes={**span.attributes, **attributes})
 
 
 def messages_of(value: Any, role: str) -> list[dict[str, Any]]:

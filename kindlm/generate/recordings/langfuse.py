@@ -18,7 +18,12 @@ from itertools import chain
 from typing import Any
 
 from kindlm.generate.recordings import Document, Recording
-from kindlm.generate.recordings.exported_spans import Place, agent_span, chat_span, tool_span
+from kindlm.generate.recordings.exported_spans import (
+    agent_span,
+    chat_span,
+    exported_span,
+    tool_span,
+)
 from kindlm.generate.recordings.otlp import recordings_of
 from kindlm.telemetry.spans import Span
 from kindlm.transcript import Transcript
@@ -72,17 +77,16 @@ def _spans(trace: _Object | None, observations: list[_Object]) -> Iterator[Span]
         key = str(trace.get("id"))
         root = f"trace {key}"
         name = str(trace.get("name") or key)
-        begun = trace.get("timestamp")
-        place = Place(key, root, "", name, begun, begun, session=_get(trace, "sessionId"))
-        yield agent_span(place, trace.get("input"), trace.get("output"))
+        begun, session = trace.get("timestamp"), _get(trace, "sessionId")
+        span = exported_span(key, root, "", name, (begun, begun), session=session)
+        yield agent_span(span, trace.get("input"), trace.get("output"))
     for each in observations:
-        place = Place(
-            trace=str(_get(each, "traceId")),
-            id=str(each.get("id")),
-            parent=str(_get(each, "parentObservationId") or root),
-            name=str(each.get("name") or _get(each, "traceName") or ""),
-            start=_get(each, "startTime"),
-            end=_get(each, "endTime"),
+        span = exported_span(
+            str(_get(each, "traceId")),
+            str(each.get("id")),
+            str(_get(each, "parentObservationId") or root),
+            str(each.get("name") or _get(each, "traceName") or ""),
+            (_get(each, "startTime"), _get(each, "endTime")),
             error=str(_get(each, "statusMessage") or "failed")
             if each.get("level") == "ERROR"
             else None,
@@ -98,11 +102,11 @@ def _spans(trace: _Object | None, observations: list[_Object]) -> Iterator[Span]
                     "gen_ai.usage.input_tokens": usage.get("input"),
                     "gen_ai.usage.output_tokens": usage.get("output"),
                 }
-                yield chat_span(place, given, said, facts)
+                yield chat_span(span, given, said, facts)
             case "TOOL":
-                yield tool_span(place, given, said)
+                yield tool_span(span, given, said)
             case _:
-                yield agent_span(place, given, said)
+                yield agent_span(span, given, said)
 
 
 def _get(value: _Object, key: str) -> Any:

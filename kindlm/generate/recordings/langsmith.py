@@ -10,7 +10,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kindlm.generate.recordings import Document, Recording
-from kindlm.generate.recordings.exported_spans import Place, agent_span, chat_span, tool_span
+from kindlm.generate.recordings.exported_spans import (
+    agent_span,
+    chat_span,
+    exported_span,
+    tool_span,
+)
 from kindlm.generate.recordings.otlp import recordings_of
 from kindlm.telemetry.spans import Span
 from kindlm.wires.answer import objects
@@ -43,13 +48,12 @@ def _span(run: _Object) -> Span:
     extra = _object(run.get("extra"))
     metadata = _object(extra.get("metadata"))
     threads = (metadata.get(key) for key in ("thread_id", "session_id", "conversation_id"))
-    place = Place(
-        trace=str(run.get("trace_id") or above[0] or run["id"]),
-        id=str(run["id"]),
-        parent=str(run.get("parent_run_id") or (above[-2] if len(above) > 1 else "")),
-        name=str(run.get("name") or ""),
-        start=run.get("start_time"),
-        end=run.get("end_time"),
+    span = exported_span(
+        str(run.get("trace_id") or above[0] or run["id"]),
+        str(run["id"]),
+        str(run.get("parent_run_id") or (above[-2] if len(above) > 1 else "")),
+        str(run.get("name") or ""),
+        (run.get("start_time"), run.get("end_time")),
         error=str(run["error"]) if run.get("error") else None,
         session=next(filter(None, threads), None),
     )
@@ -65,13 +69,13 @@ def _span(run: _Object) -> Span:
                 "gen_ai.usage.input_tokens": run.get("prompt_tokens"),
                 "gen_ai.usage.output_tokens": run.get("completion_tokens"),
             }
-            return chat_span(place, asked, said, facts)
+            return chat_span(span, asked, said, facts)
         case "tool":
             # LangChain sends arguments as text, and LangSmith's decorator a result by this key.
             call_id = extra.get("tool_call_id")
-            return tool_span(place, _alone(given, "input"), _alone(said, "output"), call_id)
+            return tool_span(span, _alone(given, "input"), _alone(said, "output"), call_id)
         case _:
-            return agent_span(place, given, said)
+            return agent_span(span, given, said)
 
 
 def _alone(value: Any, key: str) -> Any:

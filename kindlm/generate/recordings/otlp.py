@@ -12,7 +12,7 @@ from itertools import chain, groupby
 from types import MappingProxyType
 from typing import Any
 
-from kindlm.dataclass import dataclass, replace
+from kindlm.dataclass import replace
 from kindlm.generate.recordings import Document, Recording
 from kindlm.outcome import Status
 from kindlm.telemetry import dialects
@@ -59,44 +59,33 @@ def recordings_of(
     for trace, why in broken.items():
         traces.pop(trace, None)
         yield Recording(f"trace {trace[:8]}", Transcript(), missing=f"It is broken: {why}.")
-    whole: list[_Trace] = []
+    whole: list[Recording] = []
     last_of: dict[Any, int] = {}
     for spans in sorted(traces.values(), key=lambda each: min(span.start_ns for span in each)):
-        for read in map(_read_trace, _executions(spans)):
-            at = last_of.get(read.session) if read.session else None
-            if at is not None and (joined := whole[at].continued_by(read)) is not None:
+        for session, read in map(_read_trace, _executions(spans)):
+            at = last_of.get(session) if session else None
+            if at is not None and (joined := _continued(whole[at], read)) is not None:
                 whole[at] = joined
                 continue
-            last_of[read.session] = len(whole)
+            last_of[session] = len(whole)
             whole.append(read)
-    yield from (each.recording for each in whole)
+    yield from whole
 
 
-@dataclass(frozen=True, slots=True)
-class _Trace:
-    """A trace as read. `session` is the id of its conversation, None if it has none."""
-
-    session: Any
-    recording: Recording
-
-    def continued_by(self, later: _Trace) -> _Trace | None:
-        """Return both as one conversation; None if the later one does not continue this one."""
-        before, after = self.recording.transcript, later.recording.transcript
-        known = [turn.user for turn in before.turns]
-        said = [turn.user for turn in after.turns]
-        if not known or said[: len(known)] != known or said == known:
-            return None
-        turns = (*before.turns, *after.turns[len(known) :])
-        return replace(
-            self,
-            recording=replace(
-                self.recording,
-                transcript=replace(before, turns=turns),
-                tools=self.recording.tools or later.recording.tools,
-                failed=self.recording.failed or later.recording.failed,
-                missing=self.recording.missing or later.recording.missing,
-            ),
-        )
+def _continued(first: Recording, later: Recording) -> Recording | None:
+    """Return both as one conversation; None if the later one does not continue the first."""
+    before, after = first.transcript, later.transcript
+    known = [turn.user for turn in before.turns]
+    said = [turn.user for turn in after.turns]
+    if not known or said[: len(known)] != known or said == known:
+        return None
+    return replace(
+        first,
+        transcript=replace(before, turns=(*before.turns, *after.turns[len(known) :])),
+        tools=first.tools or later.tools,
+        failed=first.failed or later.failed,
+        missing=first.missing or later.missing,
+    )
 
 
 def _executions(spans: Sequence[Span]) -> Iterator[Sequence[Span]]:
@@ -120,7 +109,8 @@ def _executions(spans: Sequence[Span]) -> Iterator[Sequence[Span]]:
     yield from groups.values()
 
 
-def _read_trace(spans: Sequence[Span]) -> _Trace:
+def _read_trace(spans: Sequence[Span]) -> tuple[str | int | None, Recording]:
+    """Return the id of the conversation of a trace, None if it has none, and the trace as read."""
     ordered = in_order(spans[:_MAX_SPANS])
     head, talk = _main_talk(ordered)
     reading = read_trace(ordered)
@@ -157,7 +147,7 @@ def _read_trace(spans: Sequence[Span]) -> _Trace:
         failed=any(span.is_error for span in ordered if span.parent not in ids),
         missing=missing,
     )
-    return _Trace(session if isinstance(session, str | int) else None, recording)
+    return session if isinstance(session, str | int) else None, recording
 
 
 def _no_message(ordered: Sequence[Span], head: Span) -> str:

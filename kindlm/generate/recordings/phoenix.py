@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kindlm.generate.recordings import Document, Recording
-from kindlm.generate.recordings.exported_spans import Place, exported_span
+from kindlm.generate.recordings.exported_spans import exported_span, with_attributes
 from kindlm.generate.recordings.otlp import recordings_of
 from kindlm.telemetry.spans import Span
 
@@ -61,15 +61,12 @@ def _span(row: _Object, number: int) -> Span:
     own = {name.removeprefix(prefix): row[name] for name in row if name.startswith(prefix)}
     name = {"tool.name": row.get("name")} if kind == "TOOL" else {}
     is_error = row.get("status_code") == "ERROR"
-    return exported_span(
-        Place(
-            trace=str(row[_TRACE]),
-            id=str(row.get(_ID) or row.get("span_id") or number),
-            parent=str(row.get("parent_id") or ""),
-            name=str(row.get("name") or ""),
-            start=row.get("start_time"),
-            end=row.get("end_time"),
-            error=str(row.get("status_message") or "failed") if is_error else None,
-        ),
-        {"openinference.span.kind": kind, **name, **own},
+    span = exported_span(
+        str(row[_TRACE]),
+        str(row.get(_ID) or row.get("span_id") or number),
+        str(row.get("parent_id") or ""),
+        str(row.get("name") or ""),
+        (row.get("start_time"), row.get("end_time")),
+        error=str(row.get("status_message") or "failed") if is_error else None,
     )
+    return with_attributes(span, {"openinference.span.kind": kind, **name, **own})
