@@ -56,7 +56,9 @@ def warn(
         # What seems to be unused may be what a wrong reference means.
         _warn_of_unused(config, reporter)
     _warn_of_gates(config, reporter, files)
-    _warn_of_thresholds(config, reporter)
+    for path, why in _never_failing(config):
+        message = f"This check can never fail: {why}"
+        reporter.warning(path, message, "Change or remove it", reason="never_fails")
     warn_of_placeholders(config, raw, reporter, files)
 
 
@@ -250,21 +252,17 @@ def _warn_of_gates(config: KindlmConfig, reporter: Reporter, files: ReferencedFi
             reporter.warning(("gates", alias), message, hint, reason="never_fails")
 
 
-def _warn_of_thresholds(config: KindlmConfig, reporter: Reporter) -> None:
-    """Report limits and checks of tests that hold whatever happens."""
+def _never_failing(config: KindlmConfig) -> Iterator[tuple[Path, str]]:
+    """Yield limits and checks of tests that hold whatever happens, and why."""
     every = "it allows all repeats to fail"
-    found: list[tuple[Path, str]] = []
     if config.defaults.pass_rate == 0:
-        found.append((("defaults", "passRate"), every))
+        yield ("defaults", "passRate"), every
     for index, test in enumerate(config.tests):
         if test.pass_rate == 0:
-            found.append((("tests", index, "passRate"), every))
+            yield ("tests", index, "passRate"), every
     for place, part in _written(config):
         for inner, reason in part.never_fails(config.defaults.execution_timeout_ms):
-            found.append(((*place, *inner), reason))
-    for path, reason in found:
-        message = f"This check can never fail: {reason}"
-        reporter.warning(path, message, "Change or remove it", reason="never_fails")
+            yield (*place, *inner), reason
 
 
 def _written(config: KindlmConfig) -> Iterator[tuple[Path, ExpectSection]]:
@@ -369,57 +367,50 @@ def _warn_of_unused(config: KindlmConfig, reporter: Reporter) -> None:
         for place, part in _written(config)
         if isinstance(part, CheckSection) and part.asks_judge
     ]
-    _warn_of_default_judge(config, [path for path, model in judged if model is None], reporter)
+    undecided = [place for place, model in judged if model is None]
+    if undecided:
+        first = config.models[0].id
+        judge = next((model.id for model in config.models if model.role == "judge"), first)
+        reporter.warning(
+            undecided[0],
+            f'No judge is configured: the first model, "{first}", is the judge',
+            f"Set the judge: `defaults: {{ judgeModel: {judge} }}`",
+            reason="default_judge",
+            value=first,
+        )
     prompts = {name for test in config.tests for name in test.all_prompts}
-    for name in config.prompts:
-        if name not in prompts:
-            _unused(("prompts", name), f'No test uses the prompt "{name}"', reporter)
     tests = [test for test in config.tests if test.command is None]
     targets = {target for test in tests for target in targets_of(test, config)}
     targets |= {tools.server for test in tests for tools in test.server_tools}
     targets |= {model for _, model in judged if model is not None}
-    if any(model is None for _, model in judged) and config.models:
-        targets.add(config.defaults.judge_model or config.models[0].id)
+    if undecided:
+        targets.add(config.models[0].id)
     # What a check of a package asks is not known before it runs.
     if any(expect.added for test in config.tests for _, expect in expect_sections((), test)):
         targets |= {model.id for model in config.models if model.role == "judge"}
+    unused: list[tuple[Path, str]] = [
+        (("prompts", name), f'No test uses the prompt "{name}"')
+        for name in config.prompts
+        if name not in prompts
+    ]
     for index, model in enumerate(config.models):
-        if model.id not in targets:
-            what = "judges" if model.role == "judge" else "runs"
-            message = f'No test {what} on the model "{model.id}"'
-            if model.role == "judge":
-                message = f'The model "{model.id}" has `role: judge`, but no test uses it'
-            _unused(("models", index), message, reporter)
-    for index, agent in enumerate(config.agents):
-        if agent.id not in targets:
-            _unused(("agents", index), f'No test runs on the agent "{agent.id}"', reporter)
-    _warn_of_providers(config, reporter)
-
-
-def _warn_of_default_judge(config: KindlmConfig, undecided: list[Path], reporter: Reporter) -> None:
-    if not undecided:
-        return
-    first = config.models[0].id
-    judge = next((model.id for model in config.models if model.role == "judge"), first)
-    reporter.warning(
-        undecided[0],
-        f'No judge is configured: the first model, "{first}", is the judge',
-        f"Set the judge: `defaults: {{ judgeModel: {judge} }}`",
-        reason="default_judge",
-        value=first,
-    )
-
-
-def _warn_of_providers(config: KindlmConfig, reporter: Reporter) -> None:
-    if any(isinstance(part, CheckSection) and part.embeds for _, part in _written(config)):
-        # Texts are embedded by a provider that need not have a model of its own.
-        return
-    used = {model.provider for model in config.models}
-    forwards = any(agent.gateway for agent in config.agents)
-    for name, provider in config.providers.items():
-        if name not in used and not (forwards and (provider.type or name) in FORWARDED):
-            _unused(("providers", name), f'No model uses the provider "{name}"', reporter)
-
-
-def _unused(path: Path, message: str, reporter: Reporter) -> None:
-    reporter.warning(path, message, "Remove it, or use it", reason="unused")
+        message = f'No test runs on the model "{model.id}"'
+        if model.role == "judge":
+            message = f'The model "{model.id}" has `role: judge`, but no test uses it'
+        unused += [] if model.id in targets else [(("models", index), message)]
+    unused += [
+        (("agents", index), f'No test runs on the agent "{agent.id}"')
+        for index, agent in enumerate(config.agents)
+        if agent.id not in targets
+    ]
+    # Texts are embedded by a provider that need not have a model of its own.
+    if not any(isinstance(part, CheckSection) and part.embeds for _, part in _written(config)):
+        used = {model.provider for model in config.models}
+        forwards = any(agent.gateway for agent in config.agents)
+        unused += [
+            (("providers", name), f'No model uses the provider "{name}"')
+            for name, it in config.providers.items()
+            if name not in used and not (forwards and (it.type or name) in FORWARDED)
+        ]
+    for path, message in unused:
+        reporter.warning(path, message, "Remove it, or use it", reason="unused")
