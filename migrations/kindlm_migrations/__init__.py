@@ -82,10 +82,7 @@ _TABLES = (
     """,
 )
 
-# INSERT OR REPLACE deletes the row that is in the way without firing DELETE triggers (unless the
-# connection set recursive_triggers), so that a row in the way is looked for before the insert.
-_TRIGGERS = (
-    """
+_IN_ORDER = """
     CREATE TRIGGER events_insert BEFORE INSERT ON events BEGIN
         SELECT RAISE(ABORT, 'events are appended in order, once')
             WHERE NEW.seq <= (SELECT max(seq) FROM events)
@@ -94,70 +91,42 @@ _TRIGGERS = (
         SELECT RAISE(ABORT, 'the stream is sealed')
             WHERE (SELECT sealed FROM streams WHERE id = NEW.stream);
     END
-    """,
     """
-    CREATE TRIGGER events_update BEFORE UPDATE ON events BEGIN
-        SELECT RAISE(ABORT, 'events are never changed');
-    END
-    """,
-    """
-    CREATE TRIGGER events_delete BEFORE DELETE ON events BEGIN
-        SELECT RAISE(ABORT, 'events are never deleted');
-    END
-    """,
-    """
-    CREATE TRIGGER streams_insert BEFORE INSERT ON streams
-    WHEN EXISTS (SELECT 1 FROM streams WHERE id = NEW.id OR name = NEW.name) BEGIN
-        SELECT RAISE(ABORT, 'the stream exists');
-    END
-    """,
-    """
-    CREATE TRIGGER streams_update BEFORE UPDATE ON streams
-    WHEN OLD.sealed OR NEW.version <= OLD.version
-        OR NEW.id IS NOT OLD.id OR NEW.name IS NOT OLD.name BEGIN
-        SELECT RAISE(ABORT, 'a stream only grows, and never once it is sealed');
-    END
-    """,
-    """
-    CREATE TRIGGER streams_delete BEFORE DELETE ON streams BEGIN
-        SELECT RAISE(ABORT, 'streams are never deleted');
-    END
-    """,
-    """
-    CREATE TRIGGER event_types_insert BEFORE INSERT ON event_types
-    WHEN EXISTS (SELECT 1 FROM event_types WHERE id = NEW.id OR name = NEW.name) BEGIN
-        SELECT RAISE(ABORT, 'the event type exists');
-    END
-    """,
-    """
-    CREATE TRIGGER event_types_update BEFORE UPDATE ON event_types BEGIN
-        SELECT RAISE(ABORT, 'event types are never changed');
-    END
-    """,
-    """
-    CREATE TRIGGER event_types_delete BEFORE DELETE ON event_types BEGIN
-        SELECT RAISE(ABORT, 'event types are never deleted');
-    END
-    """,
-    """
-    CREATE TRIGGER contents_insert BEFORE INSERT ON contents
-    WHEN EXISTS (SELECT 1 FROM contents WHERE ref = NEW.ref) BEGIN
-        SELECT RAISE(ABORT, 'the text exists');
-    END
-    """,
-    """
-    CREATE TRIGGER contents_update BEFORE UPDATE ON contents
-    WHEN NEW.ref IS NOT OLD.ref OR NEW.salt IS NOT NULL
-        OR NEW.digest IS NOT NULL OR NEW.body IS NOT NULL BEGIN
-        SELECT RAISE(ABORT, 'a text is kept or erased whole, never changed');
-    END
-    """,
-    """
-    CREATE TRIGGER contents_delete BEFORE DELETE ON contents BEGIN
-        SELECT RAISE(ABORT, 'texts are erased, never deleted');
-    END
-    """,
+
+# INSERT OR REPLACE deletes the row that is in the way without firing DELETE triggers (unless the
+# connection set recursive_triggers), so that a row in the way is looked for before the insert.
+_HAS_NAME = "EXISTS (SELECT 1 FROM {} WHERE id = NEW.id OR name = NEW.name)"
+_HAS_REF = "EXISTS (SELECT 1 FROM contents WHERE ref = NEW.ref)"
+_ANOTHER_STREAM = """OLD.sealed OR NEW.version <= OLD.version
+        OR NEW.id IS NOT OLD.id OR NEW.name IS NOT OLD.name"""
+_ANOTHER_TEXT = """NEW.ref IS NOT OLD.ref OR NEW.salt IS NOT NULL
+        OR NEW.digest IS NOT NULL OR NEW.body IS NOT NULL"""
+
+_REFUSED = (
+    ("events", "UPDATE", None, "events are never changed"),
+    ("events", "DELETE", None, "events are never deleted"),
+    ("streams", "INSERT", _HAS_NAME.format("streams"), "the stream exists"),
+    ("streams", "UPDATE", _ANOTHER_STREAM, "a stream only grows, and never once it is sealed"),
+    ("streams", "DELETE", None, "streams are never deleted"),
+    ("event_types", "INSERT", _HAS_NAME.format("event_types"), "the event type exists"),
+    ("event_types", "UPDATE", None, "event types are never changed"),
+    ("event_types", "DELETE", None, "event types are never deleted"),
+    ("contents", "INSERT", _HAS_REF, "the text exists"),
+    ("contents", "UPDATE", _ANOTHER_TEXT, "a text is kept or erased whole, never changed"),
+    ("contents", "DELETE", None, "texts are erased, never deleted"),
 )
+"""What triggers refuse: of a table, what is done to a row, on which condition, and the words."""
+
+
+def _refusal(table: str, change: str, condition: str | None, words: str) -> str:
+    """The trigger for what is refused, letter by letter as files have it."""
+    when = "" if condition is None else f"\n    WHEN {condition}"
+    return f"""
+    CREATE TRIGGER {table}_{change.lower()} BEFORE {change} ON {table}{when} BEGIN
+        SELECT RAISE(ABORT, '{words}');
+    END
+    """
+
 
 _VIEWS = (
     """
@@ -184,7 +153,7 @@ _VIEWS = (
     "CREATE VIEW content_texts AS SELECT ref, body FROM contents",
 )
 
-EVENT_LOG = (*_TABLES, *_TRIGGERS, *_VIEWS)
+EVENT_LOG = (*_TABLES, _IN_ORDER, *(_refusal(*each) for each in _REFUSED), *_VIEWS)
 """What the first migration creates, in order."""
 
 
