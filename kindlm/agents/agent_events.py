@@ -19,16 +19,16 @@ from kindlm.agents.reply_parts import UnreadableReply, error_text, first_text, t
 from kindlm.agents.reply_reading import (
     FailedReply,
     agent_reply,
-    bounded,
     read_cost,
     read_counts,
     read_model,
+    summed,
 )
 from kindlm.agents.told_calls import ToldCalls
 from kindlm.agents.tool_entries import calls_of_event, read_tool_use
 from kindlm.bounds import MAX_COUNTED
 from kindlm.dataclass import dataclass
-from kindlm.transcript import UNNAMED, Usage, extras_of
+from kindlm.transcript import UNNAMED, Usage
 from kindlm.wires.answer import Spent
 
 _SILENT = frozenset({"start", "status", "thinking", "step_start", "step_complete", "metadata"})
@@ -48,8 +48,8 @@ class EventsDraft(Draft):
 
     texts: list[str] = field(default_factory=list)
     calls: ToldCalls = field(default_factory=ToldCalls)
-    usage: Usage = Usage()
-    cost_usd: float | None = None
+    usages: list[Usage] = field(default_factory=list)
+    costs: list[float] = field(default_factory=list)
     has_unpriced: bool = False
     model: str | None = None
     knows_events: bool = False
@@ -104,20 +104,18 @@ class EventsDraft(Draft):
 
     def spent(self) -> Spent:
         """Return the sum of what was reported so far."""
-        is_known = not self.has_unpriced and (self.cost_usd or 0) <= MAX_COUNTED
-        return Spent(bounded(self.usage), self.cost_usd if is_known else None, self.model)
+        cost_usd = sum(self.costs)
+        is_known = self.costs and not self.has_unpriced and cost_usd <= MAX_COUNTED
+        return Spent(summed(self.usages), cost_usd if is_known else None, self.model)
 
     def _count(self, event: Mapping[str, Any], said: Mapping[str, Any]) -> None:
-        usage = read_counts(said)
-        self.usage = Usage(
-            _sum(self.usage.input_tokens, usage.input_tokens),
-            _sum(self.usage.output_tokens, usage.output_tokens),
-            extras_of((self.usage, usage)),
-        )
+        self.usages.append(read_counts(said))
         cost = read_cost(said)
         cost = read_cost(event) if cost is None else cost
-        self.cost_usd = _sum(self.cost_usd, cost)
-        self.has_unpriced = self.has_unpriced or (cost is None and usage != Usage())
+        if cost is not None:
+            self.costs.append(cost)
+        elif self.usages[-1] != Usage():
+            self.has_unpriced = True
 
 
 def _said(event: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -147,8 +145,3 @@ def _is_bare_error(event: Mapping[str, Any]) -> bool:
     if event.get("type") is not None or not tells_failure(event):
         return False
     return not _any_text({key: value for key, value in event.items() if key != "message"})
-
-
-def _sum(before: Any, more: Any) -> Any:
-    """Add what is known."""
-    return before if more is None else more if before is None else before + more

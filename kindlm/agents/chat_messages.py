@@ -24,11 +24,11 @@ from kindlm.agents.reply_parts import (
     lookup,
     refuse_more,
 )
-from kindlm.agents.reply_reading import bounded, read_counts, read_model
+from kindlm.agents.reply_reading import read_counts, read_model, summed
 from kindlm.agents.told_calls import ToldCalls
 from kindlm.agents.tool_entries import failed_tool, listed_calls, single_call, together
 from kindlm.dataclass import dataclass, replace
-from kindlm.transcript import UNNAMED, ToolCall, ToolUse, Usage, extras_of
+from kindlm.transcript import UNNAMED, ToolCall, ToolUse, Usage
 from kindlm.wires.answer import content_text
 
 
@@ -172,12 +172,7 @@ def spoken(messages: Iterable[ChatMessage]) -> Spoken:
         usages.append(message.usage)
         if message.model is not None:
             models[message.model] = None
-    inputs = [usage.input_tokens for usage in usages if usage.input_tokens is not None]
-    outputs = [usage.output_tokens for usage in usages if usage.output_tokens is not None]
-    usage = Usage(
-        sum(inputs) if inputs else None, sum(outputs) if outputs else None, extras_of(usages)
-    )
-    return Spoken(calls.uses_as_told, bounded(usage), tuple(models))
+    return Spoken(calls.uses_as_told, summed(usages), tuple(models))
 
 
 def _read(value: Mapping[str, Any]) -> ChatMessage:

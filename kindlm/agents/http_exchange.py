@@ -105,7 +105,7 @@ class HttpReply:
     latency_ms: float = 0.0
 
 
-class HttpExchange:
+class HttpConversation:
     """Posts to one agent, as `async with`. Each conversation has cookies of its own.
 
     `accept` is said where the user's headers do not say what is accepted.
@@ -139,16 +139,16 @@ class HttpExchange:
     async def post(
         self, body: Any, request: AgentRequest, url: str | None = None
     ) -> Result[HttpReply]:
-        """Post a JSON value for a message to the endpoint, or to a `url` of its server; see `send`.
+        """Post a JSON value for a message to the endpoint, or to a `url` of its server; see `ask`.
 
         What goes along with the message goes as headers.
         """
         # Plain ASCII, so that lone surrogates, which models do write, survive the way.
         content = json.dumps(body, separators=(",", ":")).encode("ascii")
         url = url or self._target.endpoint
-        return await self.send("POST", url, content, request.timeout_s, request.headers)
+        return await self.ask("POST", url, content, request.timeout_s, request.headers)
 
-    async def send(
+    async def ask(
         self,
         method: str,
         url: str,

@@ -39,7 +39,7 @@ def make_body(request: AgentRequest, form: str, template: Any = None) -> Any:
             "message": text,
             "messages": all_messages(request),
             "conversation_id": request.conversation,
-            "system": _system(request),
+            "system": system_text(request),
         }
 
         def fill(written: str) -> Any:
@@ -75,7 +75,7 @@ def request_warnings(
 ) -> tuple[str, ...]:
     """Return what of the request is not sent, where not all of it is, and why."""
     warnings = []
-    if _system(request) and not says_system:
+    if system_text(request) and not says_system:
         warnings.append(f"{SYSTEM_NOT_SENT}: {system_why}")
     if any(message.prefill for message in request.messages):
         warnings.append("prefill was not sent: an agent writes its own answer")
@@ -132,7 +132,8 @@ def _said(message: Message) -> dict[str, str]:
     return {"role": message.role.value, "content": message.text}
 
 
-def _system(request: AgentRequest) -> str:
+def system_text(request: AgentRequest) -> str:
+    """Return the system text, empty if there is none."""
     texts = [message.text for message in request.messages if message.role is Role.SYSTEM]
     return "\n\n".join(texts)
 

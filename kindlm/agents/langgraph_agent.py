@@ -28,6 +28,7 @@ from kindlm.ports import AgentReply, AgentRequest
 from kindlm.section import Maybe, Text
 from kindlm.spelling import Spelling
 from kindlm.strict_json import parse_json
+from kindlm.wires.answer import parse_body
 from kindlm.wires.sse import is_sse
 
 _PORT_OF_SERVER = 2024
@@ -80,7 +81,7 @@ class Graph(Served):
         values = self.body_for(request, None) if own is None else own
         sent = Sent(last_user_text(request), values, _HISTORY in beside)
         if answer.kind != EVENT_STREAM and not is_sse(answer.text):
-            return Heard(read_value(answer.text, sent))
+            return Heard(read_value(parse_body(answer.text), sent))
         frames, end = frames_of(answer.text, is_sse=True)
         draft = RunDraft(sent) if in_cloud else GraphDraft(sent)
         return hear(draft, frames, partial(end.check, has_end=answer.has_end))
@@ -123,7 +124,7 @@ class ThreadAgent(ServedAgent):
             self._thread = None
         return result
 
-    async def post(self, request: AgentRequest) -> Result[HttpReply]:
+    async def answer_to(self, request: AgentRequest) -> Result[HttpReply]:
         """Send a message, and return what the run streams; its latency includes a new thread's."""
         try:
             async with asyncio.timeout(request.timeout_s):
@@ -149,7 +150,7 @@ class ThreadAgent(ServedAgent):
         if options.graph_config is not None:
             body["config"] = options.graph_config
         url = f"{self._base}/threads/{quote(self._thread, safe='')}/runs/stream"
-        answer = await self._exchange.post(body, request, url)
+        answer = await self.post(body, request, url)
         if isinstance(answer, Err):
             return answer
         return Ok(replace(answer.value, latency_ms=answer.value.latency_ms + waited_ms))
@@ -159,7 +160,7 @@ class ThreadAgent(ServedAgent):
         about = {"metadata": {"conversation_id": request.conversation}}
         # This is no part of the answer.
         bare = replace(request, headers={})
-        answer = await self._exchange.post(about, bare, f"{self._base}/threads")
+        answer = await self.post(about, bare, f"{self._base}/threads")
         if isinstance(answer, Err):
             return answer
         got = answer.value

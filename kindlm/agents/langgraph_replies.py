@@ -39,7 +39,7 @@ from kindlm.ports import AgentReply
 from kindlm.same_calls import Told, uses_together
 from kindlm.strict_json import as_text
 from kindlm.transcript import ToolUse, Usage
-from kindlm.wires.answer import Spent, objects, parse_body
+from kindlm.wires.answer import Spent, objects
 
 _TEXTS = ("output", "result", "answer", "response", "text", "content")
 _STATE_TEXTS = (*_TEXTS, "running_summary")
@@ -285,9 +285,8 @@ _AROUND = ("output", "result", "values", "state")
 """Where a state is inside of an object."""
 
 
-def read_value(text: str, sent: Sent) -> AgentReply:
+def read_value(value: Any, sent: Sent) -> AgentReply:
     """Read a state that is a JSON object, or is inside one; raise as `GraphDraft.reply`."""
-    value = parse_body(text)
     if isinstance(value, list):
         value = {"messages": value}
     if not isinstance(value, dict):

@@ -167,10 +167,10 @@ class AssistantsAgent(ServedAgent):
 
     async def _answered(self, request: AgentRequest, assistant: str) -> AgentReply:
         if self._thread is None:
-            self._thread = _id(await self._ask("/threads", {}))
+            self._thread = _id(await self._object("/threads", {}))
         message = {"role": "user", "content": last_user_text(request)}
-        await self._ask(self._place("messages"), message)
-        run = await self._ask(self._place("runs"), {"assistant_id": assistant})
+        await self._object(self._place("messages"), message)
+        run = await self._object(self._place("runs"), {"assistant_id": assistant})
         self._run = _id(run)
         pause_s = _FIRST_PAUSE_S
         while True:
@@ -190,7 +190,7 @@ class AssistantsAgent(ServedAgent):
                 raise UnreadableReply(f"its run has the unknown status {status!r}")
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-            run = await self._ask(self._of_run())
+            run = await self._object(self._of_run())
 
     async def _answer_tools(self, request: AgentRequest, run: Json) -> dict[str, Any]:
         assert request.answer_tool is not None
@@ -203,7 +203,7 @@ class AssistantsAgent(ServedAgent):
         for call, answer in zip(calls, answers, strict=True):
             self._simulated[call.id] = answer.use
             outputs.append({"tool_call_id": call.id, "output": answer.text})
-        return await self._ask(self._of_run("submit_tool_outputs"), {"tool_outputs": outputs})
+        return await self._object(self._of_run("submit_tool_outputs"), {"tool_outputs": outputs})
 
     async def _steps(self) -> list[Json]:
         listed = await self._list(
@@ -280,20 +280,20 @@ class AssistantsAgent(ServedAgent):
         assert self._run is not None
         return self._place("runs", self._run, *parts)
 
-    async def _ask(self, path: str, body: Json | None = None, **query: Any) -> dict[str, Any]:
+    async def _object(self, path: str, body: Json | None = None, **query: Any) -> dict[str, Any]:
         """Return the object that is answered; raise `_Failed` or `UnreadableReply` if none is."""
         url = f"{self._url}{path}?{urlencode(query)}" if query else f"{self._url}{path}"
         method, content = "GET", None
         if body is not None:
             method, content = "POST", json.dumps(body).encode("ascii")
-        answer = await self._exchange.send(method, url, content, _LONGEST_S)
+        answer = await self.ask(method, url, content, _LONGEST_S)
         if isinstance(answer, Err):
             raise _Failed(answer.error)
         return parse_object(answer.value.text)
 
     async def _list(self, at: str, **query: Any) -> list[dict[str, Any]]:
         """Return the objects of a list, which is one page."""
-        page = await self._ask(at, limit=_PAGE, **query)
+        page = await self._object(at, limit=_PAGE, **query)
         data = page.get("data")
         if not isinstance(data, list):
             raise UnreadableReply(f"the list at {at} has no `data`")
@@ -308,7 +308,7 @@ class AssistantsAgent(ServedAgent):
         cancel, self._run = self._of_run("cancel"), None
         try:
             async with asyncio.timeout(_CANCEL_S):
-                await self._ask(cancel, {})
+                await self._object(cancel, {})
         except (TimeoutError, _Failed, UnreadableReply):
             _log.warning("A run of agent %r could not be cancelled", self._who.name)
 

@@ -103,7 +103,7 @@ def _read_json(raw: str, sent: str, reading: Reading) -> AgentReply:
         from kindlm.agents.chat_messages import holds_message
         from kindlm.agents.langgraph_replies import Sent, read_value
 
-        reply = read_value(raw, Sent(sent, has_history=True))
+        reply = read_value(value, Sent(sent, has_history=True))
         return reply if holds_message(value, sent) else replace(reply, reports_tools=None)
     return read_reply(value, reading)
 

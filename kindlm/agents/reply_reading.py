@@ -39,7 +39,7 @@ from kindlm.dataclass import dataclass, replace
 from kindlm.ports import AgentReply
 from kindlm.same_calls import with_ids
 from kindlm.section import Maybe, Text
-from kindlm.transcript import ToolUse, Usage
+from kindlm.transcript import ToolUse, Usage, extras_of
 from kindlm.values import refuse
 from kindlm.wires import anthropic, chat
 from kindlm.wires.answer import Spent, extras_from, object_or_empty, token_count
@@ -287,6 +287,14 @@ def bounded(usage: Usage) -> Usage:
     counts = (usage.input_tokens, usage.output_tokens)
     told, written = (None if (count or 0) > MAX_COUNTED else count for count in counts)
     return Usage(told, written, usage.extras)
+
+
+def summed(usages: Sequence[Usage]) -> Usage:
+    """Return all tokens that are reported added up; see `bounded`."""
+    inputs = [usage.input_tokens for usage in usages if usage.input_tokens is not None]
+    outputs = [usage.output_tokens for usage in usages if usage.output_tokens is not None]
+    total_in, total_out = sum(inputs) if inputs else None, sum(outputs) if outputs else None
+    return bounded(Usage(total_in, total_out, extras_of(usages)))
 
 
 def read_model(value: Any) -> str | None:

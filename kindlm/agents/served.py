@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
 from pydantic import Field
 
 from kindlm.agents.agent_failures import SHORTEST_HIDDEN, Who
 from kindlm.agents.drafts import Heard
-from kindlm.agents.http_exchange import HttpExchange, HttpReply, HttpTarget
+from kindlm.agents.http_exchange import HttpConversation, HttpReply, HttpTarget
 from kindlm.agents.http_request import request_warnings
 from kindlm.agents.reply_parts import WHERE_THE_TEXT_IS, UnreadableReply
 from kindlm.agents.reply_reading import FailedReply
@@ -93,31 +93,22 @@ class Served(Adapter):
         return False
 
 
-class ServedAgent:
+class ServedAgent(HttpConversation):
     """Implements `ports.Agent` for what is behind a URL."""
 
     def __init__(self, server: HttpTarget, options: Served) -> None:
+        super().__init__(server, options.accepts())
         self._who = server.who
         self._options = options
-        self._exchange = HttpExchange(server, options.accepts())
         self._carried: Any = None
 
-    async def __aenter__(self) -> Self:
-        """Begin a conversation; nothing is connected before its first message."""
-        await self._exchange.__aenter__()
-        return self
-
-    async def __aexit__(self, *exception: object) -> None:
-        """Let go of the connections."""
-        await self._exchange.__aexit__(*exception)
-
-    async def post(self, request: AgentRequest) -> Result[HttpReply]:
-        """Send the message."""
-        return await self._exchange.post(self._options.body_for(request, self._carried), request)
+    async def answer_to(self, request: AgentRequest) -> Result[HttpReply]:
+        """Send the message, and return what comes back."""
+        return await self.post(self._options.body_for(request, self._carried), request)
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Send one message, and read the answer; see `ports.Agent`."""
-        answer, options = await self.post(request), self._options
+        answer, options = await self.answer_to(request), self._options
         if isinstance(answer, Err):
             is_refused = answer.error.details.get("status") in _NOT_UNDERSTOOD
             hint = options.refused_hint if is_refused else None

@@ -166,7 +166,7 @@ STATE = {"messages": [ASKED, PAYS, PAID, DONE]}
     ],
 )
 def test_a_state_hides_nothing(state: dict[str, Any]) -> None:
-    assert_all_is_read(read_value(json.dumps(state), SENT))
+    assert_all_is_read(read_value(state, SENT))
 
 
 def test_an_interrupt_asks_about_calls_that_are_read() -> None:
@@ -183,7 +183,7 @@ def test_an_interrupt_asks_about_calls_that_are_read() -> None:
         "id": "i1",
     }
     state = {"messages": [ASKED, PAYS], "__interrupt__": [interrupt]}
-    assert_all_is_read(read_value(json.dumps(state), SENT))
+    assert_all_is_read(read_value(state, SENT))
     updates = [
         ("updates", {"agent": {"messages": [PAYS]}}),
         ("updates", {"__interrupt__": [interrupt]}),
@@ -206,7 +206,7 @@ def test_an_interrupt_asks_about_calls_that_are_read() -> None:
 )  # fmt: skip
 def test_calls_that_a_state_hides_are_noticed(changed: dict[str, Any], place: str) -> None:
     for state in (STATE | changed, {"output": STATE | changed}):
-        reply = read_value(json.dumps(state), SENT)
+        reply = read_value(state, SENT)
         assert_hidden(reply, place)
         assert "report them as `steps`" in reply.warnings[0]
 
@@ -275,7 +275,7 @@ def test_steps_in_the_last_state_of_a_stream_are_read(key: str) -> None:
 def test_steps_beside_a_state_and_in_it_are_read() -> None:
     steps = [{"tool": "look", "cost": 0.5}, {"tool": "refund", "cost": 0.25}]
     body = {"output": {**STATE, "steps": steps[1:]}, "steps": steps[:1]}
-    reply = read_value(json.dumps(body), SENT)
+    reply = read_value(body, SENT)
     assert names_of(reply) == ["look", "refund", "pay"]
     assert reply.reported_cost_usd == 0.75
 
@@ -289,7 +289,7 @@ def test_steps_that_a_thread_had_before_are_those_of_an_earlier_answer() -> None
 
 
 def test_steps_that_are_an_object_are_a_call() -> None:
-    reply = read_value(json.dumps({**STATE, "steps": {"tool": "refund"}}), SENT)
+    reply = read_value({**STATE, "steps": {"tool": "refund"}}, SENT)
     assert names_of(reply) == ["refund", "pay"]
 
 
@@ -370,8 +370,8 @@ def test_calls_that_data_of_a2a_hide_are_noticed(is_beside: bool) -> None:
 
 
 def test_a_state_tells_again_what_was_seen_elsewhere() -> None:
-    state = json.dumps({"answer": "Done.", "log": [PAY, {"tool": "look", "tool_input": "Ada"}]})
-    pay = read_value(json.dumps(STATE), SENT).tool_uses
+    state = {"answer": "Done.", "log": [PAY, {"tool": "look", "tool_input": "Ada"}]}
+    pay = read_value(STATE, SENT).tool_uses
     called = {"name": "look", "args": {"tool_input": "Ada"}}
     look = read_reply({"text": "x", "tool_calls": [called]}, Reading()).tool_uses
     assert not read_value(state, Sent("Hello", seen=(*pay, *look))).warnings

@@ -181,7 +181,7 @@ def test_a_crew_shows_it_by_tools_or_messages_of_its_tasks(answer, shown):
     ],
 )
 def test_a_graph_shows_it_by_messages_or_steps(state, shown):
-    heard = read_value(json.dumps(state), Sent("Refund A1."))
+    heard = read_value(state, Sent("Refund A1."))
     assert bool(heard.reports_tools) is shown
 
 

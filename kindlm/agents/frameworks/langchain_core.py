@@ -90,13 +90,12 @@ class LangChain(Framework):
             pieces = as_json(list(_whole(result)))
             return replace(read_pieces(pieces, sent), raw=compact_json(pieces))
         if isinstance(result, dict):
-            raw = compact_json(as_json(result))
-            return replace(read_value(raw, sent), raw=raw)
+            state = as_json(result)
+            return replace(read_value(state, sent), raw=compact_json(state))
         if not (isinstance(result, list) or _is_message(result)):
             return None
         messages = as_json(_put_together(result if isinstance(result, list) else [result]))
-        raw = compact_json(messages)
-        reply = replace(read_value(raw, sent), raw=raw)
+        reply = replace(read_value(messages, sent), raw=compact_json(messages))
         return reply if holds_message(messages, text) else replace(reply, reports_tools=None)
 
 

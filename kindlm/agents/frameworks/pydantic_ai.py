@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from kindlm.agents.frameworks import as_json, is_a
-from kindlm.agents.http_request import all_messages, last_user_text
+from kindlm.agents.http_request import last_user_text, system_text
 from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.told_calls import ToldCalls
 from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
@@ -40,8 +40,8 @@ class PydanticAI(Framework):
 
     async def send(self, agent: Any, request: AgentRequest) -> Any:
         """Run the agent with what was said before; return the result of the run."""
-        system = [it["content"] for it in all_messages(request) if it["role"] == "system"]
-        more = {"instructions": "\n\n".join(system)} if system else {}
+        system = system_text(request)
+        more = {"instructions": system} if system else {}
         result = await agent.run(last_user_text(request), message_history=self._history, **more)
         self._history = result.all_messages()
         return result

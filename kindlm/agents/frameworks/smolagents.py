@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from kindlm.agents.frameworks import as_json, is_a, total
-from kindlm.agents.http_request import all_messages, last_user_text
+from kindlm.agents.http_request import last_user_text, system_text
 from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.reply_reading import read_counts
 from kindlm.agents.told_calls import ToldCalls
@@ -63,8 +63,8 @@ class Smolagents(Framework):
         first = self._own is None
         if first:
             self._own = _copy(agent, self)
-            system = [it["content"] for it in all_messages(request) if it["role"] == "system"]
-            self._own.instructions = "\n\n".join(filter(None, [agent.instructions, *system]))
+            system = system_text(request)
+            self._own.instructions = "\n\n".join(filter(None, [agent.instructions, system]))
         self._seen = ToldCalls()
         text = last_user_text(request)
         try:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 
-from kindlm.agents.http_request import all_messages
+from kindlm.agents.http_request import all_messages, system_text
 from kindlm.dataclass import dataclass
 from kindlm.ports import AgentRequest
 from kindlm.section import Maybe
@@ -84,9 +84,8 @@ def _anthropic(request: AgentRequest, stream: bool, _carried: Any) -> dict[str, 
 
 def _apart(request: AgentRequest) -> tuple[str, list[dict[str, str]]]:
     """Return the system text and the other messages."""
-    messages = all_messages(request)
-    system = [message["content"] for message in messages if message["role"] == "system"]
-    return "\n\n".join(system), [it for it in messages if it["role"] != "system"]
+    said = [it for it in all_messages(request) if it["role"] != "system"]
+    return system_text(request), said
 
 
 def _streamed(body: dict[str, Any], *, stream: bool) -> dict[str, Any]:
