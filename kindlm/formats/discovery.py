@@ -90,7 +90,7 @@ def discover(path: Path) -> Result[Discovery]:
 
 def _search(folder: Path) -> Discovery:
     found: list[Found] = []
-    broken: set[Path] = set()
+    broken: list[Path] = []
     ignored: list[Path] = []
     unreadable: dict[Path, KindlmError] = {}
     imports: Known = {}
@@ -112,18 +112,14 @@ def _search(folder: Path) -> Discovery:
             found.append(Found(path, front_end))
             continue
         if _is_broken(path, text):
-            found.append(Found(path, "evalview"))
-            broken.add(path)
+            broken.append(path)
         if looks_like_tests(text, _suffix(path)):
             ignored.append(path)
-    whole = (item for item in found if item.path not in broken)
-    cases = {item.path.parent for item in whole if item.front_end == "evalview"}
-    among_cases = {path for path in broken if path.parent in cases}
-    return Discovery(
-        tuple(item for item in found if item.path not in broken - among_cases),
-        tuple(path for path in ignored if path not in among_cases),
-        unreadable,
-    )
+    cases = {item.path.parent for item in found if item.front_end == "evalview"}
+    among_cases = [path for path in broken if path.parent in cases]
+    found += [Found(path, "evalview") for path in among_cases]
+    ignored = [path for path in ignored if path not in among_cases]
+    return Discovery(tuple(found), tuple(ignored), unreadable)
 
 
 def _front_end(path: Path, text: str, *, named: bool = False) -> FrontEnd | None:
