@@ -17,8 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import StrEnum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from kindlm.dataclass import dataclass
 
@@ -32,28 +31,16 @@ _INDEX = re.compile(r"[0-9]{1,9}")
 _PLAIN_KEY = re.compile(r"[^\W\d][\w-]*")
 
 
-class Reason(StrEnum):
-    """In what way a value does not match."""
-
-    MISSING = "missing"
-    TYPE = "type"
-    EXTRA = "extra"
-    LENGTH = "length"
-    VALUE = "value"
-
-
-@dataclass(frozen=True, slots=True)
-class Mismatch:
+class Mismatch(NamedTuple):
     """One place where the actual value is not what was expected.
 
     `path` leads there from the root, as in `items[0].price`; it is empty for the root itself.
-    `actual` is None where the reason is that there is no value, `expected` where there may be none.
+    `actual` is `ABSENT` where there is no value, `expected` where there may be none.
     """
 
     path: str
     expected: Any
     actual: Any
-    reason: Reason
 
 
 def matches(expected: Any, actual: Any, *, exact: bool = False) -> bool:
@@ -104,25 +91,25 @@ def _walk(expected: Any, actual: Any, *, exact: bool = False) -> Iterator[Mismat
     while pending:
         path, want, got = pending.pop()
         if got is ABSENT:
-            yield Mismatch(_text(path), want, None, Reason.MISSING)
+            yield Mismatch(_text(path), want, ABSENT)
             continue
         kind = _kind(want)
         if kind != _kind(got):
-            yield Mismatch(_text(path), want, got, Reason.TYPE)
+            yield Mismatch(_text(path), want, got)
         elif kind == "object":
             keys = reversed(list(want))
             pending.extend(((path, key), want[key], got.get(key, ABSENT)) for key in keys)
             for key in got if exact else ():
                 if key not in want:
-                    yield Mismatch(_text((path, key)), None, got[key], Reason.EXTRA)
+                    yield Mismatch(_text((path, key)), ABSENT, got[key])
         elif kind == "array":
             if len(want) != len(got):
-                yield Mismatch(_text(path), want, got, Reason.LENGTH)
+                yield Mismatch(_text(path), want, got)
                 continue
             indices = reversed(range(len(want)))
             pending.extend(((path, index), want[index], got[index]) for index in indices)
         elif want != got:
-            yield Mismatch(_text(path), want, got, Reason.VALUE)
+            yield Mismatch(_text(path), want, got)
 
 
 def _kind(value: Any) -> str:

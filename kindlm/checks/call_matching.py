@@ -16,7 +16,7 @@ from pydantic.alias_generators import to_camel
 
 from kindlm.checks.base import ExpectSection, undecided
 from kindlm.errors import DOCS
-from kindlm.matching import Bounds, Mismatch, Reason, matches, mismatches
+from kindlm.matching import ABSENT, Bounds, Mismatch, matches, mismatches
 from kindlm.normal_form import plain_name
 from kindlm.outcome import CheckResult
 from kindlm.section import Count, Extension, Maybe, Text
@@ -113,10 +113,10 @@ def described(index: int, use: ToolUse) -> dict[str, Any]:
 
 def _difference(mismatch: Mismatch) -> str:
     path = shown(mismatch.path) if not mismatch.path.isprintable() else mismatch.path
-    if mismatch.reason is Reason.EXTRA:
+    if mismatch.expected is ABSENT:
         return f"{path}: not expected, got {shown(mismatch.actual)}"
     expected = f"{path or 'arguments'}: expected {shown(mismatch.expected)}"
-    if mismatch.reason is Reason.MISSING:
+    if mismatch.actual is ABSENT:
         return f"{expected}, it is missing"
     return f"{expected}, got {shown(mismatch.actual)}"
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from kindlm.dataclass import dataclass
-from kindlm.matching import Bounds, Reason, equal, in_sequence, mismatches
+from kindlm.matching import ABSENT, Bounds, equal, in_sequence, mismatches
 from kindlm.projections.views import GONE
 
 _MOST_COMPARED = 300
@@ -19,9 +19,6 @@ _MOST_COMPARED = 300
 
 _MOST_ARGUMENTS = 100
 _ONCE = Bounds(1, 1)
-
-ABSENT: Final = object()
-"""Stands for the value of a place that is not there; null is a value."""
 
 
 class Call(NamedTuple):
@@ -115,16 +112,13 @@ def compare_arguments(before: Any, after: Any) -> tuple[ChangedValue, ...]:
 
     Arrays of different lengths are one difference.
     """
-    changed = [
-        ChangedValue(m.path, m.expected, ABSENT if m.reason is Reason.MISSING else m.actual)
-        for m in mismatches(before, after)
+    changed = [ChangedValue(*found) for found in mismatches(before, after)]
+    changed += [
+        ChangedValue(found.path, ABSENT, found.expected)
+        for found in mismatches(after, before)
+        if found.actual is ABSENT
     ]
-    added = [
-        ChangedValue(m.path, ABSENT, m.expected)
-        for m in mismatches(after, before)
-        if m.reason is Reason.MISSING
-    ]
-    return tuple([*changed, *added][:_MOST_ARGUMENTS])
+    return tuple(changed[:_MOST_ARGUMENTS])
 
 
 def _compared(call: Call, made: Call, *, is_moved: bool = False) -> CallChange:

@@ -11,10 +11,10 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from kindlm.dataclass import dataclass
-from kindlm.history.diff.call_changes import ABSENT, ChangedValue
+from kindlm.history.diff.call_changes import ChangedValue
 from kindlm.history.diff.evidence_values import CheckKey
 from kindlm.history.queries import among
-from kindlm.matching import equal
+from kindlm.matching import ABSENT, equal
 from kindlm.suite import ListedTools
 from kindlm_store import REDACTED
 

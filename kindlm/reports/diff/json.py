@@ -8,12 +8,13 @@ from __future__ import annotations
 from typing import Any, TextIO
 
 from kindlm import __version__
-from kindlm.history.diff.call_changes import ABSENT, CallChange, ChangedValue
+from kindlm.history.diff.call_changes import CallChange, ChangedValue
 from kindlm.history.diff.details import TestDetails, WordDiff
 from kindlm.history.diff.evidence_values import CheckPair, Kind, Side, TestDiff
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import wilson_interval
+from kindlm.matching import ABSENT
 from kindlm.reports.diff.phrases import headline_of, next_step, notes_of
 from kindlm.reports.facts import git_state
 from kindlm.reports.report_registry import ReportOptions

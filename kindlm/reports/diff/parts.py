@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kindlm.history.diff.call_changes import ABSENT, CallChange, CallEdit, ChangedValue
+from kindlm.history.diff.call_changes import CallChange, CallEdit, ChangedValue
 from kindlm.history.diff.config import SuiteConfig
 from kindlm.history.diff.details import CheckChange, Edit, Segment, WordDiff
 from kindlm.history.diff.evidence_values import Strength, TestDiff
 from kindlm.history.diff.samples import SCORED
+from kindlm.matching import ABSENT
 from kindlm.reports.facts import json_shown
 from kindlm.reports.figures import duration, money, percent, score
 from kindlm.reports.figures import points as points_of_100

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.history.diff.call_changes import ABSENT, Call, CallEdit, compare_arguments, diff_calls
+from kindlm.history.diff.call_changes import Call, CallEdit, compare_arguments, diff_calls
+from kindlm.matching import ABSENT
 
 
 def calls(*made: str | tuple[str, Any]) -> list[Call]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kindlm.history.diff.call_changes import ABSENT
 from kindlm.history.diff.config import SuiteConfig, compare_configs, parts_of_test
+from kindlm.matching import ABSENT
 
 
 def compare(before: dict[str, Any], after: dict[str, Any]) -> SuiteConfig:
