@@ -74,7 +74,7 @@ class ToldCalls:
         return made
 
     def under(self, call_id: str) -> Made:
-        """Return the call with an id, of which this may be the first that is told."""
+        """Return the call with an id, of which this may be the first that is reported."""
         return self.by_id(call_id) or self.add(UNNAMED, call_id, None)
 
     def answer(

@@ -12,7 +12,6 @@ import os
 import signal
 import socket
 import sys
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -25,7 +24,8 @@ from kindlm.wording import last_words
 _log = FieldLog(__name__)
 
 _TRIES = 5
-_KEPT_LINES = 20
+_CHUNK_BYTES = 65_536
+_KEPT_BYTES = 20_000
 _GRACE_S = 3.0
 _LAST_WORDS_S = 1.0
 _POLL_S = 0.05
@@ -83,27 +83,18 @@ class _Running:
         self.port = port
         self.saw_ready_line = asyncio.Event()
         self._service = service
-        self._tail: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._said = b""
         self._drain = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
         """Read the output to its end: a program whose output is not read would block."""
         assert self.process.stdout is not None
-        while chunk := await self._line():
-            line = chunk.decode("utf-8", "replace").rstrip()
-            self._tail.append(line)
-            ready_line = self._service.ready_line
-            if ready_line is not None and ready_line in line:
+        ready_line = self._service.ready_line
+        while chunk := await self.process.stdout.read(_CHUNK_BYTES):
+            said = self._said + chunk
+            if ready_line is not None and ready_line.encode() in said:
                 self.saw_ready_line.set()
-
-    async def _line(self) -> bytes:
-        assert self.process.stdout is not None
-        try:
-            return await self.process.stdout.readuntil(b"\n")
-        except asyncio.IncompleteReadError as rest:
-            return rest.partial
-        except asyncio.LimitOverrunError as overrun:
-            return await self.process.stdout.read(overrun.consumed)
+            self._said = said[-_KEPT_BYTES:]
 
     @property
     def has_ended(self) -> bool:
@@ -144,7 +135,7 @@ class _Running:
 
     def failed(self, message: str, hint: str) -> KindlmError:
         """Return an error of the service; what it printed last is a better hint."""
-        said = last_words(self._tail)
+        said = last_words(self._said.decode("utf-8", "replace").splitlines())
         return _error(self._service, message, f"Its output: {said}" if said else hint)
 
 
