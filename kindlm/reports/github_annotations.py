@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.reports.causes import causes_of
@@ -56,12 +56,11 @@ def annotations_of(view: RunView, folder: str = "") -> list[Annotation]:
             break
         found.setdefault(place, []).append(annotation)
     return [
-        Annotation(
-            in_folder(folder, first.file),
-            first.line,
-            first.title,
-            "\n\n".join(
-                [first.message, *(f"{each.title}\n{each.message}" for each in more[:_MORE])]
+        replace(
+            first,
+            file=in_folder(folder, first.file),
+            message="\n\n".join(
+                [first.message, *(f"{a.title}\n{a.message}" for a in more[:_MORE])]
             ),
         )
         for first, *more in found.values()

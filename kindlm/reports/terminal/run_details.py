@@ -15,6 +15,7 @@ from kindlm.history.rows import ExecutionView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.reports.causes import Cause, Row, causes_of
+from kindlm.reports.conversation import attempts_of
 from kindlm.reports.facts import assertion_name, show_command, show_run, went_wrong
 from kindlm.reports.figures import chances_text, duration, pass_rate_text, score_text
 from kindlm.reports.terminal.page import Page, mark
@@ -131,8 +132,9 @@ def write_details(view: RunView, page: Page) -> None:
 
 
 def _write_execution(view: RunView, execution: ExecutionView, page: Page) -> None:
-    calls, attempts = view.calls(execution), view.attempts(execution)
-    shown, mask = as_shown(attempts)
+    attempts, mask = as_shown(view.attempts(execution))
+    talks = attempts_of(view, execution, attempts, mask)
+    calls = [each.view for talk in talks for call in talk.calls for each in (call, *call.made)]
     figures = [count(len(calls), "call")]
     if execution.attempt > 1:
         figures.insert(0, f"attempt {execution.attempt}")
@@ -150,13 +152,6 @@ def _write_execution(view: RunView, execution: ExecutionView, page: Page) -> Non
     )
     with_bodies = execution.status in (Status.FAILED, Status.ERRORED)
     for call in calls:
-        used = (
-            (tool.arguments, tool.response)
-            for attempt in attempts
-            for tool in attempt.tool_calls
-            if (tool.attempt, tool.call) == (call.attempt, call.call)
-        )
-        body = mask.body(call.raw, call.text, call.error, *used) if with_bodies else None
         who = f"call {call.call}  {call.purpose}, {one_line(call.provider)} {one_line(call.model)}"
         time = "" if call.latency_ms is None else f"  {duration(call.latency_ms)}"
         failed = ""
@@ -166,10 +161,10 @@ def _write_execution(view: RunView, execution: ExecutionView, page: Page) -> Non
             then = "" if again is None else f", tried again after {duration(again)}"
             failed = f"  {call.error_code}{status}{then}"
         page.line((who, "dim"), (time, "dim"), (failed, "magenta"), indent=4, hang=2)
-        if body is not None:
-            page.line((f"body  {visible(bounded(body, _BODY))}", "dim"), indent=6, hang=2)
-    for attempt in shown:
-        if len(shown) > 1:
+        if with_bodies and call.raw is not None:
+            page.line((f"body  {visible(bounded(call.raw, _BODY))}", "dim"), indent=6, hang=2)
+    for attempt in attempts:
+        if len(attempts) > 1:
             page.line((f"attempt {attempt.number}: {attempt.execution.status}", "dim"), indent=4)
         for assertion in attempt.assertions:
             took = assertion.duration_ms
