@@ -6,12 +6,12 @@ ranked by how they came out. Executions are read of the rows that are wanted.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kindlm.errors import Err, ErrorCode
+from kindlm.history import queries
 from kindlm.history.groups import Group
 from kindlm.history.rows import TestView
 from kindlm.history.run_names import find_run_or_group
@@ -25,20 +25,11 @@ from kindlm.reports.pages.html_document import Document, notice_page
 from kindlm.reports.pages.runs_page import page_number
 from kindlm.reports.untrusted import one_line
 
-_EXECUTIONS = """
-SELECT e.id, e.suite, e.test, e.target, e.repeat, e.status
-  FROM json_each(?) wanted
-  JOIN executions e ON e.suite = wanted.value ->> 0 AND e.test = wanted.value ->> 1
- ORDER BY e.suite, e.test, e.target, e.repeat
-"""
-
-_SCORES = """
-SELECT e.suite, e.test, e.target, avg(a.score) AS score
-  FROM json_each(?) wanted
-  JOIN executions e ON e.suite = wanted.value ->> 0 AND e.test = wanted.value ->> 1
+_SCORE = """
+SELECT avg(a.score)
+  FROM executions e
   JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
- WHERE a.kind = 'weighted_score' AND a.score IS NOT NULL
- GROUP BY e.suite, e.test, e.target
+ WHERE e.suite = ? AND e.test = ? AND e.target = ? AND a.kind = 'weighted_score'
 """
 
 _SLOWEST = """
@@ -91,22 +82,14 @@ class Grid(NamedTuple):
 
 
 def read_grid(view: RunView, *, limit: int, offset: int = 0) -> Grid:
-    """Return the grid of a run with `limit` rows at most, after the first `offset` ones.
-
-    As many statements however many tests there are.
-    """
+    """Return the grid of a run with `limit` rows at most, after the first `offset` ones."""
     rows = dict(sorted(rows_of(view).items(), key=lambda row: _rank(row[1].values())))
     shown = list(rows.items())[offset : offset + limit]
-    keys = {(test.suite_id, test.name) for _, tests in shown for test in tests.values()}
-    wanted = (json.dumps(sorted(keys)),)
-    held: dict[tuple[str, ...], list[sqlite3.Row]] = {}
-    for row in view.db.execute(_EXECUTIONS, wanted):
-        held.setdefault((row["suite"], row["test"], row["target"]), []).append(row)
-    scores = {(*key,): score for *key, score in view.db.execute(_SCORES, wanted)}
 
     def cell(test: TestView) -> GridCell:
         key = (test.suite_id, test.name, test.target)
-        return GridCell(test, held.get(key, ()), scores.get(key))
+        score = view.db.execute(_SCORE, key).fetchone()[0]
+        return GridCell(test, view.db.execute(queries.REPEATS, key).fetchall(), score)
 
     return Grid(
         targets=targets_of(rows),
