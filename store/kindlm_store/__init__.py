@@ -6,7 +6,7 @@ What a program that only records does not need is in modules of its own: `erasin
 
 from kindlm_store.database import open_reader, unreadable_wal
 from kindlm_store.events import Append, Head, HeadOf, RecordedEvent, Text, utc_now, uuid7
-from kindlm_store.locks import Holder, StreamLock, holder, is_held
+from kindlm_store.locks import StreamLock, holder, is_held
 from kindlm_store.log import EventLog
 from kindlm_store.new_event import NewEvent
 from kindlm_store.projecting import (
@@ -49,7 +49,6 @@ __all__ = [
     "ForeignSchemaError",
     "Head",
     "HeadOf",
-    "Holder",
     "LockHeldError",
     "NewEvent",
     "NewerDatabaseError",

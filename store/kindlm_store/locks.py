@@ -7,12 +7,10 @@ a lock notes who it is, for others to read; only the lock itself decides, never 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import socket
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -27,22 +25,7 @@ _TRIES = 10
 _PAUSE = 0.005
 """Seconds between tries: `is_held` of another process holds the lock for a moment."""
 
-_NOTE_BYTES = 4_096
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """Who holds a lock.
-
-    Attributes:
-        pid: Process id.
-        host: Host name.
-        since: UTC, ISO 8601.
-    """
-
-    pid: int
-    host: str
-    since: str
+_NOTE_BYTES = 1_000
 
 
 def _lock_file(database: Path, name: str) -> Path:
@@ -91,16 +74,16 @@ class StreamLock:
             descriptor = _open(self._file)
             try:
                 if _try(descriptor, fcntl.LOCK_EX) and _is_there(descriptor, self._file):
-                    note = asdict(Holder(os.getpid(), socket.gethostname(), utc_now()))
+                    note = f"process {os.getpid()} on {socket.gethostname()} since {utc_now()}"
                     os.ftruncate(descriptor, 0)
-                    os.pwrite(descriptor, json.dumps(note).encode(), 0)
+                    os.pwrite(descriptor, note.encode(), 0)
                     self._descriptor = descriptor
                     return
             finally:
                 # Also if the note cannot be written: an open descriptor would keep the lock.
                 if self._descriptor != descriptor:
                     os.close(descriptor)
-        raise LockHeldError(self._stream, _read_holder(self._file))
+        raise LockHeldError(self._stream, _noted_in(self._file))
 
     def release(self) -> None:
         """Give the lock back, if it is held."""
@@ -131,17 +114,17 @@ def is_held(path: str | os.PathLike[str], stream: str) -> bool:
         os.close(descriptor)
 
 
-def holder(path: str | os.PathLike[str], stream: str) -> Holder | None:
-    """The holder of the stream's lock now; None if it is free or the holder is unknown."""
-    return _read_holder(_lock_file(Path(path), stream)) if is_held(path, stream) else None
+def holder(path: str | os.PathLike[str], stream: str) -> str:
+    """Who holds the lock of a stream that is held, in words, as far as it said so."""
+    return _noted_in(_lock_file(Path(path), stream))
 
 
-def _read_holder(file: Path) -> Holder | None:
+def _noted_in(file: Path) -> str:
     try:
-        note = json.loads(file.read_bytes()[:_NOTE_BYTES])
-        return Holder(int(note["pid"]), str(note["host"]), str(note["since"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        note = file.read_bytes()[:_NOTE_BYTES].decode()
+    except (OSError, ValueError):
+        note = ""
+    return note if note.startswith("process ") and note.isprintable() else "another process"
 
 
 @contextmanager

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from kindlm_store.locks import Holder
     from kindlm_store.schema_check import SchemaProblem
 
 
@@ -111,8 +110,6 @@ class LockHeldError(StoreError):
         by: Who holds it, in words, as far as it said so.
     """
 
-    def __init__(self, name: str, holder: Holder | None) -> None:
-        self.by = "another process"
-        if holder:
-            self.by = f"process {holder.pid} on {holder.host} since {holder.since}"
-        super().__init__(f"{name} is locked by {self.by}")
+    def __init__(self, name: str, by: str) -> None:
+        super().__init__(f"{name} is locked by {by}")
+        self.by = by

@@ -27,15 +27,12 @@ def test_a_lock_is_exclusive_and_names_its_holder(path: Path) -> None:
     with StreamLock(path, "run/1"):
         assert is_held(path, "run/1")
         assert not is_held(path, "run/2")
-        who = holder(path, "run/1")
-        assert who is not None
-        assert who.pid == os.getpid()
+        assert holder(path, "run/1").startswith(f"process {os.getpid()} on ")
         with pytest.raises(LockHeldError, match=f"run/1 is locked by process {os.getpid()}"):
             StreamLock(path, "run/1").acquire()
         with StreamLock(path, "run/2"):
             pass
     assert not is_held(path, "run/1")
-    assert holder(path, "run/1") is None
     with StreamLock(path, "run/1"):
         pass
 
