@@ -45,6 +45,14 @@ _A_PAGE_CAME = (
 _RETRYABLE_STATUSES = frozenset({408, 409, 429})
 
 
+class AgentFailed(Exception):  # noqa: N818 - it names what happened
+    """An exchange with an agent failed; who opened or asked the agent gets the `error`."""
+
+    def __init__(self, error: KindlmError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
 @dataclass(frozen=True, slots=True)
 class Who:
     """The agent, as far as messages need to know it, and what can go wrong with it.

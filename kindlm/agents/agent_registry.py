@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from kindlm import packages
-from kindlm.agents.agent_failures import Who
+from kindlm.agents.agent_failures import AgentFailed, Who
 from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.plugins import Adapter
@@ -61,7 +61,10 @@ def make_agent(
         opened: Agent | Err = python_agent(target, root)
     else:
         folder = str(root.absolute() / (target.directory or "."))
-        opened = options.open(replace(target, directory=folder), environ)
+        try:
+            opened = options.open(replace(target, directory=folder), environ)
+        except AgentFailed as failed:
+            opened = Err(failed.error)
     return opened if isinstance(opened, Err) else Ok(opened)
 
 

@@ -16,9 +16,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
-from kindlm.agents.agent_failures import Who
+from kindlm.agents.agent_failures import AgentFailed, Who
 from kindlm.dataclass import dataclass, replace
-from kindlm.errors import Err, Ok, Result
 from kindlm.ports import AgentRequest
 
 if TYPE_CHECKING:
@@ -136,9 +135,7 @@ class HttpConversation:
         """Give the share back; the last one closes the connections."""
         await self._stack.aclose()
 
-    async def post(
-        self, body: Any, request: AgentRequest, url: str | None = None
-    ) -> Result[HttpReply]:
+    async def post(self, body: Any, request: AgentRequest, url: str | None = None) -> HttpReply:
         """Post a JSON value for a message to the endpoint, or to a `url` of its server; see `ask`.
 
         What goes along with the message goes as headers.
@@ -155,13 +152,13 @@ class HttpConversation:
         content: bytes | None,
         timeout_s: float,
         headers: Mapping[str, str] = MappingProxyType({}),
-    ) -> Result[HttpReply]:
-        """Send a request.
+    ) -> HttpReply:
+        """Send a request, and return the answer.
 
-        Returns:
-            The answer; or the error of a status that is no success, of an HTML page, of an answer
-            that has more than `MAX_BODY_BYTES`, or of none within `timeout_s`, which covers the
-            whole exchange.
+        Raises:
+            AgentFailed: its status is no success, it is an HTML page, it has more than
+                `MAX_BODY_BYTES`, or did not come within `timeout_s`, which covers the whole
+                exchange.
         """
         from kindlm.http_client import UNREACHABLE
 
@@ -173,22 +170,19 @@ class HttpConversation:
             async with asyncio.timeout(timeout_s), asking as got:
                 # An agent that has begun to answer may have called tools: it is not asked again.
                 has_begun = 200 <= got.status_code < 300
-                answer = await _read(got)
-        except TimeoutError:
-            return Err(who.timed_out(timeout_s, retryable=not has_begun))
-        except _TooLong:
-            message = f"{who.title} sent more than {MAX_BODY_BYTES // 1_000_000} MB"
-            return Err(who.failed(message))
+                answer = await _read(got, who)
+        except TimeoutError as error:
+            raise AgentFailed(who.timed_out(timeout_s, retryable=not has_begun)) from error
         except UNREACHABLE as error:
-            endpoint = self._target.endpoint
-            return Err(who.unreachable(endpoint, error, has_begun=has_begun))
+            failure = who.unreachable(self._target.endpoint, error, has_begun=has_begun)
+            raise AgentFailed(failure) from error
         latency_ms = (time.perf_counter() - started) * 1000
         if not 200 <= answer.status < 300:
-            return Err(who.refused(answer.status, answer.headers, answer.text))
+            raise AgentFailed(who.refused(answer.status, answer.headers, answer.text))
         is_markup = answer.kind in _PAGES and answer.text.lstrip("\ufeff \t\r\n").startswith("<")
         if is_markup or is_page(answer.text):
-            return Err(who.sent_page(answer.text, answer.status))
-        return Ok(replace(answer, latency_ms=latency_ms))
+            raise AgentFailed(who.sent_page(answer.text, answer.status))
+        return replace(answer, latency_ms=latency_ms)
 
     @asynccontextmanager
     async def _response(
@@ -227,14 +221,15 @@ class HttpConversation:
                 await got.aclose()
 
 
-async def _read(response: httpx.Response) -> HttpReply:
+async def _read(response: httpx.Response, who: Who) -> HttpReply:
     """Read an answer to its end."""
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     size, pieces, tail = 0, list[str](), "\n"
     async for piece in response.aiter_text():
         size += len(piece)
         if size > MAX_BODY_BYTES:
-            raise _TooLong
+            message = f"{who.title} sent more than {MAX_BODY_BYTES // 1_000_000} MB"
+            raise AgentFailed(who.failed(message))
         pieces.append(piece)
         tail = tail[-len("\ndata: [DONE]\n") :] + piece
         if kind == EVENT_STREAM and _STREAM_END.search(tail):
@@ -242,10 +237,6 @@ async def _read(response: httpx.Response) -> HttpReply:
     # A body that ends earlier than HTTP says is an error by itself.
     has_end = not {"content-length", "transfer-encoding"}.isdisjoint(response.headers)
     return HttpReply(response.status_code, response.headers, kind, "".join(pieces), has_end)
-
-
-class _TooLong(Exception):  # noqa: N818 - it names what arrived
-    """A body that is longer than any answer."""
 
 
 def _same_place(response: httpx.Response) -> httpx.URL | None:

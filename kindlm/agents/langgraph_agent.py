@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from pydantic import Field
 
+from kindlm.agents.agent_failures import AgentFailed
 from kindlm.agents.drafts import Heard, hear
 from kindlm.agents.event_framing import frames_of
 from kindlm.agents.http_exchange import EVENT_STREAM, HttpReply, HttpTarget
@@ -23,7 +24,7 @@ from kindlm.agents.langgraph_replies import GraphDraft, RunDraft, Sent, read_val
 from kindlm.agents.reply_parts import first_text, lookup
 from kindlm.agents.served import AssistantId, Served, ServedAgent, Streams
 from kindlm.dataclass import replace
-from kindlm.errors import Err, Ok, Result
+from kindlm.errors import Err, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.section import Maybe, Text
 from kindlm.spelling import Spelling
@@ -124,21 +125,17 @@ class ThreadAgent(ServedAgent):
             self._thread = None
         return result
 
-    async def answer_to(self, request: AgentRequest) -> Result[HttpReply]:
+    async def answer_to(self, request: AgentRequest) -> HttpReply:
         """Send a message, and return what the run streams; its latency includes a new thread's."""
         try:
             async with asyncio.timeout(request.timeout_s):
                 return await self._run(request)
-        except TimeoutError:
-            return Err(self._who.timed_out(request.timeout_s))
+        except TimeoutError as error:
+            raise AgentFailed(self._who.timed_out(request.timeout_s)) from error
 
-    async def _run(self, request: AgentRequest) -> Result[HttpReply]:
-        waited_ms, is_new = 0.0, self._thread is None
-        if is_new:
-            made = await self._make(request)
-            if isinstance(made, Err):
-                return made
-            waited_ms = made.value
+    async def _run(self, request: AgentRequest) -> HttpReply:
+        is_new = self._thread is None
+        waited_ms = await self._make(request) if is_new else 0.0
         assert self._thread is not None
         context, options = request.context or {}, self._graph
         body = {
@@ -150,29 +147,25 @@ class ThreadAgent(ServedAgent):
         if options.graph_config is not None:
             body["config"] = options.graph_config
         url = f"{self._base}/threads/{quote(self._thread, safe='')}/runs/stream"
-        answer = await self.post(body, request, url)
-        if isinstance(answer, Err):
-            return answer
-        return Ok(replace(answer.value, latency_ms=answer.value.latency_ms + waited_ms))
+        got = await self.post(body, request, url)
+        return replace(got, latency_ms=got.latency_ms + waited_ms)
 
-    async def _make(self, request: AgentRequest) -> Result[float]:
+    async def _make(self, request: AgentRequest) -> float:
         """Make a thread; return how long that took in milliseconds."""
         about = {"metadata": {"conversation_id": request.conversation}}
         # This is no part of the answer.
         bare = replace(request, headers={})
-        answer = await self.post(about, bare, f"{self._base}/threads")
-        if isinstance(answer, Err):
-            return answer
-        got = answer.value
+        got = await self.post(about, bare, f"{self._base}/threads")
         try:
             thread = first_text(lookup(parse_json(got.text), "thread_id"))
         except ValueError:
             thread = None
         if thread is None:
             reason = "it has no `thread_id`"
-            return Err(self._who.unreadable(reason, got.text, got.status, _THREADS_HINT))
+            failure = self._who.unreadable(reason, got.text, got.status, _THREADS_HINT)
+            raise AgentFailed(failure)
         self._thread = thread
-        return Ok(got.latency_ms)
+        return got.latency_ms
 
 
 def run_input(request: AgentRequest, key: str | None, *, is_new: bool) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from kindlm.agents.agent_failures import AgentFailed
 from kindlm.agents.http_exchange import HttpTarget
 from kindlm.agents.http_request import last_user_text, request_warnings
 from kindlm.agents.local_sandbox import LocalSandbox
@@ -62,8 +63,7 @@ class Mcp(ProgramOptions):
     def open(self, target: AgentTarget, environ: Mapping[str, str]) -> McpAgent | Err:
         """Return the server for one conversation."""
         if not self.words:
-            server = http_target(target)
-            return server if isinstance(server, Err) else McpAgent(server.value)
+            return McpAgent(http_target(target))
         who = ProgramWho(target.id, program_secrets(self.env), tuple(self.words))
         folder = (Path(target.directory or ".") / self.cwd).resolve()
         sandbox = LocalSandbox(folder, {**environ, **self.env})
@@ -97,42 +97,36 @@ class McpAgent:
                 arguments = None
         if not isinstance(arguments, dict):
             return Err(self._who.misconfigured("the message is not a tool call", _FORM))
-        connection = await self._connected(request.timeout_s)
-        if isinstance(connection, Err):
-            return connection
-        connection.value.send_along(request.headers)
-        called = await connection.value.call(tool, arguments, request.timeout_s)
-        if isinstance(called, Err):
+        try:
+            connection = await self._connected(request.timeout_s)
+            connection.send_along(request.headers)
+            called = await connection.call(tool, arguments, request.timeout_s)
+        except AgentFailed as failed:
             await self._close()
-            return called
+            return Err(failed.error)
         self._calls += 1
         call = ToolCall(f"call_{self._calls}", tool, arguments)
-        return Ok(
-            _reply(
-                call, called.value, request_warnings(request, says_system=False, says_context=False)
-            )
-        )
+        warnings = request_warnings(request, says_system=False, says_context=False)
+        return Ok(_reply(call, called, warnings))
 
     async def list_tools(self, timeout_s: float) -> Result[ListedTools]:
         """Return the tools of the server."""
-        connection = await self._connected(timeout_s)
-        if isinstance(connection, Err):
-            return connection
-        listed = await connection.value.list_tools(timeout_s)
-        if isinstance(listed, Err):
-            return listed
-        by_name = sorted(listed.value, key=lambda tool: str(tool["name"]))
+        try:
+            connection = await self._connected(timeout_s)
+            listed = await connection.list_tools(timeout_s)
+        except AgentFailed as failed:
+            await self._close()
+            return Err(failed.error)
+        by_name = sorted(listed, key=lambda tool: str(tool["name"]))
         digest = hashlib.sha256(json.dumps(by_name, sort_keys=True).encode()).hexdigest()
-        identity = connection.value.identity
-        return Ok(ListedTools(self._who.name, identity, digest[:_HASH_LENGTH], listed.value))
+        identity = connection.identity
+        return Ok(ListedTools(self._who.name, identity, digest[:_HASH_LENGTH], listed))
 
-    async def _connected(self, timeout_s: float) -> Result[McpConnection]:
+    async def _connected(self, timeout_s: float) -> McpConnection:
         if self._connection is None:
             self._connection = McpConnection(self._server)
-            if (error := await self._connection.open(timeout_s)) is not None:
-                await self._close()
-                return Err(error)
-        return Ok(self._connection)
+            await self._connection.open(timeout_s)
+        return self._connection
 
     async def _close(self) -> None:
         connection, self._connection = self._connection, None

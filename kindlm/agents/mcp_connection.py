@@ -12,13 +12,13 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from kindlm.agents.agent_failures import Who
+from kindlm.agents.agent_failures import AgentFailed, Who
 from kindlm.agents.http_exchange import EVENT_STREAM, MAX_BODY_BYTES, HttpTarget, is_page
 from kindlm.agents.local_sandbox import LocalProgram, LocalSandbox
 from kindlm.agents.sandbox import (
@@ -28,7 +28,7 @@ from kindlm.agents.sandbox import (
     TooMuchOutput,
 )
 from kindlm.dataclass import dataclass, replace
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import ErrorCode, KindlmError
 
 if TYPE_CHECKING:
     import httpx2
@@ -64,17 +64,17 @@ class McpConnection:
         self._failed = False
         self._link: ProgramLink | HttpLink | None = None
 
-    async def open(self, timeout_s: float) -> KindlmError | None:
-        """Connect, and agree on a version of the protocol; return the error if that fails."""
+    async def open(self, timeout_s: float) -> None:
+        """Connect, and agree on a version of the protocol; raise `AgentFailed` if that fails."""
         if find_spec("mcp") is None:
             message = f"{self._server.who.title} needs the package mcp, which is not installed"
-            return KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, _INSTALL)
+            raise AgentFailed(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, _INSTALL))
         server = self._server
         self._link = ProgramLink(server) if isinstance(server, StartedServer) else HttpLink(server)
         opened = asyncio.get_running_loop().create_future()
         self._holding = asyncio.create_task(self._hold(self._link, opened))
-        connected = await self._answered(lambda: asyncio.shield(opened), timeout_s)
-        return connected.error if isinstance(connected, Err) else None
+        async with self._answering(timeout_s):
+            await asyncio.shield(opened)
 
     async def _hold(self, link: ProgramLink | HttpLink, opened: asyncio.Future[None]) -> None:
         """Hold the connection until it is closed. How it ends concerns those who wait alone."""
@@ -98,84 +98,74 @@ class McpConnection:
         info = self._session.server_info
         return None if info is None else f"{info.name} {info.version}"
 
-    async def list_tools(self, timeout_s: float) -> Result[list[dict[str, Any]]]:
-        """Return all tools that the server lists, page by page."""
+    async def list_tools(self, timeout_s: float) -> list[dict[str, Any]]:
+        """Return all tools that the server lists, page by page; raise `AgentFailed` if it fails."""
+        from mcp_types import ListToolsRequest, ListToolsResult, PaginatedRequestParams
 
-        async def pages() -> list[Mapping[str, Any]] | None:
-            from mcp_types import ListToolsRequest, ListToolsResult, PaginatedRequestParams
-
-            found: list[Mapping[str, Any]] = []
-            size, cursor = 0, None
-            while True:
+        found, size, cursor, is_first = list[Mapping[str, Any]](), 0, None, True
+        async with self._answering(timeout_s):
+            while is_first or cursor:
                 asked = ListToolsRequest(params=PaginatedRequestParams(cursor=cursor))
                 page = await self._session.send_request(asked, ListToolsResult)
                 found += [_as_json(tool) for tool in page.tools]
-                cursor, size = page.next_cursor, size + len(page.model_dump_json())
+                cursor, is_first = page.next_cursor, False
+                size += len(page.model_dump_json())
                 if len(found) > MAX_TOOLS or size > MAX_OUTPUT_BYTES:
-                    return None
-                if not cursor:
-                    return found
-
-        listed = await self._answered(pages, timeout_s)
-        if isinstance(listed, Err):
-            return listed
-        if listed.value is None:
+                    break
+        if len(found) > MAX_TOOLS or size > MAX_OUTPUT_BYTES:
             most = f"{MAX_TOOLS:,} tools, or {MAX_OUTPUT_BYTES // 1_000_000} MB"
-            return self._refused(f"lists more than {most}")
-        tools = [{key: tool[key] for key in _KEPT if key in tool} for tool in listed.value]
+            raise self._refused(f"lists more than {most}")
+        tools = [{key: tool[key] for key in _KEPT if key in tool} for tool in found]
         if len({tool["name"] for tool in tools}) < len(tools):
-            return self._refused("lists two tools with the same name")
-        return Ok(tools)
+            raise self._refused("lists two tools with the same name")
+        return tools
 
     def send_along(self, headers: Mapping[str, str]) -> None:
         """Send headers with all requests from now on, where there are requests."""
         if isinstance(self._link, HttpLink):
             self._link.send_along(headers)
 
-    async def call(
-        self, tool: str, arguments: Mapping[str, Any], timeout_s: float
-    ) -> Result[Called]:
-        """Call a tool. That the server refuses the call is an answer, too."""
+    async def call(self, tool: str, arguments: Mapping[str, Any], timeout_s: float) -> Called:
+        """Call a tool. That the server refuses the call is an answer, too.
 
-        async def answer() -> tuple[Mapping[str, Any], str | None]:
-            from mcp import MCPError
-            from mcp_types import (
-                CONNECTION_CLOSED,
-                CallToolRequest,
-                CallToolRequestParams,
-                CallToolResult,
-            )
+        Raises:
+            AgentFailed: something else came in place of the result.
+        """
+        from mcp import MCPError
+        from mcp_types import (
+            CONNECTION_CLOSED,
+            CallToolRequest,
+            CallToolRequestParams,
+            CallToolResult,
+        )
 
-            params = CallToolRequestParams(name=tool, arguments=dict(arguments))
-            asked = CallToolRequest(params=params)
-            try:
-                return _as_json(await self._session.send_request(asked, CallToolResult)), None
-            except MCPError as refused:
-                if refused.code == CONNECTION_CLOSED or self._link is None or self._link.is_over:
-                    raise
-                return {"code": refused.code, "message": refused.message}, refused.message
-
+        params = CallToolRequestParams(name=tool, arguments=dict(arguments))
+        asked, error = CallToolRequest(params=params), None
         begun = time.perf_counter()
-        answered = await self._answered(answer, timeout_s)
-        if isinstance(answered, Err):
-            return answered
-        result, error = answered.value
-        return Ok(Called(result, (time.perf_counter() - begun) * 1000, error))
+        async with self._answering(timeout_s) as link:
+            try:
+                result = _as_json(await self._session.send_request(asked, CallToolResult))
+            except MCPError as refused:
+                if refused.code == CONNECTION_CLOSED or link.is_over:
+                    raise
+                result, error = {"code": refused.code, "message": refused.message}, refused.message
+        return Called(result, (time.perf_counter() - begun) * 1000, error)
 
-    async def _answered(self, ask: Callable[[], Awaitable[Any]], timeout_s: float) -> Result[Any]:
-        """Wait for an answer for so long; return the error of what came in its place."""
+    @asynccontextmanager
+    async def _answering(self, timeout_s: float) -> AsyncIterator[ProgramLink | HttpLink]:
+        """Wait for an answer for so long; raise `AgentFailed` for what came in its place."""
+        assert self._link is not None, "an answer comes from a server"
         try:
             async with asyncio.timeout(timeout_s):
-                return Ok(await ask())
-        except Exception as raised:  # noqa: BLE001 - whatever a server makes the package raise
-            assert self._link is not None, "an answer comes from a server"
+                yield self._link
+        except Exception as raised:
             self._failed = True
-            return Err(self._link.error(_first(raised), timeout_s))
+            raise AgentFailed(self._link.error(_first(raised), timeout_s)) from raised
 
-    def _refused(self, what: str) -> Err:
+    def _refused(self, what: str) -> AgentFailed:
         message = f"{self._server.who.title} {what}"
         hint = "Models are sent all tools with each request, and tell them apart by name"
-        return Err(KindlmError(ErrorCode.PROVIDER_API_ERROR, message, hint))
+        return AgentFailed(KindlmError(ErrorCode.PROVIDER_API_ERROR, message, hint))
 
     async def aclose(self) -> None:
         """End the connection, and the program with all that it started; at once after an error."""

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 from urllib.parse import quote, urlencode, urlsplit
 
+from kindlm.agents.agent_failures import AgentFailed
 from kindlm.agents.http_exchange import HttpTarget
 from kindlm.agents.http_request import last_user_text
 from kindlm.agents.reply_parts import AGENT_RULE, UnreadableReply, first_text, lookup
@@ -61,13 +62,10 @@ class Assistants(Served):
 
     assistant_id: AssistantId = None
 
-    def open(self, target: AgentTarget, environ: Mapping[str, str]) -> AssistantsAgent | Err:
-        """Return the agent for one conversation, or the error of its address or key."""
+    def open(self, target: AgentTarget, environ: Mapping[str, str]) -> AssistantsAgent:
+        """Return the agent for one conversation; raise `AgentFailed` for its address or key."""
         base_url = target.endpoint or environ.get("OPENAI_BASE_URL") or _OPENAI_URL
-        checked = http_target(replace(target, endpoint=base_url))
-        if isinstance(checked, Err):
-            return checked
-        reached = checked.value
+        reached = http_target(replace(target, endpoint=base_url))
         headers = {"OpenAI-Beta": "assistants=v2", **reached.headers}
         secrets = {*reached.who.secrets}
         is_authorized = any(name.lower() == "authorization" for name in reached.headers)
@@ -77,7 +75,8 @@ class Assistants(Served):
                 problem = "contains characters that are not valid in a key" if key else "is not set"
                 message = f"{reached.who.title}: {_KEY} {problem}"
                 hint = f"Set {_KEY} in your environment or .env file"
-                return Err(reached.who.failed(message, hint, code=ErrorCode.PROVIDER_AUTH_ERROR))
+                error = reached.who.failed(message, hint, code=ErrorCode.PROVIDER_AUTH_ERROR)
+                raise AgentFailed(error)
             headers["Authorization"] = f"Bearer {key}"
             secrets.add(key)
         who = replace(reached.who, secrets=frozenset(secrets))
@@ -108,13 +107,6 @@ class Assistants(Served):
                 "OpenAI ended the Assistants API on 2026-08-26",
                 "Name another server that speaks it as `endpoint`, or in OPENAI_BASE_URL",
             )
-
-
-class _Failed(Exception):  # noqa: N818 - it carries an error that is returned
-    """A request that was answered with an error, or not at all."""
-
-    def __init__(self, error: KindlmError) -> None:
-        self.error = error
 
 
 class AssistantsAgent(ServedAgent):
@@ -154,7 +146,7 @@ class AssistantsAgent(ServedAgent):
                 reply = await self._answered(request, assistant)
         except TimeoutError:
             error = self._who.timed_out(request.timeout_s)
-        except _Failed as failed:
+        except AgentFailed as failed:
             error = failed.error
         except UnreadableReply as unreadable:
             error = self._who.unreadable(unreadable, "")
@@ -179,13 +171,13 @@ class AssistantsAgent(ServedAgent):
                 return await self._reply(request, run)
             if status == "requires_action":
                 if request.answer_tool is None:
-                    raise _Failed(self._no_simulated_tools(run))
+                    raise AgentFailed(self._no_simulated_tools(run))
                 run = await self._answer_tools(request, run)
                 pause_s = _FIRST_PAUSE_S
                 continue
             if status in _ENDED:
                 self._run = None
-                raise _Failed(self._not_completed(run))
+                raise AgentFailed(self._not_completed(run))
             if status not in _WORKING:
                 raise UnreadableReply(f"its run has the unknown status {status!r}")
             await asyncio.sleep(pause_s)
@@ -281,15 +273,12 @@ class AssistantsAgent(ServedAgent):
         return self._place("runs", self._run, *parts)
 
     async def _object(self, path: str, body: Json | None = None, **query: Any) -> dict[str, Any]:
-        """Return the object that is answered; raise `_Failed` or `UnreadableReply` if none is."""
+        """Return the object that is answered; raise `UnreadableReply` if none is."""
         url = f"{self._url}{path}?{urlencode(query)}" if query else f"{self._url}{path}"
         method, content = "GET", None
         if body is not None:
             method, content = "POST", json.dumps(body).encode("ascii")
-        answer = await self.ask(method, url, content, _LONGEST_S)
-        if isinstance(answer, Err):
-            raise _Failed(answer.error)
-        return parse_object(answer.value.text)
+        return parse_object((await self.ask(method, url, content, _LONGEST_S)).text)
 
     async def _list(self, at: str, **query: Any) -> list[dict[str, Any]]:
         """Return the objects of a list, which is one page."""
@@ -309,7 +298,7 @@ class AssistantsAgent(ServedAgent):
         try:
             async with asyncio.timeout(_CANCEL_S):
                 await self._object(cancel, {})
-        except (TimeoutError, _Failed, UnreadableReply):
+        except (TimeoutError, AgentFailed, UnreadableReply):
             _log.warning("A run of agent %r could not be cancelled", self._who.name)
 
 

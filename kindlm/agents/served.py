@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import Field
 
-from kindlm.agents.agent_failures import SHORTEST_HIDDEN, Who
+from kindlm.agents.agent_failures import SHORTEST_HIDDEN, AgentFailed, Who
 from kindlm.agents.drafts import Heard
 from kindlm.agents.http_exchange import HttpConversation, HttpReply, HttpTarget
 from kindlm.agents.http_request import request_warnings
@@ -57,11 +57,10 @@ class Served(Adapter):
     refused_hint: ClassVar[str | None] = None
     """What to do about a request that the agent did not understand."""
 
-    def open(self, target: AgentTarget, environ: Mapping[str, str]) -> Agent | Err:
-        """Return the agent for one conversation, or what is wrong with its URL or headers."""
+    def open(self, target: AgentTarget, environ: Mapping[str, str]) -> Agent:
+        """Return the agent for one conversation; raise as `http_target`."""
         del environ  # all it needs stands in the target
-        server = http_target(target)
-        return server if isinstance(server, Err) else self.agent(server.value)
+        return self.agent(http_target(target))
 
     def agent(self, server: HttpTarget) -> Agent:
         """Return what talks to a server."""
@@ -102,18 +101,19 @@ class ServedAgent(HttpConversation):
         self._options = options
         self._carried: Any = None
 
-    async def answer_to(self, request: AgentRequest) -> Result[HttpReply]:
-        """Send the message, and return what comes back."""
+    async def answer_to(self, request: AgentRequest) -> HttpReply:
+        """Send the message, and return what comes back; raise `AgentFailed` if nothing does."""
         return await self.post(self._options.body_for(request, self._carried), request)
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Send one message, and read the answer; see `ports.Agent`."""
-        answer, options = await self.answer_to(request), self._options
-        if isinstance(answer, Err):
-            is_refused = answer.error.details.get("status") in _NOT_UNDERSTOOD
+        options = self._options
+        try:
+            got = await self.answer_to(request)
+        except AgentFailed as failed:
+            is_refused = failed.error.details.get("status") in _NOT_UNDERSTOOD
             hint = options.refused_hint if is_refused else None
-            return answer if hint is None else Err(replace(answer.error, hint=hint))
-        got = answer.value
+            return Err(replace(failed.error, hint=hint or failed.error.hint))
         try:
             # Shorter answers are read in less time than a thread takes to start.
             is_long = len(got.text) > _LONG
@@ -128,20 +128,24 @@ class ServedAgent(HttpConversation):
         return Ok(replace(reply, raw=got.text, latency_ms=got.latency_ms, warnings=warnings))
 
 
-def http_target(target: AgentTarget) -> Result[HttpTarget]:
-    """Check the endpoint and the headers of an agent; no error holds a header's value."""
+def http_target(target: AgentTarget) -> HttpTarget:
+    """Return the server of an agent; no error holds a header's value.
+
+    Raises:
+        AgentFailed: its URL or one of its headers is invalid.
+    """
     who = Who(target.id, _secrets(target))
     if not (is_url(target.endpoint) and target.endpoint.isprintable()):
         hint = "Write it like http://127.0.0.1:8000/chat"
-        return Err(who.misconfigured("its `endpoint` is not an http or https URL", hint))
+        raise AgentFailed(who.misconfigured("its `endpoint` is not an http or https URL", hint))
     for name, value in target.headers.items():
         if not _HEADER_NAME.fullmatch(name):
-            return Err(who.misconfigured(f"{name!r} is not a valid header name"))
+            raise AgentFailed(who.misconfigured(f"{name!r} is not a valid header name"))
         if not (value.isascii() and value.isprintable() and value == value.strip()):
             message = f"its header {name!r} contains characters that are not allowed in headers"
             hint = "It may contain stray spaces, quotes or line ends"
-            return Err(who.misconfigured(message, hint))
-    return Ok(HttpTarget(who, target.endpoint, target.headers))
+            raise AgentFailed(who.misconfigured(message, hint))
+    return HttpTarget(who, target.endpoint, target.headers)
 
 
 def _secrets(target: AgentTarget) -> frozenset[str]:
