@@ -46,9 +46,9 @@ _LONG_PAUSE_S = 30.0
 class Ports:
     """What the engine is given to work with; see `ports` for each.
 
-    With `transcripts` of an earlier run no target is called; what was said then is checked again.
-    With `answers` of earlier runs, targets say what they said then; `asks_what_is_new` says whether
-    they are called for what they were not asked then. `observers` see what agents do.
+    With `transcripts` of an earlier run, what was said then is checked again. With `answers` of
+    earlier runs, targets say what they said then. `calls_targets` is whether they may be called:
+    False if another run has all their answers. `observers` see what agents do.
     """
 
     clients: ClientFactory
@@ -62,7 +62,7 @@ class Ports:
     clock: Clock
     transcripts: TranscriptSource | None = None
     answers: AnswerSource | None = None
-    asks_what_is_new: bool = True
+    calls_targets: bool = True
     observers: tuple[Observer, ...] = ()
 
 
@@ -112,7 +112,6 @@ class LiveRun:
     """A run that goes on: what its executions share, and the limits that hold for all of them.
 
     `in_flight` holds the executions that are running, by id, each with its current call.
-    `calls_targets` is whether targets may be called: False if another run has all their answers.
     `earlier` is what earlier sessions of the run did. `unpriced` is called for each model whose
     price is unknown, so that its calls count for no limit of costs; `held_up` for each provider or
     agent that asks for a long pause, with its seconds.
@@ -134,9 +133,6 @@ class LiveRun:
         self.plan = plan
         self.limits = limits
         self.earlier = earlier
-        self.calls_targets = ports.transcripts is None and (
-            ports.answers is None or ports.asks_what_is_new
-        )
         self.max_rpm = limits.max_rpm
         self._held_up = held_up
         costs = {
@@ -176,7 +172,7 @@ class LiveRun:
         Loading an SDK takes up to a second, in which nothing else moves: it would count as latency
         of the calls that are in flight then.
         """
-        if not self.calls_targets:
+        if not self.ports.calls_targets:
             return
         for planned in self.plan.suites:
             suite = planned.suite

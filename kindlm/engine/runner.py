@@ -93,7 +93,7 @@ async def _whole(plan: Plan) -> AsyncIterator[Plan]:
 def _will_call(run: LiveRun, execution: Execution) -> bool:
     """Return whether an execution is certain to call a target or judge."""
     budget = run.budget
-    if execution.case.skip or not run.calls_targets or run.ports.answers is not None:
+    if execution.case.skip or not run.ports.calls_targets or run.ports.answers is not None:
         # Whether one with recorded answers calls anybody is seen when it asks; it takes its
         # turn then.
         return False
@@ -114,7 +114,7 @@ async def _work(run: LiveRun, execution: Execution, reserved: Turn | None) -> Fi
     ended: Finished | None = None
     if budget.limit_exceeded(ordinal) is None:
         left = execution.suite.suite.reruns - earlier.reruns.get(execution.id, 0)
-        left = left if run.calls_targets else 0
+        left = left if run.ports.calls_targets else 0
 
         def may_rerun() -> bool:
             is_affordable = budget.limit_exceeded(ordinal) is None

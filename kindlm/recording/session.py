@@ -353,7 +353,7 @@ class _Session:
             clock=SystemClock(),
             transcripts=transcripts,
             answers=answers,
-            asks_what_is_new=request.derived is None,
+            calls_targets=request.derived is None,
             # The `traceparent` of the last one counts.
             observers=tuple(each for each in (gateway, traces) if each is not None),
         )
