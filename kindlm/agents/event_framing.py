@@ -40,11 +40,13 @@ def begins_as_object(text: str) -> bool:
     return _OBJECT.match(text.removeprefix("\ufeff")) is not None
 
 
-def frames_of(text: str, *, is_sse: bool) -> tuple[list[Frame], StreamEnd]:
+def frames_of(
+    text: str, *, is_sse: bool, may_lack_empty_lines: bool = False
+) -> tuple[list[Frame], StreamEnd]:
     """Return the events of a stream, or its lines, up to `[DONE]`, and what was seen of its end.
 
     Between lines of bare text there is a space. Raises `UnreadableReply` if there are more than
-    `MAX_EVENTS`.
+    `MAX_EVENTS`. Where there may be no empty lines between events, each line with data is one.
     """
     if is_sse:
         place, events = "event", parse_events(text)
@@ -53,7 +55,7 @@ def frames_of(text: str, *, is_sse: bool) -> tuple[list[Frame], StreamEnd]:
         place, events = "line", (Event("message", line.strip()) for line in lines)
     frames, end = list[Frame](), StreamEnd()
     for number, event in enumerate(events, start=1):
-        for data in _values_in(event.data):
+        for data in _values_in(event.data) if may_lack_empty_lines else [event.data]:
             if data == DONE:
                 # It ends streams of every format.
                 end.is_done = True
@@ -77,10 +79,7 @@ def frames_of(text: str, *, is_sse: bool) -> tuple[list[Frame], StreamEnd]:
 
 
 def _values_in(data: str) -> list[str]:
-    """Return what an event holds.
-
-    That is one value; or one in each line, where there are no empty lines between the events.
-    """
+    """Return the values in the lines of an event, or what it holds if that is one value."""
     lines = data.split("\n")
     whole = all((line.startswith("{") and line.endswith("}")) or line == DONE for line in lines)
     return lines if whole else [data]

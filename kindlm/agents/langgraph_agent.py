@@ -83,7 +83,7 @@ class Graph(Served):
         sent = Sent(last_user_text(request), values, _HISTORY in beside)
         if answer.kind != EVENT_STREAM and not is_sse(answer.text):
             return Heard(read_value(parse_body(answer.text), sent))
-        frames, end = frames_of(answer.text, is_sse=True)
+        frames, end = frames_of(answer.text, is_sse=True, may_lack_empty_lines=True)
         draft = RunDraft(sent) if in_cloud else GraphDraft(sent)
         return hear(draft, frames, partial(end.check, has_end=answer.has_end))
 
