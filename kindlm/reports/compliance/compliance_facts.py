@@ -78,7 +78,7 @@ def read_facts(
     tests = [_test(test, planned) for test in view.tests(suite.id)]
     checks = _checks(db, suite)
     history, older_runs = read_history(view, suite)
-    reviews, more_reviews = _reviews(view, suite)
+    reviews = _reviews(view, suite)
     verdict = facts.suite_verdict_of(view, suite)
     accepted = find_baseline(db, suite.project or info.project, suite.name)
     file = Path(db.execute("PRAGMA database_list").fetchone()[2])
@@ -127,8 +127,8 @@ def read_facts(
         "baseline": accepted and _beside(view, suite, accepted, regression_threshold),
         "history": history,
         "older_runs": older_runs,
-        "reviews": reviews,
-        "more_reviews": more_reviews,
+        "reviews": reviews[:_MOST_REVIEWS],
+        "more_reviews": len(reviews[_MOST_REVIEWS:]),
         "reviewed": view.reviewed(suite)._asdict(),
         "audit": audit,
         # What of the tables that were read is not what the events give.
@@ -372,39 +372,26 @@ def read_history(view: RunView, suite: SuiteView) -> tuple[list[dict[str, Any]],
 
 _MOST_REVIEWS = 200
 
-_REVIEWED = """
-  FROM executions e
-  JOIN reviews v ON v.execution = e.source
-  LEFT JOIN shown_texts n ON n.ref = v.note_ref
- WHERE e.suite IN $ids
-"""
 
-_SHOWN_REVIEWS = f"""
-SELECT e.id AS execution, e.test, e.target, e.repeat, e.status, v.passed, n.body AS note, v."by",
-       v.at
-  {_REVIEWED}
- ORDER BY v.at, v.event
- LIMIT {_MOST_REVIEWS}
-"""
-
-_COUNT_REVIEWS = f"SELECT count(*) {_REVIEWED}"
-
-
-def _reviews(view: RunView, suite: SuiteView) -> tuple[list[dict[str, Any]], int]:
-    """Return what was said, the oldest first, and how much of it there is beyond that.
+def _reviews(view: RunView, suite: SuiteView) -> list[dict[str, Any]]:
+    """Return what was said, the oldest first.
 
     Personal data that was found in a conversation is unreadable in the notes on it, as it is in
     other reports of the execution.
     """
-    rows = [dict(row) for row in view.db.execute(*among(_SHOWN_REVIEWS, suite.parts))]
-    total: int = view.db.execute(*among(_COUNT_REVIEWS, suite.parts)).fetchone()[0]
-    for row in rows:
-        row["passed"] = bool(row["passed"])
-        if row["note"] is not None:
-            execution = view.execution(row["execution"])
-            assert execution is not None
-            row["note"] = view.shown_note(execution, row["note"])
-    return rows, total - len(rows)
+    if not view.reviewed(suite).executions:
+        return []
+    found = [
+        {
+            "execution": execution.id,
+            **fields_of(execution, "test target repeat status"),
+            **fields_of(review, "passed note by at"),
+        }
+        for test in view.tests(suite.id)
+        for execution in view.executions(test)
+        for review in view.reviews(execution)
+    ]
+    return sorted(found, key=lambda review: review["at"])
 
 
 # Of another run: the conversations that this one looks at.
