@@ -19,11 +19,11 @@ from kindlm.reports import facts
 from kindlm.reports.attacks import attacks_of
 from kindlm.reports.causes import Cause, causes_of
 from kindlm.reports.diff.changes import changes_since_before
-from kindlm.reports.diff.markdown import SIGNS, changes_table
+from kindlm.reports.diff.markdown import SIGNS, changes_table, comment_of
 from kindlm.reports.diff.phrases import notes_of
 from kindlm.reports.figures import comparison, cost, duration, interval_text, money, percent
 from kindlm.reports.report_registry import ReportOptions
-from kindlm.reports.untrusted import MOST_BYTES, cell, code, html_code, one_line, plain
+from kindlm.reports.untrusted import cell, code, html_code, one_line, plain
 from kindlm.wording import count
 
 _REASONS = 10
@@ -50,14 +50,7 @@ def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
     following = options.first or facts.next_command(view, replace(options, root=None))
     end = f"\nNext: {code(following)}\n"
     left_out = f"\n… left out, as a comment holds no more: {code(facts.show_run(view))} tells it.\n"
-    room = MOST_BYTES - len(end.encode()) - len(left_out.encode())
-    for piece in _pieces(view, options):
-        room -= len(piece.encode())
-        if room < 0:
-            out.write(left_out)
-            break
-        out.write(piece)
-    out.write(end)
+    out.writelines(comment_of(_pieces(view, options), left_out, end))
 
 
 def _pieces(view: RunView, options: ReportOptions) -> Iterator[str]:

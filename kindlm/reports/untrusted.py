@@ -115,9 +115,6 @@ def json_document(**values: Any) -> str:
 _IN_JSON = Escapes(lambda char: json.dumps(char)[1:-1])
 
 
-MOST_BYTES = 55_000
-"""A comment on GitHub holds 65,536 characters; others hold less."""
-
 _CODE = 600
 _ENTITIES = {char: f"&#{ord(char)};" for char in "\"'`#*_[]()!|~\\"} | {
     "&": "&amp;",

@@ -6,7 +6,7 @@ an image, a link or a mention of somebody.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TextIO
 
 from kindlm.history.diff.call_changes import CallEdit
@@ -18,7 +18,10 @@ from kindlm.reports.diff import parts, phrases
 from kindlm.reports.diff.changes import SHOWN_KINDS, changed_tests
 from kindlm.reports.facts import run_text
 from kindlm.reports.report_registry import ReportOptions
-from kindlm.reports.untrusted import MOST_BYTES, block, bounded, cell, code, html_code, one_line
+from kindlm.reports.untrusted import block, bounded, cell, code, html_code, one_line
+
+_MOST_BYTES = 55_000
+"""A comment on GitHub holds 65,536 characters; others hold less."""
 
 _ROWS = 50
 _TOLD = 40
@@ -53,15 +56,20 @@ def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
     asked, step = phrases.fail_on_text(diff), phrases.next_step(diff)
     end = f"\n{asked}\n" if asked else ""
     end += f"\nNext: {code(step.command)} ({step.why})\n"
-    room = MOST_BYTES - len(end.encode())
-    for part in _parts(diff):
-        size = len(part.encode())
-        if size > room:
-            out.write(f"\n… and more: {code(f'kindlm diff {diff.before.id} {diff.after.id}')}\n")
+    left_out = f"\n… and more: {code(f'kindlm diff {diff.before.id} {diff.after.id}')}\n"
+    out.writelines(comment_of(_parts(diff), left_out, end))
+
+
+def comment_of(pieces: Iterable[str], left_out: str, end: str) -> Iterator[str]:
+    """Yield as many pieces as a comment holds, what stands for the others, and the end."""
+    room = _MOST_BYTES - len((left_out + end).encode())
+    for piece in pieces:
+        room -= len(piece.encode())
+        if room < 0:
+            yield left_out
             break
-        out.write(part)
-        room -= size
-    out.write(end)
+        yield piece
+    yield end
 
 
 def _parts(diff: RunDiff) -> Iterator[str]:
