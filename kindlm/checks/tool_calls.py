@@ -348,9 +348,8 @@ class ToolCall(ExpectedCall, CheckSection):
     def _not_called(self, uses: Sequence[ToolUse]) -> CheckResult:
         """Return whether no call of the tool was made; with `args_match`, none with such arguments.
 
-        Arguments that are not a JSON object may be those that must not be, and a call without
-        a name,
-        or whose name only looks like that of the tool, may be one of it: that is undecided.
+        Arguments that are not a JSON object may be those that must not be, and a call without a
+        name, or whose name only looks like that of the tool, may be one of it: that is undecided.
         """
         tool, wanted = self.tool, self.arguments
         calls = [(index, use) for index, use in enumerate(uses) if self.fits(use)]
