@@ -210,5 +210,11 @@ def resolved(value: Any) -> Any:
 
 def as_value(kind: type[T], section: Section, **others: Any) -> T:
     """Return a value of a suite: what it has by the same names as a section, and others."""
-    shared = {each.name for each in fields(kind)} & type(section).model_fields.keys()  # type: ignore[arg-type]
-    return kind(**{name: getattr(section, name) for name in shared} | others)
+    of: Any = kind
+    shared = {name: getattr(section, name) for name in _shared(of, type(section))}
+    return kind(**shared | others)
+
+
+@cache
+def _shared(kind: Any, section: type[Section]) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(kind) if each.name in section.model_fields)

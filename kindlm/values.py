@@ -6,7 +6,7 @@ import re
 import shlex
 import warnings
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from decimal import Decimal
 from enum import Enum
 from typing import Any
@@ -197,7 +197,7 @@ def filled(value: Any, fill: Callable[[str], Any]) -> Any:
         case tuple():
             return tuple(filled(item, fill) for item in value)
         case _ if is_dataclass(value) and not isinstance(value, type):
-            held = {each.name: filled(getattr(value, each.name), fill) for each in fields(value)}
-            return replace(value, **held)
+            names = value.__dataclass_fields__
+            return replace(value, **{name: filled(getattr(value, name), fill) for name in names})
         case _:
             return value

@@ -40,18 +40,16 @@ class Expect(Open):
 
     def written(self) -> Iterator[tuple[Place, ExpectSection]]:
         """Yield what is written here and its parts, each with its place below `expect`."""
-        for section in _SECTIONS:
-            yield from self._parts(section)
+        yield from self._parts(_SECTIONS)
 
     def expectations(self, schema: Callable[[str], Any]) -> Iterator[Placed]:
         """Yield what the sections expect, then what those of packages do, each with its place.
 
         `schema` returns the JSON Schema in a file by the name of the file.
         """
-        for section in _EVALUATED:
-            for place, part in self._parts(section):
-                for check, label, inner in part.checks(schema):
-                    yield (*place, *inner), check.expected(label)
+        for place, part in self._parts(_EVALUATED):
+            for check, label, inner in part.checks(schema):
+                yield (*place, *inner), check.expected(label)
         for name, checks in self.added.items():
             placed = enumerate(checks) if isinstance(checks, list) else [(None, checks)]
             for number, options in placed:
@@ -63,13 +61,18 @@ class Expect(Open):
         """Whether there is a check that a transcript can fail."""
         return bool(self.added) or not all(part.expects_nothing for _, part in self.written())
 
-    def _parts(self, section: type[ExpectSection]) -> Iterator[tuple[Place, ExpectSection]]:
-        name, value = section.key.name, getattr(self, _FIELDS[section])
-        if section.key.many:
-            for index, item in enumerate(value or ()):
-                yield from (((name, index, *place), part) for place, part in item.parts())
-        elif value is not None:
-            yield from (((name, *place), part) for place, part in value.parts())
+    def _parts(
+        self, sections: Iterable[type[ExpectSection]]
+    ) -> Iterator[tuple[Place, ExpectSection]]:
+        fields = self.model_fields_set  # most sections are not written
+        for section in sections:
+            if _FIELDS[section] not in fields:
+                continue
+            name, value = section.key.name, getattr(self, _FIELDS[section])
+            placed = enumerate(value) if section.key.many else [(None, value)]
+            for number, item in placed:
+                at: Place = (name,) if number is None else (name, number)
+                yield from (((*at, *inner), part) for inner, part in item.parts())
 
 
 def _field(section: type[ExpectSection]) -> tuple[str, Any]:
