@@ -30,6 +30,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from kindlm.agents.agent_failures import AgentFailed
 from kindlm.agents.command import run_once
 from kindlm.agents.http_request import (
     PLACEHOLDERS,
@@ -277,69 +278,57 @@ class LineAgent(_ProgramAgent):
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Give the program one message; see `ports.Agent`. After an error it has ended."""
-        result = await self._answer(request)
-        if isinstance(result, Err):
+        try:
+            return Ok(await self._answer(request))
+        except AgentFailed as failed:
             self._program = None
             await self._stack.aclose()
-        return result
+            return Err(failed.error)
 
-    async def _answer(self, request: AgentRequest) -> Result[AgentReply]:
+    async def _answer(self, request: AgentRequest) -> AgentReply:
         if self._sandbox is not None and self._program is None:
-            return Err(self._error("has ended"))
+            raise AgentFailed(self._did("has ended"))
         if self._program is not None and self._program.has_more:
-            return Err(self._unasked())
+            raise AgentFailed(self._unasked())
         sandbox, warnings = await self._place()
+        body = {**make_body(request, "message", _FORM), "context": request.context}
+        # Plain ASCII, so that lone surrogates, which models do write, survive the way.
+        asked = json.dumps(body, separators=(",", ":")).encode("ascii")
         self._is_idle = False
         begun = time.perf_counter()
         try:
             async with asyncio.timeout(request.timeout_s):
-                body = {**make_body(request, "message", _FORM), "context": request.context}
-                # Plain ASCII, so that lone surrogates, which models do write, survive the way.
-                asked = json.dumps(body, separators=(",", ":")).encode("ascii")
-                line = await self._exchange(sandbox, asked)
-                ended = await self._program.ending() if line is None and self._program else ""
+                if self._program is None:
+                    starting = sandbox.start(self._who.words, None, MAX_OUTPUT_BYTES)
+                    self._program = await self._stack.enter_async_context(starting)
+                program = self._program
+                await program.write_line(asked)
+                while (line := await program.read_line()) is not None and not line.strip():
+                    pass
+                ended = await program.ending() if line is None else ""
         except (TimeoutError, TooMuchOutput, SandboxError, OSError, ValueError) as raised:
-            return Err(self._who.broke_off(raised, self._said(), request.timeout_s))
+            log = "" if self._program is None else self._program.log
+            raise AgentFailed(self._who.broke_off(raised, log, request.timeout_s)) from raised
         latency_ms = (time.perf_counter() - begun) * 1000
         if line is None:
-            return Err(self._error(f"{ended} without an answer"))
+            raise AgentFailed(self._did(f"{ended} without an answer"))
         self._is_idle = True
-        return self._reply(line, latency_ms, request, warnings)
-
-    async def _exchange(self, sandbox: Sandbox, line: bytes) -> bytes | None:
-        """Return the line that answers one, None if the program has printed its last."""
-        if self._program is None:
-            starting = sandbox.start(self._who.words, None, MAX_OUTPUT_BYTES)
-            self._program = await self._stack.enter_async_context(starting)
-        await self._program.write_line(line)
-        while (answer := await self._program.read_line()) is not None:
-            if answer.strip():
-                break
-        return answer
-
-    def _reply(
-        self, line: bytes, latency_ms: float, request: AgentRequest, warnings: tuple[str, ...]
-    ) -> Result[AgentReply]:
         raw = line.decode("utf-8", "replace").strip()
+        options = self._options
+        reading = Reading(
+            response_path=options.response_path, tool_calls_path=options.tool_calls_path
+        )
         try:
-            options = self._options
-            reading = Reading(
-                response_path=options.response_path, tool_calls_path=options.tool_calls_path
-            )
             reply = read_reply(parse_object(raw.removeprefix("\ufeff")), reading)
         except (FailedReply, UnreadableReply) as error:
-            return Err(self._who.unreadable(error, raw, hint=_ONE_LINE))
+            raise AgentFailed(self._who.unreadable(error, raw, hint=_ONE_LINE)) from error
+        if program.has_more:
+            raise AgentFailed(self._unasked())
         warnings = (*warnings, *request_warnings(request, says_system=True), *reply.warnings)
-        if self._program is not None and self._program.has_more:
-            return Err(self._unasked())
-        return Ok(replace(reply, raw=raw, latency_ms=latency_ms, warnings=warnings))
+        return replace(reply, raw=raw, latency_ms=latency_ms, warnings=warnings)
 
-    def _said(self) -> str:
-        return "" if self._program is None else self._program.log
+    def _did(self, what: str) -> KindlmError:
+        return self._who.did(what, "" if self._program is None else self._program.log)
 
     def _unasked(self) -> KindlmError:
-        return self._error("printed an unexpected line", hint=_ONE_LINE)
-
-    def _error(self, what: str, hint: str | None = None) -> KindlmError:
-        error = self._who.did(what, self._said())
-        return error if hint is None else replace(error, hint=hint)
+        return replace(self._did("printed an unexpected line"), hint=_ONE_LINE)
