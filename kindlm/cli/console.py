@@ -22,7 +22,7 @@ import typer
 
 from kindlm.cli.ending import USAGE
 from kindlm.dataclass import replace
-from kindlm.errors import Err, ErrorCode, KindlmError, Result, SourceLocation, broken
+from kindlm.errors import Err, ErrorCode, KindlmError, Result, SourceLocation, broken, misuse
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -266,11 +266,13 @@ def report_crash(error: Exception) -> int:
     from kindlm.cli.history import history_problem
 
     problem = history_problem(error)
-    if problem is None and getattr(error, "errno", None) == errno.ENOSPC:
+    code, file = getattr(error, "errno", None), str(getattr(error, "filename", None) or "")
+    if problem is None and code == errno.ENOSPC:
         discard(sys.stdout)
-        place = f" to {error.filename}" if isinstance(error, OSError) and error.filename else ""
-        what = f"There is no space left on the disk to write{place}."
+        what = f"There is no space left on the disk to write{f' to {file}' if file else ''}."
         problem = broken(what, "Make room and run it again.")
+    elif code == errno.ENAMETOOLONG:
+        problem = misuse(f"'{file[:60]}…' is too long for the name of a file.", "Shorten it.")
     if problem is None:
         again = "" if is_verbose() else "Run it again with --verbose to see where. "
         problem = broken(

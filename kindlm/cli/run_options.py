@@ -99,7 +99,7 @@ def make_request(
             repeat=options.repeat,
             only=_failing(suites, options.database, unfinished) if options.failed else None,
             unnamed=loaded.unnamed,
-            shard=parse_shard(options.shard) if options.shard else None,
+            shard=None if options.shard is None else parse_shard(options.shard),
         ),
         root=project.root,
         database=project.database,

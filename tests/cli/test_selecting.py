@@ -157,3 +157,19 @@ def test_exit_codes_are_0_and_1_unless_those_of_pytest_are_wanted(
     monkeypatch.delenv("KINDLM_EXIT_CODES")
     (here / "kindlm.toml").write_text('exit_codes = "pytest"\n', "utf-8")
     assert kindlm("test", *arguments).code == as_pytest
+
+
+def test_a_shard_that_a_variable_left_empty_is_refused(kindlm: Any) -> None:
+    outcome = kindlm("test", "--shard", "")
+    assert outcome.code == 1
+    assert "--shard '' is not a shard." in outcome.err
+    assert not Path(".kindlm/kindlm.db").exists()
+
+
+@pytest.mark.parametrize("command", ["rescore", "history verify", "history merge"])
+def test_a_name_that_no_file_can_have_is_no_crash(kindlm: Any, command: str) -> None:
+    kindlm("test")
+    outcome = kindlm(*command.split(), "a" * 300)
+    assert outcome.code == 1
+    assert "itself failed" not in outcome.err
+    assert "is too long for the name of a file" in outcome.err
