@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from importlib import resources
-from importlib.resources.abc import Traversable
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -14,7 +12,6 @@ from kindlm.cli.commands.schema import schema_text
 from kindlm.cli.console import refuse
 from kindlm.errors import ErrorCode, SourceLocation
 
-_TEMPLATES = "templates"
 _SETTINGS = "env"
 """The file of a template that is added to .env."""
 
@@ -76,12 +73,15 @@ def create_project(
 
 def _template_texts(template: str, project: str, values: Mapping[str, str]) -> dict[str, str]:
     """Return the files of a template by name, with the project's name and `values` put in."""
-    source = resources.files("kindlm.cli") / _TEMPLATES / template
+    source = Path(__file__).with_name("templates") / template
     marks = {_PROJECT_MARK: quoted(project or "my-project"), **values}
     pattern = re.compile("|".join(map(re.escape, marks)))
     return {
-        path: pattern.sub(lambda mark: marks[mark[0]], entry.read_text("utf-8"))
-        for path, entry in _files(source)
+        file.relative_to(source).as_posix(): pattern.sub(
+            lambda mark: marks[mark[0]], file.read_text("utf-8")
+        )
+        for file in sorted(source.rglob("*"))
+        if file.is_file() and file.suffix != ".pyc"
     }
 
 
@@ -91,15 +91,6 @@ def quoted(text: str) -> str:
     Both take what JSON writes, except for some characters. A "?" replaces each of those.
     """
     return json.dumps(_UNWRITABLE.sub("?", text), ensure_ascii=False)
-
-
-def _files(folder: Traversable, above: str = "") -> Iterator[tuple[str, Traversable]]:
-    """Yield the files of a template and of the folders in it, with their paths."""
-    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
-        if entry.is_file():
-            yield f"{above}{entry.name}", entry
-        elif entry.name != "__pycache__":
-            yield from _files(entry, f"{above}{entry.name}/")
 
 
 def _write(path: Path, text: str) -> Path:

@@ -6,12 +6,12 @@ import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from kindlm.cli.console import fail, note, or_fail
+from kindlm.cli.console import note, or_fail, refuse
 from kindlm.cli.ending import loading
 from kindlm.cli.options import argument, flag, option
-from kindlm.errors import Err, KindlmError, SourceLocation, misuse
+from kindlm.errors import Err, SourceLocation
 from kindlm.wording import count, first_of
 
 if TYPE_CHECKING:
@@ -53,27 +53,27 @@ def import_suite_command(
             message = f"{file} is not a suite in the format {source}."
         if source in FORMATS:
             hint = "Check the file, or leave --from out: kindlm then looks for other formats, too"
-        fail([_error(message, hint, file)])
+        _refuse(message, hint, file)
     files = Files(file.parent)
     try:
         imported = form.read(document, files)
     except LeftOutError as error:
-        fail([_error(f"No suite can be made of {file}: it has {error.what}.", error.instead, file)])
+        _refuse(f"No suite can be made of {file}: it has {error.what}.", error.instead, file)
     path = output or file.with_name("kindlm.yaml")
     is_read = (path.samefile(each) for each in (file, *files.asked) if each.exists())
     if force and path.exists() and any(is_read):
         message = f"{path} belongs to the suite that is imported; nothing was written."
-        fail([_error(message, "Name another file: --output", path)])
+        _refuse(message, "Name another file: --output", path)
     text = suite_text(_redacted(imported.document, redactor(os.environ)), path)
     if isinstance(text, Err):
         found = text.error
         message = f"No suite can be made of {file}: {found.message[0].lower()}{found.message[1:]}"
-        fail([_error(message, found.hint or "Change the file, then import it again", file)])
+        _refuse(message, found.hint or "Change the file, then import it again", file)
     try:
         written = write_file(path, text.value, force=force)
     except OSError as error:
         message = f"{path} cannot be written: {error.strerror or error}."
-        fail([_error(message, "Name another file: --output", path)])
+        _refuse(message, "Name another file: --output", path)
     _report(imported, written, file.parent)
 
 
@@ -85,12 +85,11 @@ def _refuse_what_runs(file: Path, data: bytes) -> None:
     if kind is not None:
         what = {"kindlm": "a suite", "evalview": "an EvalView test case", "scenario": "a scenario"}
         hint = f"Run it: kindlm test {shlex.quote(str(file))}"
-        fail([_error(f"{file} is {what[kind]} that kindlm runs as it is.", hint, file)])
+        _refuse(f"{file} is {what[kind]} that kindlm runs as it is.", hint, file)
 
 
-def _error(message: str, hint: str, file: Path) -> KindlmError:
-    where = SourceLocation(str(file))
-    return misuse(message, hint, where)
+def _refuse(message: str, hint: str, file: Path) -> NoReturn:
+    refuse(message, hint, where=SourceLocation(str(file)))
 
 
 def _redacted(value: Any, redact: Redactor) -> Any:

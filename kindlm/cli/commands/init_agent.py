@@ -6,12 +6,12 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 import typer
 
 from kindlm.cli.console import ask, is_asked, note
 from kindlm.cli.scaffold import create_project, quoted
-from kindlm.dataclass import dataclass
 from kindlm.errors import DOCS
 from kindlm.values import url_meant
 
@@ -51,13 +51,8 @@ _PLACE = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*"
 _MESSAGE, _TOOL = "Where is my order A1?", "lookup_order"
 
 
-@dataclass(frozen=True, slots=True)
-class _FirstTest:
-    """What is written: a template, its values, and what runs it."""
-
-    template: str
-    values: Mapping[str, str]
-    command: str
+_FirstTest: TypeAlias = tuple[str, Mapping[str, str]]
+"""What is written: a template and its values."""
 
 
 def write_first_test(folder: Path, kind: str, *, force: bool) -> str:
@@ -90,17 +85,18 @@ def write_first_test(folder: Path, kind: str, *, force: bool) -> str:
             f" For an MCP server, begin with the suite in {DOCS}/how-to/agents/#mcp",
             param_hint="--agent",
         )
-    written = create_project(folder, test.template, overwrite=force, values=test.values)
+    template, values = test
+    written = create_project(folder, template, overwrite=force, values=values)
     note(f"Wrote {', '.join(str(path) for path in written)}.")
     if not is_asked():
         note(f"Edit {written[0]} where your agent differs from what was assumed.")
-    return test.command
+    return "kindlm test test_agent.py" if template == "agent-object" else "kindlm test"
 
 
 def _of_object(place: str) -> _FirstTest:
     module, _, name = place.partition(":")
     values = {"__MODULE__": module, "__OBJECT__": name, **_expected()}
-    return _FirstTest("agent-object", values, "kindlm test test_agent.py")
+    return "agent-object", values
 
 
 def _of_service(command: str, line: str) -> _FirstTest:
@@ -113,7 +109,7 @@ def _of_service(command: str, line: str) -> _FirstTest:
         '"__ENDPOINT__"': quoted(f"http://127.0.0.1:{{{{serve.agent.port}}}}{path}"),
         **_expected(),
     }
-    return _FirstTest("agent-service", values, "kindlm test")
+    return "agent-service", values
 
 
 def _at_url(url: str) -> _FirstTest:
@@ -130,14 +126,12 @@ def _at_url(url: str) -> _FirstTest:
         '"__MESSAGE__"': quoted(message),
         '"__WORD__"': quoted(word),
     }
-    return _FirstTest("agent-url", values, "kindlm test")
+    return "agent-url", values
 
 
 def _of_program() -> _FirstTest:
     command = _asked("Which command answers a message", "./agent {{message}}", _command)
-    return _FirstTest(
-        "agent-program", {'"__COMMAND__"': quoted(command), **_expected()}, "kindlm test"
-    )
+    return "agent-program", {'"__COMMAND__"': quoted(command), **_expected()}
 
 
 def _expected() -> dict[str, str]:
