@@ -23,13 +23,24 @@ from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, broken, not_there
 from kindlm.recording.project import Project, default_paths, find_project, paths_from
 from kindlm.wording import count, shown_path
+from kindlm_store import (
+    CorruptDatabaseError,
+    EmptyFileError,
+    ForeignSchemaError,
+    NewerDatabaseError,
+    NotAnEventLogError,
+    NotSqliteError,
+    OpenError,
+    ProjectionError,
+    open_reader,
+)
 
 # Runs are imported where they are read: `kindlm history backup`, `verify` and `rebuild` read none.
 if TYPE_CHECKING:
     from kindlm.history.groups import Group
     from kindlm.history.run_view import RunView
     from kindlm.reports.report_registry import ReportOptions
-    from kindlm_store import OpenError, SchemaProblem
+    from kindlm_store import SchemaProblem
 
 RESTORE = "Restore it from a backup; kindlm history backup makes them."
 
@@ -85,7 +96,6 @@ def open_tables(path: Path) -> sqlite3.Connection:
     Raises `OpenError` if the file can't be opened as a history; `app.run` shows that.
     """
     from kindlm.history.read_models import are_outdated
-    from kindlm_store import open_reader
 
     connection = open_reader(path)
     try:
@@ -104,7 +114,7 @@ def _update_tables(path: Path, reader: sqlite3.Connection) -> None:
     A second process waits for the lock that the first one folds under, and finds them updated.
     """
     from kindlm.projections import PROJECTIONS
-    from kindlm_store import EventLog, OpenError
+    from kindlm_store import EventLog
 
     if (reader.execute("SELECT max(seq) FROM events").fetchone()[0] or 0) > _MANY_EVENTS:
         note("Updating the tables of this history for this version of kindlm …")
@@ -124,7 +134,6 @@ def open_recorded(database: Path, run: str, *, is_group: bool = False) -> Iterat
     """
     from kindlm.history.groups import find_group, shards_of
     from kindlm.history.run_view import RunView
-    from kindlm_store import open_reader
 
     with closing(open_reader(database)) as reader:
         shards = shards_of(reader, run) if is_group else []
@@ -136,8 +145,6 @@ def open_recorded(database: Path, run: str, *, is_group: bool = False) -> Iterat
 
 def history_problem(error: BaseException) -> KindlmError | None:
     """Return the error to show if a history could not be opened, read or written; else None."""
-    from kindlm_store import OpenError, ProjectionError
-
     if isinstance(error, OpenError):
         return _not_opened(error)
     if isinstance(error, ProjectionError):
@@ -160,15 +167,6 @@ def history_problem(error: BaseException) -> KindlmError | None:
 
 
 def _not_opened(error: OpenError) -> KindlmError:
-    from kindlm_store import (
-        CorruptDatabaseError,
-        EmptyFileError,
-        ForeignSchemaError,
-        NewerDatabaseError,
-        NotAnEventLogError,
-        NotSqliteError,
-    )
-
     where = SourceLocation(str(error.path))
     if (full := disk_full(error.path, error.__cause__)) is not None:
         return full
