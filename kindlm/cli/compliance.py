@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 
 from kindlm.cli.console import fail, note, or_fail, refuse, show
+from kindlm.cli.options import TestOptions
 from kindlm.cli.reporters import STDOUT, Reporter, distinct, open_output, open_report, spare
 from kindlm.errors import Err, ErrorCode, KindlmError, SourceLocation, broken
 from kindlm.history.rows import SuiteView
@@ -45,22 +46,16 @@ def check_pdf(
 
 
 def write_wanted(
-    request: RunRequest,
-    view: RunView,
-    options: ReportOptions,
-    *,
-    of_all: bool,
-    pdf: Path | None,
-    noted: bool,
+    request: RunRequest, view: RunView, look: ReportOptions, options: TestOptions
 ) -> list[KindlmError]:
-    """Write the documents of the suites that have them, or `of_all`; show what could not be.
+    """Write the documents of the suites that have them, or of all; show what could not be.
 
     Each goes to the `outputDir` of its suite, relative to its file. Errors are returned, too; where
-    a template failed, there is a file that says so, and its error. With `pdf`, the documents are
-    written as that file as well; where it is to be `noted`, each document is reported.
+    a template failed, there is a file that says so, and its error. With `--pdf`, the documents are
+    written as that file as well.
     """
     enabled = {suite.path for suite in request.suites if suite.has_document}
-    wanted = [suite for suite in view.suites if of_all or suite.path in enabled]
+    wanted = [suite for suite in view.suites if options.compliance or suite.path in enabled]
     errors: list[KindlmError] = []
     folders = {suite.path: suite.document_folder for suite in request.suites}
     written: set[str] = set()
@@ -73,7 +68,7 @@ def write_wanted(
         # The name of a suite as a part of a file's name.
         name = _NOT_IN_NAMES.sub("-", suite.name).strip("-.")[:_LONGEST_NAME] or "suite"
         stem = request.root / Path(suite.path).parent / folder / f"{view.id}-{name}"
-        document = document_of(view, suite.id, options)
+        document = document_of(view, suite.id, look)
         try:
             file = _unused(stem, written)
             with open_report(file) as out:
@@ -84,10 +79,10 @@ def write_wanted(
             continue
         if document.problem is not None:
             errors.append(document.problem)
-        elif noted:
+        elif options.warnings:
             note(f"Compliance report: {shown_path(file)}")
-    if pdf is not None:
-        problem = write_pdf(view, pdf, options, wanted)
+    if options.pdf is not None:
+        problem = write_pdf(view, options.pdf, look, wanted)
         # What is wrong with a document is reported once, not for each of its forms.
         errors += [] if problem is None or problem in errors else [problem]
     show(errors)

@@ -73,22 +73,93 @@ _SIGNAL_NAMES = ("Ctrl-C", "SIGTERM", "SIGHUP")
 """Reasons of runs that a signal has interrupted."""
 
 
-def record_and_report(
-    request: RunRequest,
-    run: str,
-    reporters: Sequence[Reporter],
-    options: TestOptions,
-    beside: Beside | None = None,
-) -> int:
-    """Run what is requested and report it, unless another process does it; return the exit code."""
-    garbage.expect_little()  # what is planned stays until the end
-    shown, fail_fast = options.progress, options.fail_fast
-    with HeldSignals() as held:
-        try:
-            record_run(request, run, progress=shown, fail_fast=fail_fast, held=held, beside=beside)
-        except (LockHeldError, SealedError) as error:
-            fail([run_elsewhere(run, error)])
-        return report_run(request, run, reporters, options)
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """A run that is requested: what it is, the options that ask for it, and its reports."""
+
+    request: RunRequest
+    options: TestOptions
+    reporters: Sequence[Reporter]
+
+    def record(self, run: str, beside: Beside | None = None) -> int:
+        """Run it and report it, unless another process does; return the exit code."""
+        garbage.expect_little()  # what is planned stays until the end
+        shown, fail_fast = self.options.progress, self.options.fail_fast
+        with HeldSignals() as held:
+            try:
+                record_run(
+                    self.request, run, progress=shown, fail_fast=fail_fast, held=held, beside=beside
+                )
+            except (LockHeldError, SealedError) as error:
+                fail([run_elsewhere(run, error)])
+            return self.report(run)
+
+    def report(self, run: str) -> int:
+        """Write the reports of the recorded run and return its exit code."""
+        database = self.request.database
+        with open_recorded(database, run) as view:
+            if view is None:
+                return 1
+            if server_environ().get("KINDLM_LEASE"):
+                return 0 if view.passed else 1  # who started this worker reports all of the group
+            look = self.look()
+            is_whole = view.info.ended == "finished"
+            unwritten = None if is_whole else find_unwritten(database, run, view.db)
+            if unwritten is not None:
+                look = replace(look, first=import_command(unwritten, shown_path(database)))
+                # The file shows this; the history does not until the file is imported.
+                view.info = replace(view.info, ended="interrupted", reason=COULD_NOT_BE_WRITTEN)
+            return self._report(view, look, view.info.reason)
+
+    def report_group(self, group: str, reason: str | None) -> int:
+        """Write the reports of its shards as of one run, and return the exit code.
+
+        `reason` is why it was stopped, if it was.
+        """
+        with open_recorded(self.request.database, group, is_group=True) as view:
+            if view is None:
+                return 1
+            look = self.look()
+            if view.group is not None and not view.group.complete:
+                from kindlm.reports.facts import higher_limit
+
+                look = replace(look, first=f"kindlm test --resume {group}{higher_limit(reason)}")
+            return self._report(view, look, reason)
+
+    def _report(self, view: RunView, look: ReportOptions, reason: str | None) -> int:
+        options, reporters = self.options, self.reporters
+        errors = write_reports(reporters, view, look)
+        if errors:
+            from kindlm.reports.terminal_report import write_report
+
+            if Reporter(Report("terminal", write_report), None) not in reporters:
+                # The verdict is not lost with a report.
+                look_here = replace(look, quiet=True, color=wants_color(sys.stderr))
+                write_report(view, sys.stderr, look_here)
+        show(errors)
+        tell_github(view, look, os.environ)
+        if options.compliance or has_documents(self.request.suites):
+            # It takes a template engine, and few runs have it.
+            from kindlm.cli.compliance import write_wanted
+
+            errors += write_wanted(self.request, view, look, options)
+        if reason in _SIGNAL_NAMES:
+            return INTERRUPTED
+        return 0 if view.passed and not errors else 1
+
+    def look(self) -> ReportOptions:
+        """Return how its reports look on standard output."""
+        request, options = self.request, self.options
+        look = ReportOptions(
+            color=wants_color(sys.stdout),
+            width=make_console().width,
+            verbose=options.verbose,
+            quiet=options.quiet,
+            durations=options.durations,
+            database=None if options.database is None else shown_path(request.database),
+            not_loaded=frozenset(skipped.path for skipped in request.skipped),
+        )
+        return of_project(in_folder(look, request.root), request.root)
 
 
 def record_run(
@@ -193,92 +264,9 @@ def end_now(message: str, code: int = 1) -> NoReturn:
     guard.leave(code)
 
 
-def report_run(
-    request: RunRequest, run: str, reporters: Sequence[Reporter], options: TestOptions
-) -> int:
-    """Write the reports of a recorded run and return its exit code."""
-    with open_recorded(request.database, run) as view:
-        if view is None:
-            return 1
-        if server_environ().get("KINDLM_LEASE"):
-            return 0 if view.passed else 1  # who started this worker reports all of the group
-        look = report_options_of(request, options)
-        is_whole = view.info.ended == "finished"
-        unwritten = None if is_whole else find_unwritten(request.database, run, view.db)
-        if unwritten is not None:
-            look = replace(look, first=import_command(unwritten, shown_path(request.database)))
-            # The file shows this; the history does not until the file is imported.
-            view.info = replace(view.info, ended="interrupted", reason=COULD_NOT_BE_WRITTEN)
-        return _report(view, look, view.info.reason, request, reporters, options)
-
-
-def report_group(
-    request: RunRequest,
-    group: str,
-    reporters: Sequence[Reporter],
-    options: TestOptions,
-    reason: str | None,
-) -> int:
-    """Write the reports of a group of shards as of one run, and return its exit code.
-
-    `reason` is why it was stopped, if it was.
-    """
-    with open_recorded(request.database, group, is_group=True) as view:
-        if view is None:
-            return 1
-        look = report_options_of(request, options)
-        if view.group is not None and not view.group.complete:
-            from kindlm.reports.facts import higher_limit
-
-            look = replace(look, first=f"kindlm test --resume {group}{higher_limit(reason)}")
-        return _report(view, look, reason, request, reporters, options)
-
-
-def _report(
-    view: RunView,
-    look: ReportOptions,
-    reason: str | None,
-    request: RunRequest,
-    reporters: Sequence[Reporter],
-    options: TestOptions,
-) -> int:
-    errors = write_reports(reporters, view, look)
-    if errors:
-        from kindlm.reports.terminal_report import write_report
-
-        if Reporter(Report("terminal", write_report), None) not in reporters:
-            # The verdict is not lost with a report.
-            write_report(view, sys.stderr, replace(look, quiet=True, color=wants_color(sys.stderr)))
-    show(errors)
-    tell_github(view, look, os.environ)
-    if options.compliance or has_documents(request.suites):
-        # It takes a template engine, and few runs have it.
-        from kindlm.cli.compliance import write_wanted
-
-        of_all, noted = options.compliance, options.warnings
-        errors += write_wanted(request, view, look, of_all=of_all, pdf=options.pdf, noted=noted)
-    if reason in _SIGNAL_NAMES:
-        return INTERRUPTED
-    return 0 if view.passed and not errors else 1
-
-
 def has_documents(suites: Iterable[Suite]) -> bool:
     """Return whether a suite asks for a compliance document."""
     return any(suite.has_document for suite in suites)
-
-
-def report_options_of(request: RunRequest, options: TestOptions) -> ReportOptions:
-    """Return how the reports of a requested run look on standard output."""
-    look = ReportOptions(
-        color=wants_color(sys.stdout),
-        width=make_console().width,
-        verbose=options.verbose,
-        quiet=options.quiet,
-        durations=options.durations,
-        database=None if options.database is None else shown_path(request.database),
-        not_loaded=frozenset(skipped.path for skipped in request.skipped),
-    )
-    return of_project(in_folder(look, request.root), request.root)
 
 
 def tell_loaded(loaded: Loaded, options: TestOptions) -> None:

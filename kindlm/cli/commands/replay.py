@@ -66,7 +66,7 @@ def _replay(wanted: str | None, options: ReplayOptions) -> int:
         from kindlm.cli.history import finished_run, open_history, project_here
         from kindlm.cli.reporters import parse_reporters, spare
         from kindlm.cli.run_options import make_request
-        from kindlm.cli.run_recording import record_and_report, tell_loaded
+        from kindlm.cli.run_recording import Requested, tell_loaded
         from kindlm.history.recorded_attempts import targets_behind_gateway
         from kindlm.history.source_runs import read_source
         from kindlm.plan import make_plan
@@ -121,7 +121,7 @@ def _replay(wanted: str | None, options: ReplayOptions) -> int:
             )
     derived = Derived("replayed", run, asks_judges, masks_times=options.masks_times)
     request = replace(request, derived=derived)
-    return record_and_report(request, new_run_id(), reporters, options)
+    return Requested(request, options, reporters).record(new_run_id())
 
 
 def _as_selected(request: RunRequest, source: SourceRun) -> Selection:

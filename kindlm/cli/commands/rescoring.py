@@ -13,7 +13,7 @@ from kindlm.cli.history import finished_run, open_history, open_recorded, projec
 from kindlm.cli.options import TestOptions, parse_since
 from kindlm.cli.reporters import Reporter, parse_reporters, spare
 from kindlm.cli.run_options import as_recorded, make_request
-from kindlm.cli.run_recording import record_and_report, record_run, tell_loaded
+from kindlm.cli.run_recording import Requested, record_run, tell_loaded
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, Result, not_there
 from kindlm.events.run import RunOptions
@@ -57,7 +57,7 @@ def rescore(wanted: str | None, options: TestOptions) -> int:
     rescoring = _rescoring(source, project, options, reporters)
     if options.warnings:
         note(rescoring.told)
-    return record_and_report(rescoring.request, new_run_id(), reporters, options)
+    return Requested(rescoring.request, options, reporters).record(new_run_id())
 
 
 def as_judged(options: _Options, source: SourceRun) -> _Options:
@@ -99,7 +99,7 @@ def resume_rescoring(wanted: str, options: TestOptions) -> int:
         source = or_fail(read_source(db, derived_from, options.suite))
     request = _rescoring(source, project, options, reporters).request
     request = or_fail(resumed(request, unfinished, force=False))
-    return record_and_report(request, unfinished.run, reporters, options)
+    return Requested(request, options, reporters).record(unfinished.run)
 
 
 class Rescoring(NamedTuple):

@@ -16,15 +16,7 @@ from kindlm.cli.history import existing_history, open_history, project_here
 from kindlm.cli.options import TestOptions
 from kindlm.cli.reporters import Reporter, configured_reporters, parse_reporters, spare
 from kindlm.cli.run_options import as_recorded, make_request, require_no_selection, wants_push
-from kindlm.cli.run_recording import (
-    Beside,
-    has_documents,
-    record_and_report,
-    report_options_of,
-    report_run,
-    run_elsewhere,
-    tell_loaded,
-)
+from kindlm.cli.run_recording import Beside, Requested, has_documents, run_elsewhere, tell_loaded
 from kindlm.cli.server_environ import SUITES, server_environ, suites_hash
 from kindlm.dataclass import replace
 from kindlm.errors import misuse
@@ -86,24 +78,25 @@ def run_tests(options: TestOptions) -> int:
     if unfinished is not None:
         guard.goes_on(unfinished.run)
         if unfinished.is_finished:
-            return report_run(request, unfinished.run, reporters, options)
+            return Requested(request, options, reporters).report(unfinished.run)
         request = or_fail(resumed(request, unfinished, force=options.force_resume))
         beside = _pushing(request, unfinished.run, options)
-        return record_and_report(request, unfinished.run, reporters, options, beside)
+        return Requested(request, options, reporters).record(unfinished.run, beside)
     if request.suites and len(make_plan(request.suites, request.selection)) == 0:
         _refuse_nothing(request, options.shard, asked_paths)
+    requested = Requested(request, options, reporters)
     if options.dry_run:
-        return _show_plan(request, options)
+        return _show_plan(requested)
     if group is not None or options.workers is not None:
         from kindlm.cli.commands.test_workers import test_on_workers
 
-        return test_on_workers(request, loaded, reporters, options, group)
+        return test_on_workers(requested, loaded, group)
     if options.shard and request.group is None and options.warnings:
         note("No --run-group: this shard cannot be put together with the others.")
     run = new_run_id()
     guard.goes_on(run)
     beside = _pushing(request, run, options)
-    return record_and_report(request, run, reporters, options, beside)
+    return requested.record(run, beside)
 
 
 def _pushing(request: RunRequest, run: str, options: TestOptions) -> Beside | None:
@@ -207,12 +200,13 @@ def _unfinished(options: TestOptions, project: Project) -> Unfinished:
         return read_unfinished(reader, run)
 
 
-def _show_plan(request: RunRequest, options: TestOptions) -> int:
+def _show_plan(requested: Requested) -> int:
     """Show what would be run; return 1 if some of it could not be, since the run would fail."""
+    request, options = requested.request, requested.options
     plan = make_plan(request.suites, request.selection)
     from kindlm.cli.commands.dry_run import write_plan
 
-    write_plan(plan, sys.stdout, report_options_of(request, options))
+    write_plan(plan, sys.stdout, requested.look())
     if options.workers is not None and options.workers.isdecimal():
         from kindlm.fleet.shards import shard_count
 

@@ -17,9 +17,8 @@ from kindlm.cli.console import make_console, note, or_fail, refuse, show, warn
 from kindlm.cli.history import disk_full, open_tables
 from kindlm.cli.options import TestOptions, typed_again
 from kindlm.cli.progress import make_progress
-from kindlm.cli.reporters import Reporter
 from kindlm.cli.run_options import wants_push
-from kindlm.cli.run_recording import HeldSignals, Watching, report_group, stop_on_signals
+from kindlm.cli.run_recording import HeldSignals, Requested, Watching, stop_on_signals
 from kindlm.cli.server_environ import SUITES, suites_hash
 from kindlm.dataclass import dataclass, replace
 from kindlm.engine.attempt import Finished
@@ -79,14 +78,9 @@ class _Parts:
     needed: Sequence[str]
 
 
-def test_on_workers(
-    request: RunRequest,
-    loaded: Loaded,
-    reporters: Sequence[Reporter],
-    options: TestOptions,
-    group: Group | None,
-) -> int:
+def test_on_workers(requested: Requested, loaded: Loaded, group: Group | None) -> int:
     """Run what is requested, or what is left of a group, on workers; return the exit code."""
+    request, options = requested.request, requested.options
     plan = make_plan(request.suites, request.selection)
     name = (options.run_group or new_run_id()) if group is None else group.name
     stop = Stop()
@@ -111,7 +105,7 @@ def test_on_workers(
             from kindlm.cli.live_push import push_group
 
             push_group(request, name, options)
-        return report_group(request, name, reporters, options, stop.reason)
+        return requested.report_group(name, stop.reason)
 
 
 def _refuse_fixed_ports(suites: Sequence[Suite]) -> None:
