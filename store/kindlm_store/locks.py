@@ -10,16 +10,14 @@ import fcntl
 import os
 import socket
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from kindlm_store.events import utc_now
 from kindlm_store.store_errors import LockHeldError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _TRIES = 10
 _PAUSE = 0.005
@@ -33,11 +31,6 @@ def _lock_file(database: Path, name: str) -> Path:
     return folder / f"{sha256(name.encode()).hexdigest()[:32]}.lock"
 
 
-def _open(file: Path) -> int:
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-
-
 def _is_there(descriptor: int, file: Path) -> bool:
     """Whether the open file still is the one of that name: its last holder removes it."""
     try:
@@ -48,18 +41,22 @@ def _is_there(descriptor: int, file: Path) -> bool:
 
 def _try(descriptor: int, operation: int) -> bool:
     try:
-        fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, operation)
     except BlockingIOError:
         return False
     return True
 
 
 class StreamLock:
-    """The lock of one stream of one database, for a `with` block or `acquire` and `release`."""
+    """The lock of one stream of one database, for a `with` block or `acquire` and `release`.
 
-    def __init__(self, path: str | os.PathLike[str], stream: str) -> None:
+    One that `waits` does so for as long as another process holds the lock.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], stream: str, *, waits: bool = False) -> None:
         self._file = _lock_file(Path(path), stream)
         self._stream = stream
+        self._waits = waits
         self._descriptor: int | None = None
 
     def acquire(self) -> None:
@@ -68,12 +65,16 @@ class StreamLock:
         Raises:
             LockHeldError: Another process, or another lock object of this one, holds it.
         """
-        for attempt in range(_TRIES):
+        operation = fcntl.LOCK_EX if self._waits else fcntl.LOCK_EX | fcntl.LOCK_NB
+        for attempt in count():
+            if attempt == _TRIES and not self._waits:
+                raise LockHeldError(self._stream, _noted_in(self._file))
             if attempt:
                 time.sleep(_PAUSE)
-            descriptor = _open(self._file)
+            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(self._file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             try:
-                if _try(descriptor, fcntl.LOCK_EX) and _is_there(descriptor, self._file):
+                if _try(descriptor, operation) and _is_there(descriptor, self._file):
                     note = f"process {os.getpid()} on {socket.gethostname()} since {utc_now()}"
                     os.ftruncate(descriptor, 0)
                     os.pwrite(descriptor, note.encode(), 0)
@@ -83,7 +84,6 @@ class StreamLock:
                 # Also if the note cannot be written: an open descriptor would keep the lock.
                 if self._descriptor != descriptor:
                     os.close(descriptor)
-        raise LockHeldError(self._stream, _noted_in(self._file))
 
     def release(self) -> None:
         """Give the lock back, if it is held."""
@@ -109,7 +109,7 @@ def is_held(path: str | os.PathLike[str], stream: str) -> bool:
     except FileNotFoundError:
         return False
     try:
-        return not _try(descriptor, fcntl.LOCK_SH)
+        return not _try(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     finally:
         os.close(descriptor)
 
@@ -127,19 +127,7 @@ def _noted_in(file: Path) -> str:
     return note if note.startswith("process ") and note.isprintable() else "another process"
 
 
-@contextmanager
-def setup_lock(database: Path) -> Iterator[None]:
-    """Wait for and hold the lock under which a file is created, migrated or refolded."""
+def setup_lock(database: Path) -> StreamLock:
+    """The lock under which a file is created, migrated or refolded."""
     # No stream has this name: names are not empty.
-    file = _lock_file(database, "")
-    while True:
-        descriptor = _open(file)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if _is_there(descriptor, file):
-                yield
-                with suppress(OSError):
-                    file.unlink()
-                return
-        finally:
-            os.close(descriptor)
+    return StreamLock(database, "", waits=True)

@@ -80,7 +80,10 @@ class _Command(NamedTuple):
 
 
 class Writer:
-    """Queue and thread of one log."""
+    """Queue and thread of one log.
+
+    `failure` is why the file could not be written; None as long as it can.
+    """
 
     def __init__(
         self, connection: sqlite3.Connection, projector: Projector, guard: SchemaGuard
@@ -98,15 +101,10 @@ class Writer:
         self._idle = False
         self._committed_at = 0.0
         self._closing = False
-        self._failure: WriteFailedError | None = None
+        self.failure: WriteFailedError | None = None
         self._unwritten: list[Append] = []
         self._thread = Thread(target=self._work, name="kindlm-store-writer", daemon=True)
         self._thread.start()
-
-    @property
-    def failure(self) -> WriteFailedError | None:
-        """Why the file could not be written; None as long as it can."""
-        return self._failure
 
     @property
     def unwritten(self) -> list[Append]:
@@ -143,7 +141,7 @@ class Writer:
             if self._closing:
                 message = "the event log is closed"
                 raise StoreClosedError(message)
-            failure = self._failure
+            failure = self.failure
             if failure is None:
                 self._queue.append(item)
                 if isinstance(item, _Submitted):
@@ -302,7 +300,7 @@ class Writer:
         failure.__cause__ = error
         first = [work] if isinstance(work, _Command) else work
         with self._changed:
-            self._failure = failure
+            self.failure = failure
             abandoned = [item for item in (*first, *self._queue) if not item.ticket.done()]
             self._queue.clear()
             for item in abandoned:
