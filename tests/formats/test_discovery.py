@@ -225,6 +225,7 @@ def test_cases_of_evalview_are_known_by_their_keys(tmp_path: Path, name: str, te
         ("a.yaml", "name: a\nimput: x\nexpectd: {}\n"),
         ("a.yaml", CASE.replace("name", "nane").replace("input", "imput")),
         ("a.yaml", CASE.title()),
+        ("a.yaml", '{"name": "a", "inputs": {"query": "x"}}'),
         ("a.toml", "Name = 'a'\n[Input]\nQuery = 'x'\n[Expected]\n[Thresholds]\n"),
         ("a.toml", "name = 'a'\n[inputs]\nquery = 'x'\n"),
     ],
