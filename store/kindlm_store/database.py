@@ -10,7 +10,7 @@ import os
 import random
 import sqlite3
 import time
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 Synchronous = Literal["OFF", "NORMAL", "FULL", "EXTRA"]
 
-_Condition = Literal["empty", "older", "current"]
+_Unready = Literal["missing", "empty", "older"]
+"""Why a file is not an event log of this version: it has to be created or migrated first."""
 
 _READ_WAIT = 60.0
 """Seconds a reader waits for a lock; in WAL mode only recovery and setup lock readers out."""
@@ -101,12 +102,12 @@ def make_ready(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
     """
     with _opening(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        if (connection := _connect_current(path)) is None:
+        if isinstance(found := _inspect(path), str):
             with setup_lock(path):
-                if (connection := _connect_current(path)) is None:
+                if isinstance(found := _inspect(path), str):
                     _set_up(path, synchronous)
-                    connection = _connect_read_only(path)
-        return connection
+                    found = _connect_read_only(path)
+        return found
 
 
 def open_reader(path: str | os.PathLike[str]) -> sqlite3.Connection:
@@ -118,15 +119,15 @@ def open_reader(path: str | os.PathLike[str]) -> sqlite3.Connection:
     """
     file = Path(path)
     with _opening(file):
-        if not file.exists():
-            raise OpenError(file, "no such file")
-        condition, connection = _inspect(file)
-        if condition == "current":
-            return connection
-        connection.close()
-        if condition == "empty":
-            raise EmptyFileError(file, "is empty")
-        raise NotAnEventLogError(file, "is in an older format: open it for writing once")
+        match _inspect(file):
+            case "missing":
+                raise OpenError(file, "no such file")
+            case "empty":
+                raise EmptyFileError(file, "is empty")
+            case "older":
+                raise NotAnEventLogError(file, "is in an older format: open it for writing once")
+            case connection:
+                return connection
 
 
 def begin_immediate(connection: sqlite3.Connection) -> None:
@@ -233,55 +234,43 @@ def _query_only(uri: str) -> sqlite3.Connection:
     return connection
 
 
-def _connect_current(path: Path) -> sqlite3.Connection | None:
-    """A connection that only reads; None if the file has to be created or migrated first."""
-    if not path.exists():
-        return None
-    condition, connection = _inspect(path)
-    if condition == "current":
-        return connection
-    connection.close()
-    return None
-
-
-def _inspect(path: Path) -> tuple[_Condition, sqlite3.Connection]:
-    """What a file is to us: an event log, an older one, or empty; and the connection that saw it.
+def _inspect(path: Path) -> _Unready | sqlite3.Connection:
+    """A connection that only reads an event log; of a file that is none yet, what it is.
 
     Raises:
         NotAnEventLogError: It is something else.
         NewerDatabaseError: A newer version wrote it.
     """
+    if not path.exists():
+        return "missing"
     # Read-only: the last writing connection to close would write a left-over WAL back.
     connection = _connect_read_only(path)
-    try:
-        return _condition_of(connection, path), connection
-    except BaseException:
-        connection.close()
-        raise
-
-
-def _condition_of(connection: sqlite3.Connection, path: Path) -> _Condition:
-    # One snapshot: another process may be setting the file up.
-    connection.execute("BEGIN")
-    application = connection.execute("PRAGMA application_id").fetchone()[0]
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    # A process that was killed while it set the file up leaves a header without tables.
-    if not tables and not version and application in (0, schema.APPLICATION_ID):
-        return "empty"
-    if application != schema.APPLICATION_ID:
-        raise NotAnEventLogError(path, "is the SQLite database of another application")
-    done = connection.execute(
-        "SELECT name FROM _sqlite_migrations WHERE migration_set = ?", (schema.MIGRATION_SET,)
-    )
-    if version > schema.VERSION or {name for (name,) in done}.difference(schema.KNOWN):
-        raise NewerDatabaseError(
-            path,
-            f"has version {version}, this program knows versions up to {schema.VERSION}:"
-            " update the program",
+    with ExitStack() as unused:
+        unused.callback(connection.close)
+        # One snapshot: another process may be setting the file up.
+        connection.execute("BEGIN")
+        application = connection.execute("PRAGMA application_id").fetchone()[0]
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        # A process that was killed while it set the file up leaves a header without tables.
+        if not tables and not version and application in (0, schema.APPLICATION_ID):
+            return "empty"
+        if application != schema.APPLICATION_ID:
+            raise NotAnEventLogError(path, "is the SQLite database of another application")
+        done = connection.execute(
+            "SELECT name FROM _sqlite_migrations WHERE migration_set = ?", (schema.MIGRATION_SET,)
         )
-    connection.execute("COMMIT")
-    return "current" if version == schema.VERSION else "older"
+        if version > schema.VERSION or {name for (name,) in done}.difference(schema.KNOWN):
+            raise NewerDatabaseError(
+                path,
+                f"has version {version}, this program knows versions up to {schema.VERSION}:"
+                " update the program",
+            )
+        connection.execute("COMMIT")
+        if version < schema.VERSION:
+            return "older"
+        unused.pop_all()
+    return connection
 
 
 def _set_up(path: Path, synchronous: Synchronous) -> None:
