@@ -53,18 +53,17 @@ def make_agent(
         return _agent_of_package(target, environ)
     options: Adapter = kind() if target.options is None else target.options
     target = replace(target, options=options)
-    if target.adapter == "python":
-        from kindlm.agents.python_agent import python_agent
+    try:
+        if target.adapter == "python":
+            from kindlm.agents.python_agent import python_agent
 
-        if processes is not None and target.instance is None:
-            return Ok(processes.agent(target, variables))
-        opened: Agent | Err = python_agent(target, root)
-    else:
+            if processes is not None and target.instance is None:
+                return Ok(processes.agent(target, variables))
+            return Ok(python_agent(target, root))
         folder = str(root.absolute() / (target.directory or "."))
-        try:
-            opened = options.open(replace(target, directory=folder), environ)
-        except AgentFailed as failed:
-            opened = Err(failed.error)
+        opened = options.open(replace(target, directory=folder), environ)
+    except AgentFailed as failed:
+        return Err(failed.error)
     return opened if isinstance(opened, Err) else Ok(opened)
 
 

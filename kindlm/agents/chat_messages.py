@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
 from typing import Any
 
 from kindlm.agents.reply_parts import (
@@ -28,29 +27,19 @@ from kindlm.agents.reply_reading import read_counts, read_model, summed
 from kindlm.agents.told_calls import ToldCalls
 from kindlm.agents.tool_entries import failed_tool, listed_calls, single_call, together
 from kindlm.dataclass import dataclass, replace
-from kindlm.transcript import UNNAMED, ToolCall, ToolUse, Usage
+from kindlm.transcript import UNNAMED, Role, ToolCall, ToolUse, Usage
 from kindlm.wires.answer import content_text
 
-
-class Speaker(StrEnum):
-    """Whose message it is."""
-
-    AGENT = "agent"
-    TOOL = "tool"
-    USER = "user"
-    NOBODY = "no one"
-
-
 _SPEAKERS = {
-    "human": Speaker.USER,
-    "HumanMessageChunk": Speaker.USER,
-    "user": Speaker.USER,
-    "tool": Speaker.TOOL,
-    "ToolMessageChunk": Speaker.TOOL,
-    "function": Speaker.TOOL,
-    "system": Speaker.NOBODY,
-    "developer": Speaker.NOBODY,
-    "remove": Speaker.NOBODY,
+    "human": Role.USER,
+    "HumanMessageChunk": Role.USER,
+    "user": Role.USER,
+    "tool": Role.TOOL,
+    "ToolMessageChunk": Role.TOOL,
+    "function": Role.TOOL,
+    "system": Role.SYSTEM,
+    "developer": Role.SYSTEM,
+    "remove": Role.SYSTEM,
 }
 _CALLS = ("tool_calls", "additional_kwargs.tool_calls")
 _SINGLE = ("function_call", "additional_kwargs.function_call")
@@ -60,9 +49,12 @@ _USAGES = ("usage_metadata", "usage", "response_metadata.token_usage", "response
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """One message. A call without an id has an empty one; `answers` is the id of a tool's call."""
+    """One message. A call without an id has an empty one; `answers` is the id of a tool's call.
 
-    speaker: Speaker
+    What says nothing of the talk counts as said by the system.
+    """
+
+    speaker: Role
     text: str
     id: str | None = None
     calls: tuple[ToolCall, ...] = ()
@@ -91,7 +83,7 @@ def read_messages(value: Any) -> tuple[ChatMessage, ...]:
     found = value if isinstance(value, list) else [value]
     refuse_more(len(found), MAX_MESSAGES, "messages")
     messages = [_read(message) for message in found if isinstance(message, dict)]
-    return tuple(message for message in messages if message.speaker is not Speaker.NOBODY)
+    return tuple(message for message in messages if message.speaker is not Role.SYSTEM)
 
 
 def new_messages(
@@ -102,7 +94,7 @@ def new_messages(
     An agent may have put it in other words: where earlier messages can be among these, which is
     `has_history`, the last one of the user counts then.
     """
-    places = [i for i, message in enumerate(messages) if message.speaker is Speaker.USER]
+    places = [i for i, message in enumerate(messages) if message.speaker is Role.USER]
     same = [i for i in places if messages[i].text == sent]
     known = same or (places if has_history else [])
     return messages[known[-1] + 1 :] if known else messages
@@ -110,7 +102,7 @@ def new_messages(
 
 def holds_message(value: Any, sent: str) -> bool:
     """Tell whether a list of messages holds the one that was sent, and so all that followed it."""
-    return any(it.speaker is Speaker.USER and it.text == sent for it in read_messages(value))
+    return any(it.speaker is Role.USER and it.text == sent for it in read_messages(value))
 
 
 class Merging:
@@ -155,7 +147,7 @@ class Merging:
 
 def last_text(messages: Sequence[ChatMessage]) -> str | None:
     """Return the text of the last message that is not the user's, None if there is none."""
-    said = (message.text for message in reversed(messages) if message.speaker is not Speaker.USER)
+    said = (message.text for message in reversed(messages) if message.speaker is not Role.USER)
     return next(said, None)
 
 
@@ -166,7 +158,7 @@ def spoken(messages: Iterable[ChatMessage]) -> Spoken:
     for message in messages:
         for call in message.calls:
             calls.add(call.name, call.id or None, call.malformed or call.arguments)
-        if message.speaker is Speaker.TOOL and not _answered(calls, message):
+        if message.speaker is Role.TOOL and not _answered(calls, message):
             # What answered was called, whatever the messages leave out.
             calls.add(message.name or UNNAMED, message.answers, None).answer(message.response)
         usages.append(message.usage)
@@ -178,12 +170,12 @@ def spoken(messages: Iterable[ChatMessage]) -> Spoken:
 def _read(value: Mapping[str, Any]) -> ChatMessage:
     names = (value.get("type"), value.get("role"))
     known = (_SPEAKERS[name] for name in names if isinstance(name, str) and name in _SPEAKERS)
-    speaker = next(known, Speaker.AGENT)
+    speaker = next(known, Role.ASSISTANT)
     content = value.get("content")
     is_content = isinstance(content, str | list | None)
     text = content_text(content) if is_content else compact_json(content)
     message_id = first_text(value.get("id"))
-    if speaker is Speaker.TOOL:
+    if speaker is Role.TOOL:
         parts = isinstance(content, list) and all(isinstance(part, dict) for part in content)
         response = text if parts and content else content
         return ChatMessage(
@@ -194,7 +186,7 @@ def _read(value: Mapping[str, Any]) -> ChatMessage:
             name=first_text(value.get("name")),
             response=failed_tool(response) if value.get("status") == "error" else response,
         )
-    if speaker is not Speaker.AGENT:
+    if speaker is not Role.ASSISTANT:
         return ChatMessage(speaker, text, message_id)
     usages = (read_counts(lookup(value, path)) for path in _USAGES)
     return ChatMessage(

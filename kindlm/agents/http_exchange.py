@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 from kindlm.agents.agent_failures import AgentFailed, Who
 from kindlm.dataclass import dataclass, replace
 from kindlm.ports import AgentRequest
+from kindlm.wires.sse import is_sse
 
 if TYPE_CHECKING:
     import httpx
@@ -102,6 +103,11 @@ class HttpReply:
     text: str
     has_end: bool = True
     latency_ms: float = 0.0
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether it is server-sent events, or looks like them."""
+        return self.kind == EVENT_STREAM or is_sse(self.text)
 
 
 class HttpConversation:

@@ -11,14 +11,14 @@ import asyncio
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, ClassVar, Literal, TypeAlias
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote, urlsplit
 
 from pydantic import Field
 
 from kindlm.agents.agent_failures import AgentFailed
 from kindlm.agents.drafts import Heard, hear
 from kindlm.agents.event_framing import frames_of
-from kindlm.agents.http_exchange import EVENT_STREAM, HttpReply, HttpTarget
+from kindlm.agents.http_exchange import HttpReply, HttpTarget
 from kindlm.agents.http_request import context_with_history, last_user_text
 from kindlm.agents.langgraph_replies import GraphDraft, RunDraft, Sent, read_value
 from kindlm.agents.reply_parts import first_text, lookup
@@ -30,7 +30,6 @@ from kindlm.section import Maybe, Text
 from kindlm.spelling import Spelling
 from kindlm.strict_json import parse_json
 from kindlm.wires.answer import parse_body
-from kindlm.wires.sse import is_sse
 
 _PORT_OF_SERVER = 2024
 _ACCEPT = "text/event-stream, application/json;q=0.9, */*;q=0.8"
@@ -81,7 +80,7 @@ class Graph(Served):
         own = run_input(request, self.input_key, is_new=False) if in_cloud else None
         values = self.body_for(request, None) if own is None else own
         sent = Sent(last_user_text(request), values, _HISTORY in beside)
-        if answer.kind != EVENT_STREAM and not is_sse(answer.text):
+        if not answer.is_stream:
             return Heard(read_value(parse_body(answer.text), sent))
         frames, end = frames_of(answer.text, is_sse=True, may_lack_empty_lines=True)
         draft = RunDraft(sent) if in_cloud else GraphDraft(sent)
@@ -110,7 +109,10 @@ class ThreadAgent(ServedAgent):
     def __init__(self, server: HttpTarget, options: Graph) -> None:
         super().__init__(server, options)
         self._graph = options
-        self._base = _base(server.endpoint)
+        # The endpoint may name the threads on the server.
+        parts = urlsplit(server.endpoint)
+        path = parts.path.partition("/threads")[0].rstrip("/")
+        self._base = parts._replace(path=path, query="", fragment="").geturl()
         self._thread: str | None = None
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
@@ -180,10 +182,3 @@ def run_input(request: AgentRequest, key: str | None, *, is_new: bool) -> dict[s
     if key is not None:
         return {key: text, **beside}
     return {"messages": [*(earlier if is_new else ()), {"role": "user", "content": text}], **beside}
-
-
-def _base(endpoint: str) -> str:
-    """Return the address of the server; the endpoint may name the threads on it."""
-    parts = urlsplit(endpoint)
-    path = parts.path.partition("/threads")[0].rstrip("/")
-    return urlunsplit((parts.scheme, parts.netloc, path, "", ""))

@@ -35,7 +35,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field
 
-from kindlm.agents.agent_failures import Who
+from kindlm.agents.agent_failures import AgentFailed, Who
 from kindlm.agents.frameworks import framework_of
 from kindlm.agents.http_request import all_messages, last_user_text, request_warnings
 from kindlm.agents.python_answers import drained, read_answer
@@ -83,18 +83,18 @@ class Python(Adapter):
             hint = "Write it as package.module:function"
             raise refuse(f'"{endpoint}" is not the name of a function', hint)
 
-    def open(self, target: AgentTarget, environ: Mapping[str, str]) -> Agent | Err:
+    def open(self, target: AgentTarget, environ: Mapping[str, str]) -> Agent:
         """Return the agent in this process; a run uses `PythonProcesses` instead."""
         del environ  # the agent runs in this process and has its environment
         return python_agent(target, Path(target.directory or "."))
 
 
-def python_agent(target: AgentTarget, root: Path) -> PythonAgent | Err:
+def python_agent(target: AgentTarget, root: Path) -> PythonAgent:
     """Import an agent for one conversation: from `path`, else from the folder of its file.
 
     What is not there is looked for in the root folder. `path` is relative to the file's folder. An
     agent that the target holds as an object is not imported.
-    The options of the target may be JSON values.
+    The options of the target may be JSON values. Raises `AgentFailed` if it cannot be imported.
     """
     who = Who(target.id)
     options = target.options
@@ -110,16 +110,17 @@ def python_agent(target: AgentTarget, root: Path) -> PythonAgent | Err:
         found = load(target.endpoint, folders)
     except ForeignModuleError as foreign:
         hint = "Give one of the two another name"
-        return Err(who.misconfigured(f"{target.endpoint}: {foreign}", hint))
-    except (Exception, SystemExit) as raised:  # noqa: BLE001 - the user's module may raise anything
-        error = who.failed(
+        failure = who.misconfigured(f"{target.endpoint}: {foreign}", hint)
+        raise AgentFailed(failure) from foreign
+    except (Exception, SystemExit) as raised:
+        failure = who.failed(
             f"{who.title}: {target.endpoint} could not be imported: {type(raised).__name__}: "
             f"{who.quote(str(raised))}{_at(raised, (folder,))}",
             f"Check its `endpoint`; it is imported from {folder}",
             code=ErrorCode.CONFIG_VALIDATION_ERROR,
             trace=user_trace(raised, _is_theirs),
         )
-        return Err(error)
+        raise AgentFailed(failure) from raised
     return PythonAgent(who, found, folders, reading)
 
 
@@ -170,6 +171,8 @@ class PythonAgent:
                     sent = last_user_text(request)
                     reply = await read_answer(self._who, said, sent, self._reading, known)
                 latency_ms = (time.perf_counter() - begun) * 1000
+        except AgentFailed as failed:
+            return Err(failed.error)
         except BaseException as raised:
             if _is_cancelled(raised):
                 raise
@@ -178,18 +181,15 @@ class PythonAgent:
             return Err(_crashed(self._who, raised, self._folders))
         finally:
             MESSAGE_HEADERS.reset(headers)
-        if isinstance(reply, Err):
-            return reply
         warnings = request_warnings(
             request, says_system=known.takes_system, says_context=known.takes_context
         )
-        answer = reply.value
         return Ok(
             replace(
-                answer,
-                raw=answer.text if answer.raw is None else answer.raw,
-                latency_ms=answer.latency_ms or latency_ms,
-                warnings=(*warnings, *answer.warnings),
+                reply,
+                raw=reply.text if reply.raw is None else reply.raw,
+                latency_ms=reply.latency_ms or latency_ms,
+                warnings=(*warnings, *reply.warnings),
             )
         )
 

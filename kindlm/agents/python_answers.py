@@ -18,14 +18,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from kindlm.agents.agent_failures import Who
+from kindlm.agents.agent_failures import AgentFailed, Who
 from kindlm.agents.frameworks import as_json, reply_of
 from kindlm.agents.reply_parts import MAX_EVENTS, UnreadableReply, compact_json, refuse_more
 from kindlm.agents.reply_reading import FailedReply, Reading, read_reply
 from kindlm.agents.user_code import in_thread
 from kindlm.bounds import MAX_COUNTED
 from kindlm.dataclass import replace
-from kindlm.errors import Err, Ok, Result
+from kindlm.errors import Err, Ok
 from kindlm.plugins import Framework
 from kindlm.ports import AgentReply
 
@@ -55,31 +55,30 @@ async def drained(said: Any) -> Any:
 
 async def read_answer(
     who: Who, said: Any, sent: str, reading: Reading, framework: Framework
-) -> Result[AgentReply]:
+) -> AgentReply:
     """Return what an agent said about the message `sent`; `framework` is the agent's own.
 
-    Raises what a framework raises while it reads its result.
+    Raises what a framework raises while it reads its result, and `AgentFailed` for no answer.
     """
     if isinstance(said, Err):
-        return said
+        raise AgentFailed(said.error)
     said = said.value if isinstance(said, Ok) else said
     raw = ""
     try:
-        if not isinstance(said, AgentReply):
-            found = await reply_of(said, sent, known=framework)
-            if found is None and isinstance(said, str):
-                return Ok(read_reply(said, Reading()))
-            if found is None:
-                raw = _written(said)
-                return Ok(replace(_read_json(raw, sent, reading), raw=raw))
-            said = found
+        is_reply = isinstance(said, AgentReply)
+        reply = said if is_reply else await reply_of(said, sent, known=framework)
+        if reply is None and isinstance(said, str):
+            return read_reply(said, Reading())
+        if reply is None:
+            raw = _written(said)
+            return replace(_read_json(raw, sent, reading), raw=raw)
     except (FailedReply, UnreadableReply) as error:
-        return Err(who.unreadable(error, raw))
-    counts = (said.usage.input_tokens, said.usage.output_tokens, said.reported_cost_usd)
+        raise AgentFailed(who.unreadable(error, raw)) from error
+    counts = (reply.usage.input_tokens, reply.usage.output_tokens, reply.reported_cost_usd)
     if any(not 0 <= (count or 0) <= MAX_COUNTED for count in counts):
         wrong = "its token count or its cost is negative or too large"
-        return Err(who.unreadable(wrong, ""))
-    return Ok(said)
+        raise AgentFailed(who.unreadable(wrong, ""))
+    return reply
 
 
 def _written(said: Any) -> str:

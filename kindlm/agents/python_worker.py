@@ -21,7 +21,7 @@ from typing import BinaryIO, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
-from kindlm.agents.agent_failures import Who
+from kindlm.agents.agent_failures import AgentFailed, Who
 from kindlm.agents.python_agent import PythonAgent, python_agent
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, Ok, Result
@@ -153,9 +153,10 @@ class _Host:
         match unpack_call(payload):
             case Opening(target, root):
                 self._who = Who(target.id)
-                made = python_agent(target, Path(root))
-                if isinstance(made, Err):
-                    return made
+                try:
+                    made = python_agent(target, Path(root))
+                except AgentFailed as failed:
+                    return Err(failed.error)
                 self._agent = await self._conversation.enter_async_context(made)
             case AgentRequest() as request:
                 assert self._agent is not None

@@ -13,14 +13,13 @@ from typing import ClassVar
 from kindlm.agents.agent_events import EventsDraft
 from kindlm.agents.drafts import Heard
 from kindlm.agents.event_streams import hear_events
-from kindlm.agents.http_exchange import EVENT_STREAM, HttpReply
+from kindlm.agents.http_exchange import HttpReply
 from kindlm.agents.http_request import BodyTemplate
 from kindlm.agents.posted import Posted
 from kindlm.agents.protocols import ProtocolName
 from kindlm.agents.reply_reading import QUERY_TEXT_KEYS, Reading, read_reply
 from kindlm.agents.served import Streams
 from kindlm.wires.answer import parse_body
-from kindlm.wires.sse import is_sse
 
 _ACCEPT = "application/x-ndjson, text/event-stream, application/json;q=0.9, */*;q=0.8"
 
@@ -56,6 +55,6 @@ class Streaming(Posted):
             answer.text,
             Reading(),
             has_end=answer.has_end,
-            is_sse=answer.kind == EVENT_STREAM or is_sse(answer.text),
+            is_sse=answer.is_stream,
             otherwise=EventsDraft(),
         )

@@ -13,6 +13,7 @@ import pytest
 from options import options_of
 from pydantic_core import PydanticCustomError
 
+from kindlm.agents.agent_registry import make_agent
 from kindlm.agents.python_agent import Python, python_agent
 from kindlm.errors import ErrorCode
 from kindlm.ports import AgentReply, AgentRequest
@@ -330,12 +331,10 @@ def test_an_exception_is_shown_with_the_last_line_of_the_users_own(module, talk,
     assert f"{name}.py" in first, error.trace
 
 
-def test_an_import_error_is_shown_with_the_line_of_the_users_own(module, make, failure, tmp_path):
-    from kindlm.agents.python_agent import python_agent
-
+def test_an_import_error_is_shown_with_the_line_of_the_users_own(module, failure, tmp_path):
     name = module("\nimport json\njson.loads('no')\nagent = str\n")
-    made = python_agent(AgentTarget("mine", "python", f"{name}:agent"), tmp_path)
-    error = failure(made)
+    target = AgentTarget("mine", "python", f"{name}:agent")
+    error = failure(make_agent(target, environ={}, root=tmp_path))
     assert f"({tmp_path / name}.py:3)" in error.message
     assert "importlib" not in error.trace.splitlines()[1]
 
