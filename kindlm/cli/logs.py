@@ -23,25 +23,10 @@ from kindlm.recording.secrets import secret_values
 _LEVELS = ("debug", "info", "warn", "error")
 _ROOT = "kindlm"
 _FIELDS = (
-    "execution",
-    "test",
-    "target",
-    "purpose",
-    "provider",
-    "model",
-    "agent",
-    "call",
-    "attempt",
-    "http_status",
-    "status",
-    "latency_ms",
-    "retry_in_ms",
-    "service",
-    "port",
-    "suites",
-    "executions",
-    "body",
-)
+    "execution", "test", "target", "purpose", "provider", "model", "agent", "call", "attempt",
+    "http_status", "status", "latency_ms", "retry_in_ms", "service", "port", "suites",
+    "executions", "body",
+)  # fmt: skip
 """What a line may say besides its message, in this order."""
 
 

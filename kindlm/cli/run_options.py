@@ -47,13 +47,9 @@ _NOT_RESUMED = (
 _GIVEN_ANEW = ("concurrency", "timeout_ms", "max_cost_usd", "max_rpm")
 
 _CI_RUNS = (
-    "GITHUB_RUN_ID",
-    "CI_PIPELINE_ID",
-    "CIRCLE_WORKFLOW_ID",
-    "BUILDKITE_BUILD_ID",
-    "BUILD_TAG",
+    "GITHUB_RUN_ID", "CI_PIPELINE_ID", "CIRCLE_WORKFLOW_ID", "BUILDKITE_BUILD_ID", "BUILD_TAG",
     "BUILD_BUILDID",
-)
+)  # fmt: skip
 """What names a run of a CI service, the same in all its jobs: GitHub, GitLab, CircleCI, Buildkite,
 Jenkins, Azure Pipelines. Without the number of a retry: who repeats only the jobs that failed
 repeats some of the shards, and all of them are one group still."""

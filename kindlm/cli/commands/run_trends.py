@@ -25,18 +25,9 @@ _MOST_TESTS = 20
 """Of so many tests the runs are listed; more are rather a name that says too little."""
 
 _HEADER = (
-    "RUN",
-    "LABEL",
-    "WHEN",
-    "STATUS",
-    "PASSED",
-    "JUDGE",
-    "LATENCY",
-    "COST",
-    "MODEL",
-    "GIT",
+    "RUN", "LABEL", "WHEN", "STATUS", "PASSED", "JUDGE", "LATENCY", "COST", "MODEL", "GIT",
     "CHANGED",
-)
+)  # fmt: skip
 
 _COLORS = {"passed": "32", "failed": "31", "errored": "35"}
 
