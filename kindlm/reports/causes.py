@@ -334,6 +334,9 @@ def _demand(assertion: CheckResult, made: Sequence[ToolCallView]) -> _Demand:
         why = _alike(_QUOTED.sub("#", assertion.message or ""))
         return _Demand((label, why), _message(assertion), tuple(_more(assertion)))
     tool = expected.get("tool") if isinstance(expected, dict) else None
+    scored = None
+    if assertion.score is not None and assertion.threshold is not None:
+        scored = score_of_limit(assertion.score, assertion.threshold)
     match assertion.failure_code:
         case "TOOL_CALL_MISSING" if isinstance(tool, str):
             hint = _spelling(tool, made)
@@ -351,10 +354,7 @@ def _demand(assertion: CheckResult, made: Sequence[ToolCallView]) -> _Demand:
             return _Demand((tool,), _message(assertion).removesuffix("."), _wanted(expected))
         case str() as code if code in _ABOUT_TEXT and isinstance(expected, str | list):
             words = _ABOUT_TEXT[code if isinstance(expected, str) else "KEYWORD_MISSING"]
-            rows: tuple[Row, ...] = ()
-            if None not in (assertion.score, assertion.threshold) and code == "NOT_SIMILAR":
-                scored = score_of_limit(assertion.score or 0.0, assertion.threshold or 0.0)
-                rows = (("score", scored),)
+            rows = (("score", scored),) if scored and code == "NOT_SIMILAR" else ()
             return _Demand((label,), f"{words} {json_shown(expected, _VALUE)}", rows)
         case "PII_DETECTED" if isinstance(actual, list) and actual:
             names = sorted({str(each.get("name")) for each in actual})
@@ -368,8 +368,7 @@ def _demand(assertion: CheckResult, made: Sequence[ToolCallView]) -> _Demand:
         case "SCHEMA_INVALID" if isinstance(actual, list):
             paths = tuple(str(each.get("path")) for each in actual)
             return _Demand((label, *paths), _message(assertion))
-        case "JUDGE_BELOW_THRESHOLD" if None not in (assertion.score, assertion.threshold):
-            scored = score_of_limit(assertion.score or 0.0, assertion.threshold or 0.0)
+        case "JUDGE_BELOW_THRESHOLD" if scored is not None:
             return _Demand((label,), f"Judge scored {scored}: {one_line(label, _SENTENCE)}")
     key: tuple[Any, ...] = (label,)
     if _is_of_package(assertion):

@@ -101,12 +101,11 @@ def check_text(check: CheckChange) -> str:
     before = f"{check.before.passed}/{check.before.of}" if check.before.of else "not checked"
     after = f"{check.after.passed}/{check.after.of}" if check.after.of else "not checked"
     text = before if before == after else f"{before} → {after}"
-    scores = check.before.score, check.after.score
-    if (check.kind in (*SCORED, "drift") or check.score_dropped) and None not in scores:
-        assert check.before.score is not None
-        assert check.after.score is not None
+    old, new = check.before.score, check.after.score
+    is_told = check.kind in (*SCORED, "drift") or check.score_dropped
+    if is_told and old is not None and new is not None:
         form = points_of_100 if check.kind in ("score", "weighted_score") else score
-        text += f", mean score {form(check.before.score)} → {form(check.after.score)}"
+        text += f", mean score {form(old)} → {form(new)}"
     found = check.evidence
     if found is None:
         return text
@@ -146,7 +145,13 @@ def measures(test: TestDiff) -> Iterator[tuple[str, str]]:
     old, new = test.before, test.after
     if old is None or new is None:
         return
-    yield from _rate(test)
+    rates, pair = test.pass_rates, test.pair.rate
+    repeated = min(old.counts.n, new.counts.n) > 1
+    if rates and rates[0] != rates[1] and pair and pair.interval and repeated:
+        without = " without the added repeats" if test.added.n else ""
+        sure = "" if pair.p_value is None else f", {p_value(pair.p_value)}{without}"
+        yield "pass rate", f"{percent(rates[0])} → {percent(rates[1])}{sure}"
+        yield "change", f"{points(pair.interval)} (95 % interval)"
     if test.pair.broken_limits is not None:
         for told in test.pair.broken_limits.told:
             yield "limit", told
@@ -163,20 +168,6 @@ def measures(test: TestDiff) -> Iterator[tuple[str, str]]:
     if old.models != new.models and old.models and new.models:
         sides = (", ".join(one_line(model, 60) for model in side.models) for side in (old, new))
         yield "model", " → ".join(sides)
-
-
-def _rate(test: TestDiff) -> Iterator[tuple[str, str]]:
-    """Yield how the pass rate changed, and how sure that is; nothing if there are no repeats."""
-    assert test.before is not None
-    assert test.after is not None
-    rates, pair = test.pass_rates, test.pair.rate
-    repeated = min(test.before.counts.n, test.after.counts.n) > 1
-    if rates is None or rates[0] == rates[1] or not (pair and pair.interval and repeated):
-        return
-    without = " without the added repeats" if test.added.n else ""
-    sure = "" if pair.p_value is None else f", {p_value(pair.p_value)}{without}"
-    yield "pass rate", f"{percent(rates[0])} → {percent(rates[1])}{sure}"
-    yield "change", f"{points(pair.interval)} (95 % interval)"
 
 
 def points(interval: tuple[float, float]) -> str:
