@@ -130,10 +130,13 @@ def listen(host: str, port: int | None) -> Result[socket.socket]:
     assert failure is not None
     place = host if port is None else f"{host}:{port}"
     hint = "Choose another --port, or leave it out to get a free one."
+    is_unknown = isinstance(failure, socket.gaierror)
+    # What Python says of a failure to bind repeats the address.
+    why = failure.strerror if is_unknown else os.strerror(failure.errno or 0)
     # No other port helps if the host does not exist, or is not this machine.
-    if isinstance(failure, socket.gaierror) or failure.errno == errno.EADDRNOTAVAIL:
+    if is_unknown or failure.errno == errno.EADDRNOTAVAIL:
         hint = "Choose a --host that is an address of this machine, or leave it out for 127.0.0.1."
-    return Err(broken(f"kindlm cannot listen on {place}: {failure.strerror or failure}.", hint))
+    return Err(broken(f"kindlm cannot listen on {place}: {why}.", hint))
 
 
 def make_datasette(
@@ -236,14 +239,7 @@ def _can_be_followed(database: Path) -> bool:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    family, kind, protocol, _, address = found[0]
-    listening = socket.socket(family, kind, protocol)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen()
-    except BaseException:
-        listening.close()
-        raise
-    return listening
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    # `::` stands for all addresses, those of IPv4, too.
+    both = family is socket.AF_INET6 and socket.has_dualstack_ipv6()
+    return socket.create_server(address, family=family, dualstack_ipv6=both)

@@ -118,14 +118,6 @@ def _changes(view: RunView, options: ReportOptions) -> dict[str, Any] | None:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Once:
-    """Where a text stands: `known` if it was written before; `id` if it may be referred to."""
-
-    known: bool
-    id: str | None
-
-
 @dataclass(slots=True)
 class _Pieces:
     """Writes the executions one by one, until the file, of which `size` is taken, is full.
@@ -186,14 +178,14 @@ class _Pieces:
             },
         )
 
-    def _once(self, text: str | None) -> _Once:
+    def _once(self, text: str | None) -> tuple[bool, str | None]:
+        """Return whether a text was written before, and its place if it may be referred to."""
         if text is None or len(text) < _REPEATED:
-            return _Once(known=False, id=None)
-        identity = "t" + hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
-        known = identity in self._texts
-        if not known:
-            self._texts.add(identity)
-        return _Once(known, identity)
+            return False, None
+        place = "t" + hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
+        is_known = place in self._texts
+        self._texts.add(place)
+        return is_known, place
 
 
 def write_report(view: RunView, out: TextIO, options: ReportOptions) -> None:
