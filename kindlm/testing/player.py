@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from kindlm.dataclass import dataclass, replace
 from kindlm.matching import ABSENT, equal, value_at
 from kindlm.testing.scripted_talk import GRADED_QUESTION, Reply, TalkRequest
-from kindlm.values import filled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +40,13 @@ def fill(template: Any, scope: Mapping[str, Any]) -> Any:
     Raises:
         MissingValue: when a path without a default is absent.
     """
-    return filled(template, lambda text: _fill_text(text, scope))
+    if isinstance(template, str):
+        return _fill_text(template, scope)
+    if isinstance(template, dict):
+        return {key: fill(value, scope) for key, value in template.items()}
+    if isinstance(template, list):
+        return [fill(value, scope) for value in template]
+    return template
 
 
 def fill_text(template: str, scope: Mapping[str, Any]) -> str:
