@@ -10,7 +10,6 @@ import sqlite3
 from typing import Any, NamedTuple
 
 from kindlm.dataclass import dataclass
-from kindlm.events.execution_events import TracedSpan
 from kindlm.history.queries import Paid, value_of
 from kindlm.history.verdict import (
     LimitedScores,
@@ -215,12 +214,24 @@ class ToolCallView:
         return self.response is not None or self.rule not in (None, "agent")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpanView(TracedSpan):
+@dataclass(frozen=True, slots=True)
+class SpanView:
     """A span of an agent's trace, as it was recorded, about the call of the agent `call`."""
 
     attempt: int
     call: int
+    id: str
+    parent: str | None
+    kind: str
+    name: str
+    start_ms: float
+    duration_ms: float
+    failed: bool
+    message: str | None
+    input: str | None
+    output: str | None
+    input_tokens: int | None
+    output_tokens: int | None
 
 
 @dataclass(frozen=True, slots=True)
