@@ -39,7 +39,6 @@ from kindlm.plan import Execution
 from kindlm.ports import (
     Agent,
     CheckContext,
-    Embedding,
     HeldConversation,
     Observation,
     RecordedAnswers,
@@ -415,7 +414,7 @@ class _Attempt:
         for index, expectation in enumerate(self._case.expectations):
             context = CheckContext(
                 partial(self.calls.ask, index),
-                partial(self._embed, index),
+                partial(self.calls.embed, index, self._execution.target),
                 earlier=tuple(self._results),
             )
             if expectation.kind == "drift":
@@ -434,15 +433,6 @@ class _Attempt:
             self._results.append(result)
             if not expectation.advisory and result.outcome in _UNDONE:
                 self._undone.append(result)
-
-    async def _embed(self, index: int, texts: Sequence[str]) -> Result[tuple[Embedding, str]]:
-        ordinal, target = self._execution.suite.ordinal, self._execution.target
-        embedder = self.calls.run.embedder(ordinal, self._suite, target)
-        if isinstance(embedder, Err):
-            return embedder
-        found = await self.calls.embed(index, embedder.value, texts)
-        name = f"{embedder.value.provider}/{embedder.value.model}"
-        return found if isinstance(found, Err) else Ok((found.value, name))
 
     def _finished_event(
         self, status: Status, error: KindlmError | None, *, retried: bool

@@ -33,7 +33,6 @@ from kindlm.plan import PlannedSuite
 from kindlm.ports import (
     AgentReply,
     Asked,
-    Embedder,
     Embedding,
     ModelReply,
     ModelRequest,
@@ -391,9 +390,16 @@ class Calls:
         return Ok(replace(reply, text=event.text))
 
     async def embed(
-        self, assertion: int, embedder: Embedder, texts: Sequence[str]
-    ) -> Result[Embedding]:
-        """Turn texts into vectors to compare them; recorded and priced like any other call."""
+        self, assertion: int, tested: str, texts: Sequence[str]
+    ) -> Result[tuple[Embedding, str]]:
+        """Turn texts of a target into vectors to compare them; return the name of the model, too.
+
+        It is recorded and priced like any other call.
+        """
+        found = self.run.embedder(self._ordinal, self.suite, tested)
+        if isinstance(found, Err):
+            return found
+        embedder = found.value
         provider, model = embedder.provider, embedder.model
         messages = tuple([Message(Role.USER, text) for text in texts])
         request = ModelRequest(model, messages, ModelParams(), 0.0)
@@ -426,7 +432,7 @@ class Calls:
         cost = self.pricing.cost(provider, model, spent)
         reply = ModelReply("", None, embedding.latency_ms, usage=Usage(tokens), model=model)
         self.recorder.record(ProviderResponded(**self.answer_facts(number, reply, cost, model)))
-        return Ok(embedding)
+        return Ok((embedding, f"{provider}/{model}"))
 
 
 def fingerprint(provider: str, request: ModelRequest, *, boundary: str = "") -> str:
