@@ -17,6 +17,7 @@ from kindlm.history.rows import SuiteView
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics.intervals import wilson_interval
 from kindlm.reports.figures import interval_text, percent
+from kindlm.spelling import fields_of
 
 _CLASS = re.compile(r"(?:ASI|LLM)(?:0[1-9]|10)")
 """Tags that are classes of OWASP's lists: those for agents, and those for models."""
@@ -51,9 +52,7 @@ class Attacks:
     def as_json(self) -> dict[str, Any]:
         """Return them as they stand in the JSON report."""
         return {
-            "successes": self.successes,
-            "attempts": self.attempts,
-            "undecided": self.undecided,
+            **fields_of(self, "successes attempts undecided"),
             "rate": self.successes / self.attempts if self.attempts else None,
             "interval": wilson_interval(self.successes, self.attempts),
             "classes": [

@@ -19,8 +19,8 @@ from kindlm.cli.console import note, or_fail
 from kindlm.cli.history import commit_named, open_history, report_options
 from kindlm.cli.options import DATABASE, RUN_OR_GROUP
 from kindlm.history.groups import Group, find_group, shards_of
-from kindlm.history.masking import mask_of
-from kindlm.history.rows import AttemptView, ExecutionView
+from kindlm.history.masking import as_shown
+from kindlm.history.rows import ExecutionView
 from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
@@ -190,9 +190,6 @@ def _name(execution: ExecutionView) -> str:
 
 def why_not_passed(view: RunView, execution: ExecutionView) -> str:
     """Return why an execution did not pass: its error, or the first check that was not met."""
-    checks = tuple(view.assertions(execution))
-    mask = mask_of([AttemptView(execution, checks, tuple(view.tool_calls(execution)))])
-    told = execution.error or next(
-        (check.message for check in checks if check.is_wrong and check.message), ""
-    )
-    return one_line(mask.text(told), _MESSAGE_LIMIT)
+    last = as_shown(view.attempts(execution))[0][-1]
+    wrong = (check.message for check in last.assertions if check.is_wrong and check.message)
+    return one_line(last.execution.error or next(wrong, ""), _MESSAGE_LIMIT)
