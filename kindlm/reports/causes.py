@@ -33,7 +33,7 @@ _CALLED = 300
 _VALUE = 300
 _SENTENCE = 400
 _NAMED_CALLS = 4
-_NAMED_TESTS = 3
+_NAMED = 3
 _WARNINGS = 3
 _TOLD = 60
 """How much of an answer a sentence has to have, so that it is not shown twice."""
@@ -112,16 +112,15 @@ class Cause:
             return f"{len(self.tests):,} tests, {hit:,} of {count(tested, 'repeat')}"
         ((_, test, target),) = self.tests
         often = "" if tested < 2 else f", {hit:,} of {count(tested, 'repeat')}"
-        return f"{_named(test)} · {one_line(target, 60)}{often}"
+        return f"{one_line(test, 100)} · {one_line(target, 60)}{often}"
 
     @property
     def where(self) -> str | None:
         """Which tests it hit, and on which targets; None of one test, which `whom` names."""
         if len(self.tests) < 2:
             return None
-        tests = list(dict.fromkeys(test for _, test, _ in self.tests))
-        targets = list(dict.fromkeys(target for _, _, target in self.tests))
-        return f"{_first(map(_named, tests), len(tests))}   on {_first(targets, len(targets))}"
+        tests, targets = (_first(each[place] for each in self.tests) for place in (1, 2))
+        return f"{tests}   on {targets}"
 
 
 def causes_of(view: RunView, tests: Iterable[TestView], *, retried: bool = False) -> list[Cause]:
@@ -274,8 +273,8 @@ def _failed(attempt: AttemptView, assertion: AssertionView, demand: _Demand) -> 
 
 
 def _warnings(execution: ExecutionView) -> list[Row]:
-    shown = (visible(bounded(text, _VALUE, lines=3)) for text in execution.warnings)
-    return [("warning", text) for _, text in zip(range(_WARNINGS), shown, strict=False)]
+    shown = execution.warnings[:_WARNINGS]
+    return [("warning", visible(bounded(text, _VALUE, lines=3))) for text in shown]
 
 
 def _called(assertion: AssertionView, made: Sequence[ToolCallView]) -> str:
@@ -363,7 +362,7 @@ def _demand(assertion: CheckResult, made: Sequence[ToolCallView]) -> _Demand:
                 "output" if each.get("source", "output") == "output" else "" for each in actual
             }
             what = "in the answer" if inside == {"output"} else "in what the agent wrote"
-            told = one_line(_first(dict.fromkeys(values), len(set(values))), _SENTENCE)
+            told = one_line(_first(values), _SENTENCE)
             return _Demand((*names,), f"Personal data {what}: {told}")
         case "SCHEMA_INVALID" if isinstance(actual, list):
             paths = tuple(str(each.get("path")) for each in actual)
@@ -434,10 +433,8 @@ def _call(tool: str, arguments: Any) -> str:
     return name if arguments is None else f"{name} {json_shown(arguments, _VALUE)}"
 
 
-def _named(test: str) -> str:
-    return one_line(test, 100)
-
-
-def _first(texts: Iterable[str], total: int) -> str:
-    shown = [one_line(text, 100) for _, text in zip(range(_NAMED_TESTS), texts, strict=False)]
-    return ", ".join(shown) + (f", … {total - len(shown):,} more" if total > len(shown) else "")
+def _first(texts: Iterable[str]) -> str:
+    """Return the first of some texts, each once, and how many more there are."""
+    found = list(dict.fromkeys(texts))
+    shown, more = found[:_NAMED], len(found[_NAMED:])
+    return ", ".join(one_line(text, 100) for text in shown) + (f", … {more:,} more" if more else "")

@@ -6,7 +6,7 @@ https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-comm
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import islice
 
 from kindlm.dataclass import dataclass, replace
@@ -26,8 +26,8 @@ _LOOKED_AT = 500
 _MORE = 4
 _TEXT = 1_000
 
-_IN_DATA = {"%": "%25", "\r": "%0D", "\n": "%0A"}
-_IN_PROPERTIES = _IN_DATA | {":": "%3A", ",": "%2C"}
+_IN_DATA = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
+_IN_PROPERTIES = _IN_DATA | str.maketrans({":": "%3A", ",": "%2C"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,9 @@ def as_command(annotation: Annotation) -> str:
         "title": one_line(annotation.title),
     }
     written = ",".join(
-        f"{name}={_escaped(text, _IN_PROPERTIES)}" for name, text in properties.items()
+        f"{name}={text.translate(_IN_PROPERTIES)}" for name, text in properties.items()
     )
-    return f"::error {written}::{_escaped(visible(annotation.message), _IN_DATA)}"
+    return f"::error {written}::{visible(annotation.message).translate(_IN_DATA)}"
 
 
 def in_folder(folder: str, path: str) -> str:
@@ -102,11 +102,10 @@ def _all(view: RunView) -> Iterator[Annotation]:
     )
     for cause in causes_of(view, islice(failed, _LOOKED_AT)):
         rows = [f"{name}: {text}" for name, text in cause.rows]
-        look = [show_command(cause.executions[0])] if cause.executions else []
-        title = cause.sentence.partition("\n")[0]
-        lines = [cause.whom, *([cause.where] if cause.where else []), *rows, *look]
-        if title != cause.sentence:
-            lines.insert(0, cause.sentence)
+        title, is_longer, _ = cause.sentence.partition("\n")
+        lines = [cause.sentence] if is_longer else []
+        lines += [cause.whom, *([cause.where] if cause.where else []), *rows]
+        lines.append(show_command(cause.executions[0]))
         for file, line in cause.places:
             yield Annotation(file, line, title, "\n".join(lines))
     for suite in view.suites:
@@ -115,7 +114,3 @@ def _all(view: RunView) -> Iterator[Annotation]:
                 title = f"Gate {gate.name}"
                 message = f"{comparison(gate)}\n{gate.message}"
                 yield Annotation(suite.path, None, title, message)
-
-
-def _escaped(text: str, escapes: Mapping[str, str]) -> str:
-    return "".join(escapes.get(char, char) for char in text)

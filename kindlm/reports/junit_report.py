@@ -238,8 +238,8 @@ def _why_skipped(view: RunView, test: TestView) -> str | None:
 def _cause_text(cause: Cause) -> str:
     """Return all that is known of a cause: some readers show this alone, without its message."""
     rows = [f"{name}: {text}" for name, text in cause.rows]
-    look = show_command(cause.executions[0]) if cause.executions else ""
-    return "\n".join(filter(None, (cause.sentence, *rows, cause.place, look)))[:_TEXT]
+    look = show_command(cause.executions[0])
+    return "\n".join((cause.sentence, *rows, cause.place, look))[:_TEXT]
 
 
 def _cause_attributes(cause: Cause) -> dict[str, str]:

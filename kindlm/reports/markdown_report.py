@@ -205,8 +205,7 @@ def _cause(cause: Cause) -> Iterator[str]:
     if cause.where is not None:
         yield f"- tests: {plain(cause.where)}\n"
     yield f"- at {code(cause.place)}\n"
-    if cause.executions:
-        yield f"- {code(facts.show_command(cause.executions[0]))}\n"
+    yield f"- {code(facts.show_command(cause.executions[0]))}\n"
     yield "\n</details>\n"
 
 
