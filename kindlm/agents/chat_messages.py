@@ -16,16 +16,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kindlm.agents.reply_parts import (
-    MAX_MESSAGES,
-    compact_json,
-    first_text,
-    lookup,
-    refuse_more,
-)
+from kindlm.agents.reply_parts import MAX_MESSAGES, compact_json, first_text, lookup, refuse_more
 from kindlm.agents.reply_reading import read_counts, read_model, summed
 from kindlm.agents.told_calls import ToldCalls
-from kindlm.agents.tool_entries import failed_tool, listed_calls, single_call, together
+from kindlm.agents.tool_entries import failed_tool, listed_calls, reported_calls, together
 from kindlm.dataclass import dataclass, replace
 from kindlm.transcript import UNNAMED, Role, ToolCall, ToolUse, Usage
 from kindlm.wires.answer import content_text
@@ -41,8 +35,6 @@ _SPEAKERS = {
     "developer": Role.SYSTEM,
     "remove": Role.SYSTEM,
 }
-_CALLS = ("tool_calls", "additional_kwargs.tool_calls")
-_SINGLE = ("function_call", "additional_kwargs.function_call")
 _INVALID = "invalid_tool_calls"
 _USAGES = ("usage_metadata", "usage", "response_metadata.token_usage", "response_metadata.usage")
 
@@ -201,17 +193,9 @@ def _read(value: Mapping[str, Any]) -> ChatMessage:
 
 def _calls(value: Mapping[str, Any]) -> tuple[ToolCall, ...]:
     """Return the calls of a message, those whose arguments are not JSON among them."""
-    content = value.get("content")
-    parts = [
-        part
-        for part in (content if isinstance(content, list) else ())
-        if isinstance(part, dict) and part.get("type") == "tool_use"
-    ]
-    lists = [listed_calls(lookup(value, path), path) for path in _CALLS]
-    single = [single_call(lookup(value, path), path) for path in _SINGLE]
+    more = reported_calls(value.get("additional_kwargs"), None)
     invalid = listed_calls(lookup(value, _INVALID), _INVALID)
-    uses = together(*lists, *single, listed_calls(parts, "content"), invalid)
-    return tuple(use.call for use in uses)
+    return tuple(use.call for use in together(reported_calls(value, None), more, invalid))
 
 
 def _answered(calls: ToldCalls, message: ChatMessage) -> bool:

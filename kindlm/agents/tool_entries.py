@@ -335,7 +335,7 @@ def _listed(part: Any, place: str) -> Iterator[list[ToolUse]]:
     for key in _LISTS:
         yield listed_calls(part.get(key), place + key)
     for key in _SINGLES:
-        yield single_call(part.get(key) or None, place + key)
+        yield listed_calls([part[key]] if part.get(key) else None, place + key)
     for key in _USED:
         yield listed_calls(_used(part.get(key)), place + key)
     for key in (*_MAYBE, *_PAIRS):
@@ -450,11 +450,6 @@ def together(*lists: Sequence[ToolUse]) -> list[ToolUse]:
     for uses in filter(None, lists):
         known = uses_together(known, uses)
     return known
-
-
-def single_call(found: Any, place: str) -> list[ToolUse]:
-    """Return the call at a place for one; raise `UnreadableReply` if what is there is none."""
-    return listed_calls(found if found is ABSENT or found is None else [found], place)
 
 
 def listed_calls(found: Any, place: str) -> list[ToolUse]:
