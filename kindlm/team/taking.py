@@ -17,7 +17,7 @@ from kindlm.recording.export_file import Export, LineError, read_export
 from kindlm.recording.foreign_events import merge_of, require_known_form
 from kindlm.team.protocol import ApiError, PushAnswer
 from kindlm_store import EventLog, RecordedEvent
-from kindlm_store.merging import Refusal, RefusedError
+from kindlm_store.merging import RefusedError
 
 Allowed = Callable[[Mapping[str, frozenset[str | None]]], None]
 """Raises `ApiError` if streams may not be written: their names, each with its projects.
@@ -64,7 +64,7 @@ def take_body(log: EventLog, file: BinaryIO, *, allowed: Allowed) -> PushAnswer:
                 )
                 taken = merge.take(together=True)
             except RefusedError as error:
-                raise _explained(error.refusal, export.log) from None
+                raise _explained(error, export.log) from None
     except LineError as error:
         raise _invalid(f"Line {error.line} {error}.", line=error.line) from None
     if taken.filled:
@@ -128,17 +128,16 @@ def _projects(export: Export, log: EventLog) -> dict[str, frozenset[str | None]]
     return {name: frozenset(projects) for name, projects in found.items()}
 
 
-def _explained(refusal: Refusal, source: sqlite3.Connection) -> ApiError:
+def _explained(refusal: RefusedError, source: sqlite3.Connection) -> ApiError:
     """Return the answer to a file of which a stream cannot be taken."""
-    stream, kind, reason, version, ref = refusal
-    message = f"{stream.replace('/', ' ', 1)}: {reason}."
-    if kind in _CONFLICTS:
-        return ApiError(409, message, {"stream": stream, "reason": kind})
+    message = f"{str(refusal).replace('/', ' ', 1)}."
+    if refusal.kind in _CONFLICTS:
+        return ApiError(409, message, {"stream": refusal.stream, "reason": refusal.kind})
     row = None
-    if version is not None:
-        row = source.execute(_EVENT_LINE, (version, stream)).fetchone()
-    elif ref is not None:
-        row = source.execute("SELECT rowid FROM contents WHERE ref = ?", (ref,)).fetchone()
+    if refusal.version is not None:
+        row = source.execute(_EVENT_LINE, (refusal.version, refusal.stream)).fetchone()
+    elif refusal.ref is not None:
+        row = source.execute("SELECT rowid FROM contents WHERE ref = ?", (refusal.ref,)).fetchone()
     # What is wrong with no single line is not what the header says.
     return _invalid(message, line=row[0] if row else 1)
 

@@ -57,14 +57,15 @@ _TEXT_REF = re.compile(r"[A-Za-z0-9_-]{32}")
 RefusalKind = Literal["going on", "apart", "behind", "unsound"]
 
 
-class Refusal(NamedTuple):
-    """Why nothing of a stream was taken.
+@dataclass(eq=False)
+class RefusedError(StoreError):
+    """Nothing of a stream was taken.
 
     Attributes:
         stream: Name of the stream.
         kind: A process is writing it; it went on apart in both logs; events before those of the
             source are not here; or something is wrong with it.
-        reason: In words.
+        reason: Why, in words.
         version: The event that is wrong, if it is one.
         ref: The text that is wrong, if it is one.
     """
@@ -74,6 +75,9 @@ class Refusal(NamedTuple):
     reason: str
     version: int | None = None
     ref: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.stream}: {self.reason}"
 
 
 class Begin(NamedTuple):
@@ -89,18 +93,6 @@ class Begin(NamedTuple):
 
 
 _WHOLE = Begin(0, GENESIS)
-
-
-class RefusedError(StoreError):
-    """A stream could not be taken.
-
-    Attributes:
-        refusal: Why.
-    """
-
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(f"{refusal.stream}: {refusal.reason}")
-        self.refusal = refusal
 
 
 class _TextError(ValueError):
@@ -129,7 +121,7 @@ class Taken:
     erased: int = 0
     filled: int = 0
     withheld: int = 0
-    refused: list[Refusal] = field(default_factory=list)
+    refused: list[RefusedError] = field(default_factory=list)
 
     @property
     def added(self) -> int:
@@ -208,11 +200,11 @@ class Merge:
                     with self._transaction(stream.name) as locks:
                         part = self._take_stream(stream, locks)
                 except RefusedError as error:
-                    refused.append((stream, error.refusal))
+                    refused.append((stream, error))
                 else:
                     self._note(taken, stream, part)
             waiting = [stream for stream, _ in refused]
-        taken.refused = [refusal for _, refusal in refused]
+        taken.refused = [error for _, error in refused]
         with immediate(self.connection):
             self._erase(taken)
         return taken
@@ -241,13 +233,13 @@ class Merge:
             for stream, about, head in self._claimed:
                 if not self._has(about, head):
                     reason = f"it notes an end of {about} that this log does not have"
-                    raise RefusedError(Refusal(stream, "unsound", reason))
+                    raise RefusedError(stream, "unsound", reason)
             before = read_states(self.connection)
             self.projector.fold()
             for name, state in read_states(self.connection).items():
                 if state.error and not before[name].error:
                     reason = f"the table {name!r} cannot be computed from it: {state.error}"
-                    raise RefusedError(Refusal(what, "unsound", reason))
+                    raise RefusedError(what, "unsound", reason)
 
     def _note(self, taken: Taken, stream: _Stream, part: Taken) -> None:
         """Note what was taken of one stream."""
@@ -287,7 +279,7 @@ class Merge:
             sound = False
         if not sound:
             reason = "its record is not in the stored form"
-            raise RefusedError(Refusal(str(stream.name), "unsound", reason))
+            raise RefusedError(str(stream.name), "unsound", reason)
         number, version, sealed = self.connection.execute(
             "SELECT id, version, sealed FROM streams WHERE name = ?", (stream.name,)
         ).fetchone() or (None, 0, 0)
@@ -295,29 +287,29 @@ class Merge:
         begin = self._begin(stream.name)
         if not 0 <= begin.version <= stream.version:
             reason = "it begins behind its end"
-            raise RefusedError(Refusal(stream.name, "unsound", reason))
+            raise RefusedError(stream.name, "unsound", reason)
         if version < begin.version:
             reason = f"this history does not have the first {begin.version:,} events of it"
-            raise RefusedError(Refusal(stream.name, "behind", reason))
+            raise RefusedError(stream.name, "behind", reason)
         if begin.version and begin.hash != hash_at(self.connection, stream.name, begin.version):
             reason = f"it diverged: event {begin.version:,} is another one here"
-            raise RefusedError(Refusal(stream.name, "apart", reason))
+            raise RefusedError(stream.name, "apart", reason)
         if part.known < stream.version:
             if is_held(self.source_path, stream.name):
                 reason = "a process is still writing it"
-                raise RefusedError(Refusal(stream.name, "going on", reason))
+                raise RefusedError(stream.name, "going on", reason)
             try:
                 locks.enter_context(StreamLock(self.log.path, stream.name))
             except LockHeldError as error:
-                raise RefusedError(Refusal(stream.name, "going on", str(error))) from None
+                raise RefusedError(stream.name, "going on", str(error)) from None
         try:
             self._compare(stream, begin, part, is_sealed=bool(sealed and part.known == version))
             if part.known < stream.version:
                 self._append(stream, number, part)
         except _TextError as error:
-            raise RefusedError(Refusal(stream.name, "unsound", str(error), ref=error.ref)) from None
+            raise RefusedError(stream.name, "unsound", str(error), ref=error.ref) from None
         except (ValueError, LookupError, TypeError, sqlite3.IntegrityError) as error:
-            raise RefusedError(Refusal(stream.name, "unsound", str(error), self._at)) from None
+            raise RefusedError(stream.name, "unsound", str(error), self._at) from None
         return part
 
     def _begin(self, stream: str) -> Begin:
@@ -344,7 +336,7 @@ class Merge:
                 if one is None or other is None or one[1:] != other[1:]:
                     if is_apart:
                         reason = f"it diverged: from event {version:,} on, the events differ"
-                        raise RefusedError(Refusal(name, "apart", reason))
+                        raise RefusedError(name, "apart", reason)
                     message = f"event {version:,} is not the one that is here under the same hash"
                     raise ValueError(message)
             self._take_texts(refs_in(event.json for event in theirs), part)

@@ -168,7 +168,6 @@ def _import_export(opened: BinaryIO, file: Path, database: Path) -> Imported:
 
 
 def _refused(file: Path, error: RefusedError) -> KindlmError:
-    stream, kind, reason = error.refusal[:3]
     hints = {
         "going on": "Wait until it has ended, then import again.",
         "apart": "It went on in both histories: import the file into another one (--db). Delete it"
@@ -177,6 +176,5 @@ def _refused(file: Path, error: RefusedError) -> KindlmError:
         " import those first.",
         "unsound": "The file is not as it was written: export the run again.",
     }
-    return broken(
-        f"Nothing of {file} was imported: {stream.replace('/', ' ', 1)}: {reason}.", hints[kind]
-    )
+    said = str(error).replace("/", " ", 1)
+    return broken(f"Nothing of {file} was imported: {said}.", hints[error.kind])

@@ -20,7 +20,7 @@ from kindlm.recording.foreign_events import merge_of
 from kindlm.recording.history_file import open_log
 from kindlm.wording import count
 from kindlm_store import CorruptDatabaseError, EmptyFileError, EventLog, open_reader
-from kindlm_store.merging import Refusal, Taken
+from kindlm_store.merging import RefusedError, Taken
 from kindlm_store.salvage import is_damaged, salvage, scratch_log
 
 _LOST = "SELECT count(*) FROM events WHERE stream NOT IN (SELECT id FROM streams)"
@@ -116,7 +116,7 @@ def _take(log: EventLog, file: Path, reader: sqlite3.Connection) -> Merged:
         return Merged(file, taken, is_damaged=True, lost=copy.execute(_LOST).fetchone()[0])
 
 
-def _explained(merged: Merged, refusal: Refusal) -> KindlmError:
+def _explained(merged: Merged, refusal: RefusedError) -> KindlmError:
     """Return the error that a stream could not be taken."""
     file = merged.file
     name = refusal.stream.replace("/", " ", 1)
