@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from kindlm.wording import count
 if TYPE_CHECKING:
     from kindlm.history.diff.power import ComparisonPower
     from kindlm.history.queries import Paid
-    from kindlm.history.repeat_statistics import RepeatStatistics, ScoreStatistics
+    from kindlm.history.repeat_statistics import RepeatStatistics
     from kindlm.history.verdict import StatusCounts
     from kindlm.outcome import GateResult
 
@@ -143,31 +144,28 @@ def _value(gate: GateResult, number: float, decimals: int) -> str:
     return f"{number:.{decimals}f}"
 
 
-def pass_rate_text(found: RepeatStatistics) -> str:
-    """Return how often a test passes, with the interval of that."""
-    low, high = (percent(end) for end in found.interval)
-    rate = percent(found.passed / found.n)
-    return f"{rate} of {found.n} passed ({found.confidence * 100:g} % interval {low} to {high})"
+def repeat_texts(found: RepeatStatistics) -> Iterator[str]:
+    """Yield how often a test passes, its chances in several tries, and its weighted scores.
 
-
-def chances_text(found: RepeatStatistics) -> str:
-    """Return the chances of several tries, 2 of them and as many as there were."""
-    parts = []
-    for k in dict.fromkeys((2, found.n)):
-        at, hat = percent(found.pass_at[k - 1]), percent(found.pass_hat[k - 1])
-        parts.append(f"pass@{k} {at}, pass^{k} {hat}")
-    return ", ".join(parts)
-
-
-def score_text(score: ScoreStatistics, confidence: float) -> str:
-    """Return the mean weighted score, its interval and how far the scores are apart, in points."""
-    text = f"mean {points(score.mean)} of {score.n}"
-    if score.interval is not None and score.std_dev is not None:
+    Scores are in points of 100: their mean with its interval, and how far they are apart.
+    """
+    level = f"{found.confidence * 100:g} % interval"
+    low, high = map(percent, found.interval)
+    yield f"{percent(found.passed / found.n)} of {found.n} passed ({level} {low} to {high})"
+    # Two tries, and as many as there were.
+    chances = (
+        f"pass@{k} {percent(found.pass_at[k - 1])}, pass^{k} {percent(found.pass_hat[k - 1])}"
+        for k in dict.fromkeys((2, found.n))
+    )
+    yield ", ".join(chances)
+    if (scores := found.score) is None:
+        return
+    text = f"score mean {points(scores.mean)} of {scores.n}"
+    if scores.interval is not None and scores.std_dev is not None:
         # Student's interval may reach beyond what a score can be.
-        low, high = points(max(0.0, score.interval[0])), points(min(1.0, score.interval[1]))
-        text += f" ({confidence * 100:g} % interval {low} to {high})"
-        text += f", standard deviation {points(score.std_dev)}"
-    return text
+        low, high = points(max(0.0, scores.interval[0])), points(min(1.0, scores.interval[1]))
+        text += f" ({level} {low} to {high}), standard deviation {points(scores.std_dev)}"
+    yield text
 
 
 def points(score: float) -> str:

@@ -17,7 +17,7 @@ from kindlm.outcome import Status
 from kindlm.reports.causes import Cause, Row, causes_of
 from kindlm.reports.conversation import attempts_of
 from kindlm.reports.facts import assertion_name, show_command, show_run, went_wrong
-from kindlm.reports.figures import chances_text, duration, pass_rate_text, score_text
+from kindlm.reports.figures import duration, repeat_texts
 from kindlm.reports.terminal.page import Page, mark
 from kindlm.reports.untrusted import bounded, one_line, visible
 from kindlm.wording import count
@@ -57,9 +57,7 @@ def write_failures(view: RunView, page: Page) -> None:
             parts.append(f"{executions} passed only after a retry")
         repeats = repeat_statistics(view.db, test)
         if repeats is not None:
-            parts += pass_rate_text(repeats), chances_text(repeats)
-            if repeats.score is not None:
-                parts.append(f"score {score_text(repeats.score, repeats.confidence)}")
+            parts += repeat_texts(repeats)
         short = test.name.removeprefix(f"{test.file}::")
         name = f" {one_line(short)} · {one_line(test.target)} is flaky: "
         page.line(("~", "yellow"), (name, "bold"), "; ".join(parts), hang=2)
@@ -125,10 +123,10 @@ def write_details(view: RunView, page: Page) -> None:
             continue
         page.blank()
         name = f"{one_line(test.name)} · {one_line(test.target)}"
-        page.line((name, "bold"), f"  {pass_rate_text(repeats)}", indent=2, hang=2)
-        page.line((chances_text(repeats), "dim"), indent=4, hang=2)
-        if repeats.score is not None:
-            page.line((f"score {score_text(repeats.score, repeats.confidence)}", "dim"), indent=4)
+        rate, *others = repeat_texts(repeats)
+        page.line((name, "bold"), f"  {rate}", indent=2, hang=2)
+        for text in others:
+            page.line((text, "dim"), indent=4, hang=2)
 
 
 def _write_execution(view: RunView, execution: ExecutionView, page: Page) -> None:
