@@ -88,7 +88,7 @@ class GraphDraft(Draft):
     shows_calls: bool = False
 
     def take(self, frame: Frame, number: int) -> None:
-        """Take an event; its name says no more than that it is an error."""
+        """Take an event; its name says no more than that it is an error. Lists say nothing."""
         match frame.value:
             case NotJson() as broken:
                 raise broken
@@ -96,7 +96,7 @@ class GraphDraft(Draft):
                 raise FailedReply(error_text(frame.data if said is None else said))
             case dict() as event:
                 self.add(event, number)
-            case _ if frame.text:
+            case other if frame.text and not isinstance(other, list):
                 self.add_text(frame.text, number)
 
     def add(self, event: Mapping[str, Any], _number: int) -> None:

@@ -374,6 +374,11 @@ class TestStreams:
     def test_bare_text_is_text(self, stream):
         assert stream("Hel", '"lo"', "42").text == "Hello42"
 
+    def test_a_list_is_no_text(self, stream):
+        # LangGraph streams messages as lists, whose tool calls a text would hide.
+        messages = json.dumps([ai("Refunded.", call("c1", "refund"))])
+        assert stream(messages, "Hello").text == "Hello"
+
     @pytest.mark.parametrize(
         "frame",
         [
