@@ -22,7 +22,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from kindlm_store.canonical import GENESIS, event_hash, hash_text
-from kindlm_store.events import Append, HeadOf, Text
+from kindlm_store.events import Append, Head, HeadOf, Text
 from kindlm_store.reading import last_position
 from kindlm_store.store_errors import ConflictError, SealedError
 
@@ -110,6 +110,9 @@ class Appender:
 
     Args:
         connection: The write connection.
+
+    Attributes:
+        ends: Where each stream ends that the last group wrote to.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -118,6 +121,7 @@ class Appender:
         self._types: dict[str, int] = {}
         self._refs: dict[bytes, str] = {}
         self._data_version = -1
+        self.ends: dict[str, Head] = {}
 
     def forget(self) -> None:
         """Drop all that is remembered of the file, after a rollback."""
@@ -158,6 +162,10 @@ class Appender:
                 stream.id = self._new_stream_id()
             self._chain(append, stream, position + len(rows), refs, rows)
         self._insert(rows, touched)
+        self.ends = {
+            name: Head(stream.version, hash_text(stream.head), stream.sealed)
+            for name, stream in touched.items()
+        }
         return outcomes
 
     def _stream(self, name: str) -> _Stream:

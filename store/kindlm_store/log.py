@@ -24,7 +24,7 @@ from kindlm_store.new_event import redacted, require_name
 from kindlm_store.projecting import Projector, projection_errors
 from kindlm_store.reading import SELECT
 from kindlm_store.schema_check import SchemaGuard
-from kindlm_store.store_errors import StoreClosedError
+from kindlm_store.store_errors import OpenError, StoreClosedError
 from kindlm_store.writer import Writer
 
 if TYPE_CHECKING:
@@ -162,8 +162,16 @@ class EventLog:
         return (event for event in events if wanted is None or event.type in wanted)
 
     def head(self, stream: str) -> Head | None:
-        """Where a stream ends; None if it has no event."""
-        rows = self._fetch("SELECT version, head, sealed FROM streams WHERE name = ?", stream)
+        """Where a stream ends; None if it has no event.
+
+        Of a file that cannot be read any more, it is what this log has written itself.
+        """
+        try:
+            rows = self._fetch("SELECT version, head, sealed FROM streams WHERE name = ?", stream)
+        except OpenError:
+            if (written := self._writer.heads.get(stream)) is None:
+                raise
+            return written
         return Head(rows[0][0], hash_text(rows[0][1]), bool(rows[0][2])) if rows else None
 
     def text(self, ref: str) -> str | None:

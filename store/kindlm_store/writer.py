@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from kindlm_store.append import Submission
-    from kindlm_store.events import Append
+    from kindlm_store.events import Append, Head
     from kindlm_store.projecting import Projector
     from kindlm_store.schema_check import SchemaGuard
 
@@ -82,7 +82,8 @@ class _Command(NamedTuple):
 class Writer:
     """Queue and thread of one log.
 
-    `failure` is why the file could not be written; None as long as it can.
+    `failure` is why the file could not be written; None as long as it can. `heads` is where each
+    stream ends that was written to, as far as that is durable.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class Writer:
         self._committed_at = 0.0
         self._closing = False
         self.failure: WriteFailedError | None = None
+        self.heads: dict[str, Head] = {}
         self._unwritten: list[Append] = []
         self._thread = Thread(target=self._work, name="kindlm-store-writer", daemon=True)
         self._thread.start()
@@ -267,6 +269,7 @@ class Writer:
         except BaseException:
             self._appender.forget()
             raise
+        self.heads |= self._appender.ends
         return outcomes
 
     def _alone(self, submission: Submission) -> ConflictError | None:

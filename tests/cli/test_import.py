@@ -140,6 +140,24 @@ def test_an_end_is_noted_that_the_history_has(kindlm: Any, database: Path) -> No
         assert next(log.read(types=["run.sealed"])).data["head"] == head.hash
 
 
+def test_of_a_history_that_cannot_be_read_any_more_the_ends_are_known(
+    kindlm: Any, database: Path
+) -> None:
+    answers = [new_event(ANSWER, subject=f"{number}.1") for number in (1, 2)]
+    with EventLog.open(database, projections=PROJECTIONS) as log:
+        log.append(RUN, answers[:1])
+        log._writer.call(lambda db: db.execute("PRAGMA query_only = ON")).result()
+        with pytest.raises(WriteFailedError):
+            log.append(RUN, answers[1:])
+        log._reader.close()
+        log._reader = sqlite3.connect(":memory:")
+        keep_unwritten(log, "k3f9x2ab", "history.db", lambda _: None)
+    (file,) = database.parent.glob("unwritten-*")
+    assert kindlm("import", file, "--db", database).code == 0
+    kinds = [event[2] for event in events_in(database)]
+    assert kinds == ["run.started", "provider.responded", "provider.responded", "run.interrupted"]
+
+
 def test_what_follows_an_end_that_cannot_be_read_is_said_to_be_lost(database: Path) -> None:
     told: list[KindlmError] = []
     with EventLog.open(database, projections=PROJECTIONS) as log:
