@@ -163,10 +163,12 @@ async def run_once(
     Nothing is retried: what a program did once, it may not be meant to do twice. `words` are those
     of `who` with all placeholders filled in.
     """
-    begun, lines, latency_ms = time.perf_counter(), list[bytes](), 0.0
+    begun, lines = time.perf_counter(), list[bytes]()
     program: StartedProgram | None = None
-    code: int | None = None
-    raised: Exception | None = None
+
+    def printed() -> str:
+        return b"\n".join(lines).decode("utf-8", "replace")
+
     try:
         async with AsyncExitStack() as stack, asyncio.timeout(timeout_s):
             starting = sandbox.start(words, given, MAX_OUTPUT_BYTES)
@@ -181,16 +183,13 @@ async def run_once(
                 lines.append(b"")
             latency_ms = (time.perf_counter() - begun) * 1000
             code = await program.exit_code()
-    except (TimeoutError, TooMuchOutput, SandboxError, OSError, ValueError) as error:
-        raised = error
-    printed = b"\n".join(lines).decode("utf-8", "replace")
-    log = "" if program is None else program.log
-    if raised is not None:
-        return Err(who.broke_off(raised, log, timeout_s, printed=printed))
+    except (TimeoutError, TooMuchOutput, SandboxError, OSError, ValueError) as raised:
+        log = "" if program is None else program.log
+        return Err(who.broke_off(raised, log, timeout_s, printed=printed()))
     if code != 0:
         what = "closed its output and went on" if code is None else how_it_ended(code)
-        return Err(who.did(what, log, printed=printed))
+        return Err(who.did(what, program.log, printed=printed()))
     try:
-        return Ok(printed_reply(printed, latency_ms))
+        return Ok(printed_reply(printed(), latency_ms))
     except UnreadableReply as unreadable:
-        return Err(who.unreadable(unreadable, printed, hint=_REPORTS_HINT))
+        return Err(who.unreadable(unreadable, printed(), hint=_REPORTS_HINT))

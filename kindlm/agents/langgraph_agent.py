@@ -129,17 +129,7 @@ class ThreadAgent(ServedAgent):
 
     async def answer_to(self, request: AgentRequest) -> HttpReply:
         """Send a message, and return what the run streams; its latency includes a new thread's."""
-        try:
-            async with asyncio.timeout(request.timeout_s):
-                return await self._run(request)
-        except TimeoutError as error:
-            raise AgentFailed(self._who.timed_out(request.timeout_s)) from error
-
-    async def _run(self, request: AgentRequest) -> HttpReply:
-        is_new = self._thread is None
-        waited_ms = await self._make(request) if is_new else 0.0
-        assert self._thread is not None
-        context, options = request.context or {}, self._graph
+        context, options, is_new = request.context or {}, self._graph, self._thread is None
         body = {
             "assistant_id": context.get(_ASSISTANT) or options.assistant_id or "agent",
             "input": run_input(request, options.input_key, is_new=is_new),
@@ -148,8 +138,13 @@ class ThreadAgent(ServedAgent):
         }
         if options.graph_config is not None:
             body["config"] = options.graph_config
-        url = f"{self._base}/threads/{quote(self._thread, safe='')}/runs/stream"
-        got = await self.post(body, request, url)
+        try:
+            async with asyncio.timeout(request.timeout_s):
+                waited_ms = await self._make(request) if is_new else 0.0
+                url = f"{self._base}/threads/{quote(str(self._thread), safe='')}/runs/stream"
+                got = await self.post(body, request, url)
+        except TimeoutError as error:
+            raise AgentFailed(self._who.timed_out(request.timeout_s)) from error
         return replace(got, latency_ms=got.latency_ms + waited_ms)
 
     async def _make(self, request: AgentRequest) -> float:
