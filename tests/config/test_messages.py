@@ -328,3 +328,29 @@ def test_of_many_variables_without_a_value_the_first_are_reported(load: Any) -> 
     assert "{{v0}}, {{v1}}, " in found.error.message
     assert "and 19,980 more" in found.error.message
     assert len(found.error.message) + len(found.error.hint or "") < 1_000
+
+
+@pytest.mark.parametrize(
+    ("written", "instead", "said"),
+    [
+        ("{output: {contains: [hello]}}", "{judge: [{minScore: 1}]}", "tests[0].expect.judge[0] has no criterion"),
+        ("{output: {contains: [hello]}}", "{judge: [{criteria: kind, ready: faithful}]}", "criteria and ready cannot be combined"),
+        ("{output: {contains: [hello]}}", "{judge: [{criteria: kind, context: x}]}", "context is used by ready criteria alone"),
+        ("{output: {contains: [hello]}}", "{output: {format: json, schema: {type: object}, schemaFile: a.json}}", "schema and schemaFile cannot be combined"),
+        ("{output: {contains: [hello]}}", "{toolCalls: [{tool: a, count: {}}]}\n    tools: [{name: a}]", "tests[0].expect.toolCalls[0].count holds neither `min` nor `max`"),
+        ("{output: {contains: [hello]}}", "{toolCalls: [{tool: a, before: a}]}\n    tools: [{name: a}]", "tests[0].expect.toolCalls[0] can never hold: before names the tool itself"),
+        ("{user: Hi}", "{assistant: Hi}", "prompts.ask a user text is missing"),
+        ("{user: Hi}", "{user: Hi, userFile: hi.md}", "`user` and `userFile` cannot be combined"),
+        ("{user: Hi}", "{user: Hi, system: a, systemFile: b.md}", "`system` and `systemFile` cannot be combined"),
+        ("{openai:", "{fake: {type: scripted, replies: [{text: a, error: timeout}]}, openai:", "has both an error and an answer"),
+        ("{openai:", "{fake: {type: scripted, replies: [{delayMs: 1}]}, openai:", "holds no answer"),
+    ],
+)  # fmt: skip
+def test_what_leaves_open_what_is_meant_is_refused(
+    load: Any, minimal: str, written: str, instead: str, said: str
+) -> None:
+    assert written in minimal
+    loaded = load(minimal.replace(written, instead))
+    first = next(item.error for item in loaded.diagnostics if item.severity == "error")
+    assert said in first.message
+    assert first.hint
