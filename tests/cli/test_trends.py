@@ -24,17 +24,26 @@ def record(history: Any, make: Any) -> Any:
         suite: str = "support",
         commit: str = "a" * 40,
         judge: float | None = None,
+        dirty: bool = False,
+        config_hash: str = "0123456789ab",
+        model: str | None = None,
         **started: Any,
     ) -> Any:
         writer = history.run(
-            run, git=GitState(commit=commit, branch="main", dirty=False), **started
+            run, git=GitState(commit=commit, branch="main", dirty=dirty), **started
         )
-        writer.suite(suite, tests=[make.planned(test, target, repeat=len(passed))])
+        planned = [make.planned(test, target, repeat=len(passed))]
+        writer.suite(suite, tests=planned, config_hash=config_hash)
         for repeat, good in enumerate(passed, start=1):
             said = make.passed() if good == "y" else make.failed()
             judged = [] if judge is None else [make.passed(kind="judge", label="kind", score=judge)]
             writer.execution(
-                test, target, repeat=repeat, assertions=(said, *judged), latency_ms=100.0
+                test,
+                target,
+                repeat=repeat,
+                assertions=(said, *judged),
+                latency_ms=100.0,
+                answers_as=model,
             )
         return writer
 
@@ -98,6 +107,17 @@ def test_what_changed_is_reported_also_of_the_oldest_that_is_listed(runs: Any, r
     (newest,) = points(runs, "-t", "greets", "--limit", "1")
 
     assert newest["changes"] == ["git aaaaaaaa → bbbbbbbb", "kindlm 0.1.0 → 0.2.0"]
+
+
+def test_another_configuration_or_model_and_uncommitted_changes_are_reported(
+    runs: Any, record: Any
+) -> None:
+    record("run1", model="m-1").finish()
+    record("run2", model="m-2", config_hash="ba9876543210", dirty=True).finish()
+
+    newest, _ = points(runs, "-t", "greets")
+
+    assert newest["changes"] == ["config", "model m-1 → m-2", "uncommitted changes"]
 
 
 def test_a_run_that_was_stopped_is_marked(runs: Any, history: Any, make: Any, record: Any) -> None:

@@ -151,11 +151,13 @@ class RunWriter:
         retried: bool = False,
         earlier: tuple[str, ...] = (),
         tool_turn: int = 1,
+        answers_as: str | None = None,
     ) -> str:
         """Record one attempt of an execution; return its id.
 
         `earlier` are the answers of the turns before the last one, `tools` called in `tool_turn`.
-        A tool without a result was called by an agent that does not report it.
+        A tool without a result was called by an agent that does not report it. The target says that
+        it is the model `answers_as`.
 
         One that was `retried` is followed by another attempt, of the same `number`.
         """
@@ -193,7 +195,8 @@ class RunWriter:
         if output is not None and status is not Status.SKIPPED:
             call += 1
             self._request(subject, call, target, after=call - 1, provider=provider, follows=follows)
-            self._respond(subject, call, output, target, latency_ms, cost_usd, tokens=tokens)
+            model = answers_as or target
+            self._respond(subject, call, output, model, latency_ms, cost_usd, tokens=tokens)
         for index, assertion in enumerate(assertions):
             self._add(replace(assertion, index=index), subject)
         if judge is not None:

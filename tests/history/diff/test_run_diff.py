@@ -17,7 +17,7 @@ from kindlm.history.diff.evidence_values import Change, FailOn, Kind, Strength, 
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.outcome import Outcome
 from kindlm.reports.diff.parts import check_text, checks_to_tell, measures
-from kindlm.reports.diff.phrases import headline_of, needs_text, next_step, rate_text
+from kindlm.reports.diff.phrases import headline_of, needs_text, next_step, notes_of, rate_text
 
 
 def diff_of(history: History, before: Any, after: Any, **options: Any) -> TestDiff:
@@ -459,6 +459,20 @@ def test_a_new_check_for_personal_data_changes_no_words(history: History) -> Non
     found = Make.failed("pii", "pii", "PII_DETECTED", evidence=[FOUND])
     test = diff_of(history, [says], [says | {"assertions": (found,)}])
     assert compared(history).details(test).words.keys() == set()
+
+
+def test_another_model_of_the_same_target_is_told(history: History) -> None:
+    for run, model in (("before", "m-2026-01"), ("after", "m-2026-11")):
+        record_run(history, run, {"a": [{"answers_as": model}] * 2, "b": [{"answers_as": "m"}]})
+    diff = compared(history)
+    assert [tuple(change) for change in diff.models] == [
+        ("gpt", ("m", "m-2026-01"), ("m", "m-2026-11"))
+    ]
+    said = "gpt answered as another model: m, m-2026-01 → m, m-2026-11."
+    assert said in list(notes_of(diff))
+    by_name = {test.key.name: dict(measures(test)) for test in diff.tests}
+    assert by_name["a"]["model"] == "m-2026-01 → m-2026-11"
+    assert "model" not in by_name["b"]
 
 
 def test_numbers_of_the_runs_as_a_whole(history: History) -> None:
