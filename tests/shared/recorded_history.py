@@ -79,6 +79,7 @@ class RunWriter:
         config: str = "{}",
         project: str = "shop",
         servers: tuple[ListedTools, ...] = (),
+        baseline_run: str | None = None,
     ) -> int:
         """Start a suite; `gates` are those that the user wrote, on top of the defaults."""
         ordinal, self._suites = self._suites, self._suites + 1
@@ -99,6 +100,7 @@ class RunWriter:
                 tags=tags or [],
                 tests=tests or [],
                 servers=servers,
+                baseline_run=baseline_run,
             )
         )
         return ordinal

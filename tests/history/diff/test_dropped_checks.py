@@ -162,6 +162,48 @@ def test_a_demand_that_was_rewritten_is_another_check(
     assert changes == {"rewritten": Change.UNCHANGED, "same": Change.REGRESSED}
 
 
+@pytest.mark.parametrize(("kind", "of"), [("schema", "{}"), ("python", "{}:is_good")])
+def test_a_check_by_a_file_that_was_rewritten_is_another_check(
+    history: History, kind: str, of: str
+) -> None:
+    names = "rewritten", "same"
+    for order, (run_name, make) in enumerate((("before", Make.passed), ("after", Make.failed))):
+        files = {"rewritten": f"{order}" * 12, "same": "a" * 12}
+        run = history.run(run_name)
+        run.suite(
+            tests=[Make.planned(name, repeat=5) for name in names],
+            config=json.dumps({"config": {"tests": []}, "files": files}),
+            config_hash=f"{order}" * 12,
+        )
+        for name in names:
+            found = (Make.failed(label="never"), make(kind, of.format(name)))
+            for number in range(1, 6):
+                run.execution(name, repeat=number, assertions=found)
+        run.finish()
+    changes = {test.key.name: test.change for test in compared(history).tests}
+    assert changes == {"rewritten": Change.UNCHANGED, "same": Change.REGRESSED}
+
+
+@pytest.mark.parametrize(
+    ("then", "change"), [("aaaaaaaa", Change.REGRESSED), ("bbbbbbbb", Change.UNCHANGED)]
+)
+def test_drift_from_another_baseline_is_another_check(
+    history: History, then: str, change: Change
+) -> None:
+    for run_name, baseline, make in (
+        ("before", then, Make.passed),
+        ("after", "aaaaaaaa", Make.failed),
+    ):
+        run = history.run(run_name)
+        run.suite(tests=[Make.planned("it", repeat=5)], baseline_run=baseline)
+        found = (Make.failed(label="never"), make("drift", "drift"))
+        for number in range(1, 6):
+            run.execution("it", repeat=number, assertions=found)
+        run.finish()
+    (test,) = compared(history).tests
+    assert test.change is change
+
+
 def test_the_same_demand_after_each_turn_is_a_check_for_each(history: History) -> None:
     def execution(second: bool) -> dict[str, Any]:
         never, polite = Make.failed(label="polite"), check("polite", passed=second)
