@@ -21,7 +21,14 @@ from typing import TYPE_CHECKING
 from kindlm.cli.console import fail, note, or_fail, refuse, wants_color, warn
 from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, broken, not_there
-from kindlm.recording.project import Project, default_paths, find_project, paths_from
+from kindlm.recording.git import folder_in_repository
+from kindlm.recording.project import (
+    Project,
+    default_paths,
+    find_project,
+    paths_from,
+    regression_threshold,
+)
 from kindlm.wording import count, shown_path
 from kindlm_store import (
     CorruptDatabaseError,
@@ -244,24 +251,32 @@ def exit_code(view: RunView) -> int:
 
 
 def report_options(database: Path | None, *, verbose: bool) -> ReportOptions:
-    """Return how reports on standard output are to look."""
+    """Return how reports of the project's runs look on standard output."""
     from kindlm.reports.report_registry import ReportOptions
 
-    project = existing_history(database)
+    project = project_here(database)
+    found = default_paths(Path())
+    paths = paths_from(project.root, found.value) if isinstance(found, Ok) else []
     look = ReportOptions(
         color=wants_color(sys.stdout),
         width=shutil.get_terminal_size().columns,
         verbose=verbose,
         database=None if database is None else shown_path(project.database),
+        root=project.root,
+        default_paths=tuple(paths),
     )
-    return in_folder(look, project.root)
+    return of_project(look, project.root)
 
 
-def in_folder(options: ReportOptions, root: Path) -> ReportOptions:
-    """Return options for reports of a project that a person reads in the current folder."""
-    found = default_paths(Path())
-    paths = paths_from(root, found.value) if isinstance(found, Ok) else []
-    return replace(options, root=root, default_paths=tuple(paths))
+def of_project(options: ReportOptions, root: Path) -> ReportOptions:
+    """Return options with what reports have to know of the project that a run is of."""
+    threshold = regression_threshold(root)
+    return replace(
+        options,
+        folder=folder_in_repository(root),
+        # The command that compares reports a setting that it cannot read.
+        regression_threshold=threshold.value if isinstance(threshold, Ok) else None,
+    )
 
 
 def no_execution(wanted: str, view: RunView) -> KindlmError:

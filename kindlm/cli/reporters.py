@@ -21,9 +21,8 @@ from kindlm.cli.console import or_fail, refuse
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, KindlmError, Ok, Result, SourceLocation, broken, misuse
 from kindlm.history.run_view import RunView
-from kindlm.recording.git import folder_in_repository
 from kindlm.recording.history_file import files_of
-from kindlm.recording.project import configuration_file, regression_threshold, report_files
+from kindlm.recording.project import configuration_file, report_files
 from kindlm.reports.report_registry import NoReportError, Report, ReportOptions, find_report
 
 STDOUT = Path("-")
@@ -125,17 +124,6 @@ def spare(
 def is_history(file: Path, database: Path) -> bool:
     """Return whether a file is the history, or one of those that SQLite keeps beside it."""
     return os.path.realpath(file) in map(os.path.realpath, files_of(database))
-
-
-def of_project(options: ReportOptions, root: Path) -> ReportOptions:
-    """Return options with what reports have to know of the project that a run is of."""
-    threshold = regression_threshold(root)
-    return replace(
-        options,
-        folder=folder_in_repository(root),
-        # The command that compares reports a setting that it cannot read.
-        regression_threshold=threshold.value if isinstance(threshold, Ok) else None,
-    )
 
 
 def write_reports(

@@ -25,11 +25,11 @@ from kindlm import garbage
 from kindlm.cli.console import fail, make_console, note, show, wants_color, warn
 from kindlm.cli.ending import INTERRUPTED
 from kindlm.cli.github import tell_github
-from kindlm.cli.history import in_folder, open_recorded
+from kindlm.cli.history import open_recorded, report_options
 from kindlm.cli.logs import name_run
 from kindlm.cli.options import TestOptions
 from kindlm.cli.progress import ProgressView, make_progress
-from kindlm.cli.reporters import Reporter, of_project, write_reports
+from kindlm.cli.reporters import Reporter, write_reports
 from kindlm.cli.server_environ import server_environ
 from kindlm.config import Diagnostic
 from kindlm.dataclass import dataclass, replace
@@ -149,17 +149,14 @@ class Requested:
 
     def look(self) -> ReportOptions:
         """Return how its reports look on standard output."""
-        request, options = self.request, self.options
-        look = ReportOptions(
-            color=wants_color(sys.stdout),
+        options = self.options
+        return replace(
+            report_options(options.database, verbose=options.verbose),
             width=make_console().width,
-            verbose=options.verbose,
             quiet=options.quiet,
             durations=options.durations,
-            database=None if options.database is None else shown_path(request.database),
-            not_loaded=frozenset(skipped.path for skipped in request.skipped),
+            not_loaded=frozenset(skipped.path for skipped in self.request.skipped),
         )
-        return of_project(in_folder(look, request.root), request.root)
 
 
 def record_run(

@@ -9,7 +9,8 @@ from contextlib import closing, suppress
 
 import pytest
 
-from kindlm.cli.reporters import configured_reporters, of_project, spare, write_reports
+from kindlm.cli.history import of_project
+from kindlm.cli.reporters import configured_reporters, spare, write_reports
 from kindlm.errors import Err, KindlmError
 from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView

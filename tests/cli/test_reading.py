@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compared_runs import record_run
 
 
 def record(history: Any, make: Any, run: str = "k3f9x2ab", output: str = "Hi there.") -> None:
@@ -113,3 +114,17 @@ def test_escape_sequences_of_an_agent_do_not_reach_the_terminal(
     record(history, make, output="\x1b]0;owned\x07\x1b[2Jhello")
     for arguments in (["show"], ["show", "latest", "1"], ["show", "latest", "1", "--verbose"]):
         assert "\x1b" not in kindlm(*arguments, "--db", history.path).out
+
+
+@pytest.mark.parametrize("command", ["show", "report"])
+def test_what_changed_is_shown_by_the_threshold_of_the_project(
+    kindlm: Any, here: Path, history: Any, make: Any, command: str
+) -> None:
+    for run, score in (("before", 0.95), ("after", 0.75)):
+        check = make.passed("judge", "is kind", score=score, threshold=0.5)
+        record_run(history, run, {"greets": [{"assertions": (check, make.failed())}] * 12})
+    shown = kindlm(command, "after", "--db", history.path).out
+    assert "Changed since before: 1 test" in shown
+    (here / "kindlm.toml").write_text("[diff]\nregression_threshold = 0.5\n", "utf-8")
+    shown = kindlm(command, "after", "--db", history.path).out
+    assert "Unchanged since before" in shown

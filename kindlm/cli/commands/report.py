@@ -9,7 +9,7 @@ import typer
 from kindlm.cli.console import fail, or_fail
 from kindlm.cli.history import existing_history, exit_code, open_view, report_options
 from kindlm.cli.options import DATABASE, RUN_OR_GROUP, VERBOSE, option
-from kindlm.cli.reporters import of_project, parse_reporters, spare, write_reports
+from kindlm.cli.reporters import parse_reporters, spare, write_reports
 
 
 def report_command(
@@ -28,7 +28,7 @@ def report_command(
     """Write a report of a recorded run."""
     reporters = parse_reporters([form], output)
     project = existing_history(db)
-    options = of_project(report_options(db, verbose=verbose), project.root)
+    options = report_options(db, verbose=verbose)
     with open_view(db, run_id or run) as view:
         suites = [project.root / suite.path for suite in view.suites]
         or_fail(spare(reporters, project.database, suites))
