@@ -98,7 +98,7 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
     """Return what a run recorded, of one of its suites if one is named; an error if nothing."""
     (info,) = runs(db, RunFilter(ids=[run]))
     if info.mode == "generation":
-        message = f"Run {run} generated tests, so there is nothing to rescore."
+        message = f"Run {run} generated tests, and tested nothing."
         return _error(message, "Choose a test run: kindlm runs")
     state = state_of(db, run, info.ended)
     if state == "running":
@@ -114,7 +114,7 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
     said, purged = (sum(test[column] for test in tests) for column in ("said", "purged"))
     if purged and purged == said:
         return _error(
-            f"The texts of run {run} were purged or withheld, so it cannot be rescored.",
+            f"The texts of run {run} were purged or withheld, so nothing of it can be used again.",
             "Choose another run: kindlm runs; or run it again: kindlm test",
         )
     options = options_of(db, run)[run]

@@ -220,6 +220,24 @@ def test_judges_are_asked_only_if_they_are_to_be(
     assert live["summary"]["judgeCostUsd"] > 0
 
 
+def test_an_answer_that_was_erased_is_not_given_again(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    write_orders(workspace, server, [order("k0", judged=False), order("k1", judged=False)])
+    run = workspace.report()["run"]["id"]
+    assert workspace.run("purge", "--matching", "delivered: .*<k0>", "--yes").returncode == 0
+    report = replayed(workspace)
+    assert [test["status"] for test in report["tests"]] == ["errored", "passed"]
+    message = error_of(report, "k0")
+    assert message == f"The answer of {run}-1, call 1, was purged or withheld."
+    again = report["run"]["id"]
+    assert workspace.run("purge", "--run", run, "--run", again, "--yes").returncode == 0
+    for command in (["replay", "--from", run], ["rescore", run]):
+        done = workspace.run(*command)
+        assert done.returncode == 1
+        assert f"The texts of run {run} were purged or withheld" in done.stderr
+
+
 def test_what_failed_then_fails_again(workspace: Workspace, server: LoopbackServer) -> None:
     write_orders(workspace, server, 2)
     server.use_faults(
