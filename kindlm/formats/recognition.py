@@ -73,6 +73,9 @@ def recognised(text: str, suffix: str, *, named: bool = False) -> FrontEnd | Non
         return "scenario"
     if named and not is_toml and "tests" in keys:
         return "kindlm"
+    if _is_in_flow(text) and not is_toml and keys & _OTHER_KEYS:
+        # Some of the keys may be those of tests in a suite.
+        return None
     return "evalview" if _is_nearly_case(keys, has_query=has_query) else None
 
 
@@ -114,6 +117,11 @@ def _is_nearly_case(keys: set[str], *, has_query: bool) -> bool:
     return bool(right) or len(meant) > 1 or (bool(meant) and has_query)
 
 
+def _is_in_flow(text: str) -> bool:
+    """Tell whether a YAML text is JSON, or is written like it."""
+    return text.lstrip()[:1] in ("{", "[")
+
+
 def _keys(text: str, suffix: str) -> set[str]:
     """Return the keys at the top of a text, or of the items of a list there.
 
@@ -126,7 +134,7 @@ def _keys(text: str, suffix: str) -> set[str]:
         is_named = any(key.casefold() == "name" for key in above)
         keys = _TOML_KEY.findall(text)
         return {key for key in keys if is_named or key.casefold() != "name"}
-    if text.lstrip()[:1] in ("{", "["):
+    if _is_in_flow(text):
         return set(_ANYWHERE.findall(text))
     item = _FIRST_ITEM.match(text)
     indent = "" if item is None else rf"(?:{' ' * len(item[1])}|{re.escape(item[1])})"

@@ -16,6 +16,7 @@ from kindlm.formats.discovery import Discovery, Found, cases_in, discover
 
 SUITE = "kindlm: 1\nproject: shop\n"
 AGENT = "agent: http://127.0.0.1:1/chat\n"
+IN_FLOW = '{agent: "http://127.0.0.1:1", tets: [{name: a, input: a, expect: {}}]}'
 
 
 def write(path: Path, text: str = SUITE) -> Path:
@@ -114,6 +115,7 @@ def test_other_yaml_is_an_error_when_it_was_named(tmp_path: Path) -> None:
         (AGENT, 1, 'The key "tests" is missing', "Add `tests:`, such as `tests: [{name: "),
         (AGENT + "test: []\n", 2, 'Unknown key "test"', 'Did you mean "tests"?'),
         (AGENT + "tets: []\n", 2, 'Unknown key "tets"', 'Did you mean "tests"?'),
+        (IN_FLOW, 1, 'Unknown key "tets"', 'Did you mean "tests"?'),
         (AGENT + "cases: []\n", 2, 'Unknown key "cases"', 'Did you mean "tests"? For example'),
         ("name: ci\n", 1, 'Unknown key "name"', "Did you mean `suite: {name: …}`?"),
     ],
