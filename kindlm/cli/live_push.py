@@ -23,7 +23,7 @@ from kindlm.suite import Upload
 from kindlm.team.client import HistoryClient
 from kindlm.team.credentials import NO_SERVER, Login
 from kindlm.team.protocol import NOT_TAKEN, Control
-from kindlm.team.pushing import LivePush, Pushed, push_runs
+from kindlm.team.pushing import LivePush, Push, Pushed
 from kindlm.team.withholding import combined
 from kindlm.wording import count
 
@@ -70,7 +70,7 @@ def push_group(request: RunRequest, group: str, options: TestOptions) -> None:
     with closing(_client(login.value)) as client, closing(open_tables(request.database)) as db:
         rows = db.execute("SELECT id FROM runs WHERE group_id = ? ORDER BY id", (group,))
         shards = [run for (run,) in rows.fetchall()]
-        done = push_runs(client, db, shards, texts=options.texts, also=_uploads(request))
+        done = Push(client, db, options.texts, _uploads(request)).runs(shards)
         if isinstance(done, Err):
             _warn(done.error, group)
             return

@@ -10,6 +10,7 @@ import gzip
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from kindlm.events.execution_events import RAW_BODY
 from kindlm.recording.export_file import Part, event_line, header_line, text_lines
@@ -49,7 +50,7 @@ def bodies(
         run: The run that is pushed.
         streams: Names of its streams, as `streams_of` gives them: journals behind their runs.
         heads: Where the streams end on the server; those it does not have are absent.
-        withhold: What is left out.
+        withhold: What is left out; None: nothing.
         most: Bytes that a packed body may have.
         tell: Called with the number of texts of an event that are left out, as they do not fit.
             None: nothing may be left out.
@@ -58,7 +59,8 @@ def bodies(
         NotSentError: An event itself holds what is to be withheld, or does not fit. What came
             before may be sent.
     """
-    body = _Body(db, run, withhold, most, tell)
+    new_body = partial(_Body, db, run, withhold or Withholding(), most, tell)
+    body = new_body()
     for part in _parts(db, streams, heads):
         version = part.after
         if version == part.until:
@@ -68,7 +70,7 @@ def bodies(
             for event in piece:
                 if not body.add(event):
                     yield body.packed()
-                    body = _Body(db, run, withhold, most, tell)
+                    body = new_body()
                     body.add(event)
             version = piece[-1].version
     if body.parts:
@@ -97,7 +99,7 @@ class _Body:
 
     db: sqlite3.Connection
     run: str
-    withhold: Withholding | None
+    withhold: Withholding
     most: int
     tell: Callable[[int], None] | None
     parts: dict[str, Part] = field(default_factory=dict)
@@ -111,7 +113,7 @@ class _Body:
 
     def add(self, event: RecordedEvent) -> bool:
         """Add an event with the texts that are not in the body yet; return whether it fits."""
-        if self.withhold is not None and (reason := self.withhold.objection(event)):
+        if reason := self.withhold.objection(event):
             message = f"event {event.version:,} of {event.stream}: {reason}"
             raise NotSentError(message)
         refs = [ref for ref in refs_in([event.json]) if ref not in self.refs]
@@ -129,15 +131,15 @@ class _Body:
         self.parts[event.stream] = begun._replace(until=event.version)
         return True
 
-    def _withheld(self, event: RecordedEvent) -> Callable[[str], bool] | None:
+    def _withheld(self, event: RecordedEvent) -> Callable[[str], bool]:
         """Return which texts of an event are withheld.
 
         The body of an answer is, if anything else that the event holds of that answer is.
         """
         withhold, raw = self.withhold, ref_under(RAW_BODY, event.json)
-        if withhold is not None and event.version <= withhold.pulled.get(event.stream, 0):
+        if event.version <= withhold.pulled.get(event.stream, 0):
             return withhold.always
-        if withhold is None or withhold.every_text or raw is None:
+        if raw is None or not withhold.redacts:
             return withhold
         bodies = {ref: body for ref, _, _, body in stored_texts(self.db, refs_in([event.json]))}
         body = bodies.pop(raw, None)

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -20,13 +20,12 @@ from kindlm.suite import Upload
 from kindlm.team.bodies import NotSentError, bodies
 from kindlm.team.client import HistoryClient
 from kindlm.team.protocol import LONGEST_BODY, LONGEST_UNPACKED, Control, StreamEnd
-from kindlm.team.withholding import UploadNow, gone, recorded_rule
+from kindlm.team.withholding import UploadNow, Withholding, gone, recorded_rule
 from kindlm.wording import count
 from kindlm_store import StoreError, open_reader
 from kindlm_store.canonical import hash_text
 
 _ENDS = "SELECT name, version, head FROM streams ORDER BY id"
-_END = "SELECT version, head FROM streams WHERE name = ?"
 _PLANNED = "SELECT 1 FROM suites WHERE run = ?"
 
 _OURS = """
@@ -72,103 +71,90 @@ class Pushed:
     failed: dict[str, KindlmError] = field(default_factory=dict)
 
 
-def push_runs(
-    client: HistoryClient,
-    db: sqlite3.Connection,
-    runs: Sequence[str] | None,
-    *,
-    texts: bool,
-    also: Sequence[Upload] = (),
-    now: UploadNow = gone,
-    again: bool = False,
-    tell: Callable[[str], None] = lambda _: None,
-    on_control: Callable[[Control], None] | None = None,
-) -> Result[Pushed]:
-    """Push recorded runs, with the runs and journals that belong to them.
+@dataclass(slots=True)
+class Push:
+    """Sends recorded runs, with the runs and journals that belong to them.
 
-    Args:
+    Attributes:
         client: The server.
         db: A reader of the history.
-        runs: Ids of the runs; None for all that the server does not have whole.
         texts: Whether content is sent, even if the settings of a run do not include it.
         also: Settings that hold beside those of the runs.
         now: Has the settings of suites whose recorded ones are lost, if `texts` are asked for.
-        again: Whether all of the runs is sent, so that the server fills what was withheld.
         tell: Hears of each body that has arrived.
-        on_control: Hears what a coordinator says. A worker has it, and withholds nothing.
-
-    Returns:
-        What became of them, or why the server could not be asked.
+        on_control: Hears what a coordinator says. A worker has it, and withholds nothing: the
+            history of the coordinator is the user's own.
+        pushed: What has become of the runs until now.
+        heads: Where the streams end on the server, as far as that was asked.
     """
-    rows = db.execute(_ENDS).fetchall()
-    ends = {name: StreamEnd(version=version, hash=hash_text(head)) for name, version, head in rows}
-    units = {} if runs is None else {run: streams_of(db, run)[1] for run in runs}
-    names = list(dict.fromkeys(name for streams in units.values() for name in streams))
-    if runs is None:
-        ours = {name for (name,) in db.execute(_OURS).fetchall()}
-        names = [name for name in ends if name not in ours]
-    answered = client.heads(names)
-    if isinstance(answered, Err):
-        return answered
-    heads = answered.value
-    # Also where the server has more: it may have gone on from ours, or apart from them.
-    behind = [name for name in names if heads.get(name) != ends[name]]
-    if runs is None:
-        units = {
-            name.removeprefix("run/"): streams_of(db, name.removeprefix("run/"))[1]
-            for name in behind
-            if name.startswith("run/")
-        }
-        carried = {name for streams in units.values() for name in streams}
-        # Of runs that are there already, somebody has noted more.
-        units |= {name: [name] for name in behind if name not in carried}
-    there = (min(heads[name].version, ends[name].version) for name in names if name in heads)
-    push = _Push(
-        client, db, {} if again else heads, Pushed(known=sum(there)), texts, tell,
-        also=also, now=now, on_control=on_control,
-    )  # fmt: skip
-    for run, streams in units.items():
-        failed = push.run(run, streams)
-        if failed is not None:
-            push.pushed.failed[run] = failed
-            if failed.details.get("status") not in _OF_A_RUN:
-                break
-    return Ok(push.pushed)
-
-
-@dataclass(slots=True)
-class _Push:
-    """Sends the streams of one run after the other, each stream once."""
 
     client: HistoryClient
     db: sqlite3.Connection
-    heads: dict[str, StreamEnd]
-    pushed: Pushed
     texts: bool
-    tell: Callable[[str], None] = lambda _: None
     also: Sequence[Upload] = ()
     now: UploadNow = gone
+    tell: Callable[[str], None] = lambda _: None
     on_control: Callable[[Control], None] | None = None
-    sent: set[str] = field(default_factory=set)
+    pushed: Pushed = field(default_factory=Pushed)
+    heads: dict[str, StreamEnd] = field(default_factory=dict)
+
+    def runs(self, runs: Sequence[str] | None, *, again: bool = False) -> Result[Pushed]:
+        """Push runs.
+
+        Args:
+            runs: Their ids; None for all that the server does not have whole.
+            again: Whether all of them is sent, so that the server fills what was withheld.
+
+        Returns:
+            What has become of them, or why the server could not be asked.
+        """
+        db = self.db
+        ends = {
+            name: StreamEnd(version, hash_text(head)) for name, version, head in db.execute(_ENDS)
+        }
+        units = {} if runs is None else {run: streams_of(db, run)[1] for run in runs}
+        names = list(dict.fromkeys(name for streams in units.values() for name in streams))
+        if runs is None:
+            ours = {name for (name,) in db.execute(_OURS).fetchall()}
+            names = [name for name in ends if name not in ours]
+        answered = self.client.heads(names)
+        if isinstance(answered, Err):
+            return answered
+        there = answered.value
+        self.heads = {} if again else dict(there)
+        if runs is None:
+            # Also where the server has more: it may have gone on from ours, or apart from them.
+            behind = [name for name in names if there.get(name) != ends[name]]
+            ids = [name.removeprefix("run/") for name in behind if name.startswith("run/")]
+            units = {run: streams_of(db, run)[1] for run in ids}
+            carried = {name for streams in units.values() for name in streams}
+            # Of runs that are there already, somebody has noted more.
+            units |= {name: [name] for name in behind if name not in carried}
+        self.pushed.known = sum(min(there[name].version, ends[name].version) for name in there)
+        self.pushed.failed = {}
+        for run, streams in units.items():
+            failed = self.run(run, streams)
+            if failed is not None:
+                self.pushed.failed[run] = failed
+                if failed.details.get("status") not in _OF_A_RUN:
+                    break
+        return Ok(self.pushed)
 
     def run(self, run: str, streams: Sequence[str]) -> KindlmError | None:
-        """Send what the server lacks of a run; return why that failed."""
+        """Send what the server lacks of the streams of a run; return why that failed."""
         ids = [name.removeprefix("run/") for name in streams if name.startswith("run/")]
-        rule = recorded_rule(self.db, ids, self.also, self.now, texts=self.texts)
-        if self.on_control is not None:
-            rule = Ok(None)  # The history of the coordinator is the user's own.
+        most, tell = LONGEST_UNPACKED, None
+        rule: Result[Withholding] = Ok(Withholding())
+        if self.on_control is None:
+            most, tell = LONGEST_BODY, self._too_large
+            rule = recorded_rule(self.db, ids, self.also, self.now, texts=self.texts)
         if isinstance(rule, Err):
             return rule.error
-        left = [name for name in streams if name not in self.sent]
-        is_worker = self.on_control is not None
-        most = LONGEST_UNPACKED if is_worker else LONGEST_BODY
-        tell = None if is_worker else self._too_large
-        made = bodies(self.db, run, left, self.heads, rule.value, most, tell=tell)
+        ends = {name: _end_of(self.db, name) for name in streams}
         try:
-            for body in made:
-                if rule.value is not None:
-                    self.pushed.withheld |= rule.value.has_withheld
-                    self.pushed.redacts |= rule.value.redacts
+            for body in bodies(self.db, run, streams, self.heads, rule.value, most, tell=tell):
+                self.pushed.withheld |= rule.value.has_withheld
+                self.pushed.redacts |= rule.value.redacts
                 answered = self.client.send(body)
                 if isinstance(answered, Err):
                     return answered.error
@@ -181,20 +167,22 @@ class _Push:
             why = f"Run {run} was not sent whole: {error}."
             hint = "What an event itself holds cannot be left out: the rest of the run stays here."
             return KindlmError(ErrorCode.CLOUD_UPLOAD_ERROR, why, hint, details={"status": 422})
-        self.sent.update(left)
+        # What was recorded since may have arrived, too: then it is sent again.
+        self.heads |= ends
         return None
 
     def _too_large(self, texts: int) -> None:
         self.pushed.too_large += texts
 
 
+@dataclass(eq=False)
 class LivePush:
     """Pushes a run while it goes on, and the rest of it when the context ends.
 
     Failures meanwhile are quiet: what has not arrived is sent later. With a lease, the server also
     hears of this process while nothing happens, and what it says is obeyed.
 
-    Args:
+    Attributes:
         client: The server, not patient; its connections are closed in the end.
         path: The history.
         run: Id of the run.
@@ -203,45 +191,29 @@ class LivePush:
         every_s: How often it is pushed, unless 200 events come sooner.
         on_control: Hears what a coordinator says; a worker has it, and so a lease.
         on_refused: Hears why a worker cannot push any more, such as that another one has the shard.
-
-    Attributes:
         pushed: What has arrived in the end.
         error: Why not all of it has; None if it has.
     """
 
-    def __init__(
-        self,
-        client: HistoryClient,
-        path: Path,
-        run: str,
-        *,
-        texts: bool,
-        also: Sequence[Upload] = (),
-        every_s: float = 5.0,
-        on_control: Callable[[Control], None] | None = None,
-        on_refused: Callable[[KindlmError], None] = lambda _: None,
-    ) -> None:
-        self.pushed = Pushed()
-        self.error: KindlmError | None = _failed("it has not begun")
-        self._client = client
-        self._path = path
-        self._run = run
-        self._stream = f"run/{run}"
-        self._texts = texts
-        self._also = also
-        self._every_s = every_s
-        self._on_control = on_control
-        self._on_refused = on_refused
-        self._last_tries_s = _LAST_TRIES_S if on_control is None else _LAST_TRIES_OF_WORKER_S
-        self._there: StreamEnd | None = None
-        self._ended = threading.Event()
-        # Python 3.11 takes a thread for ended if Ctrl-C comes while it is joined.
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="kindlm-push", daemon=True)
+    client: HistoryClient
+    path: Path
+    run: str
+    _: KW_ONLY
+    texts: bool
+    also: Sequence[Upload] = ()
+    every_s: float = 5.0
+    on_control: Callable[[Control], None] | None = None
+    on_refused: Callable[[KindlmError], None] = lambda _: None
+    pushed: Pushed = field(default_factory=Pushed, init=False)
+    error: KindlmError | None = field(init=False)
+    _ended: threading.Event = field(default_factory=threading.Event, init=False)
+    # Python 3.11 takes a thread for ended if Ctrl-C comes while it is joined.
+    _done: threading.Event = field(default_factory=threading.Event, init=False)
 
     def __enter__(self) -> Self:
         """Begin to push."""
-        self._thread.start()
+        self.error = _failed("it has not begun")
+        threading.Thread(target=self._work, name="kindlm-push", daemon=True).start()
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -255,91 +227,76 @@ class LivePush:
 
     def _work(self) -> None:
         try:
-            with closing(self._client):
-                self._push()
+            with closing(self.client), closing(open_reader(self.path)) as db:
+                push = Push(
+                    self.client, db, self.texts, self.also,
+                    on_control=self.on_control, pushed=self.pushed,
+                )  # fmt: skip
+                if self._push_meanwhile(push):
+                    self._push_rest(push)
         except (sqlite3.Error, StoreError) as error:
             self.error = _failed(f"the history cannot be read: {error}")
         finally:
             self._done.set()
 
-    def _push(self) -> None:
+    def _push_meanwhile(self, push: Push) -> bool:
+        """Push what is recorded, until the run ends; return whether the rest can be pushed."""
         pushed_at = heard_at = time.monotonic()
         looked_at = 0
-        with closing(open_reader(self._path)) as db:
-            while not self._ended.wait(min(_LOOK_S, self._every_s)):
-                version = _end_of(db, self._stream).version
-                now = time.monotonic()
-                if now - pushed_at < self._every_s and version - looked_at < _MANY_EVENTS:
-                    continue
-                failed = self._push_new(db)
-                pushed_at, looked_at = time.monotonic(), version
-                if failed is None:
-                    heard_at = pushed_at
-                elif self._is_over(failed):
-                    return
-                elif self._on_control is not None and pushed_at - heard_at > _LONELY_S:
-                    self._on_control(Control("the coordinator does not answer", at_once=True))
-            self._push_rest(db)
+        stream = f"run/{self.run}"
+        while not self._ended.wait(min(_LOOK_S, self.every_s)):
+            end = _end_of(push.db, stream)
+            now = time.monotonic()
+            if now - pushed_at < self.every_s and end.version - looked_at < _MANY_EVENTS:
+                continue
+            failed = self._push_new(push, stream, end)
+            pushed_at, looked_at = time.monotonic(), end.version
+            if failed is None:
+                heard_at = pushed_at
+            elif self._is_over(failed):
+                return False
+            elif self.on_control is not None and pushed_at - heard_at > _LONELY_S:
+                self.on_control(Control("the coordinator does not answer", at_once=True))
+        return True
 
-    def _push_new(self, db: sqlite3.Connection) -> KindlmError | None:
+    def _push_new(self, push: Push, stream: str, end: StreamEnd) -> KindlmError | None:
         """Push what has been recorded since; return why that failed."""
-        if self._there is None:
-            answered = self._client.heads([self._stream])
+        if stream not in push.heads:
+            answered = self.client.heads([stream])
             if isinstance(answered, Err):
                 return answered.error
-            self._there = answered.value.get(self._stream, StreamEnd())
-        end = _end_of(db, self._stream)
-        is_planned = db.execute(_PLANNED, (self._run,)).fetchone() is not None
-        if not (end.version and is_planned) or self._there == end:
-            return self._beat()
-        push = _Push(
-            self._client, db, {self._stream: self._there}, self.pushed, self._texts,
-            also=self._also, on_control=self._on_control,
-        )  # fmt: skip
-        failed = push.run(self._run, [self._stream])
-        # What has arrived of several bodies is not known here. What was recorded since the end was
-        # read may have arrived, too: it is sent again.
-        self._there = end if failed is None else None
-        return failed
-
-    def _beat(self) -> KindlmError | None:
-        """Say that this worker is alive, if it is one."""
-        if self._on_control is None:
-            return None
-        answered = self._client.send(b"")
-        if isinstance(answered, Err):
-            return answered.error
-        self._on_control(answered.value.control)
+            push.heads[stream] = answered.value.get(stream, StreamEnd())
+        is_planned = push.db.execute(_PLANNED, (self.run,)).fetchone() is not None
+        if end.version and is_planned and push.heads[stream] != end:
+            failed = push.run(self.run, [stream])
+            if failed is not None:
+                del push.heads[stream]  # some of several bodies may have arrived
+            return failed
+        if self.on_control is not None:
+            beat = self.client.send(b"")
+            if isinstance(beat, Err):
+                return beat.error
+            self.on_control(beat.value.control)
         return None
 
-    def _push_rest(self, db: sqlite3.Connection) -> None:
+    def _push_rest(self, push: Push) -> None:
         """Push all that belongs to the run, with patience."""
-        until = time.monotonic() + self._last_tries_s
+        patience_s = _LAST_TRIES_S if self.on_control is None else _LAST_TRIES_OF_WORKER_S
+        until = time.monotonic() + patience_s
         while True:
-            done = push_runs(
-                self._client, db, [self._run],
-                texts=self._texts, also=self._also, on_control=self._on_control,
-            )  # fmt: skip
-            if isinstance(done, Ok):
-                self.error = done.value.failed.get(self._run)
-                done.value.added += self.pushed.added
-                done.value.withheld |= self.pushed.withheld
-                done.value.redacts |= self.pushed.redacts
-                self.pushed = done.value
-            else:
-                self.error = done.error
+            done = push.runs([self.run])
+            self.error = done.error if isinstance(done, Err) else self.pushed.failed.get(self.run)
             if self.error is None or self._is_over(self.error) or time.monotonic() > until:
                 return
             time.sleep(_LOOK_S)
 
     def _is_over(self, failed: KindlmError) -> bool:
         """Return whether a failure is the end of it."""
-        status = failed.details.get("status")
-        if status not in _FINAL:
+        if failed.details.get("status") not in _FINAL:
             return False
         self.error = failed
-        if self._on_control is not None:
-            self._on_refused(failed)
+        if self.on_control is not None:
+            self.on_refused(failed)
         return True
 
 
@@ -349,5 +306,5 @@ def _failed(why: str) -> KindlmError:
 
 
 def _end_of(db: sqlite3.Connection, stream: str) -> StreamEnd:
-    row = db.execute(_END, (stream,)).fetchone()
-    return StreamEnd() if row is None else StreamEnd(version=row[0], hash=hash_text(row[1]))
+    row = db.execute("SELECT version, head FROM streams WHERE name = ?", (stream,)).fetchone()
+    return StreamEnd() if row is None else StreamEnd(row[0], hash_text(row[1]))

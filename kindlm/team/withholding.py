@@ -13,6 +13,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, get_args
 
 from kindlm.config.schema import NO_SERVER
@@ -47,21 +48,8 @@ _NAME = re.compile(_IN_NAME + r'{1,100}(; ?[\w=."-]{1,30})*|', re.ASCII)
 """What is a name, and no sentence; or nothing at all."""
 
 
-def withholder(
-    include_artifacts: bool, patterns: Sequence[str], pulled: Mapping[str, int] | None = None
-) -> Withholding | None:
-    """Return what is to be withheld by the settings of `upload`; None if nothing is.
-
-    Raises:
-        PatternError: A pattern cannot be used.
-    """
-    if include_artifacts and not patterns and not pulled:
-        return None
-    return Withholding(every_text=not include_artifacts, patterns=patterns, pulled=pulled or {})
-
-
 class Withholding:
-    """Decides about texts, and about events that hold something besides.
+    """Decides about texts, and about events that hold something besides: by default, all is sent.
 
     Args:
         every_text: Whether all texts are withheld.
@@ -71,10 +59,17 @@ class Withholding:
     Attributes:
         redacts: Whether only patterns withhold what was recorded here.
         has_withheld: Whether a text was withheld because all texts of its event are.
+
+    Raises:
+        PatternError: A pattern cannot be used.
     """
 
     def __init__(
-        self, *, every_text: bool, patterns: Sequence[str], pulled: Mapping[str, int]
+        self,
+        *,
+        every_text: bool = False,
+        patterns: Sequence[str] = (),
+        pulled: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self.every_text = every_text
         self.pulled = pulled
@@ -207,7 +202,7 @@ def recorded_rule(
     now: UploadNow = gone,
     *,
     texts: bool,
-) -> Result[Withholding | None]:
+) -> Result[Withholding]:
     """Return what of runs is withheld: by their settings, or with `texts` by their patterns alone.
 
     `also` are settings that hold besides. Where the settings of a suite are lost, such as in a
@@ -219,10 +214,11 @@ def recorded_rule(
     uploads = [*recorded_uploads(db, runs, now if texts else gone), *also]
     known = [upload for upload in uploads if upload is not None]
     includes = texts or (bool(known) and all(upload.include_texts for upload in known))
+    every_text = not includes or len(known) < len(uploads)
     patterns = dict.fromkeys(each for upload in known for each in upload.patterns)
     try:
         pulled = {} if texts else dict(db.execute(_PULLED).fetchall())
-        return Ok(withholder(includes and len(known) == len(uploads), [*patterns], pulled))
+        return Ok(Withholding(every_text=every_text, patterns=[*patterns], pulled=pulled))
     except PatternError as error:
         what = f"upload.redactPatterns cannot be used: {error}."
         return Err(misuse(what, "Nothing of the run is sent without them."))

@@ -15,7 +15,7 @@ from kindlm.events.codec import new_event
 from kindlm.events.run import ScenarioGenerated, StreamsPulled
 from kindlm.team.client import HistoryClient
 from kindlm.team.pulling import pull_run
-from kindlm.team.pushing import Pushed, push_runs
+from kindlm.team.pushing import Push, Pushed
 from kindlm_store import append
 
 SENDS_ALL = json.dumps(
@@ -35,7 +35,7 @@ SENDS_ALL = json.dumps(
 
 def push(history: History, to: Served, token: str) -> Pushed:
     with closing(HistoryClient(to.url, token)) as client, closing(history.log.reader()) as db:
-        pushed = push_runs(client, db, None, texts=False)
+        pushed = Push(client, db, texts=False).runs(None)
     assert isinstance(pushed, Ok)
     assert not pushed.value.failed
     return pushed.value

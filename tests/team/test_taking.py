@@ -25,7 +25,7 @@ from kindlm.recording.run_streams import streams_of
 from kindlm.team.bodies import bodies
 from kindlm.team.protocol import ApiError, PushAnswer, StreamEnd
 from kindlm.team.taking import take_body
-from kindlm.team.withholding import withholder
+from kindlm.team.withholding import Withholding
 from kindlm_store import Append, EventLog, StreamLock
 from kindlm_store.erasing import erase, find_erasable
 from kindlm_store.verification import verify_file
@@ -309,7 +309,7 @@ def test_nothing_is_erased_by_a_push_and_what_was_purged_stays_so(
 def test_withheld_texts_are_filled_by_a_copy_that_has_them_and_take_none_away(
     here: History, server: EventLog
 ) -> None:
-    push(here.log, server, withhold=withholder(include_artifacts=False, patterns=()))
+    push(here.log, server, withhold=Withholding(every_text=True))
     with closing(server.reader()) as db:
         (texts,) = db.execute("SELECT count(*) FROM contents WHERE body IS NOT NULL").fetchone()
     assert texts == 0

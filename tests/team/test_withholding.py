@@ -29,7 +29,7 @@ from kindlm.patterns import PatternError
 from kindlm.recording.run_streams import streams_of
 from kindlm.stored_form import Form
 from kindlm.team.bodies import NotSentError, bodies
-from kindlm.team.withholding import MADE_UP, QUOTES, withholder
+from kindlm.team.withholding import MADE_UP, QUOTES, Withholding
 from kindlm_store import NewEvent, RecordedEvent, open_reader
 
 AGENT = """
@@ -214,11 +214,11 @@ def test_no_planted_text_leaves(recorded: sqlite3.Connection, planted: Planted) 
     missing = sorted(name for name, text in planted.items() if text not in stored)
     assert missing == []
     assert len(planted) >= 40
-    told = sent(recorded, withholder(include_artifacts=False, patterns=()))
+    told = sent(recorded, Withholding(every_text=True))
     assert [name for name, text in planted.items() if text in told] == []
     assert "planted.example" not in told
     assert '"salt"' not in told
-    everything = sent(recorded, None)
+    everything = sent(recorded, Withholding())
     assert [name for name, text in planted.items() if text not in everything] == []
 
 
@@ -296,8 +296,7 @@ def test_what_kindlm_says_and_a_person_chose_stops_no_push(kind: type[Payload]) 
     if kind is ProviderRequested:
         chosen -= {"path"}
     said = [*words_of(kind), *((key, "What a person chose ☂") for key in chosen)]
-    withhold = withholder(include_artifacts=False, patterns=())
-    assert withhold is not None
+    withhold = Withholding(every_text=True)
     for key, string in said:
         assert withhold.objection(stored(kind.type, {key: string})) is None, (key, string)
 
@@ -309,7 +308,7 @@ def test_a_run_whose_agent_asked_to_wait_is_sent_without_content(here: History, 
         paced = ProviderPaced(callee="the agent", reason=reason, in_flight=1, pause_s=4000)
         here.log.append("run/k3f9x2ab", [new_event(paced)])
     recorded.interrupt()
-    withhold = withholder(include_artifacts=False, patterns=())
+    withhold = Withholding(every_text=True)
     assert '"the agent"' in bodies_of(here, withhold)
     other = NewEvent("provider.paced", {"callee": "a", "in_flight": 1, "reason": "Wait, Jane"})
     here.log.append("run/k3f9x2ab", [other])
@@ -334,8 +333,7 @@ def test_a_run_whose_agent_asked_to_wait_is_sent_without_content(here: History, 
 def test_a_model_is_a_name_unless_a_person_chose_it(
     purpose: str, model: str, is_sent: bool
 ) -> None:
-    withhold = withholder(include_artifacts=False, patterns=())
-    assert withhold is not None
+    withhold = Withholding(every_text=True)
     data = {"purpose": purpose, "gen_ai.request.model": model, "gen_ai.provider.name": model}
     assert (withhold.objection(stored("provider.requested", data)) is None) is is_sent
 
@@ -352,8 +350,7 @@ def test_a_model_is_a_name_unless_a_person_chose_it(
     ],
 )
 def test_a_content_type_is_sent_however_servers_write_it(content_type: str, is_sent: bool) -> None:
-    withhold = withholder(include_artifacts=False, patterns=())
-    assert withhold is not None
+    withhold = Withholding(every_text=True)
     event = stored("provider.responded", {"content_type": content_type})
     assert (withhold.objection(event) is None) is is_sent
 
@@ -378,7 +375,7 @@ def test_what_a_pattern_matches_stays_at_home(here: History, make: Any, told: st
     recorded.suite(tests=[make.planned()])
     recorded.execution(user="Where is it?", output=f'{{"to": "{told}"}}')
     recorded.interrupt()
-    body = bodies_of(here, withholder(include_artifacts=True, patterns=[r"jane\.roe@"]))
+    body = bodies_of(here, Withholding(patterns=[r"jane\.roe@"]))
     assert ("jane" in body, "Where is it?" in body) == (False, True)
 
 
@@ -405,7 +402,7 @@ def test_a_body_stays_with_what_was_read_from_it(
     ]
     here.log.append("run/k3f9x2ab", [new_event(answer, subject="1.1") for answer in answers])
     recorded.interrupt()
-    body = bodies_of(here, withholder(include_artifacts=True, patterns=[r"jane\.roe@"]))
+    body = bodies_of(here, Withholding(patterns=[r"jane\.roe@"]))
     assert json.dumps(raw)[1:-1] not in body
     assert json.dumps('{"text": "Hello!"}') in body
 
@@ -418,7 +415,7 @@ def test_a_pattern_that_takes_too_long_withholds(
     recorded.suite(tests=[make.planned()])
     recorded.execution(output="a" * 60 + "!")
     recorded.interrupt()
-    body = bodies_of(here, withholder(include_artifacts=True, patterns=[r"(?:a|aa)+$"]))
+    body = bodies_of(here, Withholding(patterns=[r"(?:a|aa)+$"]))
     assert "a" * 60 not in body
 
 
@@ -427,7 +424,7 @@ def test_a_pattern_that_matches_in_an_event_itself_stops_the_push(here: History,
     recorded.suite(tests=[make.planned("about jane.roe")])
     recorded.interrupt()
     with pytest.raises(NotSentError, match=r"`tests\[\].name` matches pattern 2 of redactPatterns"):
-        bodies_of(here, withholder(include_artifacts=True, patterns=["x1", "jane"]))
+        bodies_of(here, Withholding(patterns=["x1", "jane"]))
 
 
 @pytest.mark.parametrize("name", ["I will not say it", "x" * 101, "naïve"])
@@ -438,7 +435,7 @@ def test_a_name_that_is_a_sentence_stops_the_push(here: History, make: Any, name
     recorded.interrupt()
     assert name in bodies_of(here, None)
     with pytest.raises(NotSentError, match="made up"):
-        bodies_of(here, withholder(include_artifacts=False, patterns=()))
+        bodies_of(here, Withholding(every_text=True))
 
 
 @pytest.mark.parametrize(
@@ -456,10 +453,10 @@ def test_what_is_not_known_to_be_a_name_stops_the_push(
     recorded.interrupt()
     here.log.append("run/k3f9x2ab", [NewEvent(type_, data)])
     with pytest.raises(NotSentError, match=why):
-        bodies_of(here, withholder(include_artifacts=False, patterns=()))
+        bodies_of(here, Withholding(every_text=True))
 
 
 @pytest.mark.parametrize("pattern", ["", "(", ".*"])
 def test_a_pattern_that_cannot_be_meant_is_refused(pattern: str) -> None:
     with pytest.raises(PatternError):
-        withholder(include_artifacts=True, patterns=[pattern])
+        Withholding(patterns=[pattern])

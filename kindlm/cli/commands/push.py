@@ -39,7 +39,7 @@ def push_command(
     """
     from kindlm.cli.history_server import REDACTS, configured_upload, history_server, upload_now
     from kindlm.history.run_names import find_run_or_group
-    from kindlm.team.pushing import push_runs
+    from kindlm.team.pushing import Push
     from kindlm.team.withholding import recorded_uploads
 
     project = existing_history(db)
@@ -55,18 +55,15 @@ def push_command(
             recorded = recorded_uploads(reader, wanted)
             configured = next((each.url for each in recorded if each and each.url), None)
         with history_server(url, configured, project.root, insecure=insecure) as client:
-            pushed = or_fail(
-                push_runs(
-                    client,
-                    reader,
-                    wanted,
-                    texts=texts,
-                    also=() if now is None else [now],
-                    now=cache(partial(upload_now, project.root)),
-                    again=texts and wanted is not None,
-                    tell=_now_and_then(note),
-                )
+            push = Push(
+                client,
+                reader,
+                texts,
+                also=() if now is None else [now],
+                now=cache(partial(upload_now, project.root)),
+                tell=_now_and_then(note),
             )
+            pushed = or_fail(push.runs(wanted, again=texts and wanted is not None))
     besides = taken_besides(pushed.known, pushed.filled)
     note(f"{count(pushed.added, 'event')} pushed to {client.base}{besides}.")
     if pushed.withheld and texts:
