@@ -5,18 +5,13 @@ A parametrised test has the same cases as under pytest, with the same names.
 
 from __future__ import annotations
 
-import enum
 import inspect
-import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from itertools import product
 from typing import Any
 
-from kindlm.dataclass import dataclass, replace
+from kindlm.dataclass import dataclass
 
 
 def marks_of(owner: Any) -> list[Any]:
@@ -65,9 +60,6 @@ def _holds(mark: Any) -> bool:
 def _conditions(mark: Any) -> tuple[Any, ...]:
     return (mark.kwargs["condition"],) if "condition" in mark.kwargs else tuple(mark.args)
 
-
-_LONG = 100
-"""Of longer texts pytest 9.1 makes no names, see `parametrize_long_str_id_strategy` there."""
 
 _KEYS = ("argnames", "argvalues", "indirect", "ids", "scope")
 
@@ -176,82 +168,27 @@ def _merged(cases: Sequence[Parameters]) -> Parameters:
 
 
 def _cases(given: Mapping[str, Any]) -> list[Parameters]:
-    names, written = _names(given), given["argnames"]
-    # As in pytest, a comma at the end says that the values are rows.
-    is_row = len(names) != 1 or (isinstance(written, str) and written.rstrip().endswith(","))
-    ids = given.get("ids")
-    listed = None if ids is None or callable(ids) else list(ids)
-    found = []
-    for index, value in enumerate(given["argvalues"]):
-        if type(value).__name__ == "ParameterSet":  # of pytest.param
-            row, own, marks = tuple(value.values), value.id, tuple(value.marks)
-        else:
-            row, own, marks = tuple(value) if is_row else (value,), None, ()
-        if own is None and listed is not None and index < len(listed):
-            own = listed[index]
-        made = None if own is not None else _made(names, row, index, ids if callable(ids) else None)
-        # What the user wrote can be that it is to be hidden.
-        name = _word(own) if made is None else made
-        found.append(Parameters(name, dict(zip(names, row, strict=True)), marks))
-    return list(_distinct(found)) or [Parameters("NOTSET", is_empty=True)]
+    """Return the cases of one mark, made as pytest makes them: who has the mark has pytest, too."""
+    import pytest
+    from _pytest.mark.structures import ParameterSet
+    from _pytest.python import IdMaker
 
-
-def _made(
-    names: Sequence[str], row: Sequence[Any], index: int, ids: Callable[[Any], Any] | None
-) -> str:
-    parts = []
-    for name, value in zip(names, row, strict=True):
-        given = None if ids is None else ids(value)
-        made = None if given is None else _word(given)
-        is_long = isinstance(value, str | bytes) and len(value) > _LONG
-        if made is None and not (is_long and _shortens()):
-            made = _word(value)
-        parts.append(f"{name}{index}" if made is None else made)
-    return "-".join(parts)
-
-
-@cache
-def _shortens() -> bool:
-    """Return whether the pytest that is installed makes no names of long texts."""
+    values, ids = list(given["argvalues"]), given.get("ids")
+    names, is_single = ParameterSet._parse_parametrize_args(given["argnames"], values)  # noqa: SLF001
+    rows = [ParameterSet.extract_from(value, force_tuple=is_single) for value in values]
+    # Without a configuration of pytest, its defaults count.
+    wanted: dict[str, Any] = dict.fromkeys(IdMaker.__slots__)
+    wanted |= {"argnames": names, "parametersets": rows}
+    wanted |= {"idfn": ids} if callable(ids) else {"ids": None if ids is None else list(ids)}
     try:
-        parts = version("pytest").split(".")[:2]
-    except PackageNotFoundError:
-        return True
-    return [int(part) for part in parts if part.isdigit()] >= [9, 1]
-
-
-def _word(value: Any) -> str | None:
-    """Return what a value is called in the name of a case; None if it has no name there."""
-    if isinstance(value, str):
-        return _printable(value.encode("unicode_escape").decode("ascii"))
-    if isinstance(value, bytes):
-        return _printable(value.decode("ascii", "backslashreplace"))
-    if value is None or isinstance(value, bool | int | float | complex):
-        return str(value)
-    if isinstance(value, re.Pattern):
-        return _word(value.pattern)
-    if isinstance(value, enum.Enum):
-        # That which stands for a hidden name is not a valid name.
-        return None if type(value).__module__.startswith("_pytest.") else str(value)
-    named = getattr(value, "__name__", None)
-    return named if isinstance(named, str) else None
-
-
-def _printable(text: str) -> str:
-    short = {"\t": "\\t", "\r": "\\r", "\n": "\\n"}
-    return "".join(c if " " <= c <= "~" else short.get(c, f"\\x{ord(c):02x}") for c in text)
-
-
-def _distinct(cases: Sequence[Parameters]) -> Iterator[Parameters]:
-    """Number cases of the same name, as pytest does."""
-    counts = Counter(case.id for case in cases)
-    taken, numbers = set(counts), dict.fromkeys(counts, 0)
-    for case in cases:
-        if case.id is None or counts[case.id] == 1:
-            yield case
-            continue
-        joint = "_" if case.id[-1:].isdigit() else ""
-        while (name := f"{case.id}{joint}{numbers[case.id]}") in taken:
-            numbers[case.id] += 1
-        taken.add(name)
-        yield replace(case, id=name)
+        found = IdMaker(**wanted).make_unique_parameterset_ids()
+    except pytest.fail.Exception as error:
+        raise ValueError(str(error)) from error
+    return [
+        Parameters(
+            name if isinstance(name, str) else None,  # the user can hide it
+            dict(zip(names, row.values, strict=True)),
+            tuple(row.marks),
+        )
+        for name, row in zip(found, rows, strict=True)
+    ] or [Parameters("NOTSET", is_empty=True)]
