@@ -11,10 +11,11 @@ worker that lost its shard pushes later is refused, so that two workers never re
 from __future__ import annotations
 
 import asyncio
+import re
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -56,6 +57,8 @@ _ERROR = "✗ "
 _BY_SIGNAL = 128
 """An exit code from here on means that a signal ended the process, as in a shell."""
 
+_NUMBER = re.compile("[1-9][0-9]{0,5}")
+
 LEAST_RPM = 0.1
 """What `--max-rpm` takes at least."""
 
@@ -71,78 +74,35 @@ SELECT total(c.cost_usd)
 
 @dataclass(slots=True)
 class _Shard:
-    """A shard; `heard` is when its worker was last heard of, None while no worker has it."""
+    """A shard, and what is known of its worker.
 
+    Attributes:
+        run: What was pushed of it, if anything was.
+        number: That of its newest lease.
+        heard: When its worker was last heard of, None while no worker has it.
+        has_begun: Whether that worker has pushed anything.
+        has_pushed: Whether it has pushed events.
+        lost: How many workers were lost with it.
+        is_over: Whether it is done or given up: no worker can claim it any more.
+    """
+
+    run: str | None
     number: int = 0
     heard: float | None = None
+    has_begun: bool = False
+    has_pushed: bool = False
     lost: int = 0
     is_over: bool = False
 
+    def lose(self) -> None:
+        """Take it from its worker, so that the next one that claims it goes on."""
+        self.heard = None
+        self.lost += 1
+        self.is_over = self.is_over or self.lost >= MOST_LOST
 
-class Leases:
-    """The leases of the shards of one run. Times are those of a monotonic clock, in seconds."""
-
-    def __init__(self, shards: Iterable[int]) -> None:
-        self._shards = {shard: _Shard() for shard in shards}
-
-    def claim(self, shard: int, now: float) -> str | None:
-        """Return the lease of a worker that begins with a shard; None if it is not to be run."""
-        state = self._shards.get(shard)
-        if state is not None and state.heard is not None:
-            self.lose(shard)
-        if state is None or state.is_over:
-            return None
-        state.number += 1
-        state.heard = now
-        return f"{shard}.{state.number}"
-
-    def hear(self, lease: str, now: float) -> bool:
-        """Return whether a lease is current, and remember that its worker is alive."""
-        state = self._shards.get(shard_of(lease))
-        if state is None or state.heard is None or lease != f"{shard_of(lease)}.{state.number}":
-            return False
-        state.heard = now
-        return True
-
-    def silent(self, now: float) -> list[int]:
-        """Return the shards whose workers were not heard of for too long."""
-        return [
-            shard
-            for shard, state in self._shards.items()
-            if state.heard is not None and now - state.heard > SILENT_S
-        ]
-
-    def lose(self, shard: int) -> None:
-        """Take a shard from its worker, so that the next one that claims it goes on."""
-        state = self._shards[shard]
-        state.heard = None
-        state.lost += 1
-        state.is_over = state.is_over or state.lost >= MOST_LOST
-
-    def end(self, shard: int) -> None:
-        """Let no worker claim a shard any more: it is done, or it stays as it is."""
-        self._shards[shard].heard = None
-        self._shards[shard].is_over = True
-
-    def is_over(self, shard: int) -> bool:
-        """Return whether a shard is done or given up."""
-        return self._shards[shard].is_over
-
-    @property
-    def left(self) -> list[int]:
-        """The shards that are neither done nor given up."""
-        return [shard for shard, state in self._shards.items() if not state.is_over]
-
-    @property
-    def live(self) -> int:
-        """How many workers have a shard now."""
-        return sum(state.heard is not None for state in self._shards.values())
-
-
-def shard_of(lease: str) -> int:
-    """Return the shard of a lease; 0, which no shard is, if it is no lease."""
-    shard = lease.partition(".")[0]
-    return int(shard) if shard.isascii() and shard.isdigit() and len(shard) < 7 else 0
+    def end(self) -> None:
+        """Let no worker claim it any more: it is done, or it stays as it is."""
+        self.heard, self.is_over = None, True
 
 
 class Coordinator:
@@ -162,6 +122,7 @@ class Coordinator:
         news: Called in the event loop with runs that something was pushed of.
         earlier: Runs of the same group that are there already: what they cost counts.
         warn: Called with each warning of a worker that no other one has shown, and its hint.
+        clock: Returns the time in seconds.
     """
 
     def __init__(
@@ -174,6 +135,7 @@ class Coordinator:
         news: Callable[[set[str]], None],
         earlier: Sequence[str] = (),
         warn: Callable[[str, str | None], None] = lambda _message, _hint: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.undone: dict[int, str] = {}
         self.ended: set[int] = set()
@@ -187,14 +149,11 @@ class Coordinator:
         self._earlier = earlier
         self._warn = warn
         self._warned: set[tuple[str, str | None]] = set()
-        self._began = time.monotonic()
+        self._clock = clock
+        self._began = clock()
         # The threads of the server use these, too.
         self._lock = threading.Lock()
-        self._leases = Leases(shards)
-        self._runs = {shard: run for shard, run in shards.items() if run is not None}
-        # Of the workers that have shards now: those that pushed anything, and those with events.
-        self._has_begun: set[int] = set()
-        self._has_pushed: set[int] = set()
+        self._shards = {shard: _Shard(run) for shard, run in shards.items()}
         self._new: set[str] = set()
         self._told = Control()
         self._is_hurried = False
@@ -204,47 +163,49 @@ class Coordinator:
 
     def hear(self, lease: str) -> bool:
         """Return whether a lease is the newest one of its shard; if so, its worker is alive."""
+        number = lease.partition(".")[0]
         with self._lock:
-            return self.failure is None and self._leases.hear(lease, time.monotonic())
+            shard = self._shards.get(int(number)) if _NUMBER.fullmatch(number) else None
+            if shard is None or shard.heard is None or lease != f"{number}.{shard.number}":
+                return False
+            shard.heard = self._clock()
+            return self.failure is None
 
     def failed(self, error: Exception) -> None:
         """Note that the server failed: no lease counts any more, so that all workers end."""
         with self._lock:
             self.failure = self.failure or error
 
-    def control(self, lease: str) -> Control:
-        """Return what the worker of a lease has to do."""
-        del lease
+    def pushed(self, lease: str, runs: Sequence[str]) -> Control:
+        """Note that the worker of a lease has begun, and its run; return what it has to do."""
         with self._lock:
+            shard = self._shards[int(lease.partition(".")[0])]
+            shard.has_begun = True
+            for run in runs:
+                shard.run, shard.has_pushed = shard.run or run, True
+            self._new.update(runs)
             return replace(self._told, max_rpm=self._rpm())
 
-    def pushed(self, lease: str, runs: Sequence[str]) -> None:
-        """Note that a worker has begun, and which run it makes of its shard."""
-        with self._lock:
-            shard = shard_of(lease)
-            self._has_begun.add(shard)
-            for run in runs:
-                self._runs.setdefault(shard, run)
-                self._has_pushed.add(shard)
-            self._new.update(runs)
-
-    def claim(self, shard: int) -> dict[str, Any]:
+    def claim(self, number: int) -> dict[str, Any]:
         """Give a shard to a worker, with the run that it goes on with; no lease: it is over."""
         with self._lock:
-            lease = None
-            if self._told.stop is None and self.failure is None:
-                lease = self._leases.claim(shard, time.monotonic())
-            if lease is None:
+            shard = self._shards.get(number)
+            if shard is None or self._told.stop is not None or self.failure is not None:
                 return {"lease": None}
-            self._has_begun.discard(shard)
-            self._has_pushed.discard(shard)
-            run, rest = self._runs.get(shard), self._limits.max_time_s
+            if shard.heard is not None:
+                shard.lose()
+            if shard.is_over:
+                return {"lease": None}
+            shard.number += 1
+            shard.heard = now = self._clock()
+            shard.has_begun = shard.has_pushed = False
+            rest = self._limits.max_time_s
             return {
-                "lease": lease,
-                "run": run,
-                "bring": [*self._bring, *([] if run is None else [run])],
+                "lease": f"{number}.{shard.number}",
+                "run": shard.run,
+                "bring": [*self._bring, *([] if shard.run is None else [shard.run])],
                 "max_rpm": self._rpm(),
-                "max_time_s": rest and max(0.1, rest - (time.monotonic() - self._began)),
+                "max_time_s": rest and max(0.1, rest - (now - self._began)),
             }
 
     def _rpm(self) -> float | None:
@@ -254,7 +215,8 @@ class Coordinator:
         """
         if self._limits.max_rpm is None:
             return None
-        workers = max(1, min(self._capacity, len(self._leases.left)))
+        left = sum(not shard.is_over for shard in self._shards.values())
+        workers = max(1, min(self._capacity, left))
         return max(LEAST_RPM, self._limits.max_rpm / workers)
 
     @property
@@ -262,7 +224,8 @@ class Coordinator:
         """How many workers have a shard now."""
         with self._lock:
             # The shard of a worker that has just finished one counts until its end was looked at.
-            return min(self._leases.live, self._capacity)
+            live = sum(shard.heard is not None for shard in self._shards.values())
+            return min(live, self._capacity)
 
     # What the run does.
 
@@ -285,7 +248,7 @@ class Coordinator:
                 if self.failure is not None:
                     self._stop.abort(_NOT_KEPT, cut_off=True)
                 most = self._limits.max_time_s
-                if most is not None and time.monotonic() - self._began > most:
+                if most is not None and self._clock() - self._began > most:
                     reason = f"the run took longer than {most:g} s (--max-time)"
                     self._stop.abort(reason, cut_off=True)
                 if self._stop.winding_down.is_set():
@@ -320,7 +283,7 @@ class Coordinator:
         most = self._limits.max_cost_usd
         if most is None:
             return
-        runs = {*self._earlier, *self._runs.values()}
+        runs = {*self._earlier, *(shard.run for shard in self._shards.values() if shard.run)}
         (spent,) = db.execute(*among(_SPENT, list(runs))).fetchone()
         if exceeds(spent, most):
             self._stop.abort(f"${spent:.4f} spent, more than --max-cost {most:g} allows")
@@ -332,39 +295,37 @@ class Coordinator:
                 return ShardEnd.load(pending.result())
             except Exception as error:  # noqa: BLE001 - whatever ends a job, it can be done again
                 return ShardEnd(None, f"{type(error).__name__}: {error}")
-        with self._lock:
-            if shard in self._leases.silent(time.monotonic()):
-                return ShardEnd(None, f"its worker was not heard of for {SILENT_S:.0f} s")
+        heard = self._shards[shard].heard
+        if heard is not None and self._clock() - heard > SILENT_S:
+            return ShardEnd(None, f"its worker was not heard of for {SILENT_S:.0f} s")
         return None
 
-    def _goes_on(self, shard: int, end: ShardEnd, db: sqlite3.Connection) -> bool:
+    def _goes_on(self, number: int, end: ShardEnd, db: sqlite3.Connection) -> bool:
         """Return whether a shard whose job has ended goes to another worker."""
         with self._lock:
-            run, has_pushed = self._runs.get(shard), shard in self._has_pushed
-            has_begun = shard in self._has_begun
-            how, reason = db.execute(_RUN, (run,)).fetchone() or (None, None)
+            shard = self._shards[number]
+            how, reason = db.execute(_RUN, (shard.run,)).fetchone() or (None, None)
             if how == "finished":
-                self._leases.end(shard)
-                return False
-            if has_pushed and how is not None and reason not in _SIGNALS:
-                self.undone[shard] = reason or how
+                pass
+            elif shard.has_pushed and how is not None and reason not in _SIGNALS:
+                self.undone[number] = reason or how
             elif self._told.stop is not None or self.failure is not None:
-                self.undone[shard] = self._told.stop or _NOT_KEPT
+                self.undone[number] = self._told.stop or _NOT_KEPT
             elif end.code in (ENDED_BY_USER_CODE, NOT_TAKEN):
                 if end.code == ENDED_BY_USER_CODE:
-                    self.ended.add(shard)
-                self.undone[shard] = _last_words(end)
-            elif not has_begun and end.code is not None and 0 <= end.code < _BY_SIGNAL:
-                self.undone[shard] = "its worker did not begin"
+                    self.ended.add(number)
+                self.undone[number] = _last_words(end)
+            elif not shard.has_begun and end.code is not None and 0 <= end.code < _BY_SIGNAL:
+                self.undone[number] = "its worker did not begin"
                 self.refusal = self.refusal or end.said or None
                 self._stop.abort("a worker did not begin" if end.said else _SILENT_END)
             else:
-                why = _last_words(end)
-                self._leases.lose(shard)
-                if not self._leases.is_over(shard):
+                shard.lose()
+                if not shard.is_over:
                     return True
-                self.undone[shard] = f"{MOST_LOST} workers were lost with it, the last one: {why}"
-            self._leases.end(shard)
+                why = _last_words(end)
+                self.undone[number] = f"{MOST_LOST} workers were lost with it, the last one: {why}"
+            shard.end()
             return False
 
 

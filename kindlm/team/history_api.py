@@ -88,11 +88,8 @@ class FleetHooks(Protocol):
     def failed(self, error: Exception) -> None:
         """Note that the server failed, so that what workers push from now on is lost."""
 
-    def control(self, lease: str) -> Control:
-        """Return what the worker of a lease has to do."""
-
-    def pushed(self, lease: str, runs: Sequence[str]) -> None:
-        """Note that a worker has begun, and the runs that it pushed events of."""
+    def pushed(self, lease: str, runs: Sequence[str]) -> Control:
+        """Note that a worker has begun, and the runs that it pushed; return what it has to do."""
 
     def claim(self, shard: int) -> dict[str, Any]:
         """Give a shard to who asks for it."""
@@ -349,8 +346,7 @@ class HistoryApi:
                     self._tokens.give_back(grant, size)
                     raise
         if self._fleet is not None:
-            self._fleet.pushed(lease, runs)
-            answer = replace(answer, control=self._fleet.control(lease))
+            answer = replace(answer, control=self._fleet.pushed(lease, runs))
         return answer
 
     async def _claim(self, request: _Request, shard: str, fleet: FleetHooks) -> None:

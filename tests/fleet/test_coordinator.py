@@ -98,6 +98,8 @@ def test_shards_that_finish_are_done(history: History) -> None:
     assert (coordinator.undone, coordinator.refusal, stop.reason) == ({}, None, None)
     assert workers.submitted == [1, 2]
     assert news == {"r1", "r2"}
+    assert coordinator.claim(1) == {"lease": None}
+    assert not coordinator.hear("1.1")
     assert workers.claimed[0] == {
         "lease": "1.1", "run": None, "bring": ["base"], "max_rpm": None, "max_time_s": None,
     }  # fmt: skip
@@ -233,7 +235,7 @@ def test_costs_of_all_workers_together_end_the_run(history: History) -> None:
     assert stop.reason == "$1.2000 spent, more than --max-cost 1 allows"
     assert workers.submitted == [1, 2]
     assert set(coordinator.undone.values()) == {stop.reason}
-    assert coordinator.control("1.1").stop == stop.reason
+    assert coordinator.pushed("1.1", []).stop == stop.reason
     assert coordinator.claim(1) == {"lease": None}
 
 
@@ -242,13 +244,13 @@ def test_a_rate_is_shared_by_the_workers_that_can_still_have_a_shard(history: Hi
 
     def asks(workers: Workers, shard: int) -> ShardEnd:
         end = finishes(workers, shard)
-        rates.append(workers.coordinator.control(f"{shard}.1").max_rpm)
+        rates.append(workers.coordinator.pushed(f"{shard}.1", []).max_rpm)
         return end
 
     coordinator, workers, _, _ = carry_out(history, [asks] * 3, Limits(max_rpm=60.0), shards=3)
     assert rates == [30.0] * 3
     assert [claim["max_rpm"] for claim in workers.claimed] == [30.0] * 3
-    assert coordinator.control("3.1").max_rpm == 60.0
+    assert coordinator.pushed("3.1", []).max_rpm == 60.0
 
 
 def test_only_the_newest_lease_of_a_shard_is_current(history: History) -> None:

@@ -2,68 +2,88 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import closing
+
 import pytest
+from recorded_history import History
 
-from kindlm.fleet.coordinator import MOST_LOST, SILENT_S, Leases
+from kindlm.engine.resources import Limits
+from kindlm.engine.stop import Stop
+from kindlm.fleet.coordinator import MOST_LOST, SILENT_S, Coordinator
+
+Make = Callable[..., Coordinator]
 
 
-def test_only_the_newest_lease_of_a_shard_counts() -> None:
-    leases = Leases([1, 2])
-    first = leases.claim(1, now=0)
-    assert first == "1.1"
-    assert leases.hear("1.1", now=1)
-    assert leases.claim(1, now=2) == "1.2"
-    assert not leases.hear("1.1", now=3)
-    assert leases.hear("1.2", now=3)
-    assert leases.claim(2, now=3) == "2.1"
-    assert leases.live == 2
+class Time:
+    now = 0.0
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def make_coordinator(history: History, time: Time) -> Make:
+    def made(*shards: int) -> Coordinator:
+        left = dict.fromkeys(shards)
+        return Coordinator(
+            history.log, left, [], Limits(), Stop(), lambda _: None, clock=lambda: time.now
+        )
+
+    return made
+
+
+def leases(coordinator: Coordinator, shard: int, times: int) -> list[str | None]:
+    return [coordinator.claim(shard)["lease"] for _ in range(times)]
+
+
+def test_only_the_newest_lease_of_a_shard_counts(make_coordinator: Make) -> None:
+    coordinator = make_coordinator(1, 2)
+    assert leases(coordinator, 1, 1) == ["1.1"]
+    assert coordinator.hear("1.1")
+    assert leases(coordinator, 1, 1) == ["1.2"]
+    assert not coordinator.hear("1.1")
+    assert coordinator.hear("1.2")
+    assert leases(coordinator, 2, 1) == ["2.1"]
 
 
 @pytest.mark.parametrize("lease", ["", "1", "1.", "1.2", "2.1", "01.1", "x.1", "1.1.1", "9.1", "²"])
-def test_what_is_no_lease_of_this_run_is_not_current(lease: str) -> None:
-    leases = Leases([1, 2])
-    leases.claim(1, now=0)
-    assert not leases.hear(lease, now=0)
+def test_what_is_no_lease_of_this_run_is_not_current(make_coordinator: Make, lease: str) -> None:
+    coordinator = make_coordinator(1, 2)
+    coordinator.claim(1)
+    assert not coordinator.hear(lease)
 
 
-def test_a_worker_that_is_silent_loses_its_shard_and_what_it_says_later_is_refused() -> None:
-    leases = Leases([1])
-    leases.claim(1, now=0)
-    assert leases.hear("1.1", now=30)
-    assert leases.silent(30 + SILENT_S) == []
-    assert leases.silent(30 + SILENT_S + 0.1) == [1]
-    leases.lose(1)
-    assert not leases.hear("1.1", now=91)
-    assert leases.silent(1_000) == []
-    assert leases.claim(1, now=92) == "1.2"
+def test_a_worker_that_is_silent_loses_its_shard_and_what_it_says_later_is_refused(
+    make_coordinator: Make, time: Time, history: History
+) -> None:
+    coordinator, pending = make_coordinator(1), Future[str]()
+    coordinator.claim(1)
+    time.now = 30.0
+    assert coordinator.hear("1.1")
+    time.now = 30 + SILENT_S
+    assert coordinator._end_of(1, pending) is None
+    time.now += 0.1
+    end = coordinator._end_of(1, pending)
+    assert end is not None
+    with closing(history.log.reader()) as db:
+        assert coordinator._goes_on(1, end, db)
+    assert not coordinator.hear("1.1")
+    time.now = 1_000.0
+    assert coordinator._end_of(1, pending) is None
+    assert leases(coordinator, 1, 1) == ["1.2"]
 
 
-def test_a_shard_that_is_lost_too_often_is_given_up() -> None:
-    leases = Leases([1, 2])
-    for number in range(MOST_LOST):
-        assert leases.left == [1, 2]
-        assert leases.claim(1, now=number) == f"1.{number + 1}"
-        leases.lose(1)
-    assert leases.claim(1, now=9) is None
-    assert leases.left == [2]
-    assert leases.is_over(1)
+def test_workers_that_take_a_shard_from_one_another_do_so_only_so_often(
+    make_coordinator: Make,
+) -> None:
+    coordinator = make_coordinator(1)
+    assert leases(coordinator, 1, MOST_LOST + 1) == ["1.1", "1.2", "1.3", None]
+    assert not coordinator.hear("1.3")
 
 
-def test_workers_that_take_a_shard_from_one_another_do_so_only_so_often() -> None:
-    leases = Leases([1])
-    claimed = [leases.claim(1, now=0) for _ in range(MOST_LOST + 1)]
-    assert claimed == ["1.1", "1.2", "1.3", None]
-    assert not leases.hear("1.3", now=0)
-
-
-def test_a_shard_that_is_done_is_not_claimed_again() -> None:
-    leases = Leases([1])
-    leases.claim(1, now=0)
-    leases.end(1)
-    assert leases.claim(1, now=1) is None
-    assert not leases.hear("1.1", now=1)
-    assert leases.left == []
-
-
-def test_a_shard_that_there_is_not_is_not_claimed() -> None:
-    assert Leases([1]).claim(2, now=0) is None
+def test_a_shard_that_there_is_not_is_not_claimed(make_coordinator: Make) -> None:
+    assert leases(make_coordinator(1), 2, 1) == [None]

@@ -248,11 +248,9 @@ class Hooks:
     def failed(self, error: Exception) -> None:
         raise error
 
-    def control(self, lease: str) -> Control:
-        return Control(max_rpm=30.0)
-
-    def pushed(self, lease: str, runs: Any) -> None:
+    def pushed(self, lease: str, runs: Any) -> Control:
         self.told.append((lease, list(runs)))
+        return Control(max_rpm=30.0)
 
     def claim(self, shard: int) -> dict[str, Any]:
         self.number += 1

@@ -54,11 +54,8 @@ class Coordinator:
     def hear(self, lease: str) -> bool:
         return lease == f"3.{self.newest}"
 
-    def control(self, lease: str) -> Control:
+    def pushed(self, lease: str, runs: Any) -> Control:
         return Control(max_rpm=30.0)
-
-    def pushed(self, lease: str, runs: Any) -> None:
-        """Note nothing."""
 
     def claim(self, shard: int) -> dict[str, Any]:
         return {}
