@@ -16,6 +16,7 @@ nearly a scenario counts likewise: it has no key of cases alone, and `turns` wit
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Literal
 
 from kindlm.suggestions import suggest
@@ -43,6 +44,8 @@ _QUERY = re.compile(r"""\bquery["']?\s*[:=]""")
 _ANYWHERE = re.compile(r"""(?:^|[\s{,-])["']?([\w-]+)["']?\s*:""", re.MULTILINE)
 _TOML_TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
 _TOML_KEY = re.compile(r"""^[ \t]*\[*[ \t]*["']?([\w-]+)["']?[ \t]*[].=]""", re.MULTILINE)
+_FLOW = re.compile(r"""\"(?:[^\"\\]|\\.)*+\"|(?<!\w)'[^']*+'|[][{}:]|[\w-]+""")
+"""The texts, words and marks of JSON, and of YAML that is written like it."""
 _FIRST_ITEM = re.compile(r"(?:[ \t]*(?:#.*|%.*|---[ \t]*)?\r?\n)*(?:--- +)?( *- +)(?=\S)")
 
 
@@ -73,9 +76,6 @@ def recognised(text: str, suffix: str, *, named: bool = False) -> FrontEnd | Non
         return "scenario"
     if named and not is_toml and "tests" in keys:
         return "kindlm"
-    if _is_in_flow(text) and not is_toml and keys & _OTHER_KEYS:
-        # Some of the keys may be those of tests in a suite.
-        return None
     return "evalview" if _is_nearly_case(keys, has_query=has_query) else None
 
 
@@ -117,16 +117,10 @@ def _is_nearly_case(keys: set[str], *, has_query: bool) -> bool:
     return bool(right) or len(meant) > 1 or (bool(meant) and has_query)
 
 
-def _is_in_flow(text: str) -> bool:
-    """Tell whether a YAML text is JSON, or is written like it."""
-    return text.lstrip()[:1] in ("{", "[")
-
-
 def _keys(text: str, suffix: str) -> set[str]:
     """Return the keys at the top of a text, or of the items of a list there.
 
-    Of JSON in a YAML file, these are all keys. In TOML those of all tables count, apart from a
-    name.
+    In TOML those of all tables count, apart from a name.
     """
     if suffix == ".toml":
         table = _TOML_TABLE.search(text)
@@ -134,9 +128,19 @@ def _keys(text: str, suffix: str) -> set[str]:
         is_named = any(key.casefold() == "name" for key in above)
         keys = _TOML_KEY.findall(text)
         return {key for key in keys if is_named or key.casefold() != "name"}
-    if _is_in_flow(text):
-        return set(_ANYWHERE.findall(text))
+    if text.lstrip()[:1] in ("{", "["):
+        return set(_keys_in_flow(text))
     item = _FIRST_ITEM.match(text)
     indent = "" if item is None else rf"(?:{' ' * len(item[1])}|{re.escape(item[1])})"
     key = rf"""^(?:--- +)?{indent}["']?([\w-]+)["']?\s*:(?:\s|$)"""
     return set(re.findall(key, text, re.MULTILINE))
+
+
+def _keys_in_flow(text: str) -> Iterator[str]:
+    """Yield the keys of a text that is JSON, or YAML that is written like it."""
+    depth, before, top = 0, "", 1 if text.lstrip().startswith("{") else 2
+    for part in _FLOW.findall(text):
+        depth += (part in ("{", "[")) - (part in ("}", "]"))
+        if part == ":" and depth == top:
+            yield before.strip("\"'")
+        before = part
