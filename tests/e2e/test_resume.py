@@ -437,12 +437,23 @@ def test_a_program_that_could_not_start_then_can_start_now(
     assert numbers == [("b1",), ("b2",), ("a1",), ("a2",)]
 
 
+SERVED = """
+import os, time
+
+kindlm = os.getppid()
+print("ready", flush=True)
+while os.getppid() == kindlm:
+    time.sleep(0.05)
+"""
+"""A program that ends with kindlm, also where kindlm is killed."""
+
+
 @pytest.mark.parametrize("missing", ["program", "key"])
 def test_a_run_whose_suite_cannot_go_on_stays_open(
     workspace: Workspace, server: LoopbackServer, missing: str
 ) -> None:
     program = workspace.root / "program.py"
-    program.write_text("print('ready', flush=True)\nimport time; time.sleep(600)\n")
+    program.write_text(SERVED)
     serve = [{"name": "side", "command": ["python", "program.py"], "ready": {"line": "ready"}}]
     write_orders(workspace, server, 3, serve=serve)
     kill_when_held(workspace, server, "k1", arguments=("-j", "1"))
@@ -460,7 +471,7 @@ def test_a_run_whose_suite_cannot_go_on_stays_open(
     assert len(server.requests) == since
     report = json.loads(workspace.run("report", "--format", "json").stdout)
     assert report["summary"]["executions"]["passed"] == 1
-    program.write_text("print('ready', flush=True)\nimport time; time.sleep(600)\n")
+    program.write_text(SERVED)
     (workspace.root / ".env").write_text(f"OPENAI_API_KEY={key}\n")
     assert workspace.report("--resume")["run"]["status"] == "passed"
 
