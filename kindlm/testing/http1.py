@@ -1,8 +1,8 @@
 """The server's side of HTTP/1.1: h11 speaks the protocol, asyncio moves the bytes.
 
-A connection answers one request at a time; bytes that arrive meanwhile wait in its buffer. A
-handler is a plain function from request to answer. The answer says how it is delivered (late,
-stalled, cut off), so faults are played on a real socket.
+A connection answers one request at a time; bytes that arrive meanwhile wait. A handler is a plain
+function from request to answer. The answer says how it is delivered (late, stalled, cut off), so
+faults are played on a real socket.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 64 * 1024 * 1024
+_READ_BYTES = 256 * 1024
 
 Cut = Literal["before", "headers", "body"]
 
@@ -74,122 +75,93 @@ async def listening(handler: Handler, host: str, port: int) -> AsyncIterator[int
     Raises:
         OSError: when the address cannot be used.
     """
-    connections: set[HttpConnection] = set()
-    server = await asyncio.get_running_loop().create_server(
-        lambda: HttpConnection(handler, connections), host, port, backlog=1024
-    )
+    connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+
+    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(HttpConnection(handler, reader, writer).serve())
+        connections[task] = writer
+        task.add_done_callback(connections.pop)
+
+    server = await asyncio.start_server(connected, host, port, backlog=1024)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
-        for connection in tuple(connections):
-            connection.close()
+        for connection, writer in connections.items():
+            connection.cancel()
+            writer.transport.abort()
         await server.wait_closed()
 
 
-class HttpConnection(asyncio.Protocol):
+class HttpConnection:
     """One client connection: reads requests, asks the handler, plays the answers."""
 
-    def __init__(self, handler: Handler, open_connections: set[HttpConnection]) -> None:
+    def __init__(
+        self, handler: Handler, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         self._handler = handler
-        self._open_connections = open_connections
+        self._reader = reader
+        self._writer = writer
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
-        self._request: h11.Request | None = None
-        self._body = bytearray()
-        self._transport: asyncio.Transport | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._head: h11.Request | None = None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Remembers the connection, so that the server can close it."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._open_connections.add(self)
+    async def serve(self) -> None:
+        """Answers one request after the other, until the client or an answer ends that."""
+        try:
+            while (answer := await self._next_answer()) is not None:
+                await self._send(answer)
+                if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
+                    break
+                self._http.start_next_cycle()
+                self._head = None
+        except ConnectionError:
+            pass  # the client has gone
+        finally:
+            self._writer.close()
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
-        """Forgets what was still to be sent."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._transport = None
-        self._open_connections.discard(self)
-
-    def data_received(self, data: bytes) -> None:
-        """Takes bytes of the client."""
-        self._http.receive_data(data)
-        self._advance()
-
-    def close(self) -> None:
-        """Ends the connection at once."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    def _advance(self) -> None:
-        """Reads until bytes are missing, an answer is due later, or the connection ends."""
-        while (
-            self._timer is None and self._transport is not None and not self._transport.is_closing()
-        ):
+    async def _next_answer(self) -> HttpAnswer | None:
+        """Reads a request and returns its answer; None if the client sends nothing more."""
+        http, length, body = self._http, 0, bytearray()
+        while True:
             try:
-                event = self._http.next_event()
+                event = http.next_event()
             except h11.RemoteProtocolError as error:
-                self._refuse(error.error_status_hint, str(error))
-                return
-            if event is h11.NEED_DATA:
-                if self._http.they_are_waiting_for_100_continue:
+                return _refusal(error.error_status_hint, str(error))
+            if isinstance(event, h11.EndOfMessage):
+                return self._handler(self._request(bytes(body)))
+            if isinstance(event, h11.Request):
+                self._head, length = event, int(dict(event.headers).get(b"content-length", 0))
+                if event.method == b"CONNECT":
+                    return _refusal(405, "this is not a proxy")
+            elif isinstance(event, h11.Data):
+                body += event.data
+            else:
+                if http.they_are_waiting_for_100_continue:
                     proceed = h11.InformationalResponse(
                         status_code=100, headers=[], reason="Continue"
                     )
-                    self._transport.write(self._encoded(proceed))
-                return
-            self._take(event)
+                    self._writer.write(self._encoded(proceed))
+                data = await self._reader.read(_READ_BYTES)
+                if not data:
+                    return None
+                http.receive_data(data)
+            if max(length, len(body)) > MAX_BODY_BYTES:
+                return _refusal(413, "the request body is too large")
 
-    def _take(self, event: h11.Event | type[h11.NEED_DATA | h11.PAUSED]) -> None:
-        if isinstance(event, h11.Request):
-            self._request = event
-            self._body.clear()
-            length = int(dict(event.headers).get(b"content-length", 0))
-            if event.method == b"CONNECT":
-                self._refuse(405, "this is not a proxy")
-            elif length > MAX_BODY_BYTES:
-                self._refuse(413, "the request body is too large")
-        elif isinstance(event, h11.Data):
-            self._body += event.data
-            if len(self._body) > MAX_BODY_BYTES:
-                self._refuse(413, "the request body is too large")
-        elif isinstance(event, h11.EndOfMessage):
-            answer = self._handler(self._complete())
-            if answer.delay_s > 0:
-                self._later(answer.delay_s, lambda: self._send(answer))
-            else:
-                self._send(answer)
-
-    def _complete(self) -> HttpRequest:
-        assert self._request is not None
+    def _request(self, body: bytes) -> HttpRequest:
+        assert self._head is not None
         headers: dict[str, str] = {}
-        for raw_name, raw_value in self._request.headers:
+        for raw_name, raw_value in self._head.headers:
             name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
             headers[name] = f"{headers[name]}, {value}" if name in headers else value
-        path = self._request.target.decode("latin-1").partition("?")[0]
-        return HttpRequest(self._request.method.decode("latin-1"), path, headers, bytes(self._body))
+        path = self._head.target.decode("latin-1").partition("?")[0]
+        return HttpRequest(self._head.method.decode("latin-1"), path, headers, body)
 
-    def _later(self, seconds: float, action: Callable[[], None]) -> None:
-        def fire() -> None:
-            self._timer = None
-            action()
-            self._advance()
-
-        self._timer = asyncio.get_running_loop().call_later(seconds, fire)
-
-    def _refuse(self, status: int, reason: str) -> None:
-        """Answers what cannot become a request, and ends the connection."""
-        body = json.dumps({"error": {"message": reason}}).encode("ascii")
-        self._send(HttpAnswer(status, body, (("connection", "close"),)))
-
-    def _send(self, answer: HttpAnswer) -> None:
-        """Sends the answer, or as much of it as a fault lets through."""
-        transport = self._transport
-        if transport is None:
-            return
+    async def _send(self, answer: HttpAnswer) -> None:
+        """Sends an answer, or as much of it as a fault lets through."""
+        if answer.delay_s > 0:
+            await asyncio.sleep(answer.delay_s)
         if answer.cut == "before":
-            transport.close()
             return
         headers = [("content-type", answer.content_type), *answer.headers]
         if answer.events:
@@ -199,35 +171,30 @@ class HttpConnection(asyncio.Protocol):
             headers.append(("content-length", str(len(answer.body))))
             half = len(answer.body) // 2
             parts, middle = (answer.body[:half], answer.body[half:]), 1
-        if self._request is not None and self._request.method == b"HEAD":
+        if self._head is not None and self._head.method == b"HEAD":
             parts = ()
         reason = _REASONS.get(answer.status, "Unknown")
         response = h11.Response(status_code=answer.status, headers=headers, reason=reason)
         sent = self._encoded(response)
         if answer.cut != "headers":
             sent += self._encoded(*map(h11.Data, parts[:middle]))
-        if answer.cut is not None:
-            transport.write(sent)
-            transport.close()
-        elif answer.stall_s > 0:
-            transport.write(sent)
-            self._later(answer.stall_s, lambda: self._finish(b"", parts[middle:]))
-        else:
-            self._finish(sent, parts[middle:])
-
-    def _finish(self, sent: bytes, rest: tuple[bytes, ...]) -> None:
-        """Sends what is left of an answer; then the next request may come."""
-        if self._transport is None:
-            return
-        self._transport.write(sent + self._encoded(*map(h11.Data, rest), h11.EndOfMessage()))
-        if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
-            self._http.start_next_cycle()
-            self._request = None
-        else:
-            self._transport.close()
+        if answer.stall_s > 0:
+            self._writer.write(sent)
+            sent = b""
+            await asyncio.sleep(answer.stall_s)
+        if answer.cut is None:
+            sent += self._encoded(*map(h11.Data, parts[middle:]), h11.EndOfMessage())
+        self._writer.write(sent)
+        await self._writer.drain()
 
     def _encoded(self, *events: h11.Event) -> bytes:
         return b"".join(self._http.send(event) or b"" for event in events)
+
+
+def _refusal(status: int, reason: str) -> HttpAnswer:
+    """The answer to what cannot become a request; it ends the connection."""
+    body = json.dumps({"error": {"message": reason}}).encode("ascii")
+    return HttpAnswer(status, body, (("connection", "close"),))
 
 
 _REASONS = {status.value: status.phrase for status in HTTPStatus}

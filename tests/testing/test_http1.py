@@ -21,23 +21,35 @@ CHUNKED = HEAD + (
 )
 
 
-class Transport(asyncio.Transport):
+class Reader(asyncio.StreamReader):
+    """Yields what a client sends, piece by piece."""
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        super().__init__()
+        self._pieces = iter(pieces)
+
+    async def read(self, n: int = -1) -> bytes:
+        del n
+        return next(self._pieces, b"")
+
+
+class Writer(asyncio.StreamWriter):
     """Keeps what a connection writes."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.written = b""
         self.closed = False
+
+    def __del__(self) -> None: ...
 
     def write(self, data: Any) -> None:
         assert not self.closed
         self.written += data
 
+    async def drain(self) -> None: ...
+
     def close(self) -> None:
         self.closed = True
-
-    def is_closing(self) -> bool:
-        return self.closed
 
 
 class Recorder:
@@ -51,14 +63,15 @@ class Recorder:
         return HttpAnswer(200, b"{}")
 
 
-def receive(pieces: list[bytes]) -> tuple[list[HttpRequest], Transport]:
+def receive(pieces: list[bytes]) -> tuple[list[HttpRequest], Writer]:
     """What a connection makes of bytes that arrive in pieces: requests, and what it answers."""
-    handler, transport = Recorder(), Transport()
-    connection = HttpConnection(handler.handle, set())
-    connection.connection_made(transport)
-    for piece in filter(None, pieces):
-        connection.data_received(piece)
-    return handler.requests, transport
+    handler, writer = Recorder(), Writer()
+
+    async def talk() -> None:
+        await HttpConnection(handler.handle, Reader([*filter(None, pieces)]), writer).serve()
+
+    asyncio.run(talk())
+    return handler.requests, writer
 
 
 @given(st.lists(st.integers(0, len(SIZED + CHUNKED + SIZED)), max_size=30))
@@ -91,24 +104,24 @@ def test_any_bytes_are_a_request_or_refused(data):
     ],
 )
 def test_what_is_no_request_is_refused_and_ends_the_connection(data, status):
-    requests, transport = receive([data])
+    requests, writer = receive([data])
     assert requests == []
-    assert transport.written.startswith(b"HTTP/1.1 %d " % status)
-    assert transport.closed
-    json.loads(transport.written.partition(b"\r\n\r\n")[2])
+    assert writer.written.startswith(b"HTTP/1.1 %d " % status)
+    assert writer.closed
+    json.loads(writer.written.partition(b"\r\n\r\n")[2])
 
 
 def test_a_chunked_body_that_grows_too_large_is_refused():
     chunk = b"100000\r\n" + b"x" * 0x100000 + b"\r\n"
-    requests, transport = receive([HEAD + b"Transfer-Encoding: chunked\r\n\r\n", *[chunk] * 65])
+    requests, writer = receive([HEAD + b"Transfer-Encoding: chunked\r\n\r\n", *[chunk] * 65])
     assert requests == []
-    assert transport.written.startswith(b"HTTP/1.1 413 ")
+    assert writer.written.startswith(b"HTTP/1.1 413 ")
 
 
 def test_the_answer_to_head_has_no_body():
-    _, transport = receive([b"HEAD /health HTTP/1.1\r\nHost: x\r\n\r\n"])
-    assert b"content-length: 2\r\n" in transport.written
-    assert transport.written.endswith(b"\r\n\r\n")
+    _, writer = receive([b"HEAD /health HTTP/1.1\r\nHost: x\r\n\r\n"])
+    assert b"content-length: 2\r\n" in writer.written
+    assert writer.written.endswith(b"\r\n\r\n")
 
 
 def exchange(port: int, *sent: bytes) -> list[bytes]:
