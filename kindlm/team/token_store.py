@@ -48,7 +48,16 @@ CREATE TABLE IF NOT EXISTS tokens (
   bytes INTEGER NOT NULL DEFAULT 0)
 """
 
-_VALID = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now)"
+_KNOWN = """
+SELECT name, scopes, project,
+       CASE WHEN revoked_at IS NOT NULL THEN 'revoked'
+            WHEN expires_at <= :now THEN 'expired'
+            ELSE 'valid' END AS state,
+       created_at, expires_at, used_at,
+       iif(day = substr(:now, 1, 10), bytes_today, 0) AS bytes_today, bytes,
+       pushes_per_minute, bytes_per_day, bytes_in_all, id, sha256
+  FROM tokens
+"""
 
 _USED = """
 UPDATE tokens SET used_at = :now WHERE id = :id AND (used_at IS NULL OR used_at < :minute_ago)
@@ -66,9 +75,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is known of a token. Times are UTC, ISO 8601.
+    """What is known of a token, in the order of `_KNOWN`. Times are UTC, ISO 8601.
 
-    `state` is valid, expired or revoked. `bytes` is all that was ever pushed with it.
+    `state` is valid, expired or revoked. `bytes` is all that was ever pushed with it. The limits
+    are those of `Limits`.
     """
 
     name: str
@@ -80,7 +90,9 @@ class Token:
     used_at: str | None
     bytes_today: int
     bytes: int
-    limits: Limits
+    pushes_per_minute: int | None
+    bytes_per_day: int | None
+    bytes_in_all: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,13 +192,8 @@ class TokenStore:
             return Err(misuse("A token needs a scope.", _CHOICE))
         token = TOKEN_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
         digest = _digest(token)
-        now = datetime.now(UTC)
         with self._transaction() as db:
-            taken = db.execute(
-                f"SELECT 1 FROM tokens WHERE name = :name AND {_VALID}",  # noqa: S608
-                {"name": name, "now": _shown(now)},
-            ).fetchone()
-            if taken:
+            if _valid_id(db, name):
                 return Err(
                     misuse(
                         f"There is a token {name!r} already.",
@@ -199,7 +206,7 @@ class TokenStore:
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     _id(digest), digest, name, " ".join(dict.fromkeys(scopes)), project,
-                    _shown(now), days and _shown(now + timedelta(days=days)),
+                    _now(), days and _now(timedelta(days=days)),
                     limits.pushes_per_minute, limits.bytes_per_day, limits.bytes_in_all,
                 ),
             )  # fmt: skip
@@ -207,47 +214,38 @@ class TokenStore:
 
     def revoke(self, name: str) -> Result[None]:
         """Make the valid token of a name worthless."""
-        now = _shown(datetime.now(UTC))
         with self._transaction() as db:
-            revoked = db.execute(
-                f"UPDATE tokens SET revoked_at = :now WHERE name = :name AND {_VALID}",  # noqa: S608
-                {"name": name, "now": now},
-            ).rowcount
-        if revoked:
-            return Ok(None)
-        return Err(
-            not_there(
-                f"There is no valid token {name!r}.",
-                "All tokens: kindlm token list",
-            )
-        )
+            if (found := _valid_id(db, name)) is None:
+                what = f"There is no valid token {name!r}."
+                return Err(not_there(what, "All tokens: kindlm token list"))
+            db.execute("UPDATE tokens SET revoked_at = ? WHERE id = ?", (_now(), found))
+        return Ok(None)
 
     def tokens(self) -> list[Token]:
         """Return what is known of all tokens, the newest first."""
-        now = datetime.now(UTC)
         with self._lock:
-            rows = self._connection.execute("SELECT * FROM tokens ORDER BY created_at DESC")
-            return [_token(row, now) for row in rows]
+            query = f"{_KNOWN} ORDER BY created_at DESC"
+            rows = self._connection.execute(query, {"now": _now()}).fetchall()
+        return [Token(row["name"], row["scopes"].split(), *row[2:12]) for row in rows]
 
     def grant_of(self, token: str) -> Grant | str:
         """Return what a token allows, and note that it was used; or return why it is not valid."""
-        row = self._row(token)
-        now = datetime.now(UTC)
-        state = "unknown" if row is None else _state(row, _shown(now))
-        if row is None or state != "valid":
-            return f"The token is {state}."
-        ago = _shown(now - timedelta(minutes=1))
+        digest = _digest(token)
+        row = self._known(_id(digest))
+        if row is None or not hmac.compare_digest(row["sha256"], digest):
+            return "The token is unknown."
+        if row["state"] != "valid":
+            return f"The token is {row['state']}."
         with self._lock:
-            known = {"id": row["id"], "now": _shown(now), "minute_ago": ago}
+            ago = _now(-timedelta(minutes=1))
+            known = {"id": row["id"], "now": _now(), "minute_ago": ago}
             self._connection.execute(_USED, known)
         return _grant(row)
 
     def by_id(self, token: str) -> tuple[Grant, bytes] | None:
         """Return what the valid token of an id allows, and its SHA-256."""
-        row = self._by_id(token)
-        if row is None or _state(row, _shown(datetime.now(UTC))) != "valid":
-            return None
-        return _grant(row), row["sha256"]
+        row = self._known(token)
+        return None if row is None or row["state"] != "valid" else (_grant(row), row["sha256"])
 
     def count_push(self, grant: Grant) -> None:
         """Count a push; raise `ApiError` if it may not be made now."""
@@ -269,12 +267,11 @@ class TokenStore:
 
     def reserve(self, grant: Grant, size: int) -> None:
         """Count bytes that are about to be stored; raise `ApiError` if they may not be."""
-        today = _shown(datetime.now(UTC))[:10]
+        known = {"now": _now(), "id": grant.id}
         with self._transaction() as db:
-            row = db.execute("SELECT * FROM tokens WHERE id = ?", (grant.id,)).fetchone()
-            used_today = row["bytes_today"] if row["day"] == today else 0
+            row = db.execute(f"{_KNOWN} WHERE id = :id", known).fetchone()
             for quota, when, limit, used in (
-                ("mb_per_day", "today", row["bytes_per_day"], used_today),
+                ("mb_per_day", "today", row["bytes_per_day"], row["bytes_today"]),
                 ("mb_total", "in all", row["bytes_in_all"], row["bytes"]),
             ):
                 if limit is not None and used + size > limit:
@@ -283,7 +280,7 @@ class TokenStore:
                     raise ApiError(403, message, details)
             db.execute(
                 "UPDATE tokens SET day = ?, bytes_today = ?, bytes = bytes + ? WHERE id = ?",
-                (today, used_today + size, size, grant.id),
+                (known["now"][:10], row["bytes_today"] + size, size, grant.id),
             )
 
     def give_back(self, grant: Grant, size: int) -> None:
@@ -295,15 +292,11 @@ class TokenStore:
                 (size, size, grant.id),
             )
 
-    def _row(self, token: str) -> sqlite3.Row | None:
-        digest = _digest(token)
-        row = self._by_id(_id(digest))
-        return row if row is not None and hmac.compare_digest(row["sha256"], digest) else None
-
-    def _by_id(self, token: str) -> sqlite3.Row | None:
+    def _known(self, token: str) -> sqlite3.Row | None:
         with self._lock:
+            known = {"now": _now(), "id": token}
             row: sqlite3.Row | None = self._connection.execute(
-                "SELECT * FROM tokens WHERE id = ?", (token,)
+                f"{_KNOWN} WHERE id = :id", known
             ).fetchone()
         return row
 
@@ -335,9 +328,16 @@ def token_file(database: Path) -> Path:
     return database.with_name(f"{database.name}.tokens")
 
 
-def _shown(moment: datetime) -> str:
-    """Return a moment as the file has it, to the second."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+def _now(later: timedelta = timedelta()) -> str:
+    """Return the time as the file has it, to the second."""
+    return (datetime.now(UTC) + later).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _valid_id(db: sqlite3.Connection, name: str) -> str | None:
+    """Return the id of the valid token of a name."""
+    query = f"SELECT id FROM ({_KNOWN}) WHERE name = :name AND state = 'valid'"  # noqa: S608
+    row = db.execute(query, {"name": name, "now": _now()}).fetchone()
+    return None if row is None else str(row["id"])
 
 
 def _digest(token: str) -> bytes:
@@ -349,26 +349,5 @@ def _id(digest: bytes) -> str:
     return digest[:6].hex()
 
 
-def _state(row: sqlite3.Row, now: str) -> str:
-    if row["revoked_at"] is not None:
-        return "revoked"
-    return "valid" if row["expires_at"] is None or row["expires_at"] > now else "expired"
-
-
 def _grant(row: sqlite3.Row) -> Grant:
     return Grant(row["name"], frozenset(row["scopes"].split()), row["project"], row["id"])
-
-
-def _token(row: sqlite3.Row, now: datetime) -> Token:
-    return Token(
-        row["name"],
-        row["scopes"].split(),
-        row["project"],
-        _state(row, _shown(now)),
-        row["created_at"],
-        row["expires_at"],
-        row["used_at"],
-        row["bytes_today"] if row["day"] == _shown(now)[:10] else 0,
-        row["bytes"],
-        Limits(row["pushes_per_minute"], row["bytes_per_day"], row["bytes_in_all"]),
-    )

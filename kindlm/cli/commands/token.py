@@ -62,10 +62,7 @@ def list_command(form: ListFormat = LIST_FORMAT, db: Path | None = DATABASE) -> 
     with _tokens(project_here(db).database) as store:
         found = store.tokens()
     if form == "json":
-        listed = [asdict(each) for each in found]
-        for each in listed:
-            each.update(each.pop("limits"))
-        sys.stdout.write(printed_json(listed, indent=2) + "\n")
+        sys.stdout.write(printed_json([asdict(each) for each in found], indent=2) + "\n")
         return
     rows = [
         (
