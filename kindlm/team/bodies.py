@@ -14,7 +14,7 @@ from functools import partial
 
 from kindlm.events.execution_events import RAW_BODY
 from kindlm.recording.export_file import Part, event_line, header_line, text_lines
-from kindlm.team.protocol import LONGEST_BODY, LONGEST_UNPACKED, StreamEnd
+from kindlm.team.protocol import LONGEST_BODY, LONGEST_UNPACKED, NO_EVENTS, StreamEnd
 from kindlm.team.withholding import Withholding
 from kindlm_store import RecordedEvent
 from kindlm_store.canonical import hash_text
@@ -84,12 +84,12 @@ def _parts(
     # One query: a journal that notes the end of a run was recorded together with that end.
     ends = dict(db.execute("SELECT name, version FROM streams").fetchall())
     for name in streams:
-        until, there = ends[name], heads.get(name, StreamEnd())
+        until, there = ends[name], heads.get(name, NO_EVENTS)
         if there.version < until:
             yield Part(name, there.version, until)
         else:
             ours = hash_at(db, name, until)
-            if there.version > until or ours is None or hash_text(ours) != there.hash:
+            if there.version > until or ours is None or hash_text(ours) != there.head:
                 yield Part(name, until, until)
 
 

@@ -10,7 +10,6 @@ import asyncio
 import re
 import ssl
 import time
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from io import BytesIO
@@ -23,7 +22,6 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from kindlm import __version__
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.recording.export_file import HashText
 from kindlm.strict_json import parse_json
 from kindlm.team.protocol import LEASE, MOST_HEADS, PushAnswer, ServerAddress, StreamEnd
 from kindlm.unreachable import retry_after, unreachable_reason
@@ -72,11 +70,6 @@ class _Answer(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True)
 
 
-class _End(_Answer):
-    version: Annotated[int, Field(ge=1, le=2**62)]
-    head: HashText
-
-
 class ListedRun(_Answer):
     """What a server says of a run."""
 
@@ -93,7 +86,7 @@ class _Problem(_Answer):
     message: str
 
 
-_HEADS = TypeAdapter(dict[str, _End])
+_HEADS = TypeAdapter(dict[str, StreamEnd])
 _PUSHED = TypeAdapter(PushAnswer)
 _RUNS = TypeAdapter(list[ListedRun])
 _OBJECT = TypeAdapter(dict[str, Any])
@@ -167,9 +160,7 @@ class HistoryClient:
             answered = self._ask(_HEADS, "heads", params=[("stream", name) for name in some])
             if isinstance(answered, Err):
                 return answered
-            for name in some:
-                if (end := answered.value.get(name)) is not None:
-                    found[name] = StreamEnd(version=end.version, hash=end.head)
+            found |= {name: answered.value[name] for name in some if name in answered.value}
         return Ok(found)
 
     def send(self, body: bytes) -> Result[PushAnswer]:
@@ -271,10 +262,13 @@ class HistoryClient:
                 into, most = out, _MOST_OF_A_RUN
                 out.seek(0)
                 out.truncate()
-            unpack = _unpacking(response.headers.get("content-encoding", "identity"))
+            # What is packed twice can grow a million times.
+            encoding = response.headers.get("content-encoding", "identity")
+            if encoding.strip().lower() not in ("identity", "gzip"):
+                raise _UnusableError("its answer is packed in a way that was not asked for")
             total = 0
-            async for raw in response.aiter_raw():
-                total += into.write(unpack(raw))
+            async for piece in response.aiter_bytes():
+                total += into.write(piece)
                 if total > most:
                     raise _UnusableError("its answer is too long")
                 deadline.reschedule(due + total / _SLOWEST)
@@ -305,24 +299,6 @@ class HistoryClient:
     def _safe(self, text: str) -> str:
         """Return what comes from elsewhere as one bounded line without the token."""
         return sentence(re.sub(re.escape(self._token), REDACTED, text))
-
-
-def _unpacking(encoding: str) -> Callable[[bytes], bytes]:
-    """Return what unpacks a body, once: what is packed twice can grow a million times."""
-    encoding = encoding.strip().lower()
-    if encoding == "identity":
-        return bytes
-    if encoding != "gzip":
-        raise _UnusableError("its answer is packed in a way that was not asked for")
-    inflate = zlib.decompressobj(wbits=31)
-
-    def unpack(raw: bytes) -> bytes:
-        try:
-            return b"" if inflate.eof else inflate.decompress(raw)
-        except zlib.error as error:
-            raise httpx.DecodingError(str(error)) from None
-
-    return unpack
 
 
 def _tls_context() -> ssl.SSLContext:

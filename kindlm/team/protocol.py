@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from ipaddress import ip_address
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field
 
 from kindlm.dataclass import dataclass
+from kindlm.recording.export_file import HashText
 
 LONGEST_BODY = 5_000_000
 """Bytes of a body on the wire, however it is encoded; the server answers 413 to a longer one."""
@@ -53,11 +54,15 @@ _ERRORS = {
 }
 
 
-class StreamEnd(NamedTuple):
-    """Where a stream ends; one without events is at version 0 and has no hash, `sha256:<hex>`."""
+@dataclass(frozen=True, slots=True)
+class StreamEnd:
+    """Where a stream ends: `head` is the hash of its last event, None if there is none."""
 
-    version: int = 0
-    hash: str | None = None
+    version: Annotated[int, Field(strict=True, ge=1, le=2**62)]
+    head: HashText | None
+
+
+NO_EVENTS = StreamEnd(0, None)
 
 
 class ApiError(Exception):

@@ -19,7 +19,7 @@ from kindlm.recording.run_streams import streams_of
 from kindlm.suite import Upload
 from kindlm.team.bodies import NotSentError, bodies
 from kindlm.team.client import HistoryClient
-from kindlm.team.protocol import LONGEST_BODY, LONGEST_UNPACKED, Control, StreamEnd
+from kindlm.team.protocol import LONGEST_BODY, LONGEST_UNPACKED, NO_EVENTS, Control, StreamEnd
 from kindlm.team.withholding import UploadNow, Withholding, gone, recorded_rule
 from kindlm.wording import count
 from kindlm_store import StoreError, open_reader
@@ -265,7 +265,7 @@ class LivePush:
             answered = self.client.heads([stream])
             if isinstance(answered, Err):
                 return answered.error
-            push.heads[stream] = answered.value.get(stream, StreamEnd())
+            push.heads[stream] = answered.value.get(stream, NO_EVENTS)
         is_planned = push.db.execute(_PLANNED, (self.run,)).fetchone() is not None
         if end.version and is_planned and push.heads[stream] != end:
             failed = push.run(self.run, [stream])
@@ -307,4 +307,4 @@ def _failed(why: str) -> KindlmError:
 
 def _end_of(db: sqlite3.Connection, stream: str) -> StreamEnd:
     row = db.execute("SELECT version, head FROM streams WHERE name = ?", (stream,)).fetchone()
-    return StreamEnd() if row is None else StreamEnd(row[0], hash_text(row[1]))
+    return NO_EVENTS if row is None else StreamEnd(row[0], hash_text(row[1]))

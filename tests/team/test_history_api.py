@@ -311,7 +311,7 @@ def test_a_run_of_several_projects_is_for_no_token_of_one(
     ):
         assert push(client, begin).status_code == 200
         there = client.get("/v1/heads", params={"stream": "run/cccc2222"}).json()
-        heads = {"run/cccc2222": StreamEnd(version=2, hash=there["run/cccc2222"]["head"])}
+        heads = {"run/cccc2222": StreamEnd(version=2, head=there["run/cccc2222"]["head"])}
         with closing(home.log.reader()) as db:
             (rest,) = bodies(db, "cccc2222", ["run/cccc2222"], heads)
         assert refusal(push(bakery, rest)) == (404, "not_found")

@@ -81,7 +81,7 @@ def heads(log: EventLog) -> dict[str, StreamEnd]:
     with closing(log.reader()) as db:
         names = [name for (name,) in db.execute("SELECT name FROM streams")]
     ends = {name: log.head(name) for name in names}
-    return {name: StreamEnd(version=e.version, hash=e.hash) for name, e in ends.items() if e}
+    return {name: StreamEnd(e.version, e.hash) for name, e in ends.items() if e}
 
 
 def packed(
