@@ -16,7 +16,6 @@ import mmap
 import os
 import select
 import signal
-import struct
 import sys
 import threading
 import time
@@ -45,37 +44,30 @@ ENDED_BY_USER_CODE = 70
 """How a worker of a fleet exits if code of a user has ended it: it would end the next one, too."""
 
 
-class _Memory:
-    """What parent and child share: numbers of 8 bytes, then texts, each behind its length."""
+class _Memory(ctypes.Structure):
+    """What parent and child share.
 
-    ANNOUNCED, BEATS, CODE, LIMIT = range(4)
-    """How many signals the parent has announced; the beats of the child's event loop, 0 while none
-    runs; one more than the exit code that the command ended with; for how many milliseconds the
-    event loop may stand still."""
-    RUN, RUNNING, HOW = range(3)
-    """The run that can be resumed; what is being imported or run; what ends the process."""
+    `announced` is how many signals the parent has announced, `beats` counts the beats of the
+    child's event loop (0 while none runs), `code` is one more than the exit code that the command
+    ended with. The event loop may stand still for `limit_ms`. `run` can be resumed, `running` is
+    what is being imported or run, `how` is what ends the process.
+    """
 
-    def __init__(self) -> None:
-        self._map = mmap.mmap(-1, 32 + 3 * (8 + _TEXT_BYTES))
+    _fields_ = (
+        *((name, ctypes.c_uint64) for name in ("announced", "beats", "code", "limit_ms")),
+        *((name, ctypes.c_char * _TEXT_BYTES) for name in ("run", "running", "how")),
+    )
+    announced: int
+    beats: int
+    code: int
+    limit_ms: int
+    run: bytes
+    running: bytes
+    how: bytes
 
-    def get(self, number: int) -> int:
-        (value,) = struct.unpack_from("Q", self._map, 8 * number)
-        return int(value)
 
-    def set(self, number: int, value: int) -> None:
-        struct.pack_into("Q", self._map, 8 * number, value)
-
-    def text(self, which: int) -> str:
-        offset = 32 + which * (8 + _TEXT_BYTES)
-        (length,) = struct.unpack_from("Q", self._map, offset)
-        return self._map[offset + 8 : offset + 8 + length].decode("utf-8", "ignore")
-
-    def write(self, which: int, text: str) -> None:
-        body = text.encode("utf-8", "replace")[:_TEXT_BYTES]
-        offset = 32 + which * (8 + _TEXT_BYTES)
-        struct.pack_into("Q", self._map, offset, 0)  # the process may end at any moment
-        self._map[offset + 8 : offset + 8 + len(body)] = body
-        struct.pack_into("Q", self._map, offset, len(body))
+def _written(text: str) -> bytes:
+    return text.encode("utf-8", "replace")[:_TEXT_BYTES]
 
 
 class Guard:
@@ -118,7 +110,7 @@ class Guard:
         """
         if self._tell is None or self._memory is not None:
             return
-        self._memory = _Memory()
+        self._memory = _Memory.from_buffer(mmap.mmap(-1, ctypes.sizeof(_Memory)))
         self._report(self._memory)
         if self.ends_all:
             from kindlm.keeper import adopt_orphans
@@ -143,17 +135,17 @@ class Guard:
     def goes_on(self, run: str) -> None:
         """Report the run that can be resumed if the process is ended."""
         if self._memory is not None:
-            self._memory.write(_Memory.RUN, run)
+            self._memory.run = _written(run)
 
     def finish(self, code: int) -> None:
         """Report that the command has ended with an exit code; nothing counts that comes after."""
         if self._memory is not None and os.getpid() == self._pid:
-            self._memory.set(_Memory.CODE, code + 1)
+            self._memory.code = code + 1
 
     def report_exit(self, how: str) -> None:
         """Show the user that code of theirs has ended the command, and how to resume its run."""
         if self._tell is not None and self._memory is not None:
-            self._tell(f"kindlm was ended: {how}.", self._memory.text(_Memory.RUN))
+            self._tell(f"kindlm was ended: {how}.", self._memory.run.decode("utf-8", "ignore"))
 
     def leave(self, code: int) -> NoReturn:
         """End the command with an exit code at once, from any thread."""
@@ -171,9 +163,9 @@ class Guard:
             return True
         self._signals += 1
         until = time.monotonic() + _ANNOUNCED_S
-        while self._signals > 2 * (announced := self._memory.get(_Memory.ANNOUNCED)):
+        while self._signals > 2 * (announced := self._memory.announced):
             if time.monotonic() > until:
-                self._memory.write(_Memory.HOW, "a signal to itself")
+                self._memory.how = _written("a signal to itself")
                 self._exit(1)
             time.sleep(0.01)
         is_new = self._counted < announced
@@ -198,7 +190,7 @@ class Guard:
 
         def beat() -> None:
             if not is_over:
-                memory.set(_Memory.BEATS, memory.get(_Memory.BEATS) + 1)
+                memory.beats += 1
                 loop.call_later(_POLL_S / 2, beat)
 
         is_over = False
@@ -207,7 +199,7 @@ class Guard:
             yield
         finally:
             is_over = True
-            memory.set(_Memory.BEATS, 0)
+            memory.beats = 0
 
     # Where code of a user runs.
 
@@ -287,9 +279,9 @@ class Guard:
         names = [name[:200] for name, _ in running[:_SHOWN_NAMES]]
         if (more := len(running) - _SHOWN_NAMES) > 0:
             names.append(f"{more} more")
-        memory.write(_Memory.RUNNING, ", ".join(names))
+        memory.running = _written(", ".join(names))
         limit_s = min((timeout for _, timeout in running), default=_IDLE_S)
-        memory.set(_Memory.LIMIT, int(limit_s * 1000))
+        memory.limit_ms = int(limit_s * 1000)
 
     # The child.
 
@@ -311,7 +303,7 @@ class Guard:
                 # There is no caller when Python itself calls, at its end.
                 how = f"os.{name}({first}){_place(sys._getframe().f_back)}"  # noqa: SLF001
                 if self._memory is not None:
-                    self._memory.write(_Memory.HOW, how)
+                    self._memory.how = _written(how)
                     if name in _SIGNALLING:
                         self._exit(1)  # the parent would take it for the user's
                 elif self._explain is not None:
@@ -345,7 +337,7 @@ class Guard:
         def relay(number: int, _frame: FrameType | None) -> None:
             nonlocal signals, silent
             signals, silent = signals + 1, 0
-            memory.set(_Memory.ANNOUNCED, signals)
+            memory.announced = signals
             # One that heeds neither the first nor the second is killed.
             with suppress(ProcessLookupError):
                 os.kill(pid, number if signals <= 2 else signal.SIGKILL)
@@ -365,9 +357,9 @@ class Guard:
                 with suppress(BlockingIOError):
                     os.read(wake, 4096)
                 continue
-            before, beats = beats, memory.get(_Memory.BEATS)
+            before, beats = beats, memory.beats
             silent = silent + 1 if 0 < beats == before else 0
-            limit = _SILENT_POLLS + memory.get(_Memory.LIMIT) / 1000 / _POLL_S
+            limit = _SILENT_POLLS + memory.limit_ms / 1000 / _POLL_S
             if signals:
                 limit = _GRACE_POLLS
             elif os.isatty(0):
@@ -380,16 +372,16 @@ class Guard:
 
             end_descendants()
         status = os.waitstatus_to_exitcode(ended[1])
-        code = memory.get(_Memory.CODE) - 1
+        code = memory.code - 1
         if code < 0 or (code == 0 and status != 0):
-            how = how or memory.text(_Memory.HOW)
-            running = memory.text(_Memory.RUNNING)
+            how = how or memory.how.decode("utf-8", "ignore")
+            running = memory.running.decode("utf-8", "ignore")
             if signals and not running:
                 self._exit(1)  # it was to end
             during = f" while it ran {running}" if running else ""
             assert self._tell is not None
             ended_by = f"kindlm's process was ended{during}: {how or _ended(status)}."
-            self._tell(ended_by, memory.text(_Memory.RUN))
+            self._tell(ended_by, memory.run.decode("utf-8", "ignore"))
             # Another signal may come from outside, such as from a system that is out of memory.
             is_by_user_code = not signals and (bool(how) or status >= 0)
             code = self.code_of_ended if is_by_user_code else 1

@@ -6,7 +6,7 @@ Their form: https://docs.aws.amazon.com/bedrock/latest/userguide/model-parameter
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
@@ -21,9 +21,6 @@ from kindlm.providers.anthropic_platforms import (
 from kindlm.providers.client import WireClient
 from kindlm.providers.provider_failures import Endpoint, bad_address_part, of_credentials
 from kindlm.section import HostPart
-
-if TYPE_CHECKING:
-    import anthropic
 
 _WIRE = wire_of_version("bedrock-2023-05-31")
 _HINT = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run: aws sso login"
@@ -68,16 +65,10 @@ class AnthropicBedrock(Platform):
         variable = access.key_variable or ("AWS_PROFILE" if profile else "AWS_ACCESS_KEY_ID")
         endpoint = Endpoint(access.name, base_url, variable, key or "")
 
-        def connect(http_client: Any) -> anthropic.AsyncAnthropicBedrock:
-            import anthropic
+        def make(**settings: Any) -> Any:
+            from anthropic import AsyncAnthropicBedrock
 
-            client = anthropic.AsyncAnthropicBedrock(
-                aws_region=region,
-                base_url=base_url,
-                max_retries=0,
-                timeout=None,
-                http_client=http_client,
-            )
+            client = AsyncAnthropicBedrock(aws_region=region, base_url=base_url, **settings)
             # Set afterwards: given to it, they would clash with variables that it reads itself.
             client.api_key = key
             client.aws_access_key = environ.get("AWS_ACCESS_KEY_ID")
@@ -86,4 +77,4 @@ class AnthropicBedrock(Platform):
             client.aws_profile = profile
             return client
 
-        return platform_client(endpoint, connect, _WIRE, signing=signing)
+        return platform_client(endpoint, make, _WIRE, signing=signing)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
@@ -13,9 +13,6 @@ from kindlm.providers.anthropic_provider import API_VERSION, NO_KEY, WIRE
 from kindlm.providers.client import WireClient
 from kindlm.providers.provider_failures import Endpoint, bad_address_part, missing_key
 from kindlm.section import HostPart
-
-if TYPE_CHECKING:
-    import anthropic
 
 _KEY = "ANTHROPIC_FOUNDRY_API_KEY"
 
@@ -43,16 +40,10 @@ class AnthropicFoundry(Platform):
         key = key or NO_KEY
         endpoint = Endpoint(access.name, base_url, access.key_variable or _KEY, key)
 
-        def connect(http_client: Any) -> anthropic.AsyncAnthropicFoundry:
-            import anthropic
+        def make(**settings: Any) -> Any:
+            from anthropic import AsyncAnthropicFoundry
 
-            return anthropic.AsyncAnthropicFoundry(
-                api_key=key,
-                base_url=base_url,
-                max_retries=0,
-                timeout=None,
-                http_client=http_client,
-            )
+            return AsyncAnthropicFoundry(api_key=key, base_url=base_url, **settings)
 
         headers = {"anthropic-version": API_VERSION, "x-api-key": key, "api-key": key}
-        return platform_client(endpoint, connect, WIRE, headers=headers)
+        return platform_client(endpoint, make, WIRE, headers=headers)

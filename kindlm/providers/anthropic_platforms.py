@@ -37,13 +37,13 @@ class Platform(Provider):
 
 def platform_client(
     endpoint: Endpoint,
-    connect: Callable[[Any], AsyncSdk],
+    make: Callable[..., AsyncSdk],
     wire: ApiFormat,
     *,
     headers: Mapping[str, str] | None = None,
     signing: Signing | None = None,
 ) -> WireClient | Err:
-    """Return the client of a platform; `connect` makes the SDK's on an HTTP client."""
+    """Return the client of a platform; `make` makes the SDK's: see `Sdk`."""
     import anthropic
 
     from kindlm.providers.sdk_transport import Sdk, SdkTransport, header_names
@@ -55,7 +55,7 @@ def platform_client(
     # The SDK itself reads this variable, and only from the process environment. It is Anthropic's.
     names = header_names(os.environ, "ANTHROPIC_CUSTOM_HEADERS")
     ours: dict[str, Any] = {name.lower(): anthropic.Omit() for name in names}
-    sdk = Sdk(anthropic, connect, ours | dict(headers or {}), signing)
+    sdk = Sdk(anthropic, make, ours | dict(headers or {}), signing)
     return WireClient(endpoint, wire, SdkTransport(wire.path, lambda: sdk))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -143,16 +144,9 @@ class Anthropic(Provider):
         def load() -> Sdk:
             import anthropic
 
-            def connect(http_client: Any) -> anthropic.AsyncAnthropic:
-                return anthropic.AsyncAnthropic(
-                    api_key=access.key or NO_KEY,
-                    base_url=base_url,
-                    max_retries=0,
-                    timeout=None,
-                    http_client=http_client,
-                )
-
-            return Sdk(anthropic, connect, _headers(access))
+            key = access.key or NO_KEY
+            make = partial(anthropic.AsyncAnthropic, api_key=key, base_url=base_url)
+            return Sdk(anthropic, make, _headers(access))
 
         configured = access.base_url is not None
         cache = form_cache("anthropic", base_url, endpoint.key, configured=configured)

@@ -11,7 +11,7 @@ import asyncio
 import os
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field
 
@@ -26,9 +26,6 @@ from kindlm.providers.anthropic_platforms import (
 from kindlm.providers.client import WireClient
 from kindlm.providers.provider_failures import Endpoint, bad_address_part, of_credentials
 from kindlm.section import HostPart
-
-if TYPE_CHECKING:
-    import anthropic
 
 _WIRE = wire_of_version("vertex-2023-10-16")
 _HINT = "Run: gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS"
@@ -83,7 +80,7 @@ class AnthropicVertex(Platform):
 
         one_token = asyncio.Lock()
 
-        def connect(http_client: Any) -> anthropic.AsyncAnthropicVertex:
+        def make(**settings: Any) -> Any:
             import anthropic
 
             class AsyncAnthropicVertex(anthropic.AsyncAnthropicVertex):  # type: ignore[misc]
@@ -98,12 +95,10 @@ class AnthropicVertex(Platform):
                 access_token=access.key,
                 credentials=credentials,
                 base_url=base_url,
-                max_retries=0,
-                timeout=None,
-                http_client=http_client,
+                **settings,
             )
 
-        return platform_client(endpoint, connect, _WIRE, signing=signing)
+        return platform_client(endpoint, make, _WIRE, signing=signing)
 
 
 def _address(location: str) -> str:

@@ -214,17 +214,13 @@ def _connect(access: Access, endpoint: Endpoint, path: str) -> SdkTransport:
     def load() -> Sdk:
         import openai
 
-        def connect(http_client: Any) -> openai.AsyncOpenAI:
-            return openai.AsyncOpenAI(
-                api_key=endpoint.key or _NO_KEY,
-                organization=access.organization,
-                base_url=endpoint.base_url,
-                max_retries=0,
-                timeout=None,
-                http_client=http_client,
-            )
-
-        return Sdk(openai, connect, _headers(access))
+        make = partial(
+            openai.AsyncOpenAI,
+            api_key=endpoint.key or _NO_KEY,
+            organization=access.organization,
+            base_url=endpoint.base_url,
+        )
+        return Sdk(openai, make, _headers(access))
 
     if access.organization is not None:
         return SdkTransport(path, load)

@@ -94,15 +94,19 @@ class Sdk:
     Attributes:
         module: It. Its own client on aiohttp takes half the time of its usual one when many calls
             run at once; it is used without redirects.
-        connect: Makes the SDK's client on an HTTP client.
+        make: Makes the SDK's client, as its class does, with the settings that all have.
         headers: What each request says beside what the SDK says.
         signing: How it signs requests, if it does: it then sends each of them itself.
     """
 
     module: ModuleType
-    connect: Callable[[Any], AsyncSdk]
+    make: Callable[..., AsyncSdk]
     headers: Mapping[str, Any]
     signing: Signing | None = None
+
+    def connect(self, http_client: Any) -> AsyncSdk:
+        """Return the SDK's client on an HTTP client; retries and timeouts are kindlm's own."""
+        return self.make(max_retries=0, timeout=None, http_client=http_client)
 
 
 class SdkTransport:

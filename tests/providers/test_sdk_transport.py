@@ -220,13 +220,11 @@ class Watched:
 def watched_transport(
     base_url: str, posted: list[str], sign: itertools.count[int] | None = None
 ) -> SdkTransport:
-    def connect(http_client: Any) -> AsyncSdk:
-        sdk = openai.AsyncOpenAI(
-            api_key=KEY, base_url=base_url, max_retries=0, timeout=None, http_client=http_client
-        )
+    def make(**settings: Any) -> AsyncSdk:
+        sdk = openai.AsyncOpenAI(api_key=KEY, base_url=base_url, **settings)
         return Watched(sdk, posted, sign)
 
-    return SdkTransport("/a", lambda: Sdk(openai, connect, {}))
+    return SdkTransport("/a", lambda: Sdk(openai, make, {}))
 
 
 def test_the_sdk_is_asked_twice_for_each_path_and_not_again(http):
