@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,6 +26,21 @@ def shown(value: Any, limit: int = _SHOWN) -> str:
         value = value[: limit + 1]
     text = printable(json.dumps(value, ensure_ascii=False, default=repr))
     return cut(text, limit)
+
+
+_CONTEXT = 30
+
+
+def around_difference(one: str, other: str) -> tuple[str, str]:
+    """Return two texts from a little before the first character in which they differ."""
+    pairs = enumerate(zip_longest(one, other))
+    first = next((index for index, (its, others) in pairs if its != others), 0)
+    start, end = max(0, first - _CONTEXT), first + 2 * _CONTEXT
+    lead = "…" if start else ""
+    return (
+        lead + one[start:end] + ("…" if len(one) > end else ""),
+        lead + other[start:end] + ("…" if len(other) > end else ""),
+    )
 
 
 _PLAIN_NAME = re.compile(r"[\w./:-]{1,80}", re.ASCII)

@@ -19,7 +19,7 @@ from itertools import zip_longest
 from typing import Any
 
 from kindlm.strict_json import read_arguments
-from kindlm.wording import shown
+from kindlm.wording import around_difference, shown
 from kindlm_store.new_event import scrub
 
 # Settings of a request that say for whom and how it is processed, not what is asked.
@@ -235,7 +235,6 @@ def _text_alone(content: Any) -> Any:
     return content[0] if is_text else content
 
 
-_CONTEXT = 30
 _NOTHING = object()
 
 
@@ -253,7 +252,7 @@ def differences(then: Any, now: Any, path: str = "") -> Iterator[str]:
             yield from differences(old, new, f"{path}[{number}]")
     elif isinstance(then, str) and isinstance(now, str):
         if then != now:
-            old_text, new_text = _around_the_difference(then, now)
+            old_text, new_text = around_difference(then, now)
             yield f"{_at(path)}: {shown(old_text)} → {shown(new_text)}"
     elif then is _NOTHING or now is _NOTHING or _canonical(then) != _canonical(now):
         yield f"{_at(path)}: {_value(then)} → {_value(now)}"
@@ -265,14 +264,3 @@ def _at(path: str) -> str:
 
 def _value(value: Any) -> str:
     return "nothing" if value is _NOTHING else shown(value)
-
-
-def _around_the_difference(then: str, now: str) -> tuple[str, str]:
-    """Return both texts from a little before the first character in which they differ."""
-    pairs = enumerate(zip_longest(then, now))
-    first = next(index for index, (old, new) in pairs if old != new)
-    start = max(0, first - _CONTEXT)
-    end, lead = first + 2 * _CONTEXT, "…" if start else ""
-    return tuple(  # type: ignore[return-value]
-        lead + text[start:end] + ("…" if len(text) > end else "") for text in (then, now)
-    )

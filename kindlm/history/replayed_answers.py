@@ -37,7 +37,7 @@ from kindlm.ports import Agent, AgentReply, AgentRequest, Asked, ModelReply, Pur
 from kindlm.stored_form import bounded
 from kindlm.suite import RecordedAnswer
 from kindlm.transcript import Message, Role, ToolCall
-from kindlm.wording import count, shown
+from kindlm.wording import around_difference, count, shown
 
 # What stands in a suite until values of the environment are put in. They are not recorded as such.
 _DEFERRED = re.compile("\ufdd0\\{\\{[\\w.]+\\}\\}")
@@ -59,9 +59,6 @@ def is_as_recorded(message: Message, then: str) -> bool:
             return False
         position = found + len(piece)
     return then.endswith(rest[-1]) and len(then) - len(rest[-1]) >= position
-
-
-_CONTEXT = 30
 
 
 def differences(
@@ -96,12 +93,8 @@ def differences(
 
 def text_difference(now: str, then: str) -> str:
     """Return both texts around the first character in which they differ."""
-    pairs = enumerate(zip_longest(now, then))
-    same = next((index for index, (new, old) in pairs if new != old), 0)
-    start = max(0, same - _CONTEXT)
-    lead = "…" if start else ""
-    end = same + 2 * _CONTEXT
-    return f"{shown(lead + now[start:end])}, it was {shown(lead + then[start:end])}"
+    new, old = around_difference(now, then)
+    return f"{shown(new)}, it was {shown(old)}"
 
 
 def _messages(now: Sequence[Message], then: Sequence[Message]) -> Iterator[str]:

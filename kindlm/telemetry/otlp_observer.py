@@ -95,7 +95,7 @@ class OtlpObserver:
         }
 
     def take(self, spans: Sequence[Span], place: str) -> None:
-        """Assign spans; see `receiver.Sink`."""
+        """Assign spans; `place` is where they were sent to, see `receiving`."""
         own, touched = self.by_place.get(place), set[TracedConversation]()
         for span in spans:
             conversation = self.by_trace.get(span.trace) or own

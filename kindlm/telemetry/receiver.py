@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from kindlm.telemetry.spans import NoProtobuf, Span, read_json, read_protobuf, span_of
 from kindlm.trace_context import MESSAGE_HEADERS
@@ -20,29 +20,20 @@ from kindlm.trace_context import MESSAGE_HEADERS
 if TYPE_CHECKING:
     from aiohttp import web
 
+    from kindlm.telemetry.otlp_observer import OtlpObserver
+
 MAX_BODY_BYTES = 10_000_000
 _READERS = {"application/x-protobuf": read_protobuf, "application/json": read_json}
 _NOT_PRINTABLE = re.compile(r"[^ -~]+")
 
 
-class Sink(Protocol):
-    """Takes what the receiver gets."""
-
-    def take(self, spans: Sequence[Span], place: str) -> None:
-        """Take spans; `place` is what comes before `/v1/traces` in the path, mostly nothing."""
-        ...
-
-    def refused(self, why: str, place: str) -> None:
-        """Take note of a request that could not be read; `place` as above."""
-        ...
-
-
 @asynccontextmanager
-async def receiving(sink: Sink) -> AsyncIterator[str]:
+async def receiving(observer: OtlpObserver) -> AsyncIterator[str]:
     """Receive while the context is open; yield the URL that exporters send to.
 
-    A request may have 10 MB, also unpacked. What cannot be read is refused with a reason, and
-    changes nothing else.
+    What comes before `/v1/traces` in the path, mostly nothing, is the place of what is sent. A
+    request may have 10 MB, also unpacked. What cannot be read is refused with a reason, and changes
+    nothing else.
     """
     from aiohttp import web
 
@@ -51,7 +42,7 @@ async def receiving(sink: Sink) -> AsyncIterator[str]:
 
         def refuse(status: int, why: str) -> web.Response:
             why = _NOT_PRINTABLE.sub(" ", why)[:300]
-            sink.refused(why, place)
+            observer.refused(why, place)
             return web.Response(status=status, text=why)
 
         read = _READERS.get(request.content_type)
@@ -71,7 +62,7 @@ async def receiving(sink: Sink) -> AsyncIterator[str]:
             return refuse(415, f"{missing.error.message} {missing.error.hint}")
         except (ValueError, OverflowError) as error:
             return refuse(400, str(error))
-        sink.take(spans, place)
+        observer.take(spans, place)
         is_json = request.content_type == "application/json"
         return web.Response(body=b"{}" if is_json else b"", content_type=request.content_type)
 

@@ -36,8 +36,8 @@ class Span:
     events: Mapping[str, Sequence[Mapping[str, Any]]]
     is_error: bool
     status_message: str
-    is_outgoing: bool
-    size: int
+    is_outgoing: bool = False
+    size: int = 0
     has_local_parent: bool = False
 
 

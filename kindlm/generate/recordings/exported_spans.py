@@ -32,21 +32,8 @@ def exported_span(
 ) -> Span:
     """Return a span of which only the id of its conversation is known; `times` are as exported."""
     start, end = map(nanoseconds, times)
-    return Span(
-        trace,
-        key,
-        parent,
-        name,
-        "",
-        start,
-        end,
-        {"session.id": session},
-        {},
-        error is not None,
-        error or "",
-        is_outgoing=False,
-        size=0,
-    )
+    known, is_error = {"session.id": session}, error is not None
+    return Span(trace, key, parent, name, "", start, end, known, {}, is_error, error or "")
 
 
 def chat_span(span: Span, asked: Any, said: Any, facts: Mapping[str, Any]) -> Span:
