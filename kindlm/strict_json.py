@@ -113,6 +113,14 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else compact_json(value)
 
 
+def json_or_text(text: str) -> Any:
+    """Return what the parser of Python reads in a text, more than JSON, too; else the text."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
 _MAX_DEPTH = 200
 
 

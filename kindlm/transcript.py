@@ -424,13 +424,5 @@ def storable_json(value: Any) -> Any:
     return value if stored == written else json.loads(stored)
 
 
-def json_or_text(text: str) -> Any:
-    """Return the JSON value of a text; the text itself if it is not JSON."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-
-
 def _add(left: int | None, right: int | None) -> int | None:
     return None if left is None or right is None else left + right

@@ -15,7 +15,8 @@ from kindlm.dataclass import dataclass
 from kindlm.history.masking import Mask, mask_of
 from kindlm.history.run_view import RunView
 from kindlm.projections.views import ERASED
-from kindlm.transcript import Message, Role, json_or_text
+from kindlm.strict_json import json_or_text
+from kindlm.transcript import Message, Role
 
 Redact = Callable[[str], str]
 

@@ -27,7 +27,8 @@ from typing import (
 )
 
 from kindlm.stored_form import Form, Key, bounded
-from kindlm.transcript import ToolCall, json_or_text
+from kindlm.strict_json import json_or_text
+from kindlm.transcript import ToolCall
 from kindlm_store import HeadOf, NewEvent, Text
 
 TextOf: TypeAlias = Callable[[str], str]

@@ -71,14 +71,10 @@ class FaultPlan:
         due: Fault | None = None
         for armed in self._armed:
             fault = armed.rule.fault
-            if (due is not None and fault.latency_ms is None) or not armed.fires(
-                path, model, text, asks
-            ):
-                continue
-            if fault.latency_ms is not None:
-                delay_s += fault.latency_ms / 1000
-            else:
-                due = fault
+            is_late = fault.kind == "latencyMs"
+            if (due is None or is_late) and armed.fires(path, model, text, asks):
+                delay_s += fault.value / 1000 if is_late else 0
+                due = due if is_late else fault
         return delay_s, due
 
 
@@ -91,18 +87,19 @@ def encode_key(key: str, encoding: Encoding) -> str:
 
 def faulty_reply(fault: Fault, conversation: TalkRequest, key: str) -> Reply | None:
     """Return the reply that a fault puts in place of the script's, if it is of that kind."""
-    if fault.empty:
-        return Reply()
-    if fault.odd_text is not None:
-        return Reply(text=ODD_TEXTS[fault.odd_text])
     tool = conversation.offered[0] if conversation.offered else "lookup_order"
-    if fault.tool_calls is not None:
-        return Reply(calls=tuple(CallOut(tool, {"number": n}) for n in range(fault.tool_calls)))
     shown = encode_key(key, fault.encoding)
-    if fault.echo_key == "text":
-        return Reply(text=f"My key is {shown}, since you ask.")
-    if fault.echo_key == "toolArgument":
-        return Reply(calls=(CallOut(tool, {"order_id": shown}),))
+    match fault.kind, fault.value:
+        case "empty", True:
+            return Reply()
+        case "text", odd:
+            return Reply(text=ODD_TEXTS[odd])
+        case "toolCalls", many:
+            return Reply(calls=tuple(CallOut(tool, {"number": n}) for n in range(many)))
+        case "echoKey", "text":
+            return Reply(text=f"My key is {shown}, since you ask.")
+        case "echoKey", "toolArgument":
+            return Reply(calls=(CallOut(tool, {"order_id": shown}),))
     return None
 
 
@@ -114,8 +111,8 @@ def without_limits(conversation: TalkRequest) -> TalkRequest:
 def key_echo(fault: Fault, key: str) -> tuple[str, tuple[tuple[str, str], ...]]:
     """Return an error message and headers, of which one repeats the key."""
     shown = encode_key(key, fault.encoding)
-    if fault.echo_key == "url":
+    if fault.value == "url":
         url = f"http://127.0.0.1/help?key={quote(shown, safe='%')}"
         return f"See {url} for this request.", (("link", f"<{url}>; rel=help"),)
-    headers = (("x-debug-authorization", shown),) if fault.echo_key == "header" else ()
+    headers = (("x-debug-authorization", shown),) if fault.value == "header" else ()
     return f"The request with the key {shown} could not be served.", headers

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Self
 
 from kindlm.testing.http1 import listening
@@ -59,10 +61,7 @@ class LoopbackServer:
         self._host = require_loopback(host)
         self._port = port
         self._app = App(_as_script(script), _as_faults(faults))
-        self._ready = threading.Event()
-        self._failure: OSError | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop: asyncio.Event | None = None
+        self._started = Future[tuple[int, Callable[[], object]]]()
         self._thread = threading.Thread(target=self._run, name="kindlm-loopback", daemon=True)
 
     def __enter__(self) -> Self:
@@ -72,10 +71,7 @@ class LoopbackServer:
             OSError: when the address cannot be used.
         """
         self._thread.start()
-        self._ready.wait()
-        if self._failure is not None:
-            self._thread.join()
-            raise self._failure
+        self._port, self._stop = self._started.result()
         return self
 
     def __exit__(
@@ -84,9 +80,7 @@ class LoopbackServer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        assert self._loop is not None
-        assert self._stop is not None
-        self._loop.call_soon_threadsafe(self._stop.set)
+        self._stop()
         self._thread.join()
 
     @property
@@ -117,17 +111,13 @@ class LoopbackServer:
         try:
             asyncio.run(self._serve())
         except OSError as error:
-            self._failure = error
-        finally:
-            self._ready.set()
+            self._started.set_exception(error)
 
     async def _serve(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._stop = asyncio.Event()
+        loop, over = asyncio.get_running_loop(), asyncio.Event()
         async with listening(self._app.handle, self._host, self._port) as port:
-            self._port = port
-            self._ready.set()
-            await self._stop.wait()
+            self._started.set_result((port, lambda: loop.call_soon_threadsafe(over.set)))
+            await over.wait()
 
 
 def _as_script(source: Script | str | Path | Mapping[str, Any]) -> Script:

@@ -15,6 +15,7 @@ import struct
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kindlm.strict_json import json_or_text
 from kindlm.testing.node import Node, ScriptError
 from kindlm.testing.scripted_talk import (
     Refusal,
@@ -24,7 +25,6 @@ from kindlm.testing.scripted_talk import (
     TurnsBuilder,
     estimate_tokens,
     fingerprint_of,
-    parse_or_text,
     shape,
     text_of,
     usage_of,
@@ -224,7 +224,7 @@ def _messages(request: Node) -> tuple[str, tuple[Turn, ...]]:
 
 
 def _call(function: Node) -> tuple[str, Any]:
-    return function.entry("name").text(), parse_or_text(function.entry("arguments").text())
+    return function.entry("name").text(), json_or_text(function.entry("arguments").text())
 
 
 def _structured(node: Node) -> str | None:

@@ -175,7 +175,7 @@ class App:
         delay_s, fault = self._faults.due(call.request.path, call.model, body)
         answer = None if fault is None else _fault_answer(call, fault)
         if fault is not None and answer is not None:
-            outcome = _Outcome(answer, fault=fault.kind)
+            outcome = _Outcome(answer, fault=str(fault))
         else:
             outcome = self._served(call, fault)
         if delay_s:
@@ -228,37 +228,37 @@ class App:
             answer = _delivered(_ok(call, parts, stream=conversation.stream), fault)
         if played.delay_s:
             answer = replace(answer, delay_s=played.delay_s)
-        kind = None if fault is None else fault.kind
+        kind = None if fault is None else str(fault)
         return _Outcome(answer, conversation.asks, played.rule, kind)
 
 
 def _fault_answer(call: _Call, fault: Fault) -> HttpAnswer | None:
     """The answer of a fault that does not care what was asked, else None."""
-    if fault.status is not None:
-        refusal = call.wire.status_refusal(fault.status, call.model)
-        wait_s = fault.retry_after_s
-        return _error(
-            call, refusal, *[("retry-after", f"{wait_s:g}")] if wait_s is not None else ()
-        )
-    if fault.echo_key in ("error", "header", "url"):
-        message, headers = key_echo(fault, call.key or "")
-        return _error(call, Refusal(400, "invalid_request_error", message), *headers)
-    if fault.cut in ("before", "headers"):
-        return replace(_ok(call, (b"{}",), stream=False), cut=fault.cut)
-    if fault.malformed:
-        return _ok(call, (b'{"id": "broken", "choices": [{"mess',), stream=False)
+    match fault.kind, fault.value:
+        case "status", status:
+            wait_s = fault.retry_after_s
+            wait = [("retry-after", f"{wait_s:g}")] if wait_s is not None else ()
+            return _error(call, call.wire.status_refusal(status, call.model), *wait)
+        case "echoKey", "error" | "header" | "url":
+            message, headers = key_echo(fault, call.key or "")
+            return _error(call, Refusal(400, "invalid_request_error", message), *headers)
+        case "cut", "before" | "headers" as cut:
+            return replace(_ok(call, (b"{}",), stream=False), cut=cut)
+        case "malformed", True:
+            return _ok(call, (b'{"id": "broken", "choices": [{"mess',), stream=False)
     return None
 
 
 def _delivered(answer: HttpAnswer, fault: Fault | None) -> HttpAnswer:
     """The answer with a fault in how it is delivered."""
-    if fault is None:
-        return answer
-    if fault.latency_ms is not None:
-        return replace(answer, delay_s=fault.latency_ms / 1000)
-    if fault.stall_ms is not None:
-        return replace(answer, stall_s=fault.stall_ms / 1000)
-    return replace(answer, cut="body") if fault.cut == "body" else answer
+    match (fault.kind, fault.value) if fault is not None else None:
+        case "latencyMs", late_ms:
+            return replace(answer, delay_s=late_ms / 1000)
+        case "stallMs", stall_ms:
+            return replace(answer, stall_s=stall_ms / 1000)
+        case "cut", "body":
+            return replace(answer, cut="body")
+    return answer
 
 
 def _ok(call: _Call, parts: tuple[bytes, ...], *, stream: bool) -> HttpAnswer:

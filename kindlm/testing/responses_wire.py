@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kindlm.strict_json import json_or_text
 from kindlm.testing import openai_wire
 from kindlm.testing.node import Node, ScriptError
 from kindlm.testing.openai_wire import CREATED, misread, refusal_of
@@ -22,7 +23,6 @@ from kindlm.testing.scripted_talk import (
     Turn,
     TurnsBuilder,
     fingerprint_of,
-    parse_or_text,
     shape,
     usage_of,
     words_of,
@@ -214,7 +214,7 @@ def _turns(items: Node) -> tuple[str, tuple[Turn, ...]]:
         if kind in ("function_call", "custom_tool_call"):
             given = item.entry("arguments" if kind == "function_call" else "input").text()
             call_id, name = item.entry("call_id").text(), item.entry("name").text()
-            waiting[call_id] = name, parse_or_text(given)
+            waiting[call_id] = name, json_or_text(given)
             turns.add_assistant()
         elif kind in ("function_call_output", "custom_tool_call_output"):
             call_id = item.entry("call_id").text()

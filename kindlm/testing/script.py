@@ -45,10 +45,11 @@ def _keys(kind: type[Any]) -> tuple[str, ...]:
     return tuple(each.metadata["key"] for each in fields(kind) if each.metadata)
 
 
-def _fields(kind: type[Any], node: Node) -> Any:
+def _fields(kind: type[Any], node: Node, /, **others: Any) -> Any:
     """A value from the entries of a mapping that are its own; their keys have been checked."""
     return kind(
-        **{
+        **others
+        | {
             each.name: each.metadata["read"](Node(node.value[key], f"{node.where}.{key}"))
             for each in fields(kind)
             if each.metadata and (key := each.metadata["key"]) in node.value
@@ -167,61 +168,54 @@ class When:
     structured: str | None = _entry("structured", Node.text)
 
 
+_FAULTS: dict[str, tuple[Callable[[Node], Any], str]] = {
+    "latencyMs": (Node.number, "latency"),
+    "status": (partial(Node.integer, minimum=400, maximum=599), "status {}"),
+    "cut": (_one_of(Cut), "cut {}"),
+    "malformed": (Node.flag, "malformed"),
+    "empty": (Node.flag, "empty"),
+    "stallMs": (Node.number, "stall"),
+    "echoKey": (_one_of(EchoPlace), "echo key in {}"),
+    "text": (_one_of(OddText), "{} text"),
+    "toolCalls": (partial(Node.integer, minimum=1, maximum=10_000), "tool calls"),
+}
+"""The ways to misbehave: how the value of each is read, and what the request log says of it.
+
+`latencyMs` answers late; `status` answers with an error; `cut` closes the connection before or
+inside the answer; `malformed` answers 200 with a body that is not JSON; `empty` answers without
+content and without tool calls; `stallMs` waits in the middle of the body; `echoKey` repeats the
+client's key; `text` answers with text that is hard to store or to show; `toolCalls` answers with so
+many parallel tool calls.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One way to misbehave. Exactly one of the kinds is set.
+    """One way to misbehave.
 
     Attributes:
-        latency_ms: Answer late.
-        status: Answer with this error status.
+        kind: Which of the ways.
+        value: What it says in the script.
         retry_after_s: Send Retry-After with the status.
-        cut: Close the connection before or inside the answer.
-        malformed: Answer 200 with a body that is not JSON.
-        empty: Answer without content and without tool calls.
-        stall_ms: Send half of the body, wait, then send the rest.
-        echo_key: Repeat the client's key here.
         encoding: How the key is written when repeated.
-        odd_text: Answer with text that is hard to store or to show.
-        tool_calls: Answer with this many parallel tool calls.
     """
 
-    latency_ms: float | None = _entry("latencyMs", Node.number)
-    status: int | None = _entry("status", partial(Node.integer, minimum=400, maximum=599))
-    cut: Cut | None = _entry("cut", _one_of(Cut))
-    malformed: bool = _entry("malformed", Node.flag, default=False)
-    empty: bool = _entry("empty", Node.flag, default=False)
-    stall_ms: float | None = _entry("stallMs", Node.number)
-    echo_key: EchoPlace | None = _entry("echoKey", _one_of(EchoPlace))
-    odd_text: OddText | None = _entry("text", _one_of(OddText))
-    tool_calls: int | None = _entry("toolCalls", partial(Node.integer, minimum=1, maximum=10_000))
+    kind: str
+    value: Any
     retry_after_s: float | None = _entry("retryAfter", partial(Node.number, maximum=1e300))
     encoding: Encoding = _entry("encoding", _one_of(Encoding), "plain")
 
-    @property
-    def kind(self) -> str:
+    def __str__(self) -> str:
         """What it does, in a word for the request log."""
-        if self.status is not None:
-            return f"status {self.status}"
-        kinds = {
-            "latency": self.latency_ms is not None,
-            f"cut {self.cut}": self.cut is not None,
-            "malformed": self.malformed,
-            "empty": self.empty,
-            "stall": self.stall_ms is not None,
-            f"echo key in {self.echo_key}": self.echo_key is not None,
-            f"{self.odd_text} text": self.odd_text is not None,
-        }
-        return next((kind for kind, is_set in kinds.items() if is_set), "tool calls")
-
-
-_FAULT_KINDS = tuple(key for key in _keys(Fault) if key not in ("retryAfter", "encoding"))
+        return _FAULTS[self.kind][1].format(self.value)
 
 
 def _fault(node: Node) -> Any:
-    kinds = [kind for kind in _FAULT_KINDS if kind in node.entries()]
+    kinds = [kind for kind in _FAULTS if kind in node.entries()]
     if len(kinds) != 1:
-        node.fail(f"expected exactly one of {', '.join(_FAULT_KINDS)}; got {len(kinds)}")
-    return _fields(Fault, node)
+        node.fail(f"expected exactly one of {', '.join(_FAULTS)}; got {len(kinds)}")
+    read, _ = _FAULTS[kinds[0]]
+    return _fields(Fault, node, kind=kinds[0], value=read(node.entry(kinds[0])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +232,7 @@ class FaultRule:
         asks: Only requests of this purpose.
     """
 
-    fault: Fault = Fault()
+    fault: Fault
     next: int | None = _entry("next", partial(Node.integer, minimum=1))
     every: int | None = _entry("every", partial(Node.integer, minimum=1))
     path: str | None = _entry("path", Node.text)
@@ -251,8 +245,8 @@ def fault_rules(node: Node) -> tuple[FaultRule, ...]:
     """Reads a list of faults with the requests they are for."""
     rules = []
     for item in node.items():
-        item.mapping(*_keys(Fault), *_keys(FaultRule))
-        rules.append(replace(_fields(FaultRule, item), fault=_fault(item)))
+        item.mapping(*_FAULTS, *_keys(Fault), *_keys(FaultRule))
+        rules.append(_fields(FaultRule, item, fault=_fault(item)))
     return tuple(rules)
 
 
@@ -286,7 +280,7 @@ def _usage(node: Node) -> Usage | None:
 
 
 def _reply_fault(node: Node) -> Any:
-    node.mapping(*_keys(Fault))
+    node.mapping(*_FAULTS, *_keys(Fault))
     return _fault(node)
 
 

@@ -13,6 +13,7 @@ import re
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from kindlm.dataclass import dataclass, replace
+from kindlm.strict_json import json_or_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -216,19 +217,11 @@ class TurnsBuilder:
         """An answered tool call."""
         if not self._turns:
             self._turns.append(([], []))
-        self._turns[-1][1].append(ToolCall(name, arguments, parse_or_text(result)))
+        self._turns[-1][1].append(ToolCall(name, arguments, json_or_text(result)))
 
     def build(self) -> tuple[Turn, ...]:
         """The turns so far."""
         return tuple(Turn("\n".join(texts), tuple(calls)) for texts, calls in self._turns)
-
-
-def parse_or_text(text: str) -> Any:
-    """The JSON value a text holds, else the text itself."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
 
 
 def fingerprint_of(raw_body: bytes) -> tuple[str, int]:
