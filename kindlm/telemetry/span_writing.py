@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
+from kindlm.telemetry.spans import ERROR, IDS
+
 OutSpan = dict[str, Any]
 """A span as it stands in OTLP's JSON."""
 
 INTERNAL, CLIENT = 1, 3
 """Kinds of spans: work of the process itself, and a request to another one."""
 
-_ERROR = 2
-_IDS = ("traceId", "spanId", "parentSpanId")
 _MOST_SPANS = 500
 _MOST_BYTES = 2_000_000
 
@@ -61,7 +61,7 @@ def out_span(
     if links:
         span["links"] = [{"traceId": other, "spanId": linked} for other, linked in links]
     if is_error:
-        span["status"] = {"code": _ERROR} | ({"message": message} if message else {})
+        span["status"] = {"code": ERROR} | ({"message": message} if message else {})
     return span
 
 
@@ -137,7 +137,7 @@ def _request(spans: Sequence[OutSpan], resource: Mapping[str, str]) -> dict[str,
 
 
 def _encoded(span: Mapping[str, Any]) -> dict[str, str]:
-    ids = ((name, bytes.fromhex(span[name])) for name in _IDS if name in span)
+    ids = ((name, bytes.fromhex(span[name])) for name in IDS if name in span)
     return {name: base64.b64encode(each).decode() for name, each in ids}
 
 

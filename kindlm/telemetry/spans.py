@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import base64
 import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -14,6 +14,8 @@ from kindlm.strict_json import parse_json
 _MAX_DEPTH = 40
 _NO_REQUEST = "it is no ExportTraceServiceRequest of OTLP"
 _HEX = frozenset(string.hexdigits)
+IDS = ("traceId", "spanId", "parentSpanId")
+_NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ def read_protobuf(body: bytes) -> list[Span]:
         ValueError: It is none, or an id in it is not valid.
     """
     try:
+        from google.protobuf.json_format import MessageToDict  # type: ignore[import-untyped]
         from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
         from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
             ExportTraceServiceRequest,
@@ -78,25 +81,15 @@ def read_protobuf(body: bytes) -> list[Span]:
     except ImportError:
         raise NoProtobuf from None
     try:
-        request = ExportTraceServiceRequest.FromString(body)
+        request = MessageToDict(ExportTraceServiceRequest.FromString(body))
     except DecodeError:
         raise ValueError(_NO_REQUEST) from None
-    return [
-        span_of(
-            (span.trace_id.hex(), span.span_id.hex(), span.parent_span_id.hex()),
-            span.name,
-            scope.scope.name,
-            (span.start_time_unix_nano, span.end_time_unix_nano),
-            _of_protobuf(span.attributes),
-            [(event.name, _of_protobuf(event.attributes)) for event in span.events],
-            (span.status.code == _ERROR, span.status.message),
-            span.kind in _OUTGOING,
-            span.flags & _ORIGIN == _LOCAL,
-        )
-        for resource in request.resource_spans
-        for scope in resource.scope_spans
-        for span in scope.spans
-    ]
+    request.setdefault("resourceSpans", [])
+    for span, _ in _told(request):
+        # Bytes become base64, but the JSON of OTLP has its ids in hex; and a time of 0 is left out.
+        ids = {name: base64.b64decode(span.get(name, "")).hex() for name in IDS}
+        span |= {"startTimeUnixNano": 0, "endTimeUnixNano": 0, **span, **ids}
+    return spans_in(request)
 
 
 def read_json(body: bytes) -> list[Span]:
@@ -110,12 +103,7 @@ def spans_in(request: Any, broken: dict[str, str] | None = None) -> list[Span]:
     If `broken` is given, it gets the ids of traces with spans that cannot be read, and why.
     """
     try:
-        told = [
-            (span, (scope.get("scope") or {}).get("name", ""))
-            for resource in request["resourceSpans"]
-            for scope in resource.get("scopeSpans") or ()
-            for span in scope.get("spans") or ()
-        ]
+        told = list(_told(request))
     except (AttributeError, KeyError, TypeError):
         raise ValueError(_NO_REQUEST) from None
     spans = list[Span]()
@@ -133,6 +121,14 @@ def spans_in(request: Any, broken: dict[str, str] | None = None) -> list[Span]:
     return spans
 
 
+def _told(request: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the spans of a request, each with the name of its scope."""
+    for resource in request["resourceSpans"]:
+        for scope in resource.get("scopeSpans") or ():
+            for span in scope.get("spans") or ():
+                yield span, (scope.get("scope") or {}).get("name", "")
+
+
 def _span_of_json(span: Any, scope: Any) -> Span:
     status = span.get("status") or {}
     return span_of(
@@ -145,7 +141,7 @@ def _span_of_json(span: Any, scope: Any) -> Span:
             (event.get("name", ""), _of_json(event.get("attributes")))
             for event in span.get("events") or ()
         ],
-        (status.get("code") in (_ERROR, "STATUS_CODE_ERROR"), status.get("message") or ""),
+        (status.get("code") in (ERROR, "STATUS_CODE_ERROR"), status.get("message") or ""),
         span.get("kind") in _OUTGOING,
         _whole(span.get("flags") or 0) & _ORIGIN == _LOCAL,
     )
@@ -158,7 +154,7 @@ def _whole(value: Any) -> int:
         raise ValueError(f"{value!r} is not a whole number"[:100]) from None
 
 
-_ERROR = 2
+ERROR = 2
 _OUTGOING = (3, 4, "SPAN_KIND_CLIENT", "SPAN_KIND_PRODUCER")
 _ORIGIN, _LOCAL = 0x300, 0x100
 """The flags that say whether the parent is remote, and what they are if it is not."""
@@ -203,26 +199,9 @@ def _is_id(text: str, length: int) -> bool:
     return len(text) == length and _HEX.issuperset(text) and bool(text.strip("0"))
 
 
-def _of_protobuf(pairs: Any) -> Iterator[tuple[str, Any]]:
-    # The parser of protobuf bounds the depth.
-    return ((pair.key, _any_value(pair.value)) for pair in pairs)
-
-
-def _any_value(value: Any) -> Any:
-    kind = value.WhichOneof("value")
-    if kind == "array_value":
-        return [_any_value(each) for each in value.array_value.values]
-    if kind == "kvlist_value":
-        return dict(_of_protobuf(value.kvlist_value.values))
-    found = getattr(value, kind) if kind else None
-    if isinstance(found, bytes):
-        return found.hex()
-    # JSON, as which it is stored, has no such number.
-    return None if isinstance(found, float) and not math.isfinite(found) else found
-
-
 def _of_json(pairs: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
-    return ((str(pair["key"]), _json_value(pair.get("value"), depth)) for pair in pairs or ())
+    for pair in pairs or ():
+        yield str(pair.get("key", "")), _json_value(pair.get("value"), depth)
 
 
 def _json_value(value: Any, depth: int) -> Any:
@@ -238,7 +217,9 @@ def _json_value(value: Any, depth: int) -> Any:
             return dict(_of_json(found.get("values"), depth + 1))
         case "intValue":
             return _whole(found)
-        case "stringValue" | "boolValue" | "doubleValue" | "bytesValue":
+        case "doubleValue":
+            return None if found in _NOT_FINITE else found
+        case "stringValue" | "boolValue" | "bytesValue":
             return found
     return None
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import math
 import re
+import struct
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,7 +15,14 @@ import httpx
 from otlp import TRACE, otlp_request, otlp_span
 
 from kindlm.telemetry.receiver import MAX_BODY_BYTES, receiving
-from kindlm.telemetry.spans import Span
+from kindlm.telemetry.span_writing import (
+    CLIENT,
+    as_json,
+    as_protobuf,
+    out_event,
+    out_span,
+)
+from kindlm.telemetry.spans import Span, read_json, read_protobuf
 
 JSON, PROTOBUF = "application/json", "application/x-protobuf"
 
@@ -53,6 +62,21 @@ def nested(depth: int) -> bytes:
     for _ in range(depth):
         value = _field(5, _field(1, value))
     return value
+
+
+def test_a_span_is_the_same_in_protobuf_and_in_json() -> None:
+    more = {"text": "ä", "empty": "", "yes": True, "number": 2**40, "part": 0.5, "list": ["a", 1]}
+    span = out_span(
+        (TRACE, "01" * 8, "02" * 8), "chat", CLIENT, (5, 2**60), more,
+        is_error=True, message="no", events=[out_event("said", 7, more)],
+    )  # fmt: skip
+    (read,) = read_protobuf(as_protobuf([span], {}))
+    assert [read] == read_json(as_json([span], {}))
+    assert read.attributes == more
+    (read,) = read_protobuf(protobuf(b"\x21" + struct.pack("<d", math.nan)))
+    assert (read.parent, read.start_ns, read.end_ns) == ("", 0, 0)
+    assert read.attributes == {"a": None}
+    assert read_protobuf(b"") == []
 
 
 async def post(url: str, body: bytes, kind: str, path: str = "/v1/traces", **headers: str):
