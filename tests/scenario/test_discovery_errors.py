@@ -180,7 +180,9 @@ def test_files_without_tests_are_reported_as_such(
     assert "there are no tests in tests/test_it.py" in told
 
 
-@pytest.mark.parametrize("values", ["[(1,)]", "[(1, 2)], ids=lambda value: 1 / 0"])
+@pytest.mark.parametrize(
+    "values", ["[(1,)]", "[(1, 2)], ids=lambda value: 1 / 0", "[(1, 2)], ids=[object()]"]
+)
 def test_parameters_that_are_wrong_are_reported_at_their_test(
     project: Project, capsys: pytest.CaptureFixture[str], values: str
 ) -> None:
