@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
-import os
+import pkgutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -133,27 +133,12 @@ def _beside(folder: Path) -> Iterator[None]:
 
 def _namesakes(folder: Path) -> dict[str, ModuleType]:
     """Return the loaded modules from elsewhere whose names modules of a folder have, too."""
-    hidden = {name for name in _importable(folder) if _is_from_elsewhere(name, folder)}
+    here = (module.name for module in pkgutil.iter_modules([str(folder)]))
+    hidden = {name for name in here if _is_from_elsewhere(name, folder)}
     if not hidden:
         return {}
     loaded = list(sys.modules.items())
     return {name: module for name, module in loaded if name.partition(".")[0] in hidden}
-
-
-def _importable(folder: Path) -> set[str]:
-    """Return the names of the modules and packages of a folder; none if it cannot be read."""
-    try:
-        with os.scandir(folder) as entries:
-            return {name for entry in entries if (name := _module_name(entry)) is not None}
-    except OSError:
-        return set()
-
-
-def _module_name(entry: os.DirEntry[str]) -> str | None:
-    if entry.is_dir():
-        return entry.name if Path(entry, "__init__.py").is_file() else None
-    is_module = entry.name.endswith(".py") and entry.is_file()
-    return entry.name.removesuffix(".py") if is_module else None
 
 
 def _is_from_elsewhere(name: str, folder: Path) -> bool:

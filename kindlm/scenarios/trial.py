@@ -31,7 +31,6 @@ from kindlm.scenarios.checks import (
 from kindlm.scenarios.spans import Span
 from kindlm.scenarios.thread_desk import ThreadDesk, at_once
 from kindlm.scenarios.under_test import (
-    AgentInThread,
     AgentUnderTest,
     Begun,
     Persona,
@@ -349,6 +348,7 @@ class Trial(_Checking):
                 return await converse(
                     self._stage,
                     self.agent,
+                    self.agent.send,
                     persona,
                     goal=goal,
                     turns=turns,
@@ -382,12 +382,17 @@ class SyncTrial(_Checking):
         stop: Stop | None = None,
     ) -> Conversed:
         """Let a model play a person who talks to the agent; see `Trial.converse`."""
+
+        async def send(message: str) -> Reply:
+            return self.agent.send(message)
+
         with self._conversing():
             # In this thread, in which `stop` may use the trial as the rest of the scenario does.
             return at_once(
                 converse(
                     self._thread,
-                    AgentInThread(self._talked, self._thread),
+                    self._talked,
+                    send,
                     persona,
                     goal=goal,
                     turns=turns,

@@ -271,20 +271,3 @@ class SyncAgentUnderTest:
                 errored.
         """
         return self._thread.wait_for(self._agent.send(message))
-
-
-class AgentInThread:
-    """The agent for code that awaits its answers, but runs in the thread of a scenario."""
-
-    def __init__(self, agent: AgentUnderTest, thread: ThreadDesk) -> None:
-        self._agent = agent
-        self._thread = thread
-
-    @property
-    def said(self) -> Sequence[Exchange]:
-        """What was said so far."""
-        return self._agent.said
-
-    async def send(self, message: str | Message) -> Reply:
-        """Send a message of the user, and block until there is an answer."""
-        return self._thread.wait_for(self._agent.send(message))

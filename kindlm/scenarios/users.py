@@ -7,7 +7,7 @@ judge: an agent may answer with anything.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, NamedTuple
 
 from kindlm.checks.judging import Prompt
@@ -16,7 +16,7 @@ from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.model_answers import new_token, why_unread
 from kindlm.ports import Purpose, Stage
 from kindlm.scenarios.thread_desk import ThreadDesk
-from kindlm.scenarios.under_test import AgentInThread, AgentUnderTest, Message, Persona, Reply
+from kindlm.scenarios.under_test import AgentUnderTest, Message, Persona, Reply
 from kindlm.transcript import FinishReason
 from kindlm.wording import shown
 from kindlm_store.new_event import scrub
@@ -117,7 +117,8 @@ class SimulationError(Exception):
 
 async def converse(
     stage: Stage | ThreadDesk,
-    agent: AgentUnderTest | AgentInThread,
+    agent: AgentUnderTest,
+    send: Callable[[str], Awaitable[Reply]],
     persona: Persona,
     *,
     goal: str,
@@ -125,7 +126,7 @@ async def converse(
     script: Lines,
     stop: Stop | None,
 ) -> Conversed:
-    """Let a simulated user talk to the agent; see `Trial.converse`."""
+    """Let a simulated user talk to the agent by `send`; see `Trial.converse`."""
     least, most = turns
     if not goal.strip():
         raise ValueError('converse needs a goal, such as goal="a refund is promised"')
@@ -157,7 +158,7 @@ async def converse(
                 return ended("goal", move.reason)
             line = move.message
         messages.append(line.text if isinstance(line, Message) else line)
-        replies.append(await agent.send(messages[-1]))
+        replies.append(await send(messages[-1]))
         if stop is not None and _is_true(stop(replies[-1])):
             return ended("stop")
     # Whether the last answer brought what the user wanted is still to be asked.
@@ -187,7 +188,7 @@ class _SimulatedUser:
     """A person with a goal, played by the model of `[llm]`."""
 
     stage: Stage | ThreadDesk
-    agent: AgentUnderTest | AgentInThread
+    agent: AgentUnderTest
     persona: Persona
     goal: str
 
