@@ -54,13 +54,16 @@ def of_suites(query: str) -> str:
     return query.replace("run IN $ids", "suite IN $ids")
 
 
-SUITES = """
-SELECT s.*, c.body AS error, h.body AS hint
-  FROM suites s
-  LEFT JOIN shown_texts c ON c.ref = s.error_ref
-  LEFT JOIN shown_texts h ON h.ref = s.hint_ref
- WHERE s.run IN $ids ORDER BY s.ordinal, s.started_at
-"""
+def _texts(row: str, *names: str) -> str:
+    """Return, in SQL, the texts of a row as columns: `output` is that of its `output_ref`."""
+    texts = "(SELECT body FROM shown_texts WHERE ref = {0}.{1}_ref) AS {1}"
+    return ", ".join(texts.format(row, name) for name in names)
+
+
+SUITES = f"""
+SELECT s.*, {_texts("s", "error", "hint")}
+  FROM suites s WHERE s.run IN $ids ORDER BY s.ordinal, s.started_at
+"""  # noqa: S608 (names of this module)
 
 TESTS = "SELECT * FROM tests WHERE suite IN $ids ORDER BY ordinal"
 ONE_TEST = "SELECT * FROM tests WHERE suite = ? AND test = ? AND target = ?"
@@ -90,15 +93,12 @@ def _executions(attempt: str, columns: str, joined: str = "") -> str:
     """Return a query of executions, as their last attempt (`e`) or one before it left them."""
     return f"""
 SELECT s.project, e.suite AS suite_id, s.name AS suite, coalesce(p.file, s.path) AS file,
-       o.body AS output, x.body AS error, t.body AS trace,
+       {_texts(attempt, "output", "error", "trace")},
        (SELECT json_group_array({_NOTE}) FROM json_each({attempt}.warnings) w
           LEFT JOIN shown_texts n ON {_IS_NOTE}) AS warnings, {columns}
   FROM executions e {joined}
   JOIN suites s ON s.id = e.suite
   LEFT JOIN planned_tests p ON p.suite = e.suite AND p.test = e.test AND p.target = e.target
-  LEFT JOIN shown_texts o ON o.ref = {attempt}.output_ref
-  LEFT JOIN shown_texts x ON x.ref = {attempt}.error_ref
-  LEFT JOIN shown_texts t ON t.ref = {attempt}.trace_ref
 """  # noqa: S608 (names of this module)
 
 
@@ -123,66 +123,52 @@ SELECT id, repeat, status FROM executions
  WHERE suite = ? AND test = ? AND target = ? ORDER BY repeat LIMIT 1000
 """
 
-ASSERTIONS = """
-SELECT x.body AS expected, y.body AS actual, m.body AS message, r.body AS reasoning,
-       t.body AS trace,
+ASSERTIONS = f"""
+SELECT {_texts("a", "expected", "actual", "message", "reasoning", "trace")},
        (SELECT json_group_object(n.ref, n.body) FROM json_each(a.evidence) v
           JOIN shown_texts n ON n.ref = v.value ->> '$.excerpt."$ref"') AS excerpts, a.*
   FROM assertions a
-  LEFT JOIN shown_texts x ON x.ref = a.expected_ref
-  LEFT JOIN shown_texts y ON y.ref = a.actual_ref
-  LEFT JOIN shown_texts m ON m.ref = a.message_ref
-  LEFT JOIN shown_texts r ON r.ref = a.reasoning_ref
-  LEFT JOIN shown_texts t ON t.ref = a.trace_ref
  WHERE a.execution = ? AND a.attempt = ?
  ORDER BY a.position
-"""
+"""  # noqa: S608 (names of this module)
 
 # The conversation may be one of another run: then its calls are shown as those of the attempt that
 # looks at it.
-TOOL_CALLS = """
+TOOL_CALLS = f"""
 SELECT CASE WHEN t.execution = e.id THEN t.attempt ELSE e.attempt END AS attempt,
-       a.body AS arguments, r.body AS response,
+       {_texts("t", "arguments", "response")},
        nullif(t.called_at, (SELECT c.answered_at FROM provider_calls c
                              WHERE (c.execution, c.attempt, c.call)
                                  = (t.execution, t.attempt, t.call))) AS called_at, t.*
   FROM executions e
   JOIN tool_calls t ON t.execution = e.source
    AND (e.source = e.id OR t.attempt = e.source_attempt)
-  LEFT JOIN shown_texts a ON a.ref = t.arguments_ref
-  LEFT JOIN shown_texts r ON r.ref = t.response_ref
  WHERE e.id = ?
  ORDER BY 1, t.position
-"""
+"""  # noqa: S608 (names of this module)
 
-SPANS = """
+SPANS = f"""
 SELECT CASE WHEN s.execution = e.id THEN s.attempt ELSE e.attempt END AS attempt,
-       coalesce(n.body, '[erased]') AS name, m.body AS message, i.body AS input,
-       o.body AS output, s.span AS id, s.*
+       coalesce(n.body, '[erased]') AS name, {_texts("s", "message", "input", "output")},
+       s.span AS id, s.*
   FROM executions e
   JOIN agent_spans s ON s.execution = e.source
    AND (e.source = e.id OR s.attempt = e.source_attempt)
   LEFT JOIN shown_texts n ON n.ref = s.name_ref
-  LEFT JOIN shown_texts m ON m.ref = s.message_ref
-  LEFT JOIN shown_texts i ON i.ref = s.input_ref
-  LEFT JOIN shown_texts o ON o.ref = s.output_ref
  WHERE e.id = ?
  ORDER BY 1, s.call, s.position
-"""
+"""  # noqa: S608 (names of this module)
 
-CALLS = """
+CALLS = f"""
 SELECT CASE WHEN c.execution = e.id THEN c.attempt ELSE e.attempt END AS attempt,
-       t.body AS text, x.body AS error, r.body AS raw, c.*
+       {_texts("c", "text", "error", "raw")}, c.*
   FROM executions e
   JOIN provider_calls c ON c.execution IN (e.id, e.source)
    AND (c.execution = e.id OR (c.attempt = e.source_attempt
                                AND c.purpose IN ('test', 'agent')))
-  LEFT JOIN shown_texts t ON t.ref = c.text_ref
-  LEFT JOIN shown_texts x ON x.ref = c.error_ref
-  LEFT JOIN shown_texts r ON r.ref = c.raw_ref
  WHERE e.id = ?
  ORDER BY 1, c.call
-"""
+"""  # noqa: S608 (names of this module)
 
 # A rescored execution has the tools of the conversation that it looks at.
 TOOLS = """
@@ -198,14 +184,13 @@ SELECT DISTINCT coalesce(c.reported_model, c.model)
 """
 
 # What was said of a conversation is said of every execution that looks at it.
-REVIEWS = """
-SELECT n.body AS note, v.*
+REVIEWS = f"""
+SELECT {_texts("v", "note")}, v.*
   FROM executions e
   JOIN reviews v ON v.execution = e.source
-  LEFT JOIN shown_texts n ON n.ref = v.note_ref
  WHERE e.id = ?
  ORDER BY v.at, v.event
-"""
+"""  # noqa: S608 (names of this module)
 
 GATES_THEN = "SELECT suite, name, passed, actual FROM gates WHERE run IN $ids"
 
@@ -277,15 +262,14 @@ SELECT {_NOTE} AS warning, count(DISTINCT e.id) AS executions
  ORDER BY executions DESC, warning
 """  # noqa: S608
 
-SKIPPED_ASSERTIONS = """
-SELECT s.name, a.kind, m.body, count(*)
+SKIPPED_ASSERTIONS = f"""
+SELECT s.name, a.kind, {_texts("a", "message")}, count(*)
   FROM executions e
   JOIN suites s ON s.id = e.suite
   JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
-  LEFT JOIN shown_texts m ON m.ref = a.message_ref
  WHERE e.run IN $ids AND a.outcome = 'skipped'
- GROUP BY s.ordinal, a.kind, m.body
-"""
+ GROUP BY s.ordinal, a.kind, message
+"""  # noqa: S608 (names of this module)
 
 PLANNED = """
 SELECT coalesce(sum(repeat), 0) FROM planned_tests WHERE suite IN $ids AND selected
