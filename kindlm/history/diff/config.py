@@ -50,13 +50,15 @@ class SuiteConfig:
 class Suite(NamedTuple):
     """A suite of a file, with its ids in the runs that are read as one; a broken one did not load.
 
-    Several files may hold suites of one name: together they are one suite.
+    Several files may hold suites of one name: together they are one suite. `ordinal` is the place
+    of the file in its run.
 
     `unread` are its files that were not loaded, `baseline` is the run that its drift was measured
     against, `servers` what its MCP servers listed, as it is stored.
     """
 
     parts: tuple[str, ...]
+    ordinal: int
     project: str | None
     name: str
     path: str
@@ -82,7 +84,7 @@ def read_suites(db: sqlite3.Connection, runs: Sequence[str]) -> tuple[Suite, ...
         row = next((row for row in parts if row["broken"]), parts[0])
         unread = (file for part in parts for file in json.loads(part["unread"] or "[]"))
         ids = tuple(part["id"] for part in parts)
-        suites.append(Suite._make((ids, *tuple(row)[2:-1], frozenset(unread))))
+        suites.append(Suite._make((ids, *tuple(row)[1:-1], frozenset(unread))))
     return tuple(suites)
 
 

@@ -10,9 +10,8 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from heapq import merge
-from itertools import groupby, starmap
-from operator import itemgetter
-from typing import NamedTuple
+from itertools import groupby
+from operator import attrgetter, itemgetter
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.history.diff.behaviour import compare_behaviour
@@ -293,28 +292,26 @@ class RunDiff:
         self, before: Sequence[Suite], after: Sequence[Suite]
     ) -> Iterator[tuple[tuple[int, int], TestDiff]]:
         """Yield the tests of a suite by its files, each with its place there."""
-        suite = (*after, *before)[0]
         unread = unread_tests(self._db, before, after)
-        for then, now in _side_by_side(self._tests_in(before), self._tests_in(after)):
-            at = now or then
-            assert at is not None
-            old, new, test = then and then.test, now and now.test, at.test
-            key = QualifiedName(suite.project or "", suite.name, test.name, test.target)
+        for old, new in _side_by_side(self._tests_in(before), self._tests_in(after)):
+            test = new or old
+            assert test is not None
+            key = QualifiedName(test.file.project or "", test.file.name, test.name, test.target)
             told = side_of(old, new) if old else None, side_of(new, old) if new else None
-            if then and now and old and new:
-                self._files_of[key] = then.file, now.file
+            if old and new:
+                files = self._files_of[key] = old.file, new.file
                 behaviour = compare_behaviour(
                     old.samples,
                     new.samples,
                     self._arguments,
-                    same_config=then.file.config_hash == now.file.config_hash,
+                    same_config=old.file.config_hash == new.file.config_hash,
                 )
                 own_old, own_new, is_same = independent_samples(old, new)
                 if is_same:
                     # The same conversations need no texts to be the same.
                     behaviour = replace(behaviour, erased=False)
-                config = self._config_between(then.file, now.file)
-                is_other = partial(is_other_demand, config, then.file, now.file, test.name)
+                config = self._config_between(*files)
+                is_other = partial(is_other_demand, config, *files, test.name)
                 pair = TestPair(
                     told[0] if own_old is old else side_of(own_old, own_new),
                     told[1] if own_new is new else side_of(own_new, own_old),
@@ -331,19 +328,16 @@ class RunDiff:
             # What became of a test that was not run is unknown.
             known = all(side.counts.n for side in told if side is not None)
             if new is None:
-                is_unread = test.identity in unread or suite.name in self.unloaded
+                is_unread = test.identity in unread or key.suite in self.unloaded
                 known = bool(after) and not is_unread
-            yield (at.number, test.ordinal), TestDiff(key, *told, behaviour, pair, known)
+            yield (test.file.ordinal, test.ordinal), TestDiff(key, *told, behaviour, pair, known)
 
-    def _tests_in(self, files: Sequence[Suite]) -> Iterator[_TestInFile]:
+    def _tests_in(self, files: Sequence[Suite]) -> Iterator[PlannedSamples]:
         """Yield the tests of a suite, those of all its files ordered by name and target."""
-
-        def tests_of(number: int, file: Suite) -> Iterator[_TestInFile]:
-            attempts, grading = self.counted_attempts, self._grading
-            for test in read_samples(self._db, file.parts, attempts, grading):
-                yield _TestInFile(number, file, test)
-
-        yield from merge(*starmap(tests_of, enumerate(files)), key=lambda each: each.test.identity)
+        read = partial(
+            read_samples, self._db, attempts=self.counted_attempts, grading=self._grading
+        )
+        return merge(*map(read, files), key=attrgetter("identity"))
 
     def _is_wanted(self, key: QualifiedName) -> bool:
         if not self.options.test:
@@ -369,14 +363,6 @@ def compare_runs(
     return RunDiff(db, RunView(db, before), RunView(db, after), options)
 
 
-class _TestInFile(NamedTuple):
-    """A test of a suite, and in which of its files, with the number of that, it is."""
-
-    number: int
-    file: Suite
-    test: PlannedSamples
-
-
 def _by_identity(suites: Iterable[Suite]) -> dict[tuple[str | None, str], list[Suite]]:
     """Return the files that were loaded of each suite."""
     found: dict[tuple[str | None, str], list[Suite]] = {}
@@ -387,11 +373,11 @@ def _by_identity(suites: Iterable[Suite]) -> dict[tuple[str | None, str], list[S
 
 
 def _side_by_side(
-    before: Iterable[_TestInFile], after: Iterable[_TestInFile]
-) -> Iterator[tuple[_TestInFile | None, _TestInFile | None]]:
+    before: Iterable[PlannedSamples], after: Iterable[PlannedSamples]
+) -> Iterator[tuple[PlannedSamples | None, PlannedSamples | None]]:
     """Yield the tests of both sides in pairs; both are ordered by name and target."""
-    olds = ((each.test.identity, 0, each) for each in before)
-    news = ((each.test.identity, 1, each) for each in after)
+    olds = ((test.identity, 0, test) for test in before)
+    news = ((test.identity, 1, test) for test in after)
     for _, alike in groupby(merge(olds, news, key=itemgetter(0, 1)), key=itemgetter(0)):
         found = {side: test for _, side, test in alike}
         yield found.get(0), found.get(1)

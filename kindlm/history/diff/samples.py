@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 from kindlm.dataclass import dataclass, replace
+from kindlm.history.diff.config import Suite
 from kindlm.history.diff.evidence_values import CheckKey
 from kindlm.history.queries import among
 from kindlm.history.rows import AttemptView
@@ -196,6 +197,7 @@ class Sample(NamedTuple):
 class PlannedSamples:
     """A test that a suite defined, with what its executions did, repeat by repeat."""
 
+    file: Suite
     name: str
     target: str
     ordinal: int
@@ -246,16 +248,16 @@ _Row = tuple[Any, ...]
 
 
 def read_samples(
-    db: sqlite3.Connection, parts: Sequence[str], attempts: Attempts, grading: Iterable[str]
+    db: sqlite3.Connection, file: Suite, attempts: Attempts, grading: Iterable[str]
 ) -> Iterator[PlannedSamples]:
-    """Yield the tests that a suite defined, ordered by name and target.
+    """Yield the tests that a suite of a file defined, ordered by name and target.
 
-    `parts` are its ids in the runs that are read as one: each of them defined all of its tests.
     `grading` are the kinds of assertions that grade in the runs of either side.
     """
-    tests = groupby(_samples(db, parts, attempts, (*SCORED, *grading)), key=itemgetter(0))
+    tests = groupby(_samples(db, file.parts, attempts, (*SCORED, *grading)), key=itemgetter(0))
     ran = next(tests, None)
-    for name, target, ordinal, pass_rate, *limits in _rows(db, _PLANNED, parts[:1]):
+    # Each part of it, in the runs that are read as one, defined all of its tests.
+    for name, target, ordinal, pass_rate, *limits in _rows(db, _PLANNED, file.parts[:1]):
         # A run that was resumed with another configuration may hold what is not defined any more.
         while ran is not None and ran[0] < (name, target):
             ran = next(tests, None)
@@ -264,7 +266,7 @@ def read_samples(
             samples = [sample for _, sample in ran[1]]
             ran = next(tests, None)
         limited = None if limits == [None, None] else ScoreLimits(*limits)
-        yield PlannedSamples(name, target, ordinal, pass_rate, samples, limited)
+        yield PlannedSamples(file, name, target, ordinal, pass_rate, samples, limited)
 
 
 def _samples(

@@ -6,14 +6,19 @@ from collections.abc import Sequence
 
 import pytest
 
+from kindlm.history.diff.config import Suite
 from kindlm.history.diff.samples import PlannedSamples, Sample, independent_samples
 from kindlm.outcome import Status
+
+FILE = Suite(
+    ("k3f9x2ab/0",), 0, "shop", "support", "kindlm.yaml", None, None, False, None, None, frozenset()
+)
 
 
 def side(run: str, outcomes: str) -> PlannedSamples:
     """Return the executions of a run, such as `+1 -2 +a3`: of itself, or held by one of run a."""
     samples = [_sample(f"{run}-{number}", word) for number, word in enumerate(outcomes.split())]
-    return PlannedSamples("it", "gpt", 0, 1.0, samples)
+    return PlannedSamples(FILE, "it", "gpt", 0, 1.0, samples)
 
 
 def _sample(identity: str, word: str) -> Sample:
