@@ -26,7 +26,7 @@ from kindlm.history.diff.evidence_values import (
     Strength,
     TestPair,
 )
-from kindlm.history.diff.samples import Attempts, checks_made, read_checks
+from kindlm.history.diff.samples import CHECKS_MADE, Attempts, read_checks
 from kindlm.history.queries import among
 from kindlm.history.statistics.pass_rates import BLOCK
 from kindlm.history.statistics.sequential import Settlement
@@ -73,14 +73,13 @@ def read_added(
     found: dict[QualifiedName, AddedRepeats] = {}
     # CROSS JOIN: SQLite begins with the runs, which are fewer than the executions of a history.
     query = f"""
-SELECT s.project, s.name, e.test, e.target, e.repeat, {attempts.came_to("status")},
+SELECT s.project, s.name, e.test, e.target, e.repeat, e.status,
        e.number <= (SELECT max(l.number) FROM executions l
                      WHERE l.run = r.id AND (l.status IN ('passed', 'failed') OR l.answers > 0)),
-       {checks_made(attempts)}
+       {CHECKS_MADE}
   FROM runs r
  CROSS JOIN suites s ON s.run = r.id
- CROSS JOIN executions e ON e.suite = s.id
-  {attempts.joined}
+ CROSS JOIN {attempts.executions} e ON e.suite = s.id
  WHERE r.mode = 'settled' AND r.source_run IN $ids
  ORDER BY e.repeat, r.started_at, e.id
 """  # noqa: S608 (constants of this package)

@@ -219,8 +219,8 @@ def _told(
     execution = counted.execution
     query = f"""
 SELECT c.call, {USERS}, x.body
-  FROM executions e
-  JOIN provider_calls c ON c.execution = e.source AND c.attempt = {attempts.said}
+  FROM {attempts.executions} e
+  JOIN provider_calls c ON c.execution = e.source AND c.attempt = e.source_attempt
   LEFT JOIN contents x ON x.ref = c.text_ref
  WHERE e.id = ? AND c.purpose = 'test'
  ORDER BY c.call
@@ -251,7 +251,7 @@ _Wrong: TypeAlias = tuple[str | None, str | None]
 
 _REPEATS = """
  WHERE e.suite = (SELECT suite FROM executions WHERE id = ?) AND e.test = ? AND e.target = ?
-   AND e.status IN ('passed', 'failed', 'errored')
+   AND e.last_status IN ('passed', 'failed', 'errored')
 """
 
 
@@ -268,8 +268,8 @@ def _sequences(diff: RunDiff, test: TestDiff) -> tuple[ToolSequence, ...]:
         return ()
     query = f"""
 SELECT e.id, t.tool
-  FROM executions e
-  LEFT JOIN tool_calls t ON t.execution = e.source AND t.attempt = {diff.counted_attempts.said}
+  FROM {diff.counted_attempts.executions} e
+  LEFT JOIN tool_calls t ON t.execution = e.source AND t.attempt = e.source_attempt
 {_REPEATS} ORDER BY e.repeat, e.id, t.position
 """  # noqa: S608 (constants of this package)
     old, new = (
@@ -296,7 +296,8 @@ def _checks(
     query = f"""
 SELECT a.kind, a.label, sum(a.outcome = 'passed'), sum(a.outcome <> 'skipped'), avg(a.score),
        e.run || '-' || min(CASE WHEN a.outcome IN ('failed', 'inconclusive') THEN e.number END)
-  FROM executions e JOIN assertions a ON a.execution = e.id AND a.attempt = {attempts.checked}
+  FROM {attempts.executions} e
+  JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
 {_REPEATS} AND NOT a.advisory
  GROUP BY a.kind, a.label, e.run
  ORDER BY min(a.position), a.kind, a.label

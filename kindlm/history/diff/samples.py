@@ -35,8 +35,22 @@ SELECT EXISTS (SELECT 1 FROM executions e
                 WHERE e.run IN $ids)
 """
 
-_FIRST = "(SELECT min(attempt) FROM retried_attempts WHERE execution = e.id)"
-"""The first attempt at an execution that was run again; null of any other."""
+_CAME_TO = (
+    "status", "output_ref", "error_code", "answers", "latency_ms", "input_tokens", "output_tokens",
+    "cost_usd", "cost_source", "cost_then_usd", "score",
+)  # fmt: skip
+"""The columns that say what an attempt came to."""
+
+# The source of an execution that was run again is itself.
+_AS_FIRST = f"""(
+SELECT e.id, e.run, e.suite, e.number, e.test, e.target, e.repeat, e.source,
+       e.status AS last_status,
+       coalesce(f.attempt, e.attempt) AS attempt,
+       coalesce(f.attempt, e.source_attempt) AS source_attempt,
+       {", ".join(f"iif(f.attempt IS NULL, e.{name}, f.{name}) AS {name}" for name in _CAME_TO)}
+  FROM executions e
+  LEFT JOIN retried_attempts f ON f.execution = e.id
+   AND f.attempt = (SELECT min(attempt) FROM retried_attempts WHERE execution = e.id))"""  # noqa: S608
 
 
 class Attempts(StrEnum):
@@ -46,30 +60,11 @@ class Attempts(StrEnum):
     LAST = "last"
 
     @property
-    def checked(self) -> str:
-        """The attempt at an execution `e` whose assertions count, in SQL."""
-        return f"coalesce({_FIRST}, e.attempt)" if self is Attempts.FIRST else "e.attempt"
-
-    @property
-    def said(self) -> str:
-        """The attempt at the execution `e.source` whose conversation counts, in SQL."""
-        # The source of an execution that was run again is itself.
+    def executions(self) -> str:
+        """The executions as these attempts left them, in SQL; `last_status` is that of the last."""
         if self is Attempts.FIRST:
-            return f"coalesce({_FIRST}, e.source_attempt)"
-        return "e.source_attempt"
-
-    @property
-    def joined(self) -> str:
-        """What a query of executions `e` has to join for `came_to`, in SQL."""
-        if self is Attempts.LAST:
-            return ""
-        return f"LEFT JOIN retried_attempts f ON f.execution = e.id AND f.attempt = {_FIRST}"
-
-    def came_to(self, column: str) -> str:
-        """Return a column of what an execution `e` came to by the attempt that counts, in SQL."""
-        if self is Attempts.LAST:
-            return f"e.{column}"
-        return f"iif(f.attempt IS NULL, e.{column}, f.{column})"
+            return _AS_FIRST
+        return "(SELECT *, status AS last_status FROM executions)"
 
     def of(self, ended: Sequence[AttemptView]) -> AttemptView:
         """Return the attempt that counts, of all at an execution that ended."""
@@ -221,15 +216,14 @@ SELECT test, target, ordinal, pass_rate, score_mean_min, score_std_dev_max
 """
 
 
-def checks_made(attempts: Attempts) -> str:
-    """Return, in SQL, the checks of an execution `e` as JSON that `read_checks` reads."""
-    return f"""
+CHECKS_MADE = """
 (SELECT json_group_array(json_array(a.kind, a.label, a.threshold, a.outcome = 'passed'))
    FROM (SELECT kind, label, threshold, outcome FROM assertions
-          WHERE execution = e.id AND attempt = {attempts.checked}
+          WHERE execution = e.id AND attempt = e.attempt
             AND outcome <> 'skipped' AND NOT advisory
           ORDER BY position) a)
-"""  # noqa: S608 (constants of this package)
+"""
+"""The checks of an execution `e` as JSON that `read_checks` reads, in SQL."""
 
 
 @lru_cache(maxsize=4096)
@@ -272,35 +266,30 @@ def read_samples(
 def _samples(
     db: sqlite3.Connection, parts: Sequence[str], attempts: Attempts, scored: Sequence[str]
 ) -> Iterator[tuple[tuple[str, str], Sample]]:
-    of = attempts.came_to
-    ended = "e.suite IN $ids AND e.status IN ('passed', 'failed', 'errored')"
+    ended = "e.suite IN $ids AND e.last_status IN ('passed', 'failed', 'errored')"
     order = "e.test, e.target, e.repeat, e.id"
     executions = f"""
-SELECT e.test, e.target, e.id, {of("status")}, o.digest, {of("latency_ms")},
-       {of("input_tokens")}, {of("output_tokens")},
+SELECT e.test, e.target, e.id, e.status, o.digest, e.latency_ms, e.input_tokens, e.output_tokens,
        -- what was recorded in another run costs nothing now, but is what it was
-       CASE WHEN {of("cost_source")} <> 'unknown'
-            THEN coalesce({of("cost_then_usd")}, 0) + {of("cost_usd")} END,
-       {of("answers")}, {of("error_code")}, e.source,
-       {of("output_ref")} IS NOT NULL AND o.digest IS NULL, {of("score")},
-       {checks_made(attempts)}
-  FROM executions e
-  {attempts.joined}
-  LEFT JOIN contents o ON o.ref = {of("output_ref")}
+       CASE WHEN e.cost_source <> 'unknown' THEN coalesce(e.cost_then_usd, 0) + e.cost_usd END,
+       e.answers, e.error_code, e.source, e.output_ref IS NOT NULL AND o.digest IS NULL, e.score,
+       {CHECKS_MADE}
+  FROM {attempts.executions} e
+  LEFT JOIN contents o ON o.ref = e.output_ref
  WHERE {ended} ORDER BY {order}
 """  # noqa: S608 (constants of this package)
     # What there is about executions, in their order. CROSS JOIN: SQLite begins with them.
     calls = f"""
 SELECT e.id, t.tool, a.digest, t.call
-  FROM executions e
- CROSS JOIN tool_calls t ON t.execution = e.source AND t.attempt = {attempts.said}
+  FROM {attempts.executions} e
+ CROSS JOIN tool_calls t ON t.execution = e.source AND t.attempt = e.source_attempt
   LEFT JOIN contents a ON a.ref = t.arguments_ref
  WHERE {ended} ORDER BY {order}, t.position
 """  # noqa: S608 (constants of this package)
     checks = f"""
 SELECT e.id, a.kind, a.label, iif(a.advisory, NULL, a.outcome), a.failure_code, a.score
-  FROM executions e
- CROSS JOIN assertions a ON a.execution = e.id AND a.attempt = {attempts.checked}
+  FROM {attempts.executions} e
+ CROSS JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
    -- a weighted score counts, whatever decides by it
    AND (a.kind = 'weighted_score' OR NOT a.advisory
         AND (a.outcome IN ('failed', 'inconclusive') OR a.kind = 'drift'
@@ -309,9 +298,9 @@ SELECT e.id, a.kind, a.label, iif(a.advisory, NULL, a.outcome), a.failure_code, 
 """  # noqa: S608 (constants of this package)
     answers = f"""
 SELECT e.id, c.call, {USERS}, c.reported_model, c.recorded_in, c.text_ref IS NOT NULL, t.digest
-  FROM executions e
+  FROM {attempts.executions} e
  CROSS JOIN provider_calls c
-    ON c.execution = e.source AND c.attempt = {attempts.said} AND c.purpose = 'test'
+    ON c.execution = e.source AND c.attempt = e.source_attempt AND c.purpose = 'test'
   LEFT JOIN contents t ON t.ref = c.text_ref
  WHERE {ended} ORDER BY {order}, c.call
 """  # noqa: S608 (constants of this package)
