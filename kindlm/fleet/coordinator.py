@@ -238,7 +238,7 @@ class Coordinator:
             if self._stop.aborted:
                 return
             submitted: dict[int, Pending] = {
-                shard: fleet.submit(job.dump()) for shard, job in jobs.items()
+                shard: fleet.submit(job) for shard, job in jobs.items()
             }
             while submitted and left_to_end_s > 0:
                 await asyncio.sleep(_TICK_S)
@@ -268,7 +268,7 @@ class Coordinator:
                             self._warned.add(warning)
                             self._warn(*warning)
                     if self._goes_on(shard, end, db):
-                        submitted[shard] = fleet.submit(jobs[shard].dump())
+                        submitted[shard] = fleet.submit(jobs[shard])
                 left_to_end_s -= _TICK_S if self._is_hurried else 0.0
         self._tell_news()
 
@@ -292,7 +292,7 @@ class Coordinator:
         """Return how a job ended; None for one that goes on."""
         if pending.done():
             try:
-                return ShardEnd.load(pending.result())
+                return pending.result()
             except Exception as error:  # noqa: BLE001 - whatever ends a job, it can be done again
                 return ShardEnd(None, f"{type(error).__name__}: {error}")
         heard = self._shards[shard].heard

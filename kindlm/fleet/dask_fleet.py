@@ -1,7 +1,8 @@
 """Workers on other machines, by Dask: `kindlm test --workers tcp://HOST:PORT`.
 
 Dask starts functions of this module on its workers, known by their names. All that crosses the
-network of ours is text, and the bundle of the project's files as bytes.
+network of ours is text, and the bundle of the project's files as bytes: nothing of kindlm is
+pickled.
 
 Workers are looked at before they get a shard: those that are there at the beginning must all be
 fit, or nothing runs; one that comes later and is not fit gets no shard. A worker runs one shard at
@@ -33,7 +34,7 @@ from kindlm.bounds import SCHEDULERS
 from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.fleet.bundle import make_bundle, unpack
-from kindlm.fleet.shard_job import ShardJob, run_shard
+from kindlm.fleet.shard_job import ShardEnd, ShardJob, run_shard
 from kindlm.recording.git import git_state
 from kindlm.recording.loading import Loaded
 from kindlm.recording.project import project_name, run_environment
@@ -212,12 +213,11 @@ class DaskFleet:
         self._watch.start()
         return Ok(None)
 
-    def submit(self, job: str) -> _Job:
+    def submit(self, job: ShardJob) -> _Job:
         """Let the next worker that is free run a shard."""
-        wanted = ShardJob.load(job)
-        folder = os.path.relpath(wanted.folder, self._root)
-        environ = {**wanted.environ, **self._environ}
-        sent = _Job(self, replace(wanted, folder=folder, environ=environ).dump())
+        folder = os.path.relpath(job.folder, self._root)
+        environ = {**job.environ, **self._environ}
+        sent = _Job(self, replace(job, folder=folder, environ=environ).dump())
         with self._lock:
             self._waiting.append(sent)
         self._feed()
@@ -334,12 +334,11 @@ class _Job:
         is_done = self.future is not None and self.future.done()
         return is_done or self._is_cancelled or self._fleet.is_lost
 
-    def result(self) -> str:
+    def result(self) -> ShardEnd:
         """Return how the shard ended; raise what kept the job from being carried out."""
         if self._fleet.is_lost or self.future is None:
             raise ConnectionError("the connection to the scheduler broke")
-        end: str = self.future.result()
-        return end
+        return ShardEnd.load(self.future.result())
 
     def cancel(self) -> None:
         """Let the job not start any more, or end its process."""
@@ -421,7 +420,7 @@ def carry_out(job: str, files: bytes, number: str) -> str:
         # It marks the root of the project, also where nothing else does.
         (root / ".kindlm").mkdir(exist_ok=True)
         try:
-            return run_shard(replace(wanted, folder=str(here)).dump(), started=started)
+            return run_shard(replace(wanted, folder=str(here)), started=started).dump()
         finally:
             _processes.pop(number, None)
 

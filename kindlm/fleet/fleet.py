@@ -1,7 +1,6 @@
 """Where the shards of a run are carried out: what a coordinator asks of workers, and those here.
 
-A fleet takes `ShardJob`s and gives back `ShardEnd`s, both as texts. What carries out a job calls
-`run_shard` with it, in a thread of its own.
+What carries out a job calls `run_shard` with it, in a thread of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from kindlm.errors import Ok, Result
-from kindlm.fleet.shard_job import run_shard
+from kindlm.fleet.shard_job import ShardEnd, ShardJob, run_shard
 
 
 class Pending(Protocol):
@@ -24,7 +23,7 @@ class Pending(Protocol):
         """Return whether the job has ended, however it did."""
         ...
 
-    def result(self) -> str:
+    def result(self) -> ShardEnd:
         """Return how the shard ended; raise what kept the job from being carried out."""
         ...
 
@@ -50,7 +49,7 @@ class Fleet(Protocol):
         """Return an error if a worker does not reach the history: then none gets a job."""
         ...
 
-    def submit(self, job: str) -> Pending:
+    def submit(self, job: ShardJob) -> Pending:
         """Let some worker carry out a job, after those that were submitted before."""
         ...
 
@@ -67,7 +66,7 @@ class _Job:
     """A submitted job, and its process once it has one."""
 
     def __init__(self) -> None:
-        self.future: Future[str] = Future()
+        self.future: Future[ShardEnd] = Future()
         self.process: subprocess.Popen[bytes] | None = None
         self._is_cancelled = False
         self._lock = threading.Lock()
@@ -81,7 +80,7 @@ class _Job:
     def done(self) -> bool:
         return self.future.done()
 
-    def result(self) -> str:
+    def result(self) -> ShardEnd:
         return self.future.result()
 
     def cancel(self) -> None:
@@ -105,7 +104,7 @@ class LocalFleet:
         """Return no error: workers reach their own machine."""
         return Ok(None)
 
-    def submit(self, job: str) -> _Job:
+    def submit(self, job: ShardJob) -> _Job:
         """Let the next thread that is free run a shard."""
         submitted = _Job()
         submitted.future = self._threads.submit(run_shard, job, started=submitted.started)

@@ -3,8 +3,6 @@
 The shard is claimed when a worker begins, not when it is submitted: of two workers with the same
 shard, the one that claimed it last has the lease, and pushes of the other one are refused.
 
-A job and its end go to a worker and come back as JSON texts, so that nothing of kindlm is pickled.
-
 The history of a worker is in a temporary folder. It stays there if the coordinator is killed, until
 the group is resumed on the same machine, or a shard begins there a month later.
 """
@@ -167,21 +165,20 @@ def _remove_forgotten() -> None:
 Started = Callable[[subprocess.Popen[bytes]], None]
 
 
-def run_shard(job: str, *, started: Started = lambda _: None) -> str:
-    """Carry out a `ShardJob`, and return its `ShardEnd`; `started` gets the process."""
-    shard = ShardJob.load(job)
+def run_shard(shard: ShardJob, *, started: Started = lambda _: None) -> ShardEnd:
+    """Carry out a job; `started` gets the process."""
     _remove_forgotten()
     with TemporaryDirectory(prefix=shard.prefix) as folder:
         database = Path(folder) / _DATABASE
         with closing(HistoryClient(shard.url, shard.token)) as client:
             claimed = client.claim(shard.shard)
             if isinstance(claimed, Err):
-                return ShardEnd(None, claimed.error.message).dump()
+                return ShardEnd(None, claimed.error.message)
             if claimed.value["lease"] is None:
-                return ShardEnd(None, "the shard is not to be run any more").dump()
+                return ShardEnd(None, "the shard is not to be run any more")
             for run in claimed.value["bring"]:
                 if isinstance(pulled := pull_run(client, database, run, trusted=True), Err):
-                    return ShardEnd(None, pulled.error.message).dump()
+                    return ShardEnd(None, pulled.error.message)
         arguments = _arguments(shard, claimed.value, database)
         environ = {
             name: value for name, value in os.environ.items() if name not in _NOT_FOR_WORKERS
@@ -193,7 +190,7 @@ def run_shard(job: str, *, started: Started = lambda _: None) -> str:
             "KINDLM_LEASE": claimed.value["lease"],
             PARENT: str(os.getpid()),
         }
-        return _test(arguments, environ, shard.folder, started).dump()
+        return _test(arguments, environ, shard.folder, started)
 
 
 def _arguments(shard: ShardJob, claimed: dict[str, Any], database: Path) -> list[str]:

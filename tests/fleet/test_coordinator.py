@@ -41,12 +41,12 @@ class Workers:
         self.submitted: list[int] = []
         self._works: Iterator[Work] = iter(works)
 
-    def submit(self, job: str) -> Future[str]:
-        shard = ShardJob.load(job).shard
+    def submit(self, job: ShardJob) -> Future[ShardEnd]:
+        shard = job.shard
         self.submitted.append(shard)
-        pending: Future[str] = Future()
+        pending: Future[ShardEnd] = Future()
         try:
-            pending.set_result(next(self._works)(self, shard).dump())
+            pending.set_result(next(self._works)(self, shard))
         except OSError as error:
             pending.set_exception(error)
         return pending

@@ -84,8 +84,8 @@ def url() -> Iterator[str]:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
 
 
-def job(root: Path, shard: int) -> str:
-    return ShardJob("http://127.0.0.1:9", "kdl_t", shard, (), (), str(root / "tests")).dump()
+def job(root: Path, shard: int) -> ShardJob:
+    return ShardJob("http://127.0.0.1:9", "kdl_t", shard, (), (), str(root / "tests"))
 
 
 def until(happened: Callable[[], object]) -> None:
@@ -175,11 +175,10 @@ def test_runs_a_shard_in_a_copy_of_the_project_and_removes_it(
 ) -> None:
     folders = []
 
-    def run(text: str, **_: object) -> str:
-        given = ShardJob.load(text)
+    def run(given: ShardJob, **_: object) -> ShardEnd:
         folders.append(Path(given.folder))
         assert (Path(given.folder) / "kindlm.yaml").read_text() == SUITE
-        return ShardEnd(0, given.environ["KINDLM_PROJECT"]).dump()
+        return ShardEnd(0, given.environ["KINDLM_PROJECT"])
 
     monkeypatch.setattr(dask_fleet, "run_shard", run)
     fleet = connected()
@@ -188,7 +187,7 @@ def test_runs_a_shard_in_a_copy_of_the_project_and_removes_it(
     pending = fleet.submit(job(root, 1))
 
     until(pending.done)
-    assert ShardEnd.load(pending.result()) == ShardEnd(0, "project")
+    assert pending.result() == ShardEnd(0, "project")
     (folder,) = folders
     assert folder.name == "tests"
     assert not folder.parent.exists()
@@ -200,10 +199,10 @@ def test_each_worker_runs_one_shard_at_a_time_in_their_order(
     began: list[int] = []
     go_on = threading.Semaphore(0)
 
-    def run(text: str, **_: object) -> str:
-        began.append(ShardJob.load(text).shard)
+    def run(given: ShardJob, **_: object) -> ShardEnd:
+        began.append(given.shard)
         assert go_on.acquire(timeout=30)
-        return ShardEnd(0).dump()
+        return ShardEnd(0)
 
     monkeypatch.setattr(dask_fleet, "run_shard", run)
     fleet = connected()
