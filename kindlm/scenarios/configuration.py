@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +28,7 @@ from kindlm.secrecy import header_secrets
 from kindlm.section import Maybe, Score, Seconds, Table, Text, Url
 from kindlm.spelling import TOML
 from kindlm.suggestions import suggest
-from kindlm.values import is_url
+from kindlm.values import filled, is_url
 
 AGENT = "agent"
 """What the agent under test is called where it has no name."""
@@ -181,10 +182,9 @@ def own_agent(
     sandbox: SandboxTable,
 ) -> AgentConfig | None:
     """Return the agent that a scenario names, as `agent_config` does, with its variables."""
-    whole = {AGENT: dict(table)}
-    if _missing(whole, environ, reporter):
+    if _missing({AGENT: table}, environ, reporter):
         return None
-    found = agent_config(_expanded(whole, environ)[AGENT], reporter, sandbox)
+    found = agent_config(filled(dict(table), deferred), reporter, sandbox)
     if found is not None:
         _check_address(found, environ, reporter)
     return None if reporter.has_errors else found
@@ -259,26 +259,14 @@ def _missing(value: Any, environ: Mapping[str, str], reporter: Reporter) -> bool
     return found
 
 
-def _expanded(value: Any, environ: Mapping[str, str], *, late: bool = False) -> Any:
-    """Return a value with its variables put in.
+def _expanded(whole: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return a configuration with its variables put in.
 
-    Those of the agent stay names until it is called (`late`): what is recorded of the
-    configuration holds no secrets.
+    Those of the agent stay names until it is called: what is recorded of the configuration holds no
+    secrets.
     """
-    match value:
-        case str() if late:
-            return deferred(value)
-        case str():
-            return put_in(value, environ)
-        case dict():
-            return {
-                key: _expanded(item, environ, late=late or key == AGENT)
-                for key, item in value.items()
-            }
-        case list():
-            return [_expanded(item, environ, late=late) for item in value]
-        case _:
-            return value
+    put = partial(put_in, environ=environ)
+    return {key: filled(item, deferred if key == AGENT else put) for key, item in whole.items()}
 
 
 _IN_PYPROJECT = ("tool", "kindlm")
