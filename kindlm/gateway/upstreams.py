@@ -67,20 +67,22 @@ def upstreams(
 ) -> dict[str, Upstream]:
     """Return the providers by name; what a suite says of one counts before the environment."""
     written = {each.type: each for each in reversed(list(providers))}
-    openai, anthropic = written.get("openai"), written.get("anthropic")
-    variable = _variable(openai, "OPENAI_API_KEY")
-    key = environ.get(variable)
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    base = _base(openai, "OPENAI_BASE_URL", environ) or DEFAULT_BASES["openai"]
-    found = {"openai": Upstream(base, variable, headers)}
-    variable = _variable(anthropic, "ANTHROPIC_API_KEY")
-    key, token = environ.get(variable), environ.get("ANTHROPIC_AUTH_TOKEN")
-    headers = {"x-api-key": key} if key else {}
-    if not key and token:
-        headers = {"Authorization": f"Bearer {token}"}
-    base = _base(anthropic, "ANTHROPIC_BASE_URL", environ) or DEFAULT_BASES["anthropic"]
-    # With and without its version: clients differ.
-    found["anthropic"] = Upstream(base.removesuffix("/v1") + "/v1", variable, headers)
+    found = {}
+    for name, default in DEFAULT_BASES.items():
+        said = written.get(name)
+        variable = (said and said.api_key_env) or f"{name.upper()}_API_KEY"
+        base = (said and said.base_url) or environ.get(f"{name.upper()}_BASE_URL") or default
+        base, key = base.rstrip("/"), environ.get(variable)
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        if name == "anthropic":
+            # With and without its version: clients differ.
+            base = base.removesuffix("/v1") + "/v1"
+            token = environ.get("ANTHROPIC_AUTH_TOKEN")
+            if key:
+                headers = {"x-api-key": key}
+            elif token:
+                headers = {"Authorization": f"Bearer {token}"}
+        found[name] = Upstream(base, variable, headers)
     return found
 
 
@@ -90,14 +92,3 @@ def lacks_keys(environ: Mapping[str, str], providers: Iterable[ProviderSettings]
         not upstream.headers and upstream.base_url == DEFAULT_BASES[name]
         for name, upstream in upstreams(environ, providers).items()
     )
-
-
-def _variable(written: ProviderSettings | None, usual: str) -> str:
-    return written.api_key_env if written and written.api_key_env else usual
-
-
-def _base(
-    written: ProviderSettings | None, variable: str, environ: Mapping[str, str]
-) -> str | None:
-    base = written.base_url if written and written.base_url else environ.get(variable)
-    return base.rstrip("/") if base else None

@@ -17,12 +17,12 @@ from typing import Annotated, Any, BinaryIO, TypeVar
 from urllib.parse import quote
 
 import httpx
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, Field, TypeAdapter
 
 from kindlm import __version__
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.strict_json import parse_json
+from kindlm.strict_json import parse_json, read_json
 from kindlm.team.protocol import LEASE, MOST_HEADS, PushAnswer, ServerAddress, StreamEnd
 from kindlm.unreachable import retry_after, unreachable_reason
 from kindlm.wording import sentence
@@ -64,14 +64,8 @@ class _UnusableError(Exception):
     """An answer is too long, or would be once it is unpacked; so would the next one."""
 
 
-class _Answer(BaseModel):
-    """A part of an answer; a newer server may say more."""
-
-    model_config = ConfigDict(extra="ignore", strict=True)
-
-
-class ListedRun(_Answer):
-    """What a server says of a run."""
+class ListedRun(BaseModel, extra="ignore", strict=True):
+    """What a server says of a run; a newer one may say more."""
 
     run: Annotated[str, Field(pattern=r"^[0-9A-Za-z_.-]{1,100}$")]
     mode: str = "live"
@@ -80,10 +74,6 @@ class ListedRun(_Answer):
     shard: Annotated[str, Field(pattern=r"^[1-9]\d{0,5}/[1-9]\d{0,5}$")] | None = None
     dirty: bool | None = None
     suites: Sequence[str] | None = None
-
-
-class _Problem(_Answer):
-    message: str
 
 
 _HEADS = TypeAdapter(dict[str, StreamEnd])
@@ -279,11 +269,10 @@ class HistoryClient:
         status = reply.status
         if 300 <= status < 400:
             return self._failed(f"redirects ({status})", "Name the address that it leads to.")
-        try:
-            told = _Problem.model_validate(parse_json(reply.body.decode())).message
-        except ValueError:
-            told = ""
-        why = f"answered {status}{f': {self._safe(told)}' if told else ''}"
+        answer = read_json(reply.body.decode("utf-8", "replace"))
+        said = answer.get("message") if isinstance(answer, dict) else None
+        told = f": {self._safe(said)}" if said and isinstance(said, str) else ""
+        why = f"answered {status}{told}"
         hint = _HINTS.get(status, _AGAIN if status >= 500 else _ADDRESS)
         if status == 401:
             hint = f"Log in: kindlm login --url {self.base}. Or check KINDLM_TOKEN."
