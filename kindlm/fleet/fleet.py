@@ -17,7 +17,7 @@ from kindlm.fleet.shard_job import ShardEnd, ShardJob, run_shard
 
 
 class Pending(Protocol):
-    """A job that was submitted; the futures of Python and of Dask have these methods."""
+    """A job that was submitted; futures of Python have these methods."""
 
     def done(self) -> bool:
         """Return whether the job has ended, however it did."""
