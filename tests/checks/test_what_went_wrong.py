@@ -1,0 +1,103 @@
+"""What failed checks of tool calls say: the words that a person acts on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kindlm.checks.call_matching import CallCount, how_often, spelling_hint
+from kindlm.matching import Bounds
+from kindlm.outcome import CheckResult
+from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
+
+Evaluate = Callable[..., CheckResult]
+Said = Callable[..., Transcript]
+
+
+def talk(*calls: str) -> Transcript:
+    """Return a conversation of one turn with these calls, without arguments."""
+    uses = (ToolUse(ToolCall(f"{n}", name, {}), None, "x") for n, name in enumerate(calls))
+    return Transcript(turns=(Turn("a", (Step("", tuple(uses)),)),))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (1, None, "at least 1 call"),
+        (0, 0, "no calls"),
+        (2, 2, "exactly 2 calls"),
+        (0, 3, "at most 3 calls"),
+        (1, 3, "1 to 3 calls"),
+    ],
+)
+def test_bounds_are_said_in_words(low: int, high: int | None, words: str) -> None:
+    assert how_often(Bounds(low, high)) == words
+
+
+def test_a_range_may_be_a_single_number() -> None:
+    assert CallCount(min=2, max=2).bounds == Bounds(2, 2)
+
+
+@pytest.mark.parametrize(
+    ("called", "hint"),
+    [
+        (["mail", "lookup_order"], ""),
+        (["mail"], ""),
+        ([], ""),
+        (["mail", "lookupOrder"], " lookupOrder is not lookup_order: the names must be identical."),
+    ],
+)
+def test_only_a_name_that_is_spelt_otherwise_is_hinted_at(called: list[str], hint: str) -> None:
+    assert spelling_hint("lookup_order", called) == hint
+
+
+@pytest.mark.parametrize(
+    ("order", "calls", "message"),
+    [
+        (1, ["lookup"], "lookup was call 0, expected as call 1"),
+        (1, ["lookup", "mail"], "lookup was called before mail"),
+        (0, ["mail", "lookup"], "mail was called before lookup"),
+    ],
+)
+def test_what_was_called_at_the_wrong_time(
+    evaluate: Evaluate, order: int, calls: list[str], message: str
+) -> None:
+    result = evaluate("tool_called", {"tool": "lookup", "order": order}, talk(*calls))
+    assert message in result.message
+    assert result.failure_code == "TOOL_CALL_ORDER_WRONG"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected", "said"),
+    [
+        ({}, {"tool": "refund", "shouldNotCall": True}, "no call to refund; the agent made 1 call"),
+        (
+            {"argsMatch": {}},
+            {"tool": "refund", "shouldNotCall": True, "argsMatch": {}},
+            "no call to refund with arguments matching {};",
+        ),
+    ],
+)
+def test_a_forbidden_call_is_told_with_what_was_forbidden(
+    evaluate: Evaluate, wanted: dict[str, Any], expected: dict[str, Any], said: str
+) -> None:
+    result = evaluate("tool_not_called", {"tool": "refund", **wanted}, talk("refund"))
+    assert result.expected == expected
+    assert said in result.message
+
+
+@pytest.mark.parametrize(
+    ("calls", "made", "said"),
+    [
+        (["a", "b", "c"], ["a", "c", "b"], "comes too late, expected before call 1"),
+        (["a", "b", "c"], ["b", "c", "a"], "comes too late, expected before call 0"),
+        (["a", "b", "c"], ["c", "a", "b"], "comes too early, expected after call 2"),
+    ],
+)
+def test_a_call_out_of_order_is_told_with_the_call_it_belongs_to(
+    evaluate: Evaluate, calls: list[str], made: list[str], said: str
+) -> None:
+    demand = {"mode": "strict", "calls": [{"tool": name} for name in calls]}
+    assert said in evaluate("trajectory", demand, talk(*made)).message
