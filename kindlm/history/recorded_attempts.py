@@ -307,7 +307,7 @@ class RecordedAttempt:
         return load_event(stored.type, seen, partial(text_of, self._db, gone=gone))
 
     def _text_at(self, stored: Mapping[str, str] | None) -> str | None:
-        return None if stored is None else _body(self._db, stored["$ref"])
+        return None if stored is None else body_of(self._db, stored["$ref"])
 
 
 def transcript_of(events: Iterable[Payload]) -> Transcript:
@@ -422,12 +422,13 @@ def read_servers(db: sqlite3.Connection, column: str | None) -> Iterator[ListedT
 
 def text_of(db: sqlite3.Connection, ref: str, *, gone: str | None = None) -> str:
     """Return the text of a reference, or `gone`; raise `PurgedError` if it is not there."""
-    text = _body(db, ref)
+    text = body_of(db, ref)
     if text is None and gone is None:
         raise PurgedError
     return gone or "" if text is None else text
 
 
-def _body(db: sqlite3.Connection, ref: str) -> str | None:
+def body_of(db: sqlite3.Connection, ref: str | None) -> str | None:
+    """Return the text of a reference; None without one, or if the text is not there."""
     row = db.execute("SELECT body FROM contents WHERE ref = ?", (ref,)).fetchone()
     return None if row is None else row[0]

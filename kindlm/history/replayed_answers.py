@@ -69,14 +69,14 @@ def differences(
     `then` holds all messages of the recorded request.
     """
     now = asked.request
-    if asked.provider != then.provider:
-        yield f"the provider is {shown(asked.provider)}, it was {shown(then.provider)}"
-    if now.model != then.model:
-        yield f"the model is {shown(now.model)}, it was {shown(then.model)}"
-    for name in ("temperature", "max_tokens", "top_p", "seed"):
-        value, before = getattr(now.params, name), then.parameters.get(name)
+    numbers = (
+        (name, getattr(now.params, name), then.parameters.get(name))
+        for name in ("temperature", "max_tokens", "top_p", "seed")
+    )
+    callee = ("the provider", asked.provider, then.provider), ("the model", now.model, then.model)
+    for what, value, before in (*callee, *numbers):
         if value != before:
-            yield f"{name} is {shown(value)}, it was {shown(before)}"
+            yield f"{what} is {shown(value)}, it was {shown(before)}"
     tools = {tool.name: (tool.description, tool.parameters) for tool in now.tools}
     earlier = {tool["name"]: (tool["description"], tool["parameters"]) for tool in tools_then}
     for name, tool in {**tools, **earlier}.items():

@@ -11,7 +11,8 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import Any
 
 from kindlm.errors import Err, KindlmError
@@ -83,33 +84,34 @@ class RunView:
     @cached_property
     def suites(self) -> tuple[SuiteView, ...]:
         """All suites of the run, in order, each with its gates evaluated by today's rules."""
-        return tuple(self._suite(parts) for parts in self._suite_rows.values())
+        return tuple(self._suite(*rows) for rows in self.suite_rows)
 
     def suite(self, wanted: str) -> SuiteView:
         """Return one suite by its id, without a look at the others; raise `LookupError`."""
-        for rows in self._suite_rows.values():
-            if any(row["id"] == wanted for row in rows):
-                return self._suite(rows)
+        for row, parts in self.suite_rows:
+            if any(part["id"] == wanted for part in parts):
+                return self._suite(row, parts)
         raise LookupError(wanted)
 
     @cached_property
-    def _suite_rows(self) -> dict[int, list[sqlite3.Row]]:
-        """The suites by their ordinals, each with its rows in the runs that are read as one."""
-        rows: dict[int, list[sqlite3.Row]] = {}
-        for row in self.ask(queries.SUITES):
-            rows.setdefault(row["ordinal"], []).append(row)
-        return rows
+    def suite_rows(self) -> list[tuple[sqlite3.Row, list[sqlite3.Row]]]:
+        """The row of each suite, with all of its rows in the runs that are read as one.
+
+        What one of the shards could not load has not been run as a whole.
+        """
+        suites = groupby(self.ask(queries.SUITES), key=itemgetter("ordinal"))
+        found = (list(rows) for _, rows in suites)
+        return [(next((row for row in rows if row["error_code"]), rows[0]), rows) for rows in found]
 
     @cached_property
     def _names(self) -> Counter[str]:
         """How many suites have a name."""
-        return Counter(rows[0]["name"] for rows in self._suite_rows.values())
+        return Counter(row["name"] for row, _ in self.suite_rows)
 
     @cached_property
     def projects(self) -> dict[str, str]:
         """The project of each suite, by its ids in the runs that are read as one."""
-        rows = chain.from_iterable(self._suite_rows.values())
-        return {row["id"]: row["project"] or "" for row in rows}
+        return {part["id"]: part["project"] or "" for _, parts in self.suite_rows for part in parts}
 
     @cached_property
     def summary(self) -> Summary:
@@ -372,10 +374,8 @@ class RunView:
         row = self.db.execute("SELECT body FROM shown_texts WHERE ref = ?", (ref,)).fetchone()
         return row[0] if row else None
 
-    def _suite(self, rows: Sequence[sqlite3.Row]) -> SuiteView:
-        parts = tuple(row["id"] for row in rows)
-        # What one of the shards could not load has not been run as a whole.
-        row = next((row for row in rows if row["error_code"]), rows[0])
+    def _suite(self, row: sqlite3.Row, rows: Sequence[sqlite3.Row]) -> SuiteView:
+        parts = tuple(part["id"] for part in rows)
         tests = StatusCounts()
         for alike in self._of_suite(queries.TEST_COUNTS, parts):
             tests += count_tests(
@@ -407,7 +407,7 @@ class RunView:
 
     def over_suites(self, query: str, suite: str | None = None) -> Iterator[sqlite3.Row]:
         """Ask about all suites, or that of which one part is `suite`, one after the other."""
-        suites = ([row["id"] for row in rows] for rows in self._suite_rows.values())
+        suites = ([part["id"] for part in parts] for _, parts in self.suite_rows)
         return chain.from_iterable(
             self._of_suite(query, parts) for parts in suites if suite is None or suite in parts
         )

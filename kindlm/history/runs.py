@@ -70,14 +70,17 @@ def _where(condition: str) -> Any:
 class RunFilter:
     """Which runs are wanted; a condition that is None, or false, lets every run through.
 
-    `label` is a part of the label in either case, `labelled` all of it. `status` is one of
-    `STATUSES`, times are UTC, ISO 8601. `completed` runs are those that words such as `latest`
-    count.
+    `suite` is the name of one of the run, `tested` of one that could be loaded. `label` is a part
+    of the label in either case, `labelled` all of it. `status` is one of `STATUSES`, times are UTC,
+    ISO 8601. `completed` runs are those that words such as `latest` count.
     """
 
     ids: Sequence[str] | None = _where("r.id IN (SELECT value FROM json_each(:ids))")
     suite: str | None = _where("""
         EXISTS (SELECT 1 FROM suites s WHERE s.run = r.id AND s.name = :suite)""")
+    tested: str | None = _where("""
+        EXISTS (SELECT 1 FROM suites s
+                 WHERE s.run = r.id AND s.name = :tested AND s.error_code IS NULL)""")
     label: str | None = _where(f"instr(lower({RUN_LABEL}), lower(:label))")
     labelled: str | None = _where(f"{RUN_LABEL} = :labelled")
     branch: str | None = _where("r.git_branch = :branch")

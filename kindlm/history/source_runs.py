@@ -35,16 +35,6 @@ SELECT s.project, s.name, p.test, p.target, p.selected, p.skip, p.repeat AS plan
  GROUP BY s.ordinal, p.suite, p.test, p.target
 """  # noqa: S608 (constants of this module)
 
-_LIVE = """
-SELECT r.id FROM runs r
- WHERE r.ended = 'finished' AND r.mode = 'live'
-   AND (:since IS NULL OR r.started_at >= :since)
-   AND (:suite IS NULL OR EXISTS (
-          SELECT 1 FROM suites s
-           WHERE s.run = r.id AND s.name = :suite AND s.error_code IS NULL))
- ORDER BY r.started_at, r.id
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class SourceTest:
@@ -138,11 +128,6 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
 
 def _files(db: sqlite3.Connection, suite: str) -> frozenset[str]:
     return frozenset(file for (file,) in db.execute(_FILES, (suite,)))
-
-
-def live_runs(db: sqlite3.Connection, *, since: str | None, suite: str | None) -> list[str]:
-    """Return the live runs that finished, oldest first; `since` is UTC, ISO 8601."""
-    return [row[0] for row in db.execute(_LIVE, {"since": since, "suite": suite})]
 
 
 def _test(db: sqlite3.Connection, row: sqlite3.Row, is_whole: bool) -> SourceTest:

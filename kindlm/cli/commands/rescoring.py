@@ -20,7 +20,8 @@ from kindlm.events.run import RunOptions
 from kindlm.history.replayed_answers import is_as_recorded
 from kindlm.history.run_names import find_run
 from kindlm.history.run_view import RunView
-from kindlm.history.source_runs import SourceRun, SourceSuite, SourceTest, live_runs, read_source
+from kindlm.history.runs import RunFilter, runs
+from kindlm.history.source_runs import SourceRun, SourceSuite, SourceTest, read_source
 from kindlm.money import exceeds
 from kindlm.plan import QualifiedName, Selection, name_of
 from kindlm.recording.history_file import new_run_id
@@ -270,8 +271,9 @@ def rescore_all(since: str | None, options: TestOptions) -> int:
     project = project_here(options.database)
     start = None if since is None else parse_since(since)
     with open_history(options.database) as db:
-        runs = live_runs(db, since=start, suite=options.suite)
-        sources = [(run, read_source(db, run, options.suite)) for run in runs]
+        wanted = RunFilter(completed=True, since=start, tested=options.suite)
+        found = [run.id for run in runs(db, wanted)][::-1]  # the oldest first
+        sources = [(run, read_source(db, run, options.suite)) for run in found]
     if not sources:
         fail([not_there("No finished run is like that.", "All runs: kindlm runs")])
     ended: list[_Ended] = []

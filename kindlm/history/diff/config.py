@@ -6,23 +6,16 @@ import json
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
-from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from kindlm.dataclass import dataclass
 from kindlm.history.diff.call_changes import ChangedValue
 from kindlm.history.diff.evidence_values import CheckKey
-from kindlm.history.queries import among
+from kindlm.history.queries import among, value_of
+from kindlm.history.run_view import RunView
 from kindlm.matching import ABSENT, equal
 from kindlm.suite import ListedTools
 from kindlm_store import REDACTED
-
-_SUITES = """
-SELECT id, ordinal, project, name, path, config_hash, config_ref, error_code IS NOT NULL AS broken,
-       baseline_run, servers, unread
-  FROM suites WHERE run IN $ids ORDER BY ordinal, started_at
-"""
 
 _IN_FILES = """
 SELECT test, target FROM planned_tests
@@ -47,14 +40,15 @@ class SuiteConfig:
     left_out: int = 0
 
 
-class Suite(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Suite:
     """A suite of a file, with its ids in the runs that are read as one; a broken one did not load.
 
     Several files may hold suites of one name: together they are one suite. `ordinal` is the place
     of the file in its run.
 
-    `unread` are its files that were not loaded, `baseline` is the run that its drift was measured
-    against, `servers` what its MCP servers listed, as it is stored.
+    `unread` are its files that were not loaded, `baseline_run` is the run that its drift was
+    measured against, `servers` what its MCP servers listed, as it is stored.
     """
 
     parts: tuple[str, ...]
@@ -63,9 +57,9 @@ class Suite(NamedTuple):
     name: str
     path: str
     config_hash: str | None
-    config: str | None
+    config_ref: str | None
     broken: bool
-    baseline: str | None
+    baseline_run: str | None
     servers: str | None
     unread: frozenset[str]
 
@@ -75,17 +69,17 @@ class Suite(NamedTuple):
         return self.project, self.name
 
 
-def read_suites(db: sqlite3.Connection, runs: Sequence[str]) -> tuple[Suite, ...]:
-    """Return the suites of a run, or of several that are read as one, file by file, in order."""
-    suites = []
-    for _, rows in groupby(db.execute(*among(_SUITES, runs)), key=itemgetter("ordinal")):
-        parts = list(rows)
-        # What one of the shards could not load has not been run as a whole.
-        row = next((row for row in parts if row["broken"]), parts[0])
+def read_suites(view: RunView) -> Iterator[Suite]:
+    """Yield the suites of a run, or of several that are read as one, file by file, in order."""
+    for row, parts in view.suite_rows:
         unread = (file for part in parts for file in json.loads(part["unread"] or "[]"))
-        ids = tuple(part["id"] for part in parts)
-        suites.append(Suite._make((ids, *tuple(row)[1:-1], frozenset(unread))))
-    return tuple(suites)
+        yield value_of(
+            Suite,
+            row,
+            parts=tuple(part["id"] for part in parts),
+            broken=row["error_code"] is not None,
+            unread=frozenset(unread),
+        )
 
 
 def paired_files(before: Sequence[Suite], after: Sequence[Suite]) -> Iterator[tuple[Suite, Suite]]:
@@ -175,7 +169,7 @@ def is_other_demand(
 
     The configuration of kindlm.yaml says so. In code, a check with the same label is the same one.
     """
-    if check.kind == "drift" and before.baseline != after.baseline:
+    if check.kind == "drift" and before.baseline_run != after.baseline_run:
         return True
     if config is None:
         return False

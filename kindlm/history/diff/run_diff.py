@@ -54,7 +54,7 @@ from kindlm.history.diff.samples import (
     read_samples,
 )
 from kindlm.history.groups import Group
-from kindlm.history.recorded_attempts import read_servers
+from kindlm.history.recorded_attempts import body_of, read_servers
 from kindlm.history.run_view import RunView
 from kindlm.history.settling import AddedRepeats, read_added
 from kindlm.plan import QualifiedName
@@ -234,7 +234,7 @@ class RunDiff:
     def _defined(self) -> tuple[list[Suite], ...]:
         """The suites of each side."""
         return tuple(
-            [suite for suite in read_suites(self._db, side.runs) if self._is_asked_for(suite)]
+            [suite for suite in read_suites(side) if self._is_asked_for(suite)]
             for side in (self.before, self.after)
         )
 
@@ -262,8 +262,8 @@ class RunDiff:
             self._compared[key] = compare_configs(
                 new.name,
                 (old.config_hash or "", new.config_hash or ""),
-                self._text(old.config),
-                self._text(new.config),
+                body_of(self._db, old.config_ref),
+                body_of(self._db, new.config_ref),
                 (read_servers(self._db, old.servers), read_servers(self._db, new.servers)),
             )
         return self._compared[key]
@@ -350,10 +350,6 @@ class RunDiff:
         row = self._db.execute(query, (digest,)).fetchone()
         # Each run has another canary.
         return read_json(CANARY_TOKEN.sub("{{run.canary}}", row[0])) if row else None
-
-    def _text(self, ref: str | None) -> str | None:
-        row = self._db.execute("SELECT body FROM contents WHERE ref = ?", (ref,)).fetchone()
-        return row[0] if row else None
 
 
 def compare_runs(
