@@ -10,6 +10,7 @@ import json
 import shlex
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, partial
 
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -138,7 +139,7 @@ class BaselineChecks:
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
-        self._changed: dict[str, str | None] = {}
+        self._change_of = cache(partial(_change_of, db))
 
     def corruption(self, runs: Iterable[str], project: str, suite: str) -> KindlmError | None:
         """Return why a run, or shards of one, cannot be the baseline of a suite; None if they can.
@@ -177,19 +178,17 @@ class BaselineChecks:
                 )
         return None
 
-    def _change_of(self, run: str) -> str | None:
-        """Return what is not as it was recorded in a run; None if all is."""
-        if run not in self._changed:
-            from kindlm.events.run import SEALED_HEADS
-            from kindlm_store.verification import verify_file
 
-            stream = f"run/{run}"
-            file = self._db.execute("PRAGMA database_list").fetchone()[2]
-            found = verify_file(file, stream, claims=SEALED_HEADS)
-            # What is wrong elsewhere in the history does not concern this run.
-            wrong = (problem.what for problem in found.problems if problem.stream in (stream, None))
-            self._changed[run] = next(wrong, None)
-        return self._changed[run]
+def _change_of(db: sqlite3.Connection, run: str) -> str | None:
+    """Return what is not as it was recorded in a run; None if all is."""
+    from kindlm.events.run import SEALED_HEADS
+    from kindlm_store.verification import verify_file
+
+    stream = f"run/{run}"
+    file = db.execute("PRAGMA database_list").fetchone()[2]
+    found = verify_file(file, stream, claims=SEALED_HEADS)
+    # What is wrong elsewhere in the history does not concern this run.
+    return next((one.what for one in found.problems if one.stream in (stream, None)), None)
 
 
 def no_baseline(suite: str, label: str | None = None) -> KindlmError:
@@ -223,28 +222,26 @@ class RecordedBaselines:
         self._db = db
         self._checks = BaselineChecks(db)
         self._chosen = chosen or {}
-        self._runs: dict[tuple[str, str], Result[tuple[str, ...]]] = {}
+        self._runs = cache(self._find)
 
     def run(self, project: str, suite: str) -> Result[str | None]:
         """Return the run that is the active baseline; BASELINE_CORRUPT if it is unusable.
 
         Of a group, that is the run of its first shard.
         """
-        found = self._found(project, suite)
+        found = self._runs(project, suite)
         return found if isinstance(found, Err) else Ok(next(iter(found.value), None))
 
     def text(self, execution: Execution) -> Result[str | None]:
         """Return the text that the output of a test is compared with."""
         suite = execution.suite.suite
-        runs = self._found(suite.project, suite.name)
+        runs = self._runs(suite.project, suite.name)
         if isinstance(runs, Err):
             return runs
         return Ok(output_of(self._db, runs.value, execution.test) if runs.value else None)
 
-    def _found(self, project: str, suite: str) -> Result[tuple[str, ...]]:
+    def _find(self, project: str, suite: str) -> Result[tuple[str, ...]]:
         key = (project, suite)
-        if key in self._runs:
-            return self._runs[key]
         set_ = [each for each in list_baselines(self._db, suite) if each.project == project]
         runs: tuple[str, ...] = next((each.runs for each in set_ if each.active), ())
         if (chosen := self._chosen.get(key)) is not None:
@@ -253,5 +250,4 @@ class RecordedBaselines:
         problem = self._checks.corruption(runs, project, suite)
         # None was chosen then if there was no baseline, or none that could be used.
         found = Ok(runs if self._chosen.get(key, runs) else ())
-        self._runs[key] = found if problem is None else Err(problem)
-        return self._runs[key]
+        return found if problem is None else Err(problem)

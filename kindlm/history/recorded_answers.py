@@ -12,6 +12,7 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
@@ -21,7 +22,7 @@ from kindlm.history.runs import sources_of
 from kindlm.matching import equal
 from kindlm.plan import Execution, QualifiedName
 from kindlm.ports import Agent, Asked, ModelReply, Provenance, Purpose, ReplayedModels
-from kindlm.suite import ProviderSettings, RecordedAnswer, Suite
+from kindlm.suite import ProviderSettings, RecordedAnswer
 from kindlm_store import REDACTED
 
 # The calls of executions of some runs, those of the first run first; each step by an index. A
@@ -113,7 +114,8 @@ class RecordedAnswers:
         self._calls = calls
         self._asked: Counter[tuple[str, str]] = Counter()
         self._given_again: set[Provenance | None] = set()
-        self._attempts: dict[tuple[str, int], RecordedAttempt] = {}
+        self._attempt = cache(partial(RecordedAttempt, db))
+        self._config = cache(partial(_config_of, db))
 
     def answer(self, asked: Asked) -> Result[ModelReply] | None:
         """Return what was answered then, or why nothing was; None if the model is to be asked."""
@@ -150,7 +152,7 @@ class RecordedAnswers:
 
     def _reply(self, call: RecordedCall) -> Result[ModelReply] | None:
         """Return how a call ended; None if the text of its answer is not there any more."""
-        attempt = self._attempt(call)
+        attempt = self._attempt(call.execution, call.attempt)
         try:
             outcome = attempt.outcome(call.call)
         except PurgedError:
@@ -162,12 +164,6 @@ class RecordedAnswers:
         calls, facts = tuple(outcome.tool_calls), answer_facts(attempt, outcome)
         finish = outcome.finish_reason
         return Ok(ModelReply(raw="", tool_calls=calls, finish_reason=finish, **facts))
-
-    def _attempt(self, call: RecordedCall) -> RecordedAttempt:
-        key = (call.execution, call.attempt)
-        if key not in self._attempts:
-            self._attempts[key] = RecordedAttempt(self._db, *key)
-        return self._attempts[key]
 
 
 def answer_facts(
@@ -218,7 +214,7 @@ class RescoredAnswers(RecordedAnswers):
 
     def __init__(self, db: sqlite3.Connection, runs: Sequence[str], execution: Execution) -> None:
         super().__init__(db, read_calls(db, runs, execution))
-        self._configs = _Configs(db, execution.suite.suite)
+        self._now: Mapping[str, Any] = json.loads(execution.suite.suite.config_text)
 
     def answer(self, asked: Asked) -> Result[ModelReply] | None:
         """Return what was answered; None if a judge is to be asked."""
@@ -233,7 +229,7 @@ class RescoredAnswers(RecordedAnswers):
         return given
 
     def _given(self, call: RecordedCall, asked: Asked) -> Result[ModelReply] | None:
-        then, now = self._configs.of(call.suite_id), self._configs.now
+        then, now = self._config(call.suite_id), self._now
         # What a user said belongs to the conversation, whoever wrote it.
         if asked.purpose is not Purpose.SIMULATE and not equal(
             _server(then, asked.provider), _server(now, asked.provider)
@@ -291,13 +287,12 @@ class CachedAnswers(RecordedAnswers):
     ) -> None:
         suite = execution.suite.suite
         super().__init__(db, read_calls(db, earlier(suite.project, suite.name), execution))
-        self._configs = _Configs(db, suite)
+        self._now: Mapping[str, Any] = json.loads(suite.config_text)
         self._suite = suite
         self._wants_echo = wants_echo
 
     def _given(self, call: RecordedCall, asked: Asked) -> Result[ModelReply] | None:
-        then = self._configs.of(call.suite_id).get("config", {})
-        now = self._configs.now.get("config", {})
+        then, now = (of.get("config", {}) for of in (self._config(call.suite_id), self._now))
         provider = now.get("providers", {}).get(asked.provider)
         if (
             any(message.written not in (None, message.text) for message in asked.request.messages)
@@ -314,21 +309,11 @@ class CachedAnswers(RecordedAnswers):
         return None if given.value.tool_calls and self._wants_echo(settings) else given
 
 
-class _Configs:
-    """The configurations of a suite: that of now, and those of earlier runs as far as known."""
-
-    def __init__(self, db: sqlite3.Connection, suite: Suite) -> None:
-        self.now: Mapping[str, Any] = json.loads(suite.config_text)
-        self._db = db
-        self._known: dict[str, Mapping[str, Any]] = {}
-
-    def of(self, suite_id: str) -> Mapping[str, Any]:
-        """Return the configuration of a suite in a run, an empty one if it is not there."""
-        if suite_id not in self._known:
-            row = self._db.execute(_CONFIG, (suite_id,)).fetchone()
-            is_known = row is not None and row[0] not in (None, REDACTED)
-            self._known[suite_id] = json.loads(row[0]) if is_known else {}
-        return self._known[suite_id]
+def _config_of(db: sqlite3.Connection, suite_id: str) -> Mapping[str, Any]:
+    """Return the configuration of a suite in a run, an empty one if it is not there."""
+    row = db.execute(_CONFIG, (suite_id,)).fetchone()
+    is_known = row is not None and row[0] not in (None, REDACTED)
+    return json.loads(row[0]) if is_known else {}
 
 
 def _server(document: Mapping[str, Any], provider: str) -> Mapping[str, Any]:

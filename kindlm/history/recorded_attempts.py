@@ -335,69 +335,66 @@ def targets_behind_gateway(db: sqlite3.Connection, run: str) -> set[str]:
     return {row[0] for row in db.execute(_BEHIND_GATEWAY, (run,))}
 
 
-class RecordedTranscripts:
-    """Looks conversations of a run up; implements `ports.TranscriptSource`."""
+def held_conversation(
+    db: sqlite3.Connection, run: str, execution: Execution
+) -> HeldConversation | str:
+    """Return the conversation of the same test, target and repeat, as its last attempt left it.
 
-    def __init__(self, db: sqlite3.Connection, run: str) -> None:
-        self._db = db
-        self._run = run
+    With a run, it is a `ports.TranscriptSource`. If texts of the conversation were purged, or the
+    run that held it is not here, that is its error.
+    """
+    rows = recorded_executions(db, run, execution)
+    found = next((row for row in rows if row["repeat"] == execution.repeat), None)
+    if found is None:
+        why = "has no conversation of it"
+    elif found["status"] is None:
+        why = "did not finish it"
+    elif found["status"] == "skipped":
+        why = "skipped it"
+    else:
+        return _held(db, found, execution)
+    return f"run {run} {why}; run it: kindlm test"
 
-    def __call__(self, execution: Execution) -> HeldConversation | str:
-        """Return the conversation of the same test, target and repeat, as its last attempt left it.
 
-        If texts of it were purged, or the run that held it is not here, that is its error.
-        """
-        rows = recorded_executions(self._db, self._run, execution)
-        found = next((row for row in rows if row["repeat"] == execution.repeat), None)
-        if found is None:
-            why = "has no conversation of it"
-        elif found["status"] is None:
-            why = "did not finish it"
-        elif found["status"] == "skipped":
-            why = "skipped it"
-        else:
-            return self._held(found, execution)
-        return f"run {self._run} {why}; run it: kindlm test"
-
-    def _held(self, row: sqlite3.Row, execution: Execution) -> HeldConversation | str:
-        ended = RecordedAttempt(self._db, row["id"], row["attempt"])
-        said = RecordedAttempt(self._db, row["source"], row["source_attempt"])
-        nothing = HeldConversation(said.id, Transcript(), (), calls=said.last_call)
-        try:
-            events, started = list(said.talk()), said.started
-        except PurgedError:
-            error = not_there(
-                f"Texts of the conversation {said.id} were purged or withheld, so it cannot be"
-                " rescored.",
-                "Run the test again: kindlm test. What was withheld comes with a copy that has it:"
-                " kindlm history merge",
-            )
-            return replace(nothing, error=error)
-        if started is None or ended.finished is None:
-            error = not_there(
-                f"The run that held the conversation {said.id} is not in this history.",
-                "Merge the history that has it: kindlm history merge. Or run the test again:"
-                " kindlm test",
-            )
-            return replace(nothing, error=error)
-        transcript, failure = transcript_of(events), ended.finished.failure
-        is_scripted = execution.case.script is not None
-        now, then = 1 + len(execution.case.follow_ups), len(transcript.turns)
-        if not is_scripted and failure is None and now != then:
-            return (
-                f"its conversation has another length now ({then} → {now} messages of the user);"
-                " run it: kindlm test"
-            )
-        replies = [event.call for event in events if isinstance(event, AgentReplied)]
-        return HeldConversation(
-            said.id,
-            transcript,
-            tuple(started.messages),
-            failure,
-            tuple(ended.finished.warnings),
-            said.last_call,
-            tuple(map(said.body, replies)) if is_scripted else (),
+def _held(db: sqlite3.Connection, row: sqlite3.Row, execution: Execution) -> HeldConversation | str:
+    ended = RecordedAttempt(db, row["id"], row["attempt"])
+    said = RecordedAttempt(db, row["source"], row["source_attempt"])
+    nothing = HeldConversation(said.id, Transcript(), (), calls=said.last_call)
+    try:
+        events, started = list(said.talk()), said.started
+    except PurgedError:
+        error = not_there(
+            f"Texts of the conversation {said.id} were purged or withheld, so it cannot be"
+            " rescored.",
+            "Run the test again: kindlm test. What was withheld comes with a copy that has it:"
+            " kindlm history merge",
         )
+        return replace(nothing, error=error)
+    if started is None or ended.finished is None:
+        error = not_there(
+            f"The run that held the conversation {said.id} is not in this history.",
+            "Merge the history that has it: kindlm history merge. Or run the test again:"
+            " kindlm test",
+        )
+        return replace(nothing, error=error)
+    transcript, failure = transcript_of(events), ended.finished.failure
+    is_scripted = execution.case.script is not None
+    now, then = 1 + len(execution.case.follow_ups), len(transcript.turns)
+    if not is_scripted and failure is None and now != then:
+        return (
+            f"its conversation has another length now ({then} → {now} messages of the user);"
+            " run it: kindlm test"
+        )
+    replies = [event.call for event in events if isinstance(event, AgentReplied)]
+    return HeldConversation(
+        said.id,
+        transcript,
+        tuple(started.messages),
+        failure,
+        tuple(ended.finished.warnings),
+        said.last_call,
+        tuple(map(said.body, replies)) if is_scripted else (),
+    )
 
 
 def read_messages(db: sqlite3.Connection, column: str) -> Iterator[Message]:

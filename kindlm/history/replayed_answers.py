@@ -248,7 +248,7 @@ class ReplayedAnswers(RecordedAnswers):
         ]
         found: list[tuple[ProviderRequested, list[dict[str, Any]]]] = []
         for call in sorted(calls, key=self._distance)[:_NEAREST]:
-            attempt = self._attempt(call)
+            attempt = self._attempt(call.execution, call.attempt)
             try:
                 request = attempt.request(call.call)
             except PurgedError:

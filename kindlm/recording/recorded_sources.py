@@ -16,7 +16,7 @@ from kindlm.history.recorded_answers import (
     earlier_runs,
     runs_related_to,
 )
-from kindlm.history.recorded_attempts import RecordedTranscripts
+from kindlm.history.recorded_attempts import held_conversation
 from kindlm.history.replayed_answers import ReplayedAnswers, ReplayedRun
 from kindlm.history.run_names import find_run
 from kindlm.plan import PlannedSuite
@@ -209,7 +209,7 @@ def recorded_sources(
         replayed = ReplayedRun(db, derived.run, asks_judges=derived.asks_judges, models=models)
         return None, partial(ReplayedAnswers, replayed)
     rescored = partial(RescoredAnswers, db, runs_related_to(db, derived.run))
-    return RecordedTranscripts(db, derived.run), rescored
+    return partial(held_conversation, db, derived.run), rescored
 
 
 def embedder(
