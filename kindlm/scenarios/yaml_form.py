@@ -94,20 +94,26 @@ ANSWER_CHECKS: Mapping[str, Any] = {
 """Checks that an answer alone can have."""
 
 
-def _checks_config(name: str, base: type[Table], checks: Mapping[str, Any]) -> Any:
+def _checks_config(
+    name: str, base: type[Table], checks: Mapping[str, Any], **others: tuple[Any, Any]
+) -> Any:
     fields: dict[str, Any] = {}
     for each, keys in checks.items():
         is_table = isinstance(keys, dict)
         part = create_model(each, __base__=CheckTable, **keys) if is_table else keys
         fields[each] = (_maybe(part), None)
-    return create_model(name, __base__=base, **fields)
+    return create_model(name, __base__=base, **fields | others)
 
 
 if TYPE_CHECKING:
     ConversationConfig = WeightedChecks
     ChecksConfig = WeightedChecks
 else:
-    ConversationConfig = _checks_config("ConversationConfig", WeightedChecks, CONVERSATION_CHECKS)
+    # Hints name keys in their order: checks come before their weight.
+    weight = (Positive, 1.0)
+    ConversationConfig = _checks_config(
+        "ConversationConfig", Table, CONVERSATION_CHECKS, weight=weight
+    )
     ChecksConfig = _checks_config("ChecksConfig", ConversationConfig, ANSWER_CHECKS)
 
 CHECKS = tuple(name for name in ChecksConfig.model_fields if name != "weight")

@@ -151,6 +151,7 @@ HELD = "name: x\nturns:\n  - says: hi\n    expect: {contains: hi}\nassertions:\n
         (f"{HELD}  contains: hi\n  matches: '('\n", 7, "not a valid regular expression"),
         (f"{HELD}  - weight: 2\n", 6, "assertions[0] holds no check"),
         (f"{HELD}  - {{}}\n", 6, "assertions[0] holds no check"),
+        (f"{HELD}  - {{zzzz: 1}}\n", 6, "Known keys: equals, starts_with, contains_any, contains,"),
         ("name: x\nturns:\n  - says: hi\n    expect: {}\n", 4, "expect holds no check"),
         ("name: x\nturns:\n  - says: hi\n    expect: []\n", 4, "must have at least 1 entry"),
         ("name: x\nturns: [{says: hi}]\nassertions: []\n", 3, "must have at least 1 entry"),
