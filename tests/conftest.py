@@ -72,6 +72,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         config.option.dist = "worksteal"
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """One more than there are processors: tests wait for processes as long as they compute."""
     return (os.cpu_count() or 1) + 1

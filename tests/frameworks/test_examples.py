@@ -30,6 +30,7 @@ PACKAGES = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # frameworks use what others give up
 @pytest.mark.parametrize("name", PACKAGES)
 def test_an_agent_that_skips_its_tool_is_red(name: str, tmp_path: Path) -> None:
     for package in PACKAGES[name]:
