@@ -32,7 +32,7 @@ _CONTEXT = 30
 
 
 def around_difference(one: str, other: str) -> tuple[str, str]:
-    """Return two texts from a little before the first character in which they differ."""
+    """Return what two texts say around the first character in which they differ."""
     pairs = enumerate(zip_longest(one, other))
     first = next((index for index, (its, others) in pairs if its != others), 0)
     start, end = max(0, first - _CONTEXT), first + 2 * _CONTEXT

@@ -26,7 +26,7 @@ class Frame(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The text of one that holds no object; null is none."""
+        """The text of an event whose data is not an object; empty for null."""
         if self.type and isinstance(self.value, str):
             return self.value
         return "" if self.type and self.data == "null" else self.data

@@ -212,7 +212,7 @@ class _ResponseDraft(Draft):
         self._events.append(event)
 
     def add_text(self, text: str, number: int) -> None:
-        """Leave out what is no event."""
+        """Ignore text that is not an event."""
 
     def finished(self) -> Heard:
         """Return the response; one that broke off holds no more than its beginning."""

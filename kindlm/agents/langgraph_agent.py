@@ -60,18 +60,18 @@ class Graph(Served):
     """The `config` of the graph's runs (`langgraph` in the mode `cloud`)."""
 
     def agent(self, server: HttpTarget) -> ServedAgent:
-        """Return what talks to a server, in the mode that it is served in."""
+        """Return an agent that talks to a server in the mode that its address implies."""
         options = self.model_copy(update={"mode": self.served_by(server.endpoint)})
         kind = ThreadAgent if options.mode == "cloud" else ServedAgent
         return kind(server, options)
 
     def body_for(self, request: AgentRequest, _carried: Any) -> dict[str, Any]:
-        """Return what is sent to a server of the user's."""
+        """Return the body of a request to a server that the user wrote."""
         said = [{"role": "user", "content": last_user_text(request)}]
         return {"messages": said, **context_with_history(request)}
 
     def accepts(self) -> str | None:
-        """Say that a stream is, unless the graph is served without one."""
+        """Return the `Accept` header that asks for a stream; None if there is none to ask for."""
         return None if self.mode == "standard" else _ACCEPT
 
     def heard(self, answer: HttpReply, request: AgentRequest) -> Heard:

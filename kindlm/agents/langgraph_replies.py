@@ -327,7 +327,7 @@ class RunDraft(GraphDraft):
     states: int = 0
 
     def take(self, frame: Frame, number: int) -> None:
-        """Take an event; those with other names say nothing."""
+        """Take a `values` or `updates` event, or an error; ignore all others."""
         value = frame.value
         if frame.type not in ("values", "updates") or not isinstance(value, dict):
             if isinstance(value, NotJson) or frame.type == "error":

@@ -94,7 +94,7 @@ class LocalProgram(StartedProgram):
 
     @property
     def goes_on(self) -> bool:
-        """Whether it is not known to have ended."""
+        """Whether the program is still running, as far as is known."""
         return self._process.returncode is None
 
     async def write_line(self, line: bytes) -> None:

@@ -63,7 +63,7 @@ class Assistants(Served):
     assistant_id: AssistantId = None
 
     def open(self, target: AgentTarget, environ: Mapping[str, str]) -> AssistantsAgent:
-        """Return the agent for one conversation; raise `AgentFailed` for its address or key."""
+        """Return the agent for one conversation; raise `AgentFailed` for a bad address or key."""
         base_url = target.endpoint or environ.get("OPENAI_BASE_URL") or _OPENAI_URL
         reached = http_target(replace(target, endpoint=base_url))
         headers = {"OpenAI-Beta": "assistants=v2", **reached.headers}

@@ -24,7 +24,7 @@ from kindlm.values import refuse
 
 
 class Posted(Served):
-    """Agents that take JSON by POST: in a `form` of kindlm, by a template, or in a protocol.
+    """An agent that takes JSON by POST, in a `form` of kindlm, by a template, or in a protocol.
 
     A subclass has the fields `body` and `protocol`.
     """

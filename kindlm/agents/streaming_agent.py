@@ -43,7 +43,7 @@ class Streaming(Posted):
         return self.streaming is not False
 
     def accepts(self) -> str | None:
-        """Say that a stream is, unless a protocol says it."""
+        """Return the `Accept` header that asks for a stream; None if the protocol has its own."""
         return _ACCEPT if self.streams() and self.protocol is None else None
 
     def read(self, answer: HttpReply) -> Heard:

@@ -282,7 +282,7 @@ def _server_ids(raw: Raw) -> list[str]:
 
 
 def _check_said(path: Path, test: Raw, reporter: Reporter) -> None:
-    """Report what is sent to no target of this kind, and comparisons that have nothing to compare.
+    """Report messages and calls that no target takes, and comparisons with nothing to compare.
 
     A command gets no messages. Calls and messages do not stand in one test.
     """

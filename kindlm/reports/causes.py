@@ -247,7 +247,7 @@ def own_frame(trace: str | None) -> str | None:
 
 
 _FIRST_ROWS = {"expected": 0, "called": 1, "said": 2}
-"""They stand above all else that is known."""
+"""The rows of a cause that come first, in this order."""
 
 
 def _failed(attempt: AttemptView, assertion: AssertionView, demand: _Demand) -> Cause:

@@ -286,7 +286,7 @@ def _gate_case(gate: GateResult, missing: int) -> _Case:
         return _Case(gate.name, "failure", comparison(gate), "GATE_FAILED", gate.message)
     if not missing:
         return _Case(gate.name)
-    # What a gate says of a part of the executions is not yet that it passes.
+    # A gate that passes on a part of the executions may still fail on all of them.
     so_far = f"so far {comparison(gate)}: {count(missing, 'execution')} did not end"
     return _Case(gate.name, "skipped", so_far)
 

@@ -146,7 +146,7 @@ def _gates(view: RunView) -> Iterator[str]:
         yield "\n#### Gates that failed\n"
         yield from _gate_table(failed, SIGNS[False])
     passed = [(suite, gate) for suite, gate in gates if gate.passed]
-    # What a gate says of a part of the executions is not yet that it passes.
+    # A gate that passes on a part of the executions may still fail on all of them.
     so_far = [(suite, gate) for suite, gate in passed if view.missing_of(suite)]
     whole = [each for each in passed if each not in so_far]
     for told, how, sign in ((whole, "passed", SIGNS[True]), (so_far, "would pass so far", "⏳")):

@@ -225,7 +225,7 @@ class EventLog:
         self.run(lambda _, projector: projector.rebuild(self.path, progress))
 
     def run(self, work: Callable[[sqlite3.Connection, Projector], Answer]) -> Answer:
-        """Let something else work with the write connection, after all that was submitted.
+        """Call a function with the write connection, after all that was submitted.
 
         Raises:
             OpenError: The file cannot be written.
