@@ -63,6 +63,27 @@ def _number(digits: str) -> int | float:
     return int(number) if number.is_integer() else number
 
 
+def state_matches(wanted: Mapping[str, Any], state: Any) -> bool:
+    """Return whether a state has everything that is wanted, as `matches` means it.
+
+    A key that is wanted to be `{"$absent": true}` must not be there, at whatever level it stands;
+    where its parent is absent, it is so too.
+    """
+    return isinstance(state, Mapping) and all(
+        _holds(want, state, key) for key, want in wanted.items()
+    )
+
+
+def _holds(want: Any, state: Mapping[str, Any], key: str) -> bool:
+    if not isinstance(want, Mapping):
+        return key in state and matches(want, state[key])
+    if want.get("$absent") is True:
+        return key not in state
+    if key not in state:
+        return bool(want) and state_matches(want, {})
+    return state_matches(want, state[key])
+
+
 def mismatches(expected: Any, actual: Any, *, exact: bool = False) -> list[Mismatch]:
     """Return every place where `actual` differs from `expected`, in the order of `expected`.
 

@@ -16,7 +16,7 @@ from kindlm.cli.run_recording import Beside, end_now
 from kindlm.cli.server_environ import server_environ
 from kindlm.config import Diagnostic
 from kindlm.dataclass import replace
-from kindlm.engine.steering import Steering
+from kindlm.engine.resources import Steering
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.recording.request import RunRequest
 from kindlm.suite import Upload

@@ -35,8 +35,7 @@ from kindlm.config import Diagnostic
 from kindlm.dataclass import dataclass, replace
 from kindlm.engine.attempt import Finished
 from kindlm.engine.field_log import FieldLog
-from kindlm.engine.resources import LiveRun
-from kindlm.engine.steering import Steering
+from kindlm.engine.resources import LiveRun, Steering
 from kindlm.engine.stop import Stop, leaving_nothing
 from kindlm.errors import KindlmError, broken, misuse
 from kindlm.guard import guard

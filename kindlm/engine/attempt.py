@@ -15,11 +15,10 @@ from typing import Any
 from kindlm.dataclass import dataclass, replace
 from kindlm.engine.calls import Calls, definition_of
 from kindlm.engine.field_log import FieldLog, name_execution
-from kindlm.engine.file_words import in_words_of, said_in_words_of
 from kindlm.engine.observing import ObservedCalls
 from kindlm.engine.pace import Callee, Turn
 from kindlm.engine.resources import LiveRun
-from kindlm.engine.simulation import SimulatedTools, Tools
+from kindlm.engine.simulation import SimulatedTools, Tools, ToolServers
 from kindlm.engine.stage import ScriptedTrial
 from kindlm.engine.stop import Deadline
 from kindlm.engine.talk import (
@@ -30,7 +29,6 @@ from kindlm.engine.talk import (
     Talk,
     first_messages,
 )
-from kindlm.engine.tool_servers import ToolServers
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, broken
 from kindlm.events.execution_events import AssertionEvaluated, ExecutionFinished, ExecutionStarted
 from kindlm.guard import guard
@@ -44,6 +42,7 @@ from kindlm.ports import (
     RecordedAnswers,
     Recorder,
 )
+from kindlm.spelling import in_words_of, said_in_words_of
 from kindlm.suite import AgentTarget, Case, Command, Script, SimulatedTool, Suite
 from kindlm.transcript import Message, calls_lack_a_secret, text_lacks_a_secret, total_of
 
@@ -248,7 +247,7 @@ class _Attempt:
         try:
             if error is None:
                 error = await self._converse_and_check()
-                error = error and in_words_of(self._suite, error)
+                error = error and in_words_of(self._suite.front_end, error)
             else:
                 self.calls.release_turn()
         except asyncio.CancelledError:
@@ -441,7 +440,7 @@ class _Attempt:
         steps, total = transcript.steps, transcript.total
         cost_usd, cost_then_usd = total.cost.usd, None
         # Warnings name what can be set by the keys of the user's file.
-        warnings = list(map(partial(said_in_words_of, self._suite), self._talk.warnings))
+        warnings = list(map(partial(said_in_words_of, self._suite.front_end), self._talk.warnings))
         if self._held is not None or self._answers is not None:
             taken = [step for step in steps if step.recorded]
             # What was paid for in an earlier run costs nothing now.

@@ -1,4 +1,4 @@
-"""Simulated tools: what stands in for the real ones while a model is tested.
+"""Answers tool calls of models and agents: with simulated results, or by asking MCP servers.
 
 Each call is answered from what the suite says about its tool. Answers may hold placeholders:
 `{{args.order_id}}`, `{{state.items[0].price}}`. A text that is one placeholder becomes the value it
@@ -14,26 +14,36 @@ import json
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from itertools import islice
 from typing import Any, TypeAlias
+from uuid import uuid4
 
 from kindlm.dataclass import dataclass, replace
+from kindlm.errors import Err, KindlmError, Result
 from kindlm.events.codec import Payload
 from kindlm.events.execution_events import AgentToolUse, ToolCalled, ToolSimulated
 from kindlm.json_schema import UndecidableSchemaError, schema_issues
-from kindlm.matching import ABSENT, equal, matches, value_at
-from kindlm.ports import AnsweredCall, Aside, Clock, ToolDefinition, here
+from kindlm.matching import ABSENT, equal, matches, state_matches, value_at
+from kindlm.ports import Agent, AgentRequest, AnsweredCall, Aside, Clock, ToolDefinition, here
 from kindlm.stored_form import bounded
 from kindlm.strict_json import parts_of
 from kindlm.suite import TOOL_PLACEHOLDER, Fault, SimulatedTool, ToolAnswer
-from kindlm.transcript import ToolCall, ToolProblem, ToolProblemKind, ToolUse, storable_json
+from kindlm.transcript import (
+    Message,
+    Role,
+    ToolCall,
+    ToolProblem,
+    ToolProblemKind,
+    ToolUse,
+    storable_json,
+)
 from kindlm.values import filled
 from kindlm.wording import listed, shown
 
 _Problems: TypeAlias = tuple[ToolProblem, ...]
 
-_NOTHING: Mapping[str, Any] = {}
 _NO_PARAMETERS = {"type": "object", "properties": {}}
 _PATTERNS = {"pattern", "patternProperties"}
 _SMALL = 200
@@ -193,27 +203,6 @@ class SimulatedTools:
         turn = self._answered[key]
         self._answered[key] += 1
         return min(turn, length - 1)
-
-
-def state_matches(wanted: Mapping[str, Any], state: Any) -> bool:
-    """Return whether a state has everything that is wanted, as the partial matcher means it.
-
-    A key that is wanted to be `{"$absent": true}` must not be there, at whatever level it stands;
-    where its parent is absent, it is so too.
-    """
-    return isinstance(state, Mapping) and all(
-        _holds(want, state, key) for key, want in wanted.items()
-    )
-
-
-def _holds(want: Any, state: Mapping[str, Any], key: str) -> bool:
-    if not isinstance(want, Mapping):
-        return key in state and matches(want, state[key])
-    if want.get("$absent") is True:
-        return key not in state
-    if key not in state:
-        return bool(want) and state_matches(want, _NOTHING)
-    return state_matches(want, state[key])
 
 
 def _is_slow(schema: Any, value: Any) -> bool:
@@ -417,3 +406,41 @@ class Tools:
             elif not left:
                 return
             index += 1
+
+
+class ToolServerFailed(Exception):  # noqa: N818 - it names what became of it
+    """A server gave no result: `error` says why."""
+
+    def __init__(self, error: KindlmError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class ToolServers(AsyncExitStack):
+    """The MCP servers whose tools a model calls in one conversation.
+
+    A server is an agent that takes a call as a message, and answers with its result. It is opened
+    for the first call of one of its tools, and closed with the conversation. `open_server` returns
+    the agent that is a server, by its id, and the seconds for one call.
+    """
+
+    def __init__(self, open_server: Callable[[str], tuple[Result[Agent], float]]) -> None:
+        super().__init__()
+        self._open_server = open_server
+        self._opened: dict[str, tuple[Agent, float]] = {}
+        self._conversation = uuid4().hex
+
+    async def call(self, server: str, call: ToolCall) -> Any:
+        """Return the result of a call as JSON; raise `ToolServerFailed` if there is none."""
+        if server not in self._opened:
+            opened, timeout_s = self._open_server(server)
+            if isinstance(opened, Err):
+                raise ToolServerFailed(opened.error)
+            self._opened[server] = await self.enter_async_context(opened.value), timeout_s
+        agent, timeout_s = self._opened[server]
+        text = json.dumps({"tool": call.name, "arguments": call.arguments}, ensure_ascii=False)
+        request = AgentRequest(self._conversation, (Message(Role.USER, text),), timeout_s)
+        answered = await agent.send(request)
+        if isinstance(answered, Err):
+            raise ToolServerFailed(answered.error)
+        return answered.value.tool_uses[0].response

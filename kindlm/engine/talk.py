@@ -21,8 +21,7 @@ from kindlm.engine.calls import Calls
 from kindlm.engine.field_log import FieldLog
 from kindlm.engine.observing import ObservedCalls, with_trouble, with_what_was_seen
 from kindlm.engine.pace import Callee
-from kindlm.engine.simulation import Tools
-from kindlm.engine.tool_servers import ToolServerFailed, ToolServers
+from kindlm.engine.simulation import Tools, ToolServerFailed, ToolServers
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.events.codec import Payload
 from kindlm.events.execution_events import AgentFailed, AgentReplied, AgentSent, Conversation

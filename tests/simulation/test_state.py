@@ -10,13 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.engine.simulation import (
-    MissingValueError,
-    SimulatedAnswer,
-    SimulatedTools,
-    fill,
-    state_matches,
-)
+from kindlm.engine.simulation import MissingValueError, SimulatedAnswer, SimulatedTools, fill
+from kindlm.matching import state_matches
 from kindlm.suite import RecordedAnswer, SimulatedTool, ToolAnswer
 from kindlm.transcript import ToolCall, ToolProblemKind
 

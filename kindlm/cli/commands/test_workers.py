@@ -22,7 +22,7 @@ from kindlm.cli.run_recording import HeldSignals, Requested, Watching, stop_on_s
 from kindlm.cli.server_environ import SUITES, suites_hash
 from kindlm.dataclass import dataclass, replace
 from kindlm.engine.attempt import Finished
-from kindlm.engine.steering import Steering
+from kindlm.engine.resources import Steering
 from kindlm.engine.stop import Stop
 from kindlm.errors import KindlmError, SourceLocation, broken
 from kindlm.fleet.coordinator import Coordinator

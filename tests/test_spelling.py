@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
-from suites import make_suite
 
 from kindlm.agents.agent_failures import Who
-from kindlm.engine.file_words import in_words_of, said_in_words_of
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.providers import provider_failures as of_providers
+from kindlm.spelling import in_words_of, said_in_words_of
 
 WHO = Who("shop")
 LLM = of_providers.Endpoint("openai", "http://127.0.0.1:1", "OPENAI_API_KEY")
@@ -37,7 +36,7 @@ OF_KINDLM_YAML = re.compile(r"[a-z]+[A-Z]|`endpoint`|defaults\.|providers\.|kind
 def test_scenarios_get_messages_about_keys_of_kindlm_toml(
     error: KindlmError, front_end: str
 ) -> None:
-    found = in_words_of(make_suite(front_end=front_end), error)
+    found = in_words_of(front_end, error)
     assert found is not None
     shown = re.sub(r"[A-Z]\w*AI|EvalView", "", f"{found.hint} {found.message}")
     assert OF_KINDLM_YAML.search(shown) is None
@@ -45,17 +44,16 @@ def test_scenarios_get_messages_about_keys_of_kindlm_toml(
 
 
 def test_suites_get_messages_about_keys_of_kindlm_yaml() -> None:
-    assert [in_words_of(make_suite(), error) for error in FAILURES] == FAILURES
+    assert [in_words_of("kindlm", error) for error in FAILURES] == FAILURES
 
 
 def test_a_generation_is_not_reported_of_options_that_it_lacks() -> None:
-    generation = make_suite(front_end="generation")
-    told = [in_words_of(generation, error) for error in FAILURES]
+    told = [in_words_of("generation", error) for error in FAILURES]
     assert not any("--concurrency" in (each.hint or "") for each in told if each)
     hint = "Raise defaults.timeoutMs, or check whether the provider is slow"
-    assert said_in_words_of(generation, hint) == "Check whether the provider is slow"
+    assert said_in_words_of("generation", hint) == "Check whether the provider is slow"
 
 
 def test_what_others_said_is_quoted_as_it_is() -> None:
     error = KindlmError(ErrorCode.PROVIDER_API_ERROR, "Its output:  set `timeoutMs`")
-    assert in_words_of(make_suite(front_end="scenario"), error) == error
+    assert in_words_of("scenario", error) == error
