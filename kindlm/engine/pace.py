@@ -439,12 +439,7 @@ class Pace:
         Left are the requests that the provider reported, less those started since.
         """
         limit, sent_since, at = quota.limit or 0, self._sent - turn.number, turn.started_at
-        # A bucket or a sliding window refills steadily. A fixed window does not: assume no more
-        # than the whole limit per minute.
-        refill = 0.0
-        if limit and quota.reset_s:
-            refill = min(max(0, limit - quota.left) / quota.reset_s, limit / MINUTE_S)
-        left = quota.left - max(0.0, sent_since - refill * (now - at))
+        left = quota.left - sent_since
         if left > (limit * LAST_OF_QUOTA if limit else START_WINDOW):
             return -math.inf
         # A sliding window has room again once the oldest call that counts is a minute old. If

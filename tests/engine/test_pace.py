@@ -197,6 +197,13 @@ def test_ten_minutes_with_their_beginning_use_a_low_limit_well(
     assert server.refused <= 0.05
 
 
+def test_what_is_left_of_a_fixed_window_does_not_grow_before_it_ends():
+    server = Server(FixedWindow(300), 5.0, retry_after=True, quotas=True)
+    drive(server, most=32, minutes=10)
+    assert server.good(0, 600) >= 0.9 * 300 * 10
+    assert server.refused == 0
+
+
 def test_after_a_pause_calls_do_not_come_in_pairs():
     """A bucket of one would refuse the second of a pair."""
 
