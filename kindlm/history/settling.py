@@ -74,7 +74,7 @@ def read_added(
     # CROSS JOIN: SQLite begins with the runs, which are fewer than the executions of a history.
     query = f"""
 SELECT s.project, s.name, e.test, e.target, e.repeat, e.status,
-       e.number <= (SELECT max(l.number) FROM executions l
+       e.last_status IS NOT NULL AND e.number <= (SELECT max(l.number) FROM executions l
                      WHERE l.run = r.id AND (l.status IN ('passed', 'failed') OR l.answers > 0)),
        {CHECKS_MADE}
   FROM runs r

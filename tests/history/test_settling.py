@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
+from recorded_history import History, Make
 
 from kindlm.history.diff.evidence_values import (
     MOST_ADDED,
@@ -15,7 +16,8 @@ from kindlm.history.diff.evidence_values import (
     Side,
     TestPair,
 )
-from kindlm.history.settling import AddedRepeats, Suspect, share_out, suspects
+from kindlm.history.diff.samples import Attempts
+from kindlm.history.settling import AddedRepeats, Suspect, read_added, share_out, suspects
 from kindlm.history.statistics.sequential import Settlement
 from kindlm.history.statistics.tables import Counts, pooled
 from kindlm.outcome import Status
@@ -105,6 +107,18 @@ def test_a_check_that_fell_is_settled_although_its_test_failed_before() -> None:
         {check},
         Counts(0, 20),
     )
+
+
+def test_an_added_repeat_whose_retry_was_cut_off_does_not_count(history: History) -> None:
+    run = history.run("more", mode="settled", source_run="after")
+    run.suite("orders", tests=[Make.planned("it")])
+    run.execution("it", repeat=4, assertions=(Make.failed(),), retried=True)
+    run.execution("it", repeat=4, number=1, attempt=2, finished=False)
+    run.execution("it", repeat=5, assertions=(Make.passed(),))
+    run.leave()
+    for attempts in Attempts:
+        (added,) = read_added(history.reader(), ["after"], attempts).values()
+        assert (added.counts, added.last) == ((Counts(1, 1),), 5)
 
 
 suspect_lists = st.lists(
