@@ -29,10 +29,17 @@ from jinja2.ext import Extension
 from markupsafe import Markup, escape
 
 from kindlm.browse import routes
-from kindlm.browse.access import histories, is_about_history, is_history, may_read
 from kindlm.browse.descriptions import VIEW_DESCRIPTIONS, metadata
 from kindlm.browse.history_server import App, Message, Receive, Send
-from kindlm.browse.routes import ACCOUNT, PREFIX, Addresses
+from kindlm.browse.routes import (
+    ACCOUNT,
+    PREFIX,
+    Addresses,
+    histories,
+    is_about_history,
+    is_history,
+    may_read,
+)
 from kindlm.reports.untrusted import visible
 
 if TYPE_CHECKING:

@@ -1,33 +1,33 @@
-"""The pages that the plugin serves, and their addresses.
+"""The pages that the plugin serves: of which databases, to whom, and at which addresses.
 
 A page is a function from the history and what was asked to a `Document`, or None if there is no
 such thing. `kindlm.reports` makes the documents. A page runs in a thread of Datasette's, on a
-connection that only reads. An error is a page, too, which says why. The search page brings the
-search index up to date. Reviews are recorded by what `kindlm browse` hands in.
+connection that only reads. An error is a page, too, which says why. Reviews are recorded by what
+`kindlm browse` hands in.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode
 from weakref import WeakKeyDictionary
 
 from datasette.utils import tilde_decode, tilde_encode  # type: ignore[import-untyped]
-from datasette.utils.asgi import Response  # type: ignore[import-untyped]
+from datasette.utils.asgi import Forbidden, Response  # type: ignore[import-untyped]
 
-from kindlm.browse.access import histories, is_history, may_read
 from kindlm.browse.descriptions import regression_threshold
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, Result
 from kindlm.history.read_models import read_model_problem
 from kindlm.history.run_names import find_sides
-from kindlm.history.search import catch_up, is_damage, progress_of, remove_index
 from kindlm.reports.pages.execution_page import execution_page, next_unreviewed
+from kindlm.reports.pages.history_pages import runs_page, search_page, trend_page
 from kindlm.reports.pages.html_document import (
     Document,
     Links,
@@ -36,12 +36,8 @@ from kindlm.reports.pages.html_document import (
     render,
     render_part,
 )
-from kindlm.reports.pages.outputs_page import outputs_page
-from kindlm.reports.pages.run_page import run_page
-from kindlm.reports.pages.runs_page import runs_page
-from kindlm.reports.pages.search_page import SearchIndex, search_page
-from kindlm.reports.pages.trend_page import trend_page
-from kindlm_store import StoreError
+from kindlm.reports.pages.run_pages import outputs_page, run_page
+from kindlm_store import OpenError, StoreError, open_reader
 
 if TYPE_CHECKING:
     from datasette.app import Datasette  # type: ignore[import-untyped]
@@ -66,6 +62,56 @@ reviewers: WeakKeyDictionary[Datasette, Reviewer] = WeakKeyDictionary()
 
 _LONGEST_REVIEW = 100_000
 """Bytes of a form."""
+
+
+_OF_DATASETTE = frozenset({"_memory", "_internal"})
+"""Databases that Datasette has of its own."""
+
+
+def histories(datasette: Datasette) -> list[str]:
+    """Return the names of the databases that are histories."""
+    return [name for name in datasette.databases if is_history(datasette, name)]
+
+
+def is_history(datasette: Datasette, database: str) -> bool:
+    """Tell whether a database of that name is there and is a history."""
+    found = datasette.databases.get(database)
+    return found is not None and found.path is not None and _is_history(str(found.path))
+
+
+def is_about_history(datasette: Datasette, segment: str) -> bool:
+    """Tell whether pages below the first segment of a path are about a history.
+
+    Pages about no database in particular are where there is nothing but histories.
+    """
+    route = tilde_decode(segment)
+    for name, database in datasette.databases.items():
+        if database.route == route and name not in _OF_DATASETTE:
+            return is_history(datasette, name)
+    others = [name for name in datasette.databases if name not in _OF_DATASETTE]
+    return bool(others) and all(is_history(datasette, name) for name in others)
+
+
+async def may_read(datasette: Datasette, actor: dict[str, Any] | None, database: str) -> bool:
+    """Tell whether somebody may read all of a history: its pages show what is in every table."""
+    # Without a rule about a table, the rule about its database counts.
+    wanted = [("view-table", (database, "contents")), ("view-database", database), "view-instance"]
+    try:
+        await datasette.ensure_permissions(actor, wanted)
+    except Forbidden:
+        return False
+    return True
+
+
+@lru_cache(maxsize=64)
+def _is_history(path: str) -> bool:
+    # Asked for each cell of each table that is shown: a file does not change what it is.
+    try:
+        with closing(open_reader(path)) as connection:
+            connection.execute("SELECT id FROM runs LIMIT 1")
+            return True
+    except (OpenError, sqlite3.Error):
+        return False
 
 
 class Addresses(Links):
@@ -124,33 +170,6 @@ async def posted(request: Request, most: int) -> dict[str, str] | None:
     return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
 
 
-_WORK_S = 2.0
-"""So long a page brings the index up to date at most; it renews itself while that is behind."""
-
-_STEP = 1_000
-"""Executions that are indexed between two looks at the time."""
-
-
-def brought_up_to_date(db: sqlite3.Connection, history: Path) -> SearchIndex:
-    """Return the index, after a moment of bringing it up to date if it is behind.
-
-    Raises:
-        sqlite3.DatabaseError: The index is damaged.
-    """
-    progress, problem = progress_of(db, history), None
-    end = time.monotonic() + _WORK_S
-    try:
-        while not progress.current and time.monotonic() < end:
-            progress = catch_up(db, history, _STEP)
-    except TimeoutError:
-        pass  # another process is at it: how far that is, is seen when the page renews itself
-    except (OSError, sqlite3.Error) as error:
-        if isinstance(error, sqlite3.Error) and is_damage(error):
-            raise
-        problem = getattr(error, "strerror", None) or str(error)
-    return SearchIndex(history, progress, problem)
-
-
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What was asked of a page: what its address names, the query after it, and of which file.
@@ -181,19 +200,6 @@ def _diff(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document:
     like = sides.value[1]
     form = read_diff_form(db, before, after, like if isinstance(like, str) else like.runs[0])
     return diff_page(compare_runs(db, *sides.value, options), form)
-
-
-def _search(db: sqlite3.Connection, asked: Asked, _: Addresses) -> Document:
-    def made() -> Document:
-        return search_page(db, brought_up_to_date(db, asked.history), asked.query)
-
-    try:
-        return made()
-    except sqlite3.DatabaseError as error:
-        if not is_damage(error):
-            raise
-    remove_index(asked.history)
-    return made()
 
 
 def _view(page: Page) -> Any:
@@ -316,7 +322,10 @@ ROUTES: list[tuple[str, Any]] = [
     (rf"{_DATABASE}/review/{_NAME}$", _review),
     (rf"{_DATABASE}/diff$", _view(_diff)),
     (rf"{_DATABASE}/test$", _view(lambda db, asked, links: trend_page(db, asked.query, links))),
-    (rf"{_DATABASE}/search$", _view(_search)),
+    (
+        rf"{_DATABASE}/search$",
+        _view(lambda db, asked, _: search_page(db, asked.history, asked.query)),
+    ),
     # What has no route, some versions of Datasette answer with an error of the server.
     (rf"^{PREFIX}/", _nowhere),
 ]

@@ -23,8 +23,14 @@ from kindlm.errors import broken
 from kindlm.http_client import UNREACHABLE, open_client
 from kindlm.recording.secrets import remember_secrets
 from kindlm.secrecy import url_secrets
-from kindlm.telemetry.span_writing import OutSpan, as_json, as_protobuf, read_pairs, rejected_of
-from kindlm.telemetry.spans import reads_protobuf
+from kindlm.telemetry.spans import (
+    OutSpan,
+    as_json,
+    as_protobuf,
+    read_pairs,
+    reads_protobuf,
+    rejected_of,
+)
 from kindlm.unreachable import retry_after, unreachable_reason
 from kindlm.wording import count, sentence
 from kindlm_store import REDACTED, Redactor

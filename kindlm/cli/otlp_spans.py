@@ -40,7 +40,7 @@ from kindlm.history.run_view import RunView
 from kindlm.outcome import Outcome, Status
 from kindlm.ports import Purpose
 from kindlm.telemetry.dialects import PROVIDERS
-from kindlm.telemetry.span_writing import CLIENT, INTERNAL, OutSpan, out_event, out_span, read_pairs
+from kindlm.telemetry.spans import CLIENT, INTERNAL, OutSpan, out_event, out_span, read_pairs
 from kindlm.transcript import FinishReason, Message, Role, ToolCall, ToolUse
 from kindlm.wires.reading import read_request
 from kindlm_store.reading import events_after

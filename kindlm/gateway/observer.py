@@ -3,20 +3,26 @@
 A program that is started for one conversation alone has an address of its own. Agents that are
 there for all of them share the address of the run. A call is theirs by the header that they pass
 on, `x-kindlm-execution` or `traceparent`. Until an agent has shown that it does that, its messages
-are answered one at a time, and each call belongs to the one that is being answered. Agents in this
-process need no address: see `in_process.py`.
+are answered one at a time, and each call belongs to the one that is being answered.
+
+Agents in this process need no address. Their clients may have been made long before the run, with
+the address of a provider and its key. So a request is sent elsewhere when it leaves: `send` of the
+HTTP clients that the SDKs are built on is replaced meanwhile. A call belongs to the message that
+its task or thread answers.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib
+import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal, Self
+from contextlib import ExitStack
+from typing import Any, Literal, Self
 
 from kindlm.gateway.conversation import SeenConversation
-from kindlm.gateway.in_process import Redirection, instead
 from kindlm.gateway.replay import Replayer
-from kindlm.gateway.server import GatewayServer
+from kindlm.gateway.server import KEY_HEADER, GatewayServer
 from kindlm.gateway.upstreams import DEFAULT_BASES, upstreams
 from kindlm.ports import CallDesk, Seen
 from kindlm.suite import AgentTarget, Command, ProviderSettings
@@ -78,7 +84,7 @@ class Gateway:
         self._has_warned = False
         self._unassigned = 0
         self._desk: CallDesk | None = None
-        self._redirection: Redirection | None = None
+        self._redirection: _Redirection | None = None
 
     async def __aenter__(self) -> Self:
         """Listen on a free port."""
@@ -141,7 +147,7 @@ class Gateway:
         reached: _Reached = "shared"
         if target.instance is not None:
             reached = "here"
-            self._redirection = self._redirection or Redirection(self.key, self._route)
+            self._redirection = self._redirection or _Redirection(self.key, self._route)
         elif target.starts_program:
             reached = "alone"
         observed = Observed(self, target.id, desk, reached)
@@ -223,18 +229,27 @@ class Gateway:
         return SeenConversation("", known.unassigned())
 
     def _route(self, subject: str | None, url: str, blocks: bool) -> str | None:
-        """Return where a request of an agent in this process goes; see `in_process.Route`."""
+        """Return where a request of an agent in this process goes instead; None if it stays.
+
+        `subject` is None where it is not known which message the request is about. One that
+        `blocks` would wait in the event loop of the gateway, and so for ever.
+        """
         observed = self._open.get(subject or "")
         if subject is not None and observed is None:
             return None  # an agent that does not use the gateway
         here = (each for each in self._open.values() if each.reached == "here")
         if subject is None and not self._replays and not any(each.has_begun for each in here):
             return None  # of a fixture, or of other code around the tests
-        bases = {
-            provider: (upstream.base_url, DEFAULT_BASES[provider])
-            for provider, upstream in self._server.providers.items()
-        }
-        found = instead(url, bases, self.address(subject))
+        address = self.address(subject)
+        found = next(
+            (
+                f"{address}/{provider}{url[len(base) :]}"
+                for provider, upstream in self._server.providers.items()
+                for base in (upstream.base_url, DEFAULT_BASES[provider])
+                if url.startswith(f"{base}/")
+            ),
+            None,
+        )
         if found is not None and blocks:
             if self._replays:
                 raise RuntimeError(_BLOCKS)  # no provider is called
@@ -279,3 +294,46 @@ class Observed(SeenConversation):
         """End the observation: no call belongs to it any more."""
         self._gateway.forget(self)
         super().close()
+
+
+class _Redirection:
+    """Replaces `send` of HTTP clients; to be made in the thread of the gateway."""
+
+    def __init__(self, key: str, route: Callable[[str | None, str, bool], str | None]) -> None:
+        self._key = key
+        self._route = route
+        self._thread = threading.get_ident()
+        self._stack = ExitStack()
+        for name in ("httpx", "httpx2"):
+            try:
+                module = importlib.import_module(name)
+            except ImportError:
+                continue
+            self._replace(module.Client, is_async=False)
+            self._replace(module.AsyncClient, is_async=True)
+
+    def end(self) -> None:
+        """Give the clients their own `send` back."""
+        self._stack.close()
+
+    def _replace(self, client: Any, *, is_async: bool) -> None:
+        send = client.send
+
+        def redirected(this: Any, request: Any, *more: Any, **options: Any) -> Any:
+            blocks = not is_async and threading.get_ident() == self._thread
+            self._redirect(request, blocks=blocks)
+            return send(this, request, *more, **options)
+
+        client.send = redirected
+        self._stack.callback(setattr, client, "send", send)
+
+    def _redirect(self, request: Any, *, blocks: bool) -> None:
+        headers = MESSAGE_HEADERS.get()
+        subject = None if headers is None else headers.get(EXECUTION_HEADER)
+        if headers is not None and subject is None:
+            return  # of kindlm, or of the test itself
+        url = self._route(subject, str(request.url), blocks)
+        if url is not None:
+            request.url = type(request.url)(url)
+            request.headers["host"] = request.url.netloc.decode("ascii")
+            request.headers[KEY_HEADER] = self._key

@@ -12,6 +12,7 @@ import logging
 import re
 import secrets
 import time
+import zlib
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -28,14 +29,21 @@ from aiohttp import (
     web,
 )
 
-from kindlm.gateway.bodies import MAX_RECORDED_BYTES, WithoutUsage, unpacked, with_usage_asked
 from kindlm.gateway.conversation import Answered, ModelCall, SeenConversation
-from kindlm.gateway.in_process import KEY_HEADER
 from kindlm.gateway.replay import Replayer
 from kindlm.gateway.upstreams import Upstream
 from kindlm.http_client import has_proxies
 
-MAX_REQUEST_BYTES = 64_000_000
+KEY_HEADER = "x-kindlm-key"
+"""Has the key of the gateway; the usual headers keep the agent's own credentials then."""
+
+_MAX_REQUEST_BYTES = 64_000_000
+_MAX_RECORDED_BYTES = 10_000_000
+"""A body with more is passed on, and cannot be read for the record."""
+
+_MAX_HELD_BYTES = 100_000
+"""No event that reports tokens is longer."""
+
 _CONNECT_S = 30
 _OF_CONNECTION = frozenset(
     [
@@ -61,10 +69,13 @@ _NOT_SENT = _OF_CONNECTION | frozenset(
         "cookie",
         "traceparent",
         "x-kindlm-execution",
-        "x-kindlm-key",
+        KEY_HEADER,
     ]
 )
 _NOT_ANSWERED = _OF_CONNECTION | {"set-cookie"}
+_WBITS = {"gzip": 47, "deflate": 15}
+_USAGE_ASKED = b',"stream_options":{"include_usage":true}}'
+_EVENT_END = re.compile(rb"\r?\n\r?\n")
 _AGENT_LEFT = "The agent closed the connection before the answer was complete."
 
 
@@ -98,7 +109,7 @@ class GatewayServer:
 
     async def __aenter__(self) -> Self:
         """Listen on a free port."""
-        application = web.Application(client_max_size=MAX_REQUEST_BYTES)
+        application = web.Application(client_max_size=_MAX_REQUEST_BYTES)
         application.router.add_route("*", "/{path:.*}", self._handle)
         runner = web.AppRunner(
             application,
@@ -170,7 +181,7 @@ class GatewayServer:
         conversation.open[task] = None
         try:
             data = await request.read()
-            text = unpacked(data, request.headers.get("content-encoding", ""))
+            text = _unpacked(data, request.headers.get("content-encoding", ""))
             body = _json(text)
             if conversation.desk.is_over():
                 conversation.desk.leave_unfinished()
@@ -210,7 +221,7 @@ class GatewayServer:
         got = Answered(200, found.content_type, found.answer, recorded=found)
         conversation.answered(call, got)
         data = found.answer.encode()
-        if call.path == "openai/chat/completions" and with_usage_asked(b"{}", body, ""):
+        if call.path == "openai/chat/completions" and _with_usage_asked(b"{}", body, ""):
             # The record has the tokens that the gateway asked for, and the agent did not.
             without = WithoutUsage()
             data = without.pass_on(data) + without.rest()
@@ -235,8 +246,8 @@ class _Forwarding:
     def answered(self) -> Answered:
         """Return what came back until now."""
         text = None
-        if self.status and len(self.got) <= MAX_RECORDED_BYTES:
-            text = unpacked(bytes(self.got), self.headers.get("content-encoding", ""))
+        if self.status and len(self.got) <= _MAX_RECORDED_BYTES:
+            text = _unpacked(bytes(self.got), self.headers.get("content-encoding", ""))
         kind = self.headers.get("content-type", "")
         hint = "" if self.problem is _AGENT_LEFT else self._way_out()
         return Answered(self.status, kind, text, self.problem, None, self.is_sent, hint)
@@ -258,7 +269,7 @@ class _Forwarding:
         request, upstream = self.request, self.upstream
         asked = None
         if self.path == "chat/completions":
-            asked = with_usage_asked(data, self.body, request.headers.get("content-encoding", ""))
+            asked = _with_usage_asked(data, self.body, request.headers.get("content-encoding", ""))
         headers = [(k, v) for k, v in request.headers.items() if k.lower() not in _NOT_SENT]
         if KEY_HEADER in request.headers:
             names = ("authorization", "x-api-key")
@@ -287,7 +298,7 @@ class _Forwarding:
                         out.headers.add(name, value)
                 await out.prepare(request)
                 async for chunk in came.content.iter_any():
-                    if len(self.got) <= MAX_RECORDED_BYTES:
+                    if len(self.got) <= _MAX_RECORDED_BYTES:
                         self.got += chunk
                     if passed := chunk if without is None else without.pass_on(chunk):
                         await out.write(passed)
@@ -332,3 +343,67 @@ def _refused(status: int, message: str) -> web.Response:
     return web.json_response(
         {"type": "error", "error": said}, status=status, headers={"x-should-retry": "false"}
     )
+
+
+def _unpacked(data: bytes, encoding: str) -> str | None:
+    """Return a body as text; None if it cannot be read, whatever the reason."""
+    encoding = encoding.strip().lower()
+    try:
+        if encoding in _WBITS:
+            unpacking = zlib.decompressobj(_WBITS[encoding])
+            data = unpacking.decompress(data, _MAX_RECORDED_BYTES + 1)
+        elif encoding not in ("", "identity"):
+            return None  # providers are asked for none of these
+        return data.decode() if len(data) <= _MAX_RECORDED_BYTES else None
+    except (zlib.error, UnicodeDecodeError):
+        return None
+
+
+def _with_usage_asked(data: bytes, body: Any, encoding: str) -> bytes | None:
+    """Return a request for a stream of completions that asks for its tokens, too.
+
+    None if it says itself whether it does, or if it is no such request. Nothing else in it changes.
+    """
+    if encoding or not isinstance(body, dict) or body.get("stream") is not True:
+        return None
+    if "stream_options" in body:
+        return None
+    return data.rstrip()[:-1] + _USAGE_ASKED
+
+
+class WithoutUsage:
+    """Takes the event that reports the tokens out of a stream of events, as its bytes come."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    def pass_on(self, chunk: bytes) -> bytes:
+        """Return what is to be passed on by now: whole events, and what is too long to hold."""
+        whole, start = bytearray(), 0
+        # What ends an event may have begun before.
+        searched = max(len(self._rest) - 3, 0)
+        self._rest += chunk
+        for end in _EVENT_END.finditer(self._rest, searched):
+            event = self._rest[start : end.end()]
+            start = end.end()
+            if not _only_reports_usage(event):
+                whole += event
+        if len(self._rest) - start > _MAX_HELD_BYTES:
+            whole += self._rest[start:]
+            start = len(self._rest)
+        del self._rest[:start]
+        return bytes(whole)
+
+    def rest(self) -> bytes:
+        """Return what is left at the end of the stream."""
+        return b"" if _only_reports_usage(self._rest) else bytes(self._rest)
+
+
+def _only_reports_usage(event: bytes | bytearray) -> bool:
+    if b'"usage"' not in event or not event.startswith(b"data:"):
+        return False
+    try:
+        chunk = json.loads(event[5:])
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(chunk, dict) and chunk.get("choices") == [] and bool(chunk.get("usage"))

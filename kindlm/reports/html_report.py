@@ -33,7 +33,7 @@ from kindlm.reports.pages.html_document import (
     render_fragment,
     render_part,
 )
-from kindlm.reports.pages.run_page import run_document
+from kindlm.reports.pages.run_pages import run_document
 from kindlm.reports.report_registry import ReportOptions
 
 _BYTES = 1_700_000

@@ -28,6 +28,7 @@ from kindlm.browse.history_server import Message, Receive, Send
 from kindlm.dataclass import replace
 from kindlm.recording.export_file import write_export
 from kindlm.recording.run_streams import streams_of
+from kindlm.team.bodies import recorded_projects, take_body
 from kindlm.team.protocol import (
     LEASE,
     LONGEST_BODY,
@@ -37,7 +38,6 @@ from kindlm.team.protocol import (
     Control,
     PushAnswer,
 )
-from kindlm.team.taking import recorded_projects, take_body
 from kindlm.team.token_store import Grant, OneToken, TokenStore
 from kindlm_store import EventLog
 from kindlm_store.canonical import hash_text

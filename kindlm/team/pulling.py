@@ -14,9 +14,9 @@ from kindlm.events.codec import new_event
 from kindlm.events.run import StreamsPulled
 from kindlm.history.runs import Run, RunFilter, runs
 from kindlm.recording.history_file import new_journal, open_log
+from kindlm.team.bodies import take_body
 from kindlm.team.client import HistoryClient, ListedRun
 from kindlm.team.protocol import ApiError, PushAnswer
-from kindlm.team.taking import take_body
 from kindlm_store import OpenError
 
 _HINTS = {

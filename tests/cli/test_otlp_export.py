@@ -38,8 +38,16 @@ from kindlm.events.execution_events import (
 )
 from kindlm.generate.recordings import read_recordings
 from kindlm.history.recorded_attempts import RecordedAttempt, transcript_of
-from kindlm.telemetry.span_writing import CLIENT, as_json, as_protobuf, batches, out_span
-from kindlm.telemetry.spans import Span, read_json, read_protobuf
+from kindlm.telemetry.spans import (
+    CLIENT,
+    Span,
+    as_json,
+    as_protobuf,
+    batches,
+    out_span,
+    read_json,
+    read_protobuf,
+)
 from kindlm.telemetry.trace_reading import read_trace
 from kindlm.transcript import Message, Role, ToolCall, ToolUse
 from kindlm_store import open_reader

@@ -10,6 +10,7 @@ import pytest
 from gateway_agents import ANTHROPIC_TOOL, CHAT_TOOL, RESPONSES_TOOL, RESULT, chat_loop
 from raw_peer import http_answer, open_peer
 
+from kindlm.gateway.server import WithoutUsage
 from kindlm.transcript import Role
 
 
@@ -144,6 +145,27 @@ def test_tokens_of_a_stream_are_asked_for_and_taken_out_again(shop):
     assert seen.usage.input_tokens
     assert "stream_options" not in desk.asked[0].body
     assert '"usage"' in desk.answers[0].raw
+
+
+SAID = b'data: {"choices":[{"delta":{"content":"Hi"}}]}'
+TOKENS = b'data: {"choices":[],"usage":{"prompt_tokens":1}}'
+
+
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"])
+def test_tokens_are_taken_out_wherever_chunks_end(end):
+    stream = end.join([SAID, TOKENS, b"data: [DONE]", b""])
+    for at in range(len(stream)):
+        without = WithoutUsage()
+        passed = without.pass_on(stream[:at]) + without.pass_on(stream[at:]) + without.rest()
+        assert passed == end.join([SAID, b"data: [DONE]", b""])
+
+
+def test_an_event_without_end_passes_while_it_comes():
+    without = WithoutUsage()
+    chunk = b"data: " + b"x" * 60_000
+    assert [len(without.pass_on(chunk)) for _ in range(4)] == [0, 2 * len(chunk)] * 2
+    assert without.pass_on(b"\n\n" + TOKENS + b"\n\n" + SAID) == b"\n\n"
+    assert without.rest() == SAID
 
 
 def test_an_answer_that_the_provider_remembers_is_continued(behind):

@@ -16,7 +16,7 @@ from kindlm.history.verdict import LimitedScores
 from kindlm.outcome import ScoreLimits, Status
 from kindlm.plan import QualifiedName as Identity
 from kindlm.reports.diff.parts import measures
-from kindlm.reports.pages.run_page import read_grid
+from kindlm.reports.pages.run_pages import read_grid
 
 MEAN = ScoreLimits(min_mean=0.8)
 SPREAD = ScoreLimits(max_std_dev=0.1)

@@ -14,8 +14,7 @@ from recorded_history import History, Make
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.reports.pages.html_document import Links, render_part
-from kindlm.reports.pages.outputs_page import outputs_page
-from kindlm.reports.pages.run_page import read_grid, run_document
+from kindlm.reports.pages.run_pages import outputs_page, read_grid, run_document
 
 LEAK = Make.failed("pii", "pii", "PII_DETECTED", "Personal data, 1 match.")
 

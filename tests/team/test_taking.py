@@ -22,9 +22,8 @@ from kindlm.events.codec import new_event
 from kindlm.events.run import PURGES, SEALED_HEADS, ContentsPurged, RunLabelled, RunResumed
 from kindlm.projections import PROJECTIONS
 from kindlm.recording.run_streams import streams_of
-from kindlm.team.bodies import bodies
+from kindlm.team.bodies import bodies, take_body
 from kindlm.team.protocol import ApiError, PushAnswer, StreamEnd
-from kindlm.team.taking import take_body
 from kindlm.team.withholding import Withholding
 from kindlm_store import Append, EventLog, StreamLock
 from kindlm_store.erasing import erase, find_erasable

@@ -15,14 +15,16 @@ import httpx
 from otlp import TRACE, otlp_request, otlp_span
 
 from kindlm.telemetry.receiver import MAX_BODY_BYTES, receiving
-from kindlm.telemetry.span_writing import (
+from kindlm.telemetry.spans import (
     CLIENT,
+    Span,
     as_json,
     as_protobuf,
     out_event,
     out_span,
+    read_json,
+    read_protobuf,
 )
-from kindlm.telemetry.spans import Span, read_json, read_protobuf
 
 JSON, PROTOBUF = "application/json", "application/x-protobuf"
 

@@ -27,7 +27,7 @@ from kindlm.wording import count
 from kindlm_store.database import snapshot, translated
 
 if TYPE_CHECKING:
-    from kindlm.telemetry.span_writing import OutSpan
+    from kindlm.telemetry.spans import OutSpan
 
 
 _Format: TypeAlias = Literal["kindlm", "otlp"]
@@ -128,7 +128,7 @@ def _spans(db: sqlite3.Connection, run: str, *, contents: bool) -> Iterator[list
     """Yield the spans of a run in parts."""
     from kindlm.cli.otlp_spans import trace_of_run
     from kindlm.recording.secrets import redactor
-    from kindlm.telemetry.span_writing import batches
+    from kindlm.telemetry.spans import batches
 
     return batches(trace_of_run(db, run, redactor(os.environ) if contents else None))
 
@@ -136,7 +136,7 @@ def _spans(db: sqlite3.Connection, run: str, *, contents: bool) -> Iterator[list
 def _write_spans(out: BinaryIO, spans: Iterable[list[OutSpan]]) -> int:
     """Write a request a line; return the number of spans."""
     from kindlm.cli.otlp_spans import resource_of
-    from kindlm.telemetry.span_writing import as_json
+    from kindlm.telemetry.spans import as_json
 
     about, written = resource_of(os.environ), 0
     for part in spans:

@@ -212,3 +212,11 @@ def notice_page(
 ) -> Document:
     """Return the page; `message` and `hint` are untrusted texts."""
     return Document("notice.html", title, {"message": message, "hint": hint}, status=status)
+
+
+def page_number(query: Mapping[str, str]) -> int:
+    """Return which page of a list is asked for, from 1; it is 1 if that is not a number."""
+    written = query.get("page", "")
+    if not written.isascii() or not written.isdigit() or len(written) > 6:
+        return 1
+    return max(int(written), 1)

@@ -1,7 +1,9 @@
-"""The page of a run: its verdict, its gates, and a grid of its tests, failures first.
+"""The pages of a run: its verdict, its gates and its tests; and the outputs of its tests.
 
-The grid has a row for each test and a cell for each target, with its repeats inside. All tests are
-ranked by how they came out. Executions are read of the rows that are wanted.
+Both have a row for each test and a column for each target. A cell of the first one has the repeats
+of the test. All tests are ranked by how they came out, failures first, and executions are read of
+the rows that are wanted. A cell of the other one has the output of the first repeat, or its error,
+and the tools that it called.
 """
 
 from __future__ import annotations
@@ -13,16 +15,16 @@ from typing import Any, NamedTuple
 from kindlm.errors import Err, ErrorCode
 from kindlm.history import queries
 from kindlm.history.groups import Group
-from kindlm.history.rows import TestView
+from kindlm.history.masking import as_shown
+from kindlm.history.rows import ExecutionView, TestView
 from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.reports import facts
 from kindlm.reports.causes import causes_of
+from kindlm.reports.conversation import status_word
 from kindlm.reports.figures import comparison, points
-from kindlm.reports.pages.grid import RowName, rows_of, targets_of
-from kindlm.reports.pages.html_document import Document, notice_page
-from kindlm.reports.pages.runs_page import page_number
+from kindlm.reports.pages.html_document import Document, notice_page, page_number
 from kindlm.reports.untrusted import one_line
 
 _SCORE = """
@@ -49,6 +51,19 @@ SELECT e.id, e.test, e.target, e.repeat,
 
 _ORDER = (Status.ERRORED, Status.FAILED, Status.PASSED, Status.SKIPPED)
 """What a reader looks for first stands first."""
+
+
+class RowName(NamedTuple):
+    """What a row is of; `shown_suite` has the file of the suite if another one has its name."""
+
+    project: str
+    suite: str
+    name: str
+    shown_suite: str
+
+
+_Rows = dict[RowName, dict[str, TestView]]
+"""Tests by their targets, in the order of their suites."""
 
 
 class GridCell(NamedTuple):
@@ -83,7 +98,7 @@ class Grid(NamedTuple):
 
 def read_grid(view: RunView, *, limit: int, offset: int = 0) -> Grid:
     """Return the grid of a run with `limit` rows at most, after the first `offset` ones."""
-    rows = dict(sorted(rows_of(view).items(), key=lambda row: _rank(row[1].values())))
+    rows = dict(sorted(_rows_of(view).items(), key=lambda row: _rank(row[1].values())))
     shown = list(rows.items())[offset : offset + limit]
 
     def cell(test: TestView) -> GridCell:
@@ -92,13 +107,28 @@ def read_grid(view: RunView, *, limit: int, offset: int = 0) -> Grid:
         return GridCell(test, view.db.execute(queries.REPEATS, key).fetchall(), score)
 
     return Grid(
-        targets=targets_of(rows),
+        targets=_targets_of(rows),
         rows=[(name, {target: cell(tests[target]) for target in tests}) for name, tests in shown],
         total=len(rows),
         before=min(offset, len(rows)),
         slowest=view.ask(_SLOWEST).fetchall(),
         dearest=view.ask(_DEAREST).fetchall(),
     )
+
+
+def _rows_of(view: RunView) -> _Rows:
+    """Return the tests of a run."""
+    suites = {part: suite.full_name for suite in view.suites for part in suite.parts}
+    rows: _Rows = {}
+    for test in view.tests():
+        project, shown = view.projects[test.suite_id], suites[test.suite_id]
+        rows.setdefault(RowName(project, test.suite, test.name, shown), {})[test.target] = test
+    return rows
+
+
+def _targets_of(rows: _Rows) -> list[str]:
+    """Return all targets, in the order in which tests have them."""
+    return list(dict.fromkeys(target for tests in rows.values() for target in tests))
 
 
 def _rank(tests: Iterable[TestView]) -> int:
@@ -108,6 +138,9 @@ def _rank(tests: Iterable[TestView]) -> int:
 
 _ROWS = 300
 """So many tests stand on one page, those that failed first."""
+
+_OUTPUTS = 100
+"""So many tests stand on a page of outputs."""
 
 _REPEATS = 100
 """So many repeats of a test on a target stand there."""
@@ -131,7 +164,7 @@ def run_page(db: sqlite3.Connection, wanted: str, query: Mapping[str, str]) -> D
                 "These shards are not one run", found.error.message, found.error.hint
             )
         return None
-    return run_document(RunView(db, found.value), page_number(query.get("page")))
+    return run_document(RunView(db, found.value), page_number(query))
 
 
 def run_document(
@@ -186,3 +219,46 @@ def run_document(
         styles=("run", "checks", "pager"),
         scripts=("live",) if running else (),
     )
+
+
+class OutputCell(NamedTuple):
+    """What a test came to on a target: its first repeat, with texts as they may be shown."""
+
+    test: TestView
+    execution: ExecutionView
+    tools: Sequence[str]
+
+
+def outputs_page(db: sqlite3.Connection, wanted: str, query: Mapping[str, str]) -> Document | None:
+    """Return the outputs of a run or a group of shards; `query` may hold page, from 1."""
+    found = find_run_or_group(db, wanted)
+    if isinstance(found, Err):
+        return None
+    view, page = RunView(db, found.value), page_number(query)
+    rows = _rows_of(view)
+    shown = list(rows.items())[(page - 1) * _OUTPUTS : page * _OUTPUTS]
+    return Document(
+        "outputs.html",
+        f"Outputs of {one_line(view.id)}",
+        {
+            "view": view,
+            "status": status_word,
+            "targets": _targets_of(rows),
+            "rows": [
+                (name, {target: _cell(view, test) for target, test in tests.items()})
+                for name, tests in shown
+            ],
+            "before": (page - 1) * _OUTPUTS,
+            "page": page,
+            "total": len(rows),
+        },
+        styles=("outputs", "pager"),
+    )
+
+
+def _cell(view: RunView, test: TestView) -> OutputCell | None:
+    first = next(view.executions(test), None)
+    if first is None:
+        return None
+    last = as_shown(view.attempts(first))[0][-1]
+    return OutputCell(test, last.execution, [call.tool for call in last.tool_calls])
