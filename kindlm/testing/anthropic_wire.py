@@ -1,7 +1,6 @@
 """The wire format of Anthropic: Messages.
 
-The public functions down to `write` are what `scripted_talk.WireFormat` asks for. A request is
-refused where it cannot be read. Replies have every field that the API sends.
+A request is refused where it cannot be read. Replies have every field that the API sends.
 """
 
 from __future__ import annotations
@@ -19,7 +18,8 @@ from kindlm.testing.scripted_talk import (
     TalkRequest,
     Turn,
     TurnsBuilder,
-    fingerprint_of,
+    WireFormat,
+    server_sent,
     shape,
     text_of,
     usage_of,
@@ -50,39 +50,33 @@ _ERROR_MESSAGES = {
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens"}
 
 
-def key_of(headers: Mapping[str, str]) -> str | None:
-    """The key of a request: `x-api-key`, else the bearer of `authorization`."""
+def _key_of(headers: Mapping[str, str]) -> str | None:
     scheme, _, bearer = headers.get("authorization", "").partition(" ")
     key = headers.get("x-api-key") or (bearer if scheme.lower() == "bearer" else "")
     return key.strip() or None
 
 
-def auth_refusal(key: str | None) -> Refusal:
-    """What a missing or wrong key gets."""
+def _auth_refusal(key: str | None) -> Refusal:
     message = "x-api-key header is required" if key is None else "invalid x-api-key"
     return Refusal(401, "authentication_error", message)
 
 
-def unknown_model(name: str) -> Refusal:
-    """What a model that does not exist gets."""
+def _unknown_model(name: str) -> Refusal:
     return Refusal(404, "not_found_error", f"model: {name}")
 
 
-def status_refusal(status: int, model: str) -> Refusal:  # noqa: ARG001 - as WireFormat asks
-    """The error that comes with a status."""
+def _status_refusal(status: int, _model: str) -> Refusal:
     default = "invalid_request_error" if status < 500 else "api_error"
     message = _ERROR_MESSAGES.get(status, f"The request failed with status {status}.")
     return Refusal(status, _ERROR_TYPES.get(status, default), message)
 
 
-def error_body(refusal: Refusal, request_id: str) -> dict[str, Any]:
-    """An error as the API shapes it."""
+def _error_body(refusal: Refusal, request_id: str) -> dict[str, Any]:
     error = {"type": refusal.kind, "message": refusal.message}
     return {"type": "error", "error": error, "request_id": request_id}
 
 
-def headers(request_id: str) -> tuple[tuple[str, str], ...]:
-    """Headers of every answer."""
+def _headers(request_id: str) -> tuple[tuple[str, str], ...]:
     return (
         ("request-id", request_id),
         ("anthropic-organization-id", "00000000-0000-0000-0000-000000000000"),
@@ -92,10 +86,9 @@ def headers(request_id: str) -> tuple[tuple[str, str], ...]:
     )
 
 
-def read(
+def _read(
     headers: Mapping[str, str], body: dict[str, Any], raw_body: bytes, model: ModelSpec | None
 ) -> TalkRequest | Refusal:
-    """The conversation that a request holds, or why it holds none."""
     if "anthropic-version" not in headers:
         return _refusal("anthropic-version: header is required")
     try:
@@ -116,7 +109,6 @@ def _refusal(message: str) -> Refusal:
 
 
 def _conversation(request: Node, raw_body: bytes) -> TalkRequest:
-    fingerprint, prompt_tokens = fingerprint_of(raw_body)
     messages = request.entry("messages").items()
     if not messages:
         request.entry("messages").fail("expected at least one message")
@@ -128,6 +120,7 @@ def _conversation(request: Node, raw_body: bytes) -> TalkRequest:
     last = messages[-1]
     prefilled = last.entry("role").value == "assistant"
     return TalkRequest(
+        raw_body=raw_body,
         model=request.entry("model").text(),
         system=request.given("system", text_of, ""),
         turns=turns,
@@ -139,9 +132,6 @@ def _conversation(request: Node, raw_body: bytes) -> TalkRequest:
         max_tokens=request.entry("max_tokens").integer(),
         stop=request.given("stop_sequences", Node.texts, ()),
         stream=request.given("stream", Node.flag, default=False),
-        stream_usage=True,
-        fingerprint=fingerprint,
-        prompt_tokens=prompt_tokens,
     )
 
 
@@ -178,7 +168,7 @@ def _turns(messages: list[Node]) -> tuple[Turn, ...]:
     return turns.build()
 
 
-def write(conversation: TalkRequest, reply: Reply, reported_model: str) -> tuple[bytes, ...]:
+def _write(conversation: TalkRequest, reply: Reply) -> tuple[bytes, ...]:
     """The message, or the events of its stream."""
     content: list[dict[str, Any]] = []
     if conversation.max_tokens == 0:  # nothing is generated; the prompt is only read
@@ -201,7 +191,7 @@ def write(conversation: TalkRequest, reply: Reply, reported_model: str) -> tuple
         "id": f"msg_{conversation.fingerprint[:24]}",
         "type": "message",
         "role": "assistant",
-        "model": reported_model,
+        "model": conversation.model,
         "content": content,
         "stop_reason": _stop_reason(reply, content),
         "stop_sequence": reply.stopped_at,
@@ -219,8 +209,7 @@ def write(conversation: TalkRequest, reply: Reply, reported_model: str) -> tuple
             "service_tier": "standard",
         }
     if conversation.stream:
-        named = ((event["type"], json.dumps(event)) for event in _events(message))
-        return tuple(f"event: {name}\ndata: {data}\n\n".encode("ascii") for name, data in named)
+        return tuple(map(server_sent, _events(message)))
     return (json.dumps(message).encode("ascii"),)
 
 
@@ -260,3 +249,8 @@ def _block_events(index: int, block: dict[str, Any]) -> Iterator[dict[str, Any]]
     for delta in deltas:
         yield {"type": "content_block_delta", "index": index, "delta": delta}
     yield {"type": "content_block_stop", "index": index}
+
+
+MESSAGES = WireFormat(
+    _key_of, _auth_refusal, _unknown_model, _status_refusal, _error_body, _headers, _read, _write
+)

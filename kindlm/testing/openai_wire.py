@@ -1,7 +1,6 @@
 """The wire format of OpenAI: Chat Completions, and Embeddings.
 
-The public functions down to `write` are what `scripted_talk.WireFormat` asks for. A request is
-refused where it cannot be read. Replies have every field that the API sends.
+A request is refused where it cannot be read. Replies have every field that the API sends.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from kindlm.testing.scripted_talk import (
     TalkRequest,
     Turn,
     TurnsBuilder,
+    WireFormat,
     estimate_tokens,
-    fingerprint_of,
     shape,
     text_of,
     usage_of,
@@ -49,14 +48,13 @@ CREATED = 1_750_000_000
 """Responses of the same request are the same bytes, so the clock stands still."""
 
 
-def key_of(headers: Mapping[str, str]) -> str | None:
-    """The key of a request."""
+def _key_of(headers: Mapping[str, str]) -> str | None:
     scheme, _, key = headers.get("authorization", "").partition(" ")
     return key.strip() or None if scheme.lower() == "bearer" else None
 
 
-def auth_refusal(key: str | None) -> Refusal:
-    """What a missing or wrong key gets; of a wrong one, as the API does, the ends are shown."""
+def _auth_refusal(key: str | None) -> Refusal:
+    # Of a wrong key, the ends are shown, as the API does.
     if key is None:
         message = (
             "You didn't provide an API key. You need to provide your API key in an Authorization "
@@ -68,21 +66,19 @@ def auth_refusal(key: str | None) -> Refusal:
     return Refusal(401, "invalid_request_error", message, None, "invalid_api_key")
 
 
-def unknown_model(name: str) -> Refusal:
-    """What a model that does not exist gets."""
+def _unknown_model(name: str) -> Refusal:
     message = f"The model `{name}` does not exist or you do not have access to it."
     return Refusal(404, "invalid_request_error", message, None, "model_not_found")
 
 
-def status_refusal(status: int, model: str) -> Refusal:
-    """The error that comes with a status."""
+def _status_refusal(status: int, model: str) -> Refusal:
     if status == 429:
         message = (
             f"Rate limit reached for {model} on requests per min (RPM). Please try again later."
         )
         return Refusal(429, "requests", message, None, "rate_limit_exceeded")
     if status == 401:
-        return auth_refusal("")
+        return _auth_refusal("")
     if status == 503:
         message = "The engine is currently overloaded, please try again later."
         return Refusal(503, "server_error", message, None, "overloaded")
@@ -92,8 +88,7 @@ def status_refusal(status: int, model: str) -> Refusal:
     return Refusal(status, "invalid_request_error", f"The request failed with status {status}.")
 
 
-def error_body(refusal: Refusal, request_id: str) -> dict[str, Any]:  # noqa: ARG001 - as WireFormat asks
-    """An error as the API shapes it."""
+def _error_body(refusal: Refusal, _request_id: str) -> dict[str, Any]:
     error = {
         "message": refusal.message,
         "type": refusal.kind,
@@ -103,8 +98,7 @@ def error_body(refusal: Refusal, request_id: str) -> dict[str, Any]:  # noqa: AR
     return {"error": error}
 
 
-def headers(request_id: str) -> tuple[tuple[str, str], ...]:
-    """Headers of every answer."""
+def _headers(request_id: str) -> tuple[tuple[str, str], ...]:
     return (
         ("x-request-id", request_id),
         ("openai-version", "2020-10-01"),
@@ -115,13 +109,12 @@ def headers(request_id: str) -> tuple[tuple[str, str], ...]:
     )
 
 
-def read(
-    headers: Mapping[str, str],  # noqa: ARG001 - all wire formats are asked alike
+def _read(
+    _headers: Mapping[str, str],
     body: dict[str, Any],
     raw_body: bytes,
     model: ModelSpec | None,
 ) -> TalkRequest | Refusal:
-    """The conversation that a request holds, or why it holds none."""
     if model is not None and model.reasoning and (refusal := _unsupported(body)) is not None:
         return refusal
     try:
@@ -157,7 +150,6 @@ def _unsupported(body: Mapping[str, Any]) -> Refusal | None:
 
 
 def _conversation(request: Node, raw_body: bytes) -> TalkRequest:
-    fingerprint, prompt_tokens = fingerprint_of(raw_body)
     system, turns = _messages(request)
     tools = [tool.entry("function").entry("name").text() for tool in request.members("tools")]
     choice = request.given("tool_choice", lambda node: node, Node("auto", ""))
@@ -170,20 +162,18 @@ def _conversation(request: Node, raw_body: bytes) -> TalkRequest:
     limit = request.given("max_completion_tokens", count)
     options = request.given("stream_options", lambda node: node.given("include_usage", Node.flag))
     return TalkRequest(
+        raw_body=raw_body,
         model=request.entry("model").text(),
         system=system,
         turns=turns,
         offered=() if choice.value == "none" else tuple(tools),
         structured=request.given("response_format", _structured),
         forced_tool=forced,
-        prefill="",
         parallel=request.given("parallel_tool_calls", Node.flag, default=True),
         max_tokens=request.given("max_tokens", count) if limit is None else limit,
         stop=request.given("stop", Node.texts, ()),
         stream=request.given("stream", Node.flag, default=False),
         stream_usage=bool(options),
-        fingerprint=fingerprint,
-        prompt_tokens=prompt_tokens,
     )
 
 
@@ -232,7 +222,7 @@ def _structured(node: Node) -> str | None:
     return node.entry("json_schema").entry("name").text() if kind == "json_schema" else None
 
 
-def write(conversation: TalkRequest, reply: Reply, reported_model: str) -> tuple[bytes, ...]:
+def _write(conversation: TalkRequest, reply: Reply) -> tuple[bytes, ...]:
     """The completion, or the events of its stream."""
     text, reply = shape(reply, conversation)
     message: dict[str, Any] = {
@@ -254,7 +244,7 @@ def write(conversation: TalkRequest, reply: Reply, reported_model: str) -> tuple
     envelope = {
         "id": f"chatcmpl-{conversation.fingerprint[:29]}",
         "created": CREATED,
-        "model": reported_model,
+        "model": conversation.model,
         "service_tier": "default",
         "system_fingerprint": f"fp_{conversation.fingerprint[:10]}",
     }
@@ -324,19 +314,23 @@ def _delta(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str,
     return {"choices": [choice]}
 
 
+CHAT = WireFormat(
+    _key_of, _auth_refusal, _unknown_model, _status_refusal, _error_body, _headers, _read, _write
+)
+
 DEFAULT_DIMENSIONS = 256
 MAX_DIMENSIONS = 4096
 _WORD = re.compile(r"\w+")
 
 
-def embeddings(body: dict[str, Any], reported_model: str) -> bytes | Refusal:
+def embeddings(body: dict[str, Any]) -> bytes | Refusal:
     """The response to an embeddings request: vectors of hashed bags of words.
 
     Texts with common words are near one another.
     """
     try:
         request = Node(body, "request")
-        request.entry("model").text()
+        model = request.entry("model").text()
         texts = request.entry("input").texts()
         if not texts or "" in texts:
             request.entry("input").fail("expected at least one text, none of them empty")
@@ -357,7 +351,7 @@ def embeddings(body: dict[str, Any], reported_model: str) -> bytes | Refusal:
             }
             for index, vector in enumerate(vectors)
         ],
-        "model": reported_model,
+        "model": model,
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
     }
     return json.dumps(response).encode("ascii")

@@ -1,28 +1,32 @@
-"""The server's routes: from an HTTP request to its answer, and an entry in the request log.
+"""Answers requests from a script, with its faults, and logs them.
 
-The entry is there before the first byte of the answer is sent.
+The entry in the log is there before the first byte of the answer is sent.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote
 
 from kindlm.dataclass import dataclass, replace
-from kindlm.testing import anthropic_wire, openai_wire
-from kindlm.testing.faults import FaultPlan, faulty_reply, key_echo, without_limits
+from kindlm.testing.anthropic_wire import MESSAGES
 from kindlm.testing.http1 import HttpAnswer, HttpRequest
 from kindlm.testing.node import ScriptError
+from kindlm.testing.openai_wire import CHAT, embeddings
 from kindlm.testing.player import play
-from kindlm.testing.responses_wire import ResponsesWire
-from kindlm.testing.scripted_talk import Refusal
+from kindlm.testing.responses_wire import responses_wire
+from kindlm.testing.script import CallOut
+from kindlm.testing.scripted_talk import DRIFT_QUESTION, JUDGE_QUESTIONS, Refusal, Reply
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kindlm.testing.script import Fault, FaultRule, ModelSpec, Script
-    from kindlm.testing.scripted_talk import TalkRequest, WireFormat
+    from kindlm.testing.script import Encoding, Fault, FaultRule, ModelSpec, OddText, Script
+    from kindlm.testing.scripted_talk import Asks, TalkRequest, WireFormat
 
 KeyState = Literal["missing", "accepted", "refused"]
 
@@ -107,6 +111,66 @@ class _Outcome:
     fault: str | None = None
 
 
+_ODD_TEXTS: dict[OddText, str] = {
+    "control": "".join(map(chr, range(1, 32))) + "\x7f\x85 control characters",
+    "surrogate": "lone surrogates \ud800 and \udfff",
+    "nul": "a NUL \x00 inside",
+    "ansi": "\x1b[2J\x1b[31mred\x1b[0m \x1b]0;title\x07 terminal escapes",
+    "huge": "word " * 200_000,
+}
+
+
+@dataclass(slots=True)
+class _Armed:
+    """A fault with what it has done so far."""
+
+    rule: FaultRule
+    matched: int = 0
+    fired: int = 0
+
+    def fires(self, path: str, model: str, text: str, asks: Asks) -> bool:
+        """Count a request that the fault is for; return whether the fault is due."""
+        rule = self.rule
+        is_for = (
+            (rule.path is None or path.endswith(rule.path))
+            and (rule.model is None or fnmatchcase(model, rule.model))
+            and (rule.contains is None or rule.contains.casefold() in text)
+            and (rule.asks is None or rule.asks == asks)
+        )
+        if not is_for or (rule.next is not None and self.fired >= rule.next):
+            return False
+        self.matched += 1
+        if rule.every is not None and self.matched % rule.every:
+            return False
+        self.fired += 1
+        return True
+
+
+class _FaultPlan:
+    """The faults that are switched on, with their counts. Used by one thread."""
+
+    def __init__(self, rules: Sequence[FaultRule]) -> None:
+        self._armed = [_Armed(rule) for rule in rules]
+
+    def due(self, path: str, model: str, body: str) -> tuple[float, Fault | None]:
+        """Return the seconds of all latencies for a request, and the first other fault."""
+        asks: Asks = "agent"
+        if any(f'"{question}"' in body for question in JUDGE_QUESTIONS):
+            asks = "judge"
+        elif f'"{DRIFT_QUESTION}"' in body:
+            asks = "drift"
+        text = body.casefold()
+        delay_s = 0.0
+        due: Fault | None = None
+        for armed in self._armed:
+            fault = armed.rule.fault
+            is_late = fault.kind == "latencyMs"
+            if (due is None or is_late) and armed.fires(path, model, text, asks):
+                delay_s += fault.value / 1000 if is_late else 0
+                due = due if is_late else fault
+        return delay_s, due
+
+
 class App:
     """Answers requests from a script. Script and faults may be replaced by any thread."""
 
@@ -115,10 +179,10 @@ class App:
         self._extra_faults = tuple(extra_faults)
         self.use_script(script)
         self._wires: dict[str, WireFormat] = {
-            "/v1/chat/completions": openai_wire,
-            "/v1/responses": ResponsesWire(),
-            "/v1/messages": anthropic_wire,
-            EMBEDDINGS_PATH: openai_wire,
+            "/v1/chat/completions": CHAT,
+            "/v1/responses": responses_wire(),
+            "/v1/messages": MESSAGES,
+            EMBEDDINGS_PATH: CHAT,
         }
 
     def use_script(self, script: Script) -> None:
@@ -128,7 +192,7 @@ class App:
 
     def use_faults(self, rules: Sequence[FaultRule]) -> None:
         """Replaces all faults."""
-        self._faults = FaultPlan(rules)
+        self._faults = _FaultPlan(rules)
 
     def handle(self, request: HttpRequest) -> HttpAnswer:
         """The answer to a request."""
@@ -191,7 +255,7 @@ class App:
             return _Outcome(_error(call, refusal))
         assert call.body is not None
         if call.request.path == EMBEDDINGS_PATH:
-            vectors = openai_wire.embeddings(call.body, call.model)
+            vectors = embeddings(call.body)
             if isinstance(vectors, Refusal):
                 return _Outcome(_error(call, vectors))
             return _Outcome(_delivered(_ok(call, (vectors,), stream=False), fault))
@@ -222,9 +286,11 @@ class App:
         fault = fault or played.fault
         answer = None if fault is None else _fault_answer(call, fault)
         if answer is None:
-            reply = None if fault is None else faulty_reply(fault, conversation, call.key or "")
-            heard = conversation if reply is None else without_limits(conversation)
-            parts = call.wire.write(heard, reply or played.reply, call.model)
+            heard, reply = conversation, played.reply
+            faulty = None if fault is None else _faulty_reply(fault, conversation, call.key or "")
+            if faulty is not None:  # it heeds neither length nor stop texts
+                heard, reply = replace(heard, max_tokens=None, stop=(), prefill=""), faulty
+            parts = call.wire.write(heard, reply)
             answer = _delivered(_ok(call, parts, stream=conversation.stream), fault)
         if played.delay_s:
             answer = replace(answer, delay_s=played.delay_s)
@@ -240,13 +306,48 @@ def _fault_answer(call: _Call, fault: Fault) -> HttpAnswer | None:
             wait = [("retry-after", f"{wait_s:g}")] if wait_s is not None else ()
             return _error(call, call.wire.status_refusal(status, call.model), *wait)
         case "echoKey", "error" | "header" | "url":
-            message, headers = key_echo(fault, call.key or "")
+            message, headers = _key_echo(fault, call.key or "")
             return _error(call, Refusal(400, "invalid_request_error", message), *headers)
         case "cut", "before" | "headers" as cut:
             return replace(_ok(call, (b"{}",), stream=False), cut=cut)
         case "malformed", True:
             return _ok(call, (b'{"id": "broken", "choices": [{"mess',), stream=False)
     return None
+
+
+def _encoded_key(key: str, encoding: Encoding) -> str:
+    """Return a key as a careless server might repeat it."""
+    if encoding == "base64":
+        return base64.b64encode(key.encode()).decode("ascii")
+    return "".join(f"%{byte:02X}" for byte in key.encode()) if encoding == "percent" else key
+
+
+def _faulty_reply(fault: Fault, conversation: TalkRequest, key: str) -> Reply | None:
+    """Return the reply that a fault puts in place of the script's, if it is of that kind."""
+    tool = conversation.offered[0] if conversation.offered else "lookup_order"
+    shown = _encoded_key(key, fault.encoding)
+    match fault.kind, fault.value:
+        case "empty", True:
+            return Reply()
+        case "text", odd:
+            return Reply(text=_ODD_TEXTS[odd])
+        case "toolCalls", many:
+            return Reply(calls=tuple(CallOut(tool, {"number": n}) for n in range(many)))
+        case "echoKey", "text":
+            return Reply(text=f"My key is {shown}, since you ask.")
+        case "echoKey", "toolArgument":
+            return Reply(calls=(CallOut(tool, {"order_id": shown}),))
+    return None
+
+
+def _key_echo(fault: Fault, key: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """Return an error message and headers, of which one repeats the key."""
+    shown = _encoded_key(key, fault.encoding)
+    if fault.value == "url":
+        url = f"http://127.0.0.1/help?key={quote(shown, safe='%')}"
+        return f"See {url} for this request.", (("link", f"<{url}>; rel=help"),)
+    headers = (("x-debug-authorization", shown),) if fault.value == "header" else ()
+    return f"The request with the key {shown} could not be served.", headers
 
 
 def _delivered(answer: HttpAnswer, fault: Fault | None) -> HttpAnswer:

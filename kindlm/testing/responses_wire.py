@@ -1,8 +1,7 @@
 """The wire format of OpenAI's Responses.
 
-A `ResponsesWire` is a `scripted_talk.WireFormat` that remembers what it answered, so that requests
-can continue it by `previous_response_id`, or refer to its items by their ids. Keys, headers and
-errors are those of Chat Completions.
+A server remembers what it answered, so that requests can continue it by `previous_response_id`, or
+refer to its items by their ids. Keys, headers and errors are those of Chat Completions.
 """
 
 from __future__ import annotations
@@ -12,17 +11,18 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kindlm.dataclass import replace
 from kindlm.strict_json import json_or_text
-from kindlm.testing import openai_wire
 from kindlm.testing.node import Node, ScriptError
-from kindlm.testing.openai_wire import CREATED, misread, refusal_of
+from kindlm.testing.openai_wire import CHAT, CREATED, misread, refusal_of
 from kindlm.testing.scripted_talk import (
     Refusal,
     Reply,
     TalkRequest,
     Turn,
     TurnsBuilder,
-    fingerprint_of,
+    WireFormat,
+    server_sent,
     shape,
     usage_of,
     words_of,
@@ -64,15 +64,14 @@ _ECHOED: dict[str, Any] = {
 _MOST_REMEMBERED = 10_000
 
 
-class ResponsesWire:
-    """Reads requests and answers each before it reads the next; remembers both."""
+def responses_wire() -> WireFormat:
+    """The format for one server."""
+    said = _Responses()
+    return replace(CHAT, read=said.read, write=said.write)
 
-    key_of = staticmethod(openai_wire.key_of)
-    auth_refusal = staticmethod(openai_wire.auth_refusal)
-    unknown_model = staticmethod(openai_wire.unknown_model)
-    status_refusal = staticmethod(openai_wire.status_refusal)
-    error_body = staticmethod(openai_wire.error_body)
-    headers = staticmethod(openai_wire.headers)
+
+class _Responses:
+    """Reads requests and answers each before it reads the next; remembers both."""
 
     def __init__(self) -> None:
         self._body: dict[str, Any] = {}
@@ -81,7 +80,7 @@ class ResponsesWire:
 
     def read(
         self,
-        headers: Mapping[str, str],  # noqa: ARG002 - all wire formats are asked alike
+        _headers: Mapping[str, str],
         body: dict[str, Any],
         raw_body: bytes,
         model: ModelSpec | None,
@@ -106,7 +105,6 @@ class ResponsesWire:
             return misread(error)
 
     def _conversation(self, request: Node, raw_body: bytes) -> TalkRequest:
-        fingerprint, prompt_tokens = fingerprint_of(raw_body)
         body, given = request.value, request.entry("input")
         if isinstance(given.value, str):
             items = [{"role": "user", "content": given.value}]
@@ -122,20 +120,16 @@ class ResponsesWire:
             choice.choice("none", "auto", "required")
         form = request.given("text", lambda node: node.given("format", _structured))
         conversation = TalkRequest(
+            raw_body=raw_body,
             model=request.entry("model").text(),
             system="\n".join(filter(None, (instructions, system))),
             turns=turns,
             offered=() if choice.value == "none" else tuple(tools),
             structured=form,
             forced_tool=forced,
-            prefill="",
             parallel=request.given("parallel_tool_calls", Node.flag, default=True),
             max_tokens=request.given("max_output_tokens", partial(Node.integer, minimum=16)),
-            stop=(),
             stream=request.given("stream", Node.flag, default=False),
-            stream_usage=True,
-            fingerprint=fingerprint,
-            prompt_tokens=prompt_tokens,
         )
         self._body = body
         if request.given("store", Node.flag, default=True):
@@ -153,9 +147,7 @@ class ResponsesWire:
             item.fail(f"Item with id '{item_id}' not found.")
         return self._items[item_id]
 
-    def write(
-        self, conversation: TalkRequest, reply: Reply, reported_model: str
-    ) -> tuple[bytes, ...]:
+    def write(self, conversation: TalkRequest, reply: Reply) -> tuple[bytes, ...]:
         """The response, or the events of its stream."""
         text, reply = shape(reply, conversation)
         output = _output(conversation, reply, text)
@@ -168,7 +160,7 @@ class ResponsesWire:
             "background": False,
             "error": None,
             "incomplete_details": None if reason is None else {"reason": reason},
-            "model": reported_model,
+            "model": conversation.model,
             "output": output,
             "service_tier": "default",
             **{key: self._body.get(key, default) for key, default in _ECHOED.items()},
@@ -187,7 +179,7 @@ class ResponsesWire:
             self._items |= {item["id"]: item for item in output}
         if conversation.stream:
             events = enumerate(_events(response))
-            return tuple(_event({**event, "sequence_number": n}) for n, event in events)
+            return tuple(server_sent({**event, "sequence_number": n}) for n, event in events)
         return (json.dumps(response).encode("ascii"),)
 
 
@@ -308,7 +300,3 @@ def _text_events(item: Mapping[str, Any], place: Mapping[str, Any]) -> Iterator[
         yield {"type": "response.output_text.delta", **place, "delta": word, "logprobs": []}
     yield {"type": "response.output_text.done", **place, "text": part["text"], "logprobs": []}
     yield {"type": "response.content_part.done", **place, "part": part}
-
-
-def _event(data: dict[str, Any]) -> bytes:
-    return f"event: {data['type']}\ndata: {json.dumps(data)}\n\n".encode("ascii")

@@ -35,9 +35,11 @@ MAX_MATCHED_CHARACTERS = 100_000
 MATCH_TIMEOUT_S = 0.5
 
 
-def _entry(key: str, read: Callable[[Node], Any], default: Any = None) -> Any:
-    """A field with its key in a script, and how its value is read."""
-    return field(default=default, metadata={"key": key, "read": read})
+def _entry(
+    key: str, read: Callable[[Node], Any], default: Any = None, *, needed: bool = False
+) -> Any:
+    """A field with its key in a script, how its value is read, and whether it has to be there."""
+    return field(default=default, metadata={"key": key, "read": read, "needed": needed})
 
 
 def _keys(kind: type[Any]) -> tuple[str, ...]:
@@ -59,6 +61,9 @@ def _fields(kind: type[Any], node: Node, /, **others: Any) -> Any:
 
 def _mapping(kind: type[Any], node: Node) -> Any:
     node.mapping(*_keys(kind))
+    for each in fields(kind):
+        if each.metadata.get("needed"):
+            node.entry(each.metadata["key"])
     return _fields(kind, node)
 
 
@@ -254,7 +259,7 @@ def fault_rules(node: Node) -> tuple[FaultRule, ...]:
 class CallOut:
     """A tool call to make; in a script its arguments may hold placeholders."""
 
-    name: str = _entry("name", Node.text)
+    name: str = _entry("name", Node.text, needed=True)
     arguments: Any = _entry("arguments", _plain_mapping)
 
     @property
@@ -264,9 +269,7 @@ class CallOut:
 
 
 def _call(node: Node) -> Any:
-    node.mapping(*_keys(CallOut))
-    node.entry("name")
-    call = _fields(CallOut, node)
+    call = _mapping(CallOut, node)
     return call if "arguments" in node.value else replace(call, arguments={})
 
 
@@ -313,15 +316,13 @@ class Rule:
 
     name: str = _entry("name", Node.text)
     when: When = _entry("when", partial(_mapping, When), When())
-    reply: ReplyTemplate = _entry("reply", _reply)
+    reply: ReplyTemplate = _entry("reply", _reply, needed=True)
 
 
 def _rules(node: Node) -> tuple[Rule, ...]:
     rules = list[Rule]()
     for number, item in enumerate(node.items(), 1):
-        item.mapping(*_keys(Rule))
-        item.entry("reply")
-        rule = _fields(Rule, item)
+        rule = _mapping(Rule, item)
         rules.append(rule if "name" in item.value else replace(rule, name=f"rule {number}"))
     return tuple(rules)
 
@@ -397,16 +398,12 @@ class ModelSpec:
         reasoning: Whether it refuses sampling parameters, as reasoning models do.
     """
 
-    name: str = _entry("name", Node.text)
+    name: str = _entry("name", Node.text, needed=True)
     reasoning: bool = _entry("reasoning", Node.flag, default=False)
 
 
 def _model(node: Node) -> Any:
-    if isinstance(node.value, str):
-        return ModelSpec(node.value)
-    node.mapping(*_keys(ModelSpec))
-    node.entry("name")
-    return _fields(ModelSpec, node)
+    return ModelSpec(node.value) if isinstance(node.value, str) else _mapping(ModelSpec, node)
 
 
 @dataclass(frozen=True, slots=True)

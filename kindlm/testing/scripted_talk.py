@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.strict_json import json_or_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from kindlm.testing.node import Node
     from kindlm.testing.script import CallOut, ModelSpec
@@ -51,36 +51,39 @@ class TalkRequest:
     """A request to a model.
 
     Attributes:
+        raw_body: The whole request as received.
         model: The model's name as requested.
         system: System text, all parts joined by newlines.
         turns: User messages in order, each with the answered tool calls after it.
         offered: Names of the tools on offer.
         structured: Name of the structured output that is asked for, if one is.
         forced_tool: Name of the one tool that must be called, if one is.
-        prefill: Beginning of the reply, to be continued.
         parallel: Whether several tool calls are welcome at once.
         max_tokens: Upper limit of the reply, if there is one.
-        stop: Texts that end the reply.
         stream: Whether the reply is wanted as server-sent events.
+        prefill: Beginning of the reply, to be continued.
+        stop: Texts that end the reply.
         stream_usage: Whether a stream ends with its usage.
-        fingerprint: Hash of the whole request, from which ids are made.
-        prompt_tokens: Estimate of what the request would be billed as.
     """
 
+    raw_body: bytes
     model: str
     system: str
     turns: tuple[Turn, ...]
     offered: tuple[str, ...]
     structured: str | None
     forced_tool: str | None
-    prefill: str
     parallel: bool
     max_tokens: int | None
-    stop: tuple[str, ...]
     stream: bool
-    stream_usage: bool
-    fingerprint: str
-    prompt_tokens: int
+    prefill: str = ""
+    stop: tuple[str, ...] = ()
+    stream_usage: bool = True
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the whole request, from which ids are made."""
+        return hashlib.blake2b(self.raw_body, digest_size=16).hexdigest()
 
     @property
     def user(self) -> str:
@@ -150,49 +153,32 @@ class Refusal:
     code: str | None = None
 
 
-class WireFormat(Protocol):
-    """One provider's format; modules such as `openai_wire` are such."""
+@dataclass(frozen=True, slots=True)
+class WireFormat:
+    """The format of one API.
 
-    def key_of(self, headers: Mapping[str, str], /) -> str | None:
-        """The key in a request's headers, None if there is none."""
-        ...
+    Attributes:
+        key_of: Finds the key in a request's headers; None if there is none.
+        auth_refusal: What a missing (None) or wrong key gets.
+        unknown_model: What the name of a model that does not exist gets.
+        status_refusal: The error that the real API sends with a status, for a model.
+        error_body: An error in the format's shape, with the id of the request.
+        headers: Headers of every answer: the id of the request, what is left of a limit.
+        read: From headers, body and raw body: the conversation that a request to a model holds, or
+            why it holds none.
+        write: The parts of an answer's body: one, or the events of a stream.
+    """
 
-    def auth_refusal(self, key: str | None, /) -> Refusal:
-        """What a missing (None) or wrong key gets."""
-        ...
-
-    def unknown_model(self, name: str, /) -> Refusal:
-        """What a model that does not exist gets."""
-        ...
-
-    def status_refusal(self, status: int, model: str, /) -> Refusal:
-        """The error that the real API sends with a status."""
-        ...
-
-    def error_body(self, refusal: Refusal, request_id: str, /) -> dict[str, Any]:
-        """An error in the format's shape, with the id of the request."""
-        ...
-
-    def headers(self, request_id: str, /) -> tuple[tuple[str, str], ...]:
-        """Headers of every answer: the id of the request, what is left of a limit."""
-        ...
-
-    def read(
-        self,
-        headers: Mapping[str, str],
-        body: dict[str, Any],
-        raw_body: bytes,
-        model: ModelSpec | None,
-        /,
-    ) -> TalkRequest | Refusal:
-        """The conversation that a request holds, or why it holds none."""
-        ...
-
-    def write(
-        self, conversation: TalkRequest, reply: Reply, reported_model: str, /
-    ) -> tuple[bytes, ...]:
-        """The parts of an answer's body: one, or the events of a stream."""
-        ...
+    key_of: Callable[[Mapping[str, str]], str | None]
+    auth_refusal: Callable[[str | None], Refusal]
+    unknown_model: Callable[[str], Refusal]
+    status_refusal: Callable[[int, str], Refusal]
+    error_body: Callable[[Refusal, str], dict[str, Any]]
+    headers: Callable[[str], tuple[tuple[str, str], ...]]
+    read: Callable[
+        [Mapping[str, str], dict[str, Any], bytes, ModelSpec | None], TalkRequest | Refusal
+    ]
+    write: Callable[[TalkRequest, Reply], tuple[bytes, ...]]
 
 
 class TurnsBuilder:
@@ -224,12 +210,6 @@ class TurnsBuilder:
         return tuple(Turn("\n".join(texts), tuple(calls)) for texts, calls in self._turns)
 
 
-def fingerprint_of(raw_body: bytes) -> tuple[str, int]:
-    """A hash of the request, and an estimate of its tokens (four bytes each)."""
-    digest = hashlib.blake2b(raw_body, digest_size=16).hexdigest()
-    return digest, max(1, len(raw_body) // 4)
-
-
 def estimate_tokens(text: str) -> int:
     """Estimated tokens of a text: four characters each, rounded up."""
     return (len(text) + 3) // 4
@@ -240,7 +220,8 @@ def usage_of(conversation: TalkRequest, reply: Reply, text: str) -> Usage:
     if reply.usage is not None:
         return reply.usage
     calls = sum(estimate_tokens(call.name + call.arguments_text) for call in reply.calls)
-    return Usage(conversation.prompt_tokens, estimate_tokens(text) + calls)
+    prompt = max(1, len(conversation.raw_body) // 4)
+    return Usage(prompt, estimate_tokens(text) + calls)
 
 
 def shape(reply: Reply, conversation: TalkRequest) -> tuple[str | None, Reply]:
@@ -277,3 +258,8 @@ def text_of(content: Node) -> str:
 def words_of(text: str) -> list[str]:
     """The text in parts of a word each, as a stream carries it; joined they are the text."""
     return re.findall(r"\s*\S+|\s+", text)
+
+
+def server_sent(data: dict[str, Any]) -> bytes:
+    """An event of a stream, named by its `type`."""
+    return f"event: {data['type']}\ndata: {json.dumps(data)}\n\n".encode("ascii")
