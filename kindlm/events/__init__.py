@@ -6,16 +6,26 @@ higher `SCHEMA`; stored events stay as they are. What authors wrote (prompts,
 replies, arguments, reasons, configurations) is `Authored`: the event holds the text, the store
 keeps it once and by reference, and it can be erased. Ids, names, numbers and enums are in the
 stored event itself. Where OpenTelemetry has a name for a fact (`gen_ai.…`), the stored key is that
-name.
+name. Events of another history are taken only if readers of the log can read them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import re
+import sqlite3
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from kindlm.events import execution_events, run
-from kindlm.events.codec import Payload, TextOf, read
+from kindlm.events.codec import EventError, Payload, TextOf, read
+from kindlm_store import EventLog, RecordedEvent
+
+if TYPE_CHECKING:
+    from kindlm_store.merging import Accept, Begin, Merge
+
+STREAM_NAME = r"(run|journal)/[0-9A-Za-z_.-]{1,100}"
+"""The names of the streams that there are."""
 
 EVENTS: Mapping[str, type[Payload]] = {
     kind.type: kind
@@ -34,3 +44,88 @@ def load_event(type: str, data: Any, text_of: TextOf) -> Payload:  # noqa: A002
     """
     event: Payload = read(EVENTS[type], data, text_of)
     return event
+
+
+_LARGEST_INTEGER = 2**63 - 1
+"""The largest that SQLite keeps as one; a parameter like `seed` may be as large."""
+
+_MOST = 10**12
+"""More than any other number of an event is: sums of many still fit into SQLite."""
+
+_SHARD = re.compile(r"([1-9][0-9]{0,3})/([1-9][0-9]{0,3})")
+
+_ATTEMPT = re.compile(r"[0-9]{1,15}\.[0-9]{1,15}")
+"""What an event of an attempt is about: `<number>.<attempt>`."""
+
+
+def require_known_form(recorded: RecordedEvent) -> None:
+    """Raise `ValueError` for an event from elsewhere that readers of the log could not read.
+
+    Events of unknown types are kept as they are and not folded.
+    """
+    if not re.fullmatch(STREAM_NAME, recorded.stream):
+        message = f"{recorded.stream!r} is neither a run nor a journal"
+        raise ValueError(message)
+    event = EVENTS.get(recorded.type)
+    if event is None:
+        return
+    if recorded.schema > event.SCHEMA:
+        message = f"{recorded.type} is in a newer form than this kindlm knows: update it"
+        raise ValueError(message)
+    if event.OF_ATTEMPT and not _ATTEMPT.fullmatch(recorded.subject or ""):
+        message = f"{recorded.type} is about nothing that there can be: {recorded.subject!r}"
+        raise ValueError(message)
+    data = recorded.data
+    for key, number in _numbers(data):
+        most = _LARGEST_INTEGER if key.startswith("parameters.") else _MOST
+        if not abs(number) <= most:  # also of what is no number
+            message = f"{recorded.type} {key}: the number is too large"
+            raise ValueError(message)
+        if number < 0 and key.endswith("_usd"):
+            # Added to what a resumed run has spent, it would lift the limits on cost.
+            message = f"{recorded.type} {key}: a cost is never negative"
+            raise ValueError(message)
+    try:
+        load_event(recorded.type, data, str)
+    except EventError as error:
+        message = f"{recorded.type} {'.'.join(error.path)}: {error.problem}"
+        raise ValueError(message) from None
+    shard = data.get("shard") if event is run.RunStarted else None
+    part = _SHARD.fullmatch("1/1" if shard is None else shard)
+    if part is None or int(part[1]) > int(part[2]):
+        message = f"{recorded.type} shard: {shard!r} is not one of up to 9,999, like 2/4"
+        raise ValueError(message)
+
+
+def _numbers(value: Any, key: str = "") -> Iterator[tuple[str, float]]:
+    """Yield the numbers in the data of an event, each with its path."""
+    if isinstance(value, dict):
+        for name, member in value.items():
+            yield from _numbers(member, f"{key}.{name}" if key else name)
+    elif isinstance(value, list):
+        for member in value:
+            yield from _numbers(member, key)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield key, value
+
+
+def merge_of(
+    log: EventLog,
+    source: sqlite3.Connection,
+    path: Path,
+    *,
+    begins: Mapping[str, Begin] | None = None,
+    accept: Accept = require_known_form,
+) -> Merge:
+    """Return what takes another log into a history, by what kindlm's events mean; see `Merge`."""
+    from kindlm_store.merging import Merge  # most commands merge nothing
+
+    return Merge(
+        log,
+        source,
+        path,
+        accept=accept,
+        claims=run.SEALED_HEADS,
+        erasures=run.PURGES,
+        begins=begins or {},
+    )

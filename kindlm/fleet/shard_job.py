@@ -25,8 +25,8 @@ from typing import Any, Self
 
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err
+from kindlm.events import merge_of
 from kindlm.keeper import KINDLM, PARENT
-from kindlm.recording.foreign_events import merge_of
 from kindlm.team.client import HistoryClient
 from kindlm.team.pulling import pull_run
 from kindlm_store import EventLog, OpenError, open_reader

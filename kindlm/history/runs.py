@@ -1,4 +1,4 @@
-"""The recorded runs: which there are, how they stand, and what they came to.
+"""The recorded runs: which there are, how they stand, what they came to, which streams they have.
 
 Lists, names, groups, choices and comparisons all find their runs by `runs`.
 """
@@ -241,6 +241,58 @@ def sources_of(db: sqlite3.Connection, run: str) -> dict[str, str | None]:
     others, in which runs may be derived from each other.
     """
     return dict(db.execute(_SOURCES, (run,)).fetchall())
+
+
+_ADDED = """
+SELECT id FROM runs WHERE mode = 'settled' AND source_run IN (SELECT value FROM json_each(?))
+ ORDER BY started_at, id
+"""
+
+# What is noted of a run, and what took back its being a baseline.
+_JOURNALS = """
+SELECT DISTINCT j.stream FROM event_log j
+ WHERE j.stream GLOB 'journal/*'
+   AND (json_extract(j.data, '$.run') = :run
+        OR j.type = 'baseline.set' AND :run IN (SELECT value FROM json_each(j.data, '$.runs'))
+        OR j.type = 'baseline.removed' AND EXISTS (
+          SELECT 1 FROM event_log s
+           WHERE s.type = 'baseline.set'
+             AND (json_extract(s.data, '$.run') = :run
+                  OR :run IN (SELECT value FROM json_each(s.data, '$.runs')))
+             AND json_extract(s.data, '$.project') = json_extract(j.data, '$.project')
+             AND json_extract(s.data, '$.suite') = json_extract(j.data, '$.suite')
+             AND json_extract(s.data, '$.label') IS json_extract(j.data, '$.label')))
+"""
+
+# A journal is exported whole, so that what it notes of other runs has to hold as well.
+_SEALED = """
+SELECT json_extract(data, '$.run') FROM event_log WHERE stream = ? AND type = 'run.sealed'
+"""
+
+
+def streams_of(db: sqlite3.Connection, run: str) -> tuple[list[str], list[str], list[str]]:
+    """Return the streams of a run, which are exported, pushed and pulled with it, as three lists.
+
+    First the runs, by id: the oldest source before, the run itself at the end, with the repeats
+    that `kindlm settle` added to any of them; then the names of all streams, also of the journals
+    that note something of them; then the sources that are not in this history.
+    """
+    sources = sources_of(db, run)
+    missing = [each for each, mode in sources.items() if mode is None and each != run]
+    own = [each for each in reversed(sources) if each not in missing]
+    # The other runs that hold repeats which `kindlm settle` added to some of these.
+    added = (each for (each,) in db.execute(_ADDED, (json.dumps(own),)))
+    own[-1:-1] = [each for each in added if each not in own]
+    wanted = list(own)
+    journals: dict[str, None] = {}
+    for each in wanted:
+        for (journal,) in db.execute(_JOURNALS, {"run": each}).fetchall():
+            if journal in journals:
+                continue
+            journals[journal] = None
+            sealed = (row[0] for row in db.execute(_SEALED, (journal,)).fetchall())
+            wanted += [other for other in sealed if other not in wanted]
+    return own, [*(f"run/{each}" for each in wanted), *journals], missing
 
 
 def options_of(db: sqlite3.Connection, *runs: str) -> dict[str, dict[str, Any]]:

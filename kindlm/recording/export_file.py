@@ -1,7 +1,7 @@
 """The file of an export: streams as they are recorded, in JSON Lines, with the texts they refer to.
 
 `docs/how-to/keeping-history.md` describes it. Every hash is in it, so that a reader can check that
-nothing was changed since it was recorded. Nothing else in it is trusted: `foreign_events`
+nothing was changed since it was recorded. Nothing else in it is trusted: `require_known_form`
 checks events from elsewhere before they enter the log for good.
 
 A file may hold the later events of a stream only, such as those that a full disk did not take. Its
@@ -20,6 +20,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from kindlm import __version__
+from kindlm.events import STREAM_NAME
 from kindlm.strict_json import NotJsonError, explained
 from kindlm.wording import count
 from kindlm_store import RecordedEvent
@@ -39,7 +40,6 @@ _PIECE = 500
 _LONGEST_LINE = 256 * 1024 * 1024
 """Bytes; the largest text of an event is far below, however it is escaped."""
 
-STREAM_NAME = r"(run|journal)/[0-9A-Za-z_.-]{1,100}"
 _StreamName = Annotated[str, Field(pattern=f"^{STREAM_NAME}$")]
 HashText = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 

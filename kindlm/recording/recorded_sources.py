@@ -1,11 +1,12 @@
-"""What a run takes from earlier runs: answers for its targets, and cassettes for its tools."""
+"""What a run takes from earlier runs: cassettes for its tools, and answers for its targets."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping
 from functools import cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from kindlm.config import Diagnostic
 from kindlm.dataclass import replace
@@ -16,11 +17,15 @@ from kindlm.history.recorded_answers import (
     earlier_runs,
     runs_related_to,
 )
-from kindlm.history.recorded_attempts import held_conversation
-from kindlm.history.replayed_answers import ReplayedAnswers, ReplayedRun
+from kindlm.history.recorded_attempts import (
+    RecordedAttempt,
+    held_conversation,
+    recorded_executions,
+)
+from kindlm.history.replayed_answers import ReplayedAnswers, ReplayedRun, as_repeat
 from kindlm.history.run_names import find_run
-from kindlm.plan import PlannedSuite
-from kindlm.ports import AnswerSource, Embedder, TranscriptSource
+from kindlm.plan import Execution, PlannedSuite
+from kindlm.ports import AnswerSource, Embedder, RecordedModelCall, TranscriptSource
 from kindlm.providers.embedders import find_embedder
 from kindlm.providers.provider_registry import options_of
 from kindlm.recording.request import Derived, RunRequest
@@ -29,7 +34,7 @@ from kindlm.suite import Case, RecordedAnswer, SimulatedTool, Suite
 from kindlm.wording import count, shown
 
 if TYPE_CHECKING:
-    from kindlm.recording.replayed_agents import ReplayedGateway
+    from kindlm.gateway.replay import RecordedModels
 
 # A run that executed nothing of the suite, since it crashed before or was about other tests, stands
 # for nothing. Its label may be that of an earlier run which does.
@@ -69,7 +74,6 @@ SELECT a.body AS arguments, r.body AS response
           WHERE json_extract(p.value, '$.kind') = 'unmatched')
  ORDER BY t.position
 """
-
 
 _MAX_WARNINGS = 5
 
@@ -187,6 +191,52 @@ def _unreadable(tool: SimulatedTool, case: Case, error: KindlmError) -> KindlmEr
         "Record a run first, or name one that is there: kindlm runs",
         where=case.where,
     )
+
+
+class ReplayedGateway:
+    """Answers calls of agents' models from an earlier run, while the code of the agents runs again.
+
+    The gateway asks here instead of a provider. With `masks_times`, requests that differ in times
+    and UUIDs alone are the same.
+    """
+
+    def __init__(self, db: sqlite3.Connection, run: str, *, masks_times: bool) -> None:
+        self._db = db
+        self._run = run
+        self._masks_times = masks_times
+        # They hold all that an attempt asked, and are let go with the conversation.
+        self._open: WeakValueDictionary[str, RecordedModels] = WeakValueDictionary()
+
+    def models(self, execution: Execution) -> RecordedModels | None:
+        """Return the answers for a new attempt at an execution; None if none were recorded.
+
+        They are those of the same repeat, or of the nearest one.
+        """
+        from kindlm.gateway.replay import RecordedModels  # only what replays agents needs it
+
+        for row in recorded_executions(self._db, self._run, execution):
+            attempt = RecordedAttempt(self._db, row["source"], row["source_attempt"])
+            if calls := attempt.model_calls():
+                then, now = row["repeat"], execution.repeat
+                warnings = [] if then == now else [as_repeat(then, now)]
+                models = RecordedModels(
+                    attempt.id,
+                    calls,
+                    attempt.latencies_ms(),
+                    self._masks_times,
+                    warnings,
+                    attempt.paid_before_agent_usd(),
+                )
+                self._open[execution.id] = models
+                return models
+        return None
+
+    def answer(self, subject: str, path: str, body: Any) -> RecordedModelCall | str:
+        """Return the recorded answer to a request, or why there is none; see `replay.Replayer`."""
+        models = self._open.get(subject.partition(".")[0])
+        if models is None:
+            return f"Run {self._run} recorded no model call of this test."
+        return models.answer(path, body)
 
 
 def recorded_sources(

@@ -39,7 +39,7 @@ from kindlm_store import EventLog, Redactor, StreamLock
 
 if TYPE_CHECKING:
     from kindlm.gateway.observer import Gateway
-    from kindlm.recording.replayed_agents import ReplayedGateway
+    from kindlm.recording.recorded_sources import ReplayedGateway
     from kindlm.telemetry.otlp_observer import OtlpObserver
 
 
@@ -98,7 +98,7 @@ class _Session:
         derived = request.derived
         replayed = None
         if derived is not None and derived.mode == "replayed" and _uses_gateway(request.suites):
-            from kindlm.recording.replayed_agents import ReplayedGateway
+            from kindlm.recording.recorded_sources import ReplayedGateway
 
             replayed = ReplayedGateway(self.reader, derived.run, masks_times=derived.masks_times)
         async with (

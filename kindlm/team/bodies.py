@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import BinaryIO
 
+from kindlm.events import merge_of, require_known_form
 from kindlm.events.execution_events import RAW_BODY
 from kindlm.events.run import ContentsPurged
 from kindlm.history.search import remove_index
@@ -30,7 +31,6 @@ from kindlm.recording.export_file import (
     read_export,
     text_lines,
 )
-from kindlm.recording.foreign_events import merge_of, require_known_form
 from kindlm.team.protocol import (
     LONGEST_BODY,
     LONGEST_UNPACKED,

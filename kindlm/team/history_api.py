@@ -26,8 +26,8 @@ from urllib.parse import parse_qsl
 
 from kindlm.browse.history_server import Message, Receive, Send
 from kindlm.dataclass import replace
+from kindlm.history.runs import streams_of
 from kindlm.recording.export_file import write_export
-from kindlm.recording.run_streams import streams_of
 from kindlm.team.bodies import recorded_projects, take_body
 from kindlm.team.protocol import (
     LEASE,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
-from kindlm.recording.run_streams import streams_of
+from kindlm.history.runs import streams_of
 from kindlm.suite import Upload
 from kindlm.team.bodies import NotSentError, bodies
 from kindlm.team.client import HistoryClient

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from kindlm.events import merge_of
 from kindlm.projections import PROJECTIONS
 from kindlm.recording.export_file import read_export
-from kindlm.recording.foreign_events import merge_of
 from kindlm_store import EventLog
 
 DATA = Path(__file__).with_name("data")

@@ -12,8 +12,8 @@ import httpx
 from recorded_history import History
 
 from kindlm.errors import Ok
+from kindlm.history.runs import streams_of
 from kindlm.projections import PROJECTIONS
-from kindlm.recording.run_streams import streams_of
 from kindlm.team.bodies import bodies
 from kindlm.team.history_api import HistoryApi
 from kindlm.team.team_server import RunningServer

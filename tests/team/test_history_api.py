@@ -18,8 +18,8 @@ from recorded_history import History
 
 from kindlm.events.codec import new_event
 from kindlm.events.run import RunInterrupted
+from kindlm.history.runs import streams_of
 from kindlm.recording.export_file import write_export
-from kindlm.recording.run_streams import streams_of
 from kindlm.team import history_api
 from kindlm.team.bodies import bodies
 from kindlm.team.history_api import HistoryApi, unpack

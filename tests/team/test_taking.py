@@ -20,8 +20,8 @@ from recorded_history import History, Make
 from examples import examples
 from kindlm.events.codec import new_event
 from kindlm.events.run import PURGES, SEALED_HEADS, ContentsPurged, RunLabelled, RunResumed
+from kindlm.history.runs import streams_of
 from kindlm.projections import PROJECTIONS
-from kindlm.recording.run_streams import streams_of
 from kindlm.team.bodies import bodies, take_body
 from kindlm.team.protocol import ApiError, PushAnswer, StreamEnd
 from kindlm.team.withholding import Withholding

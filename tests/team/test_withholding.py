@@ -25,8 +25,8 @@ from kindlm.events.execution_events import (
     ProviderRequested,
     ProviderResponded,
 )
+from kindlm.history.runs import streams_of
 from kindlm.patterns import PatternError
-from kindlm.recording.run_streams import streams_of
 from kindlm.stored_form import Form
 from kindlm.team.bodies import NotSentError, bodies
 from kindlm.team.withholding import MADE_UP, QUOTES, Withholding

@@ -21,8 +21,8 @@ from kindlm.cli.history import existing_history, named_run, open_tables
 from kindlm.cli.options import DATABASE, RUN_NAMES, argument, flag, option
 from kindlm.cli.reporters import STDOUT, is_history, open_output, replaces
 from kindlm.errors import KindlmError, broken, misuse
+from kindlm.history.runs import streams_of
 from kindlm.recording.export_file import write_export
-from kindlm.recording.run_streams import streams_of
 from kindlm.wording import count
 from kindlm_store.database import snapshot, translated
 

@@ -21,8 +21,8 @@ from kindlm.cli.history import db_option, forget_erased, project_here, taken_bes
 from kindlm.cli.options import DATABASE, argument, option
 from kindlm.dataclass import dataclass
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation, broken
+from kindlm.events import merge_of
 from kindlm.recording.export_file import FORMAT, LineError, read_export
-from kindlm.recording.foreign_events import merge_of
 from kindlm.recording.history_file import open_log, project_secrets
 from kindlm.recording.project import Project
 from kindlm.wording import count

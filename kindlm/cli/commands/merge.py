@@ -16,7 +16,7 @@ from kindlm.cli.console import fail, note, refuse, show, warn
 from kindlm.cli.history import RESTORE, db_option, forget_erased, project_here, taken_besides
 from kindlm.cli.options import DATABASE, argument
 from kindlm.errors import KindlmError, SourceLocation, broken, not_there
-from kindlm.recording.foreign_events import merge_of
+from kindlm.events import merge_of
 from kindlm.recording.history_file import open_log
 from kindlm.wording import count
 from kindlm_store import CorruptDatabaseError, EmptyFileError, EventLog, open_reader
