@@ -185,7 +185,8 @@ class LiveRun:
                 self.clients.get(suite.providers[target.provider])
                 pricing = self.pricing[planned.ordinal]
                 priced = pricing.cost(target.provider, target.model, Usage(0, 0))
-                self.budget.spend(planned.ordinal, target.model, priced)
+                if priced.usd is None:
+                    self.budget.report_unpriced(planned.ordinal, target.model)
 
     def _make_client(self, settings: ProviderSettings) -> Result[ModelClient]:
         """Return the client of a provider, or the reason why there is none.

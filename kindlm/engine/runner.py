@@ -23,6 +23,7 @@ from kindlm.money import plain_usd
 from kindlm.outcome import Status
 from kindlm.plan import Execution, Plan
 from kindlm.values import plain_number
+from kindlm.wording import shown
 
 Observer = Callable[[Finished], None]
 """Called for each execution once its end is on disk."""
@@ -83,6 +84,11 @@ async def run_plan(
             stop.reason = f"${spent} spent, more than --max-cost {most} allows"
             if limits.max_cost_usd == 0:
                 stop.reason = "--max-cost 0 allows no call"
+            elif run.budget.unknown is not None:
+                stop.reason = (
+                    f"a call of unknown cost was made to {shown(run.budget.unknown)},"
+                    " so the limit cannot be kept"
+                )
         await run.aclose()
 
 

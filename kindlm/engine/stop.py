@@ -78,7 +78,8 @@ class Budget:
     """Counts what is spent, judges included, as far as prices are known.
 
     Once a limit is passed, no further call is to be made. Those in flight are answered, so that no
-    more is spent beyond the limit than they cost.
+    more is spent beyond the limit than they cost. A call of unknown cost passes the limit of the
+    run; it leaves that of a suite to the gate, which fails then.
 
     Args:
         suites: The `costMaxUsd` of suites that have one, in USD by ordinal.
@@ -86,6 +87,8 @@ class Budget:
         spent: What earlier sessions of the run spent, in USD by ordinal.
         passed: Called with each answered call by which a suite, or the run, has spent too much.
         unpriced: Called once for each model whose calls no limit can count.
+
+    `unknown` is the model of the first call whose cost is unknown, in a run that has a limit.
     """
 
     def __init__(
@@ -104,21 +107,29 @@ class Budget:
         self._unpriced = unpriced
         self._reported: set[str] = set()
         self._has_asked = False
+        self.unknown: str | None = None
         self.total_usd = sum(self._spent.values())
         self.is_limited = most_usd is not None or bool(suites)
 
     def spend(self, ordinal: int, model: str, cost: Cost) -> None:
         """Count what a call of a suite cost."""
         if cost.usd is None:
-            is_limited = self._most_usd is not None or ordinal in self._limits
-            if is_limited and model not in self._reported:
-                self._reported.add(model)
-                self._unpriced(model)
+            self.report_unpriced(ordinal, model)
+            if self._most_usd is not None and self.unknown is None:
+                self.unknown = model
+                self._passed()
             return
         self._spent[ordinal] = self._spent.get(ordinal, 0.0) + cost.usd
         self.total_usd += cost.usd
         if self.is_limited and self.is_spent(ordinal):
             self._passed()
+
+    def report_unpriced(self, ordinal: int, model: str) -> None:
+        """Report a model without a price, once, if a limit holds for a suite."""
+        is_limited = self._most_usd is not None or ordinal in self._limits
+        if is_limited and model not in self._reported:
+            self._reported.add(model)
+            self._unpriced(model)
 
     def ask(self) -> None:
         """Count a call that may cost something, before it is made: a limit of 0 allows none."""
@@ -128,9 +139,10 @@ class Budget:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether the run has spent more than it may, or would by the call it asks for."""
+        """Whether the run spent more than it may, may have done, or would by the next call."""
         most = self._most_usd
-        return most is not None and (self._has_asked or exceeds(self.total_usd, most))
+        is_over = self._has_asked or self.unknown is not None
+        return most is not None and (is_over or exceeds(self.total_usd, most))
 
     def limit_exceeded(self, ordinal: int) -> float | None:
         """Return the limit of a suite that has spent more than that, else None."""

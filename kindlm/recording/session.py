@@ -256,10 +256,9 @@ class _Session:
             ErrorCode.CONFIG_VALIDATION_ERROR,
             f"The cost limit cannot be enforced: the price of {shown(model)} is not known, or "
             "a call did not report its tokens.",
-            "Add the price to `prices` in kindlm.yaml, in dollars for a million tokens; for cases "
-            "of EvalView to `model` in .evalview/config.yaml. In scenarios, let the agent"
-            " report its "
-            "`cost`.",
+            "Add the price to `prices` in kindlm.yaml, in dollars for a million tokens, 0 if it"
+            " costs nothing; for cases of EvalView to `model` in .evalview/config.yaml. In"
+            " scenarios, let the agent report its `cost`.",
         )
 
     def tell_of_limit(self) -> None:
@@ -267,7 +266,7 @@ class _Session:
         self._warn(
             "limits",
             ErrorCode.CONFIG_VALIDATION_ERROR,
-            f"A limit was exceeded near the end of the run: {self.stop.reason}.",
+            f"A limit was reached near the end of the run: {self.stop.reason}.",
             "Calls already in flight still complete: lower the concurrency.",
         )
 

@@ -166,7 +166,7 @@ def test_a_run_whose_last_call_passes_a_limit_is_complete_and_says_so(
     write_orders(workspace, server, plain(1), prices=PRICES)
     done = workspace.run("test", "--max-cost", "0.005")
     assert done.returncode == 0
-    told = "A limit was exceeded near the end of the run: $0.0100 spent, more than"
+    told = "A limit was reached near the end of the run: $0.0100 spent, more than"
     assert f"{told} --max-cost 0.005 allows." in one_line(done.stderr)
 
 
@@ -192,11 +192,16 @@ def test_a_limit_that_cannot_be_kept_is_reported_before_anything_is_spent(
     models = [{"id": "gpt", "provider": "openai", "model": "brand-new-1"}]
     tests = [order("k0", judged=False, says="nowhere"), *plain(2)[1:]]
     write_orders(workspace, server, tests, models=models, **gates)
-    flags = ("--max-cost", "1") if limit == "flag" else ()
+    flags = ("--max-cost", "1", "-j", "1") if limit == "flag" else ()
     done = workspace.run("test", *flags)
     warning = 'the price of "brand-new-1" is not known'
     assert done.stderr.count(warning) == 1
     assert done.stderr.index(warning) < done.stderr.index("k0")
+    if limit == "flag":
+        assert 'ABORTED: a call of unknown cost was made to "brand-new-1"' in one_line(done.stdout)
+        assert len(server.requests) == 1
+        # A higher limit would not help.
+        assert "MORE" not in done.stdout
     assert "prices" in done.stderr
     unlimited = workspace.run("test", *(() if limit == "flag" else ("--db", "x.db")))
     assert (warning in unlimited.stderr) is (limit == "gate")

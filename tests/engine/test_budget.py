@@ -72,3 +72,15 @@ def test_a_model_without_a_price_is_reported_once_where_there_is_a_limit() -> No
         budget.spend(ordinal, model, Cost())
     assert told == ["new", "newer"]
     assert budget.total_usd == 0
+    assert not budget.is_spent(0)
+
+
+def test_a_call_of_unknown_cost_passes_the_limit_of_the_run_alone() -> None:
+    told: list[str | None] = []
+    budget = Budget({0: 1.0}, 2.0, passed=lambda: told.append(budget.unknown))
+    budget.report_unpriced(0, "new")
+    assert not budget.is_used_up
+    budget.spend(0, "newer", Cost())
+    assert budget.is_used_up
+    assert budget.limit_exceeded(0) is None
+    assert told == ["newer"]

@@ -72,6 +72,20 @@ def test_no_call_of_any_kind_starts_once_the_run_has_spent_its_money(bench, make
 
 
 @pytest.mark.parametrize("which", range(3))
+def test_no_call_starts_after_one_of_unknown_cost(bench, make, which):
+    case = conversations(make)[which]
+    answers(bench, make, case)
+    stop = Stop()
+    suite = make.suite(case, concurrency=AT_ONCE)
+    assert not asyncio.run(bench.run([suite], stop, limits=Limits(max_cost_usd=100.0)))
+    assert len(bench.client.requests) <= AT_ONCE
+    assert stop.aborted
+    assert stop.reason == (
+        'a call of unknown cost was made to "model-1", so the limit cannot be kept'
+    )
+
+
+@pytest.mark.parametrize("which", range(3))
 def test_a_limit_of_nothing_allows_no_call(bench, make, which):
     case = conversations(make)[which]
     answers(bench, make, case)
