@@ -16,9 +16,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from kindlm.agents.drafts import ToldCalls
 from kindlm.agents.reply_parts import MAX_MESSAGES, compact_json, first_text, lookup, refuse_more
 from kindlm.agents.reply_reading import read_counts, read_model, summed
-from kindlm.agents.told_calls import ToldCalls
 from kindlm.agents.tool_entries import failed_tool, listed_calls, reported_calls, together
 from kindlm.dataclass import dataclass, replace
 from kindlm.transcript import UNNAMED, Role, ToolCall, ToolUse, Usage

@@ -1,15 +1,20 @@
-"""Answers that come as a stream: what the formats of all streams have in common."""
+"""Answers that agents report piece by piece: the events of a stream, and tool calls.
+
+A result may come long after its call, and has to find it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field
 from typing import Any, NamedTuple
 
-from kindlm.agents.reply_parts import NotJson, UnreadableReply
+from kindlm.agents.reply_parts import AGENT_RULE, MAX_CALLS, NotJson, UnreadableReply, refuse_more
 from kindlm.agents.reply_reading import FailedReply, read_spent
-from kindlm.agents.tool_entries import names_a_tool
+from kindlm.agents.tool_entries import failed_tool, names_a_tool
 from kindlm.dataclass import dataclass
 from kindlm.ports import AgentReply
+from kindlm.transcript import UNNAMED, ToolCall, ToolUse
 from kindlm.wires.answer import Spent
 
 
@@ -99,3 +104,95 @@ def hear(
         error.spent = error.spent or draft.spent() or read_spent(value)
         raise
     return heard
+
+
+@dataclass(slots=True)
+class Made:
+    """A tool call as far as it is known; its id is empty if it has none.
+
+    `written` are its arguments where they come in pieces. `response` is its answer, once there is
+    one.
+    """
+
+    id: str
+    name: str = UNNAMED
+    arguments: Any = None
+    written: list[str] = field(default_factory=list)
+    response: Any = None
+    is_answered: bool = False
+
+    def answer(self, response: Any, *, failed: object = False) -> None:
+        """Take the answer, or what is said of the failure of the tool."""
+        self.response = failed_tool(response) if failed else response
+        self.is_answered = True
+
+    def use(self, call_id: str) -> ToolUse:
+        """Return the call with its answer, under an id; the agent ran the tool itself."""
+        arguments = self.arguments
+        if arguments is None and self.written:
+            arguments = "".join(self.written)
+        return ToolUse(ToolCall.told(call_id, self.name, arguments), self.response, AGENT_RULE)
+
+
+class ToldCalls:
+    """Calls in their order, found by their ids, or in order while they wait for an answer."""
+
+    def __init__(self) -> None:
+        self.made: list[Made] = []
+        self._by_id: dict[str, Made] = {}
+
+    @property
+    def uses(self) -> tuple[ToolUse, ...]:
+        """All calls with their answers; those without an id get one that nothing refers to."""
+        return tuple(made.use(made.id or f"tool-{n}") for n, made in enumerate(self.made))
+
+    @property
+    def uses_as_told(self) -> tuple[ToolUse, ...]:
+        """All calls with their answers; those without an id have an empty one."""
+        return tuple(made.use(made.id) for made in self.made)
+
+    def add(self, name: str, call_id: str | None, arguments: Any) -> Made:
+        """Take a call; raise `UnreadableReply` if there are more than `MAX_CALLS`."""
+        refuse_more(len(self.made) + 1, MAX_CALLS, "tool calls")
+        made = Made(call_id or "", name, arguments)
+        self.made.append(made)
+        # Some agents use the id of a call again that is done.
+        if call_id is not None and (call_id not in self._by_id or self._by_id[call_id].is_answered):
+            self._by_id[call_id] = made
+        return made
+
+    def add_use(self, use: ToolUse) -> Made:
+        """Take a call with the answer that it has, if any."""
+        call = use.call
+        made = self.add(call.name, call.id or None, call.malformed or call.arguments)
+        if use.response is not None:
+            made.answer(use.response)
+        return made
+
+    def under(self, call_id: str) -> Made:
+        """Return the call with an id, of which this may be the first that is reported."""
+        return self.by_id(call_id) or self.add(UNNAMED, call_id, None)
+
+    def answer(
+        self, call_id: str | None, name: str | None, response: Any, *, failed: object = False
+    ) -> bool:
+        """Give the call that `find` returns its answer; return whether there is one."""
+        made = self.find(call_id, name)
+        if made is not None:
+            made.answer(response, failed=failed)
+        return made is not None
+
+    def by_id(self, call_id: str) -> Made | None:
+        """Return the call with an id."""
+        return self._by_id.get(call_id)
+
+    def find(self, call_id: str | None, name: str | None) -> Made | None:
+        """Return the call that an answer belongs to.
+
+        That is the one with its id, else the first unanswered one with its name, else, if it
+        names none, the first unanswered one.
+        """
+        if call_id in self._by_id:
+            return self._by_id[call_id]
+        waiting = (made for made in self.made if not made.is_answered)
+        return next((made for made in waiting if name in (None, made.name)), None)

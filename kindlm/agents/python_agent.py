@@ -15,7 +15,17 @@ An agent is sync (it runs in a thread of its own) or async: its coroutine runs i
 the run, which is one for all conversations and for the scenarios that are async. Its first
 parameter is the text of the user's message. It is all that was said, as `{"role", "content"}`, if
 it is named `messages` or annotated as a list, and the whole `AgentRequest` if it is annotated so or
-named `request`. `python_answers` reads what it returns or yields.
+named `request`.
+
+What an agent returns, or yields, is read so:
+
+| what | how it is read |
+|---|---|
+| a text; pieces of text that it yields | the answer |
+| an `AgentReply`, also as a `Result` | as it is |
+| a result of a framework, a part of one, or its pieces | by `agents.frameworks` |
+| a list of messages, each with a `role` or `type` | those after the message that was sent |
+| another JSON value, a pydantic model, a dataclass | like the body of an HTTP agent |
 """
 
 from __future__ import annotations
@@ -23,6 +33,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
+import json
 import logging
 import re
 import sys
@@ -30,17 +41,32 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from kindlm.agents.agent_failures import AgentFailed, Who
-from kindlm.agents.frameworks import framework_of
-from kindlm.agents.http_request import all_messages, last_user_text, request_warnings
-from kindlm.agents.python_answers import drained, read_answer
-from kindlm.agents.reply_reading import Reading, ResponsePath, ToolCallsPath
-from kindlm.agents.user_code import ForeignModuleError, importable, in_thread, load
+from kindlm.agents.frameworks import as_json, framework_of, reply_of
+from kindlm.agents.http_request import last_user_text, request_warnings
+from kindlm.agents.reply_parts import UnreadableReply, compact_json
+from kindlm.agents.reply_reading import (
+    FailedReply,
+    Reading,
+    ResponsePath,
+    ToolCallsPath,
+    read_reply,
+)
+from kindlm.agents.user_code import (
+    ForeignModuleError,
+    called,
+    first_parameter,
+    framework_for,
+    importable,
+    load,
+)
+from kindlm.bounds import MAX_COUNTED
 from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.plugins import Adapter, Framework
@@ -59,8 +85,6 @@ _ONE_LOOP = (
     " async and await the"
     " framework (`await agent.run(text)` for `agent.run_sync(text)`), or make the client anew"
 )
-_LISTS = ("list", "List", "Sequence")
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class Python(Adapter):
@@ -169,7 +193,7 @@ class PythonAgent:
                     said = await known.send(agent, request)
                     # A streamed result goes on while it is read.
                     sent = last_user_text(request)
-                    reply = await read_answer(self._who, said, sent, self._reading, known)
+                    reply = await _read_answer(self._who, said, sent, self._reading, known)
                 latency_ms = (time.perf_counter() - begun) * 1000
         except AgentFailed as failed:
             return Err(failed.error)
@@ -196,9 +220,9 @@ class PythonAgent:
     async def _make(self) -> tuple[Any, Framework]:
         """Return the agent, and what talks to it."""
         agent = self._found
-        is_made = inspect.isclass(agent) or (callable(agent) and _first_parameter(agent) is None)
+        is_made = inspect.isclass(agent) or (callable(agent) and first_parameter(agent) is None)
         if is_made and framework_of(agent) is None:
-            agent = await _called(agent)
+            agent = await called(agent)
             if framework_of(agent) is not None:
                 pass  # it enters itself what it needs, in each run
             elif hasattr(agent, "__aenter__"):
@@ -210,7 +234,7 @@ class PythonAgent:
         send: Callable[..., Any] = getattr(agent, "send", agent)
         if not callable(send):
             raise TypeError(f"{type(agent).__name__} can't be called and has no method `send`")
-        return send, _framework_for(send)
+        return send, framework_for(send)
 
 
 def _answer_span(headers: Mapping[str, str]) -> AbstractContextManager[Any]:
@@ -227,53 +251,62 @@ def _answer_span(headers: Mapping[str, str]) -> AbstractContextManager[Any]:
     return trace.get_tracer("kindlm").start_as_current_span("answer", context=context)
 
 
-class _OfText(Framework):
-    """A function that gets the text of the user's message."""
+async def _read_answer(
+    who: Who, said: Any, sent: str, reading: Reading, framework: Framework
+) -> AgentReply:
+    """Return what an agent said about the message `sent`; `framework` is the agent's own.
 
-    def argument(self, request: AgentRequest) -> Any:
-        """Return what the function gets."""
-        return last_user_text(request)
-
-    async def send(self, agent: Any, request: AgentRequest) -> Any:
-        """Call the function, and return what it returned or all that it yielded."""
-        return await drained(await _called(agent, self.argument(request)))
-
-    async def read(self, _result: Any, _sent: str) -> None:
-        """Leave what it returned to what it looks like."""
-
-
-class _OfMessages(_OfText):
-    """A function that gets all that was said."""
-
-    takes_system: ClassVar[bool] = True
-
-    def argument(self, request: AgentRequest) -> Any:
-        """Return what the function gets."""
-        return all_messages(request)
-
-
-class _OfRequest(_OfMessages):
-    """A function that gets the whole request."""
-
-    takes_context: ClassVar[bool] = True
-
-    def argument(self, request: AgentRequest) -> Any:
-        """Return what the function gets."""
-        return request
+    Raises what a framework raises while it reads its result, and `AgentFailed` for no answer.
+    """
+    if isinstance(said, Err):
+        raise AgentFailed(said.error)
+    said = said.value if isinstance(said, Ok) else said
+    raw = ""
+    try:
+        is_reply = isinstance(said, AgentReply)
+        reply = said if is_reply else await reply_of(said, sent, known=framework)
+        if reply is None and isinstance(said, str):
+            return read_reply(said, Reading())
+        if reply is None:
+            raw = _written(said)
+            return replace(_read_json(raw, sent, reading), raw=raw)
+    except (FailedReply, UnreadableReply) as error:
+        raise AgentFailed(who.unreadable(error, raw)) from error
+    counts = (reply.usage.input_tokens, reply.usage.output_tokens, reply.reported_cost_usd)
+    if any(not 0 <= (count or 0) <= MAX_COUNTED for count in counts):
+        wrong = "its token count or its cost is negative or too large"
+        raise AgentFailed(who.unreadable(wrong, ""))
+    return reply
 
 
-def _framework_for(function: Callable[..., Any]) -> Framework:
-    """Return what calls a function, by the annotation or the name of its first parameter."""
-    parameter = _first_parameter(function)
-    if parameter is None:
-        return _OfText()
-    annotation = parameter.annotation
-    name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
-    if parameter.name == "request" or name.rpartition(".")[2] == AgentRequest.__name__:
-        return _OfRequest()
-    if parameter.name == "messages" or name.partition("[")[0].rpartition(".")[2] in _LISTS:
-        return _OfMessages()
-    return _OfText()
+def _written(said: Any) -> str:
+    """Return a value as JSON; raise `UnreadableReply` if it is none."""
+    if said is None:
+        raise UnreadableReply("it returned nothing")
+    try:
+        is_model = isinstance(said, BaseModel) or is_dataclass(said)
+        return compact_json(as_json(said) if is_model else said)
+    except (TypeError, ValueError, RecursionError) as error:
+        kind = type(said).__name__
+        reason = f"{kind} is neither text, JSON nor an AgentReply: {error}"
+        raise UnreadableReply(reason) from None
+
+
+def _read_json(raw: str, sent: str, reading: Reading) -> AgentReply:
+    # As JSON holds it: a tuple is a list, and a key that is a number is a text.
+    value = json.loads(raw)
+    if reading == Reading() and isinstance(value, list) and value and all(map(_is_message, value)):
+        # Most answers are not messages, and each process of an agent would import this.
+        from kindlm.agents.chat_messages import holds_message
+        from kindlm.agents.langgraph_replies import Sent, read_value
+
+        reply = read_value(value, Sent(sent, has_history=True))
+        return reply if holds_message(value, sent) else replace(reply, reports_tools=None)
+    return read_reply(value, reading)
+
+
+def _is_message(value: Any) -> bool:
+    return isinstance(value, dict) and ("role" in value or "type" in value)
 
 
 def _is_cancelled(raised: BaseException) -> bool:
@@ -281,28 +314,6 @@ def _is_cancelled(raised: BaseException) -> bool:
     this = asyncio.current_task()
     is_cancellation = isinstance(raised, asyncio.CancelledError | GeneratorExit)
     return is_cancellation and (this is None or this.cancelling() > 0)
-
-
-async def _called(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function, in a thread unless it is async, and await what it gives."""
-    its_call = getattr(type(function), "__call__", None)  # noqa: B004 - is that method async?
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(its_call):
-        return await function(*arguments)
-    value = await in_thread(function, *arguments)
-    return await value if inspect.isawaitable(value) else value
-
-
-def _first_parameter(function: Callable[..., Any]) -> inspect.Parameter | None:
-    """Return the parameter that a message goes to; None for a function that takes nothing."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # a builtin that does not tell takes a text
-        return inspect.Parameter("text", inspect.Parameter.POSITIONAL_ONLY)
-    kinds = (*_POSITIONAL, inspect.Parameter.VAR_POSITIONAL)
-    found = [parameter for parameter in parameters if parameter.kind in kinds]
-    if not found or found[0].default is not inspect.Parameter.empty:
-        return None
-    return found[0]
 
 
 def _crashed(who: Who, raised: BaseException, folders: Sequence[Path]) -> KindlmError:

@@ -1,20 +1,29 @@
-"""The user's own Python: how it is found, and how it is called without holding anything up."""
+"""The Python of users: how it is found, and how it is called without holding anything up."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
 import importlib
+import inspect
 import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.machinery import PathFinder
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, ClassVar
+
+from kindlm.agents.http_request import all_messages, last_user_text
+from kindlm.agents.reply_parts import MAX_EVENTS, refuse_more
+from kindlm.plugins import Framework
+from kindlm.ports import AgentRequest
+
+_LISTS = ("list", "List", "Sequence")
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class ForeignModuleError(ImportError):
@@ -41,6 +50,17 @@ def load(dotted: str, folders: Sequence[Path]) -> Any:
     for part in name.split("."):
         found = getattr(found, part)
     return found
+
+
+def _refuse_foreign(package: str, folders: Sequence[str]) -> None:
+    """Refuse a name under which a module of another folder is loaded: it would be used instead."""
+    loaded = sys.modules.get(package)
+    here = PathFinder.find_spec(package, folders)
+    if loaded is None or here is None or here.origin is None:
+        return
+    origin = getattr(loaded, "__file__", None)
+    if origin is not None and Path(origin).resolve() != Path(here.origin).resolve():
+        raise ForeignModuleError(f"a module {package!r} is loaded from {origin} already")
 
 
 @contextmanager
@@ -132,12 +152,95 @@ def _raisable(error: BaseException) -> BaseException:
     return wrapped
 
 
-def _refuse_foreign(package: str, folders: Sequence[str]) -> None:
-    """Refuse a name under which a module of another folder is loaded: it would be used instead."""
-    loaded = sys.modules.get(package)
-    here = PathFinder.find_spec(package, folders)
-    if loaded is None or here is None or here.origin is None:
-        return
-    origin = getattr(loaded, "__file__", None)
-    if origin is not None and Path(origin).resolve() != Path(here.origin).resolve():
-        raise ForeignModuleError(f"a module {package!r} is loaded from {origin} already")
+async def called(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function, in a thread unless it is async, and await what it gives."""
+    its_call = getattr(type(function), "__call__", None)  # noqa: B004 - is that method async?
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(its_call):
+        return await function(*arguments)
+    value = await in_thread(function, *arguments)
+    return await value if inspect.isawaitable(value) else value
+
+
+def first_parameter(function: Callable[..., Any]) -> inspect.Parameter | None:
+    """Return the parameter that a message goes to; None for a function that takes nothing."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # a builtin that does not tell takes a text
+        return inspect.Parameter("text", inspect.Parameter.POSITIONAL_ONLY)
+    kinds = (*_POSITIONAL, inspect.Parameter.VAR_POSITIONAL)
+    found = [parameter for parameter in parameters if parameter.kind in kinds]
+    if not found or found[0].default is not inspect.Parameter.empty:
+        return None
+    return found[0]
+
+
+class _OfText(Framework):
+    """A function that gets the text of the user's message."""
+
+    def argument(self, request: AgentRequest) -> Any:
+        """Return what the function gets."""
+        return last_user_text(request)
+
+    async def send(self, agent: Any, request: AgentRequest) -> Any:
+        """Call the function, and return what it returned or all that it yielded."""
+        return await _drained(await called(agent, self.argument(request)))
+
+    async def read(self, _result: Any, _sent: str) -> None:
+        """Leave what it returned to what it looks like."""
+
+
+class _OfMessages(_OfText):
+    """A function that gets all that was said."""
+
+    takes_system: ClassVar[bool] = True
+
+    def argument(self, request: AgentRequest) -> Any:
+        """Return what the function gets."""
+        return all_messages(request)
+
+
+class _OfRequest(_OfMessages):
+    """A function that gets the whole request."""
+
+    takes_context: ClassVar[bool] = True
+
+    def argument(self, request: AgentRequest) -> Any:
+        """Return what the function gets."""
+        return request
+
+
+def framework_for(function: Callable[..., Any]) -> Framework:
+    """Return what calls a function, by the annotation or the name of its first parameter."""
+    parameter = first_parameter(function)
+    if parameter is None:
+        return _OfText()
+    annotation = parameter.annotation
+    name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    if parameter.name == "request" or name.rpartition(".")[2] == AgentRequest.__name__:
+        return _OfRequest()
+    if parameter.name == "messages" or name.partition("[")[0].rpartition(".")[2] in _LISTS:
+        return _OfMessages()
+    return _OfText()
+
+
+async def _drained(said: Any) -> Any:
+    """Return what a generator yields: one text if all of it is text, else a list.
+
+    A generator that is not async runs in a thread.
+    """
+    pieces: list[Any] = []
+    if isinstance(said, AsyncIterator):
+        async for piece in said:
+            refuse_more(len(pieces) + 1, MAX_EVENTS, "pieces")
+            pieces.append(piece)
+    elif isinstance(said, Iterator):
+
+        def take() -> None:
+            for piece in said:
+                refuse_more(len(pieces) + 1, MAX_EVENTS, "pieces")
+                pieces.append(piece)
+
+        await in_thread(take)
+    else:
+        return said
+    return "".join(pieces) if all(isinstance(piece, str) for piece in pieces) else pieces

@@ -1,18 +1,26 @@
-"""What a path holds: which files hold tests, and in which format."""
+"""What a path holds: which files hold tests, and in which format.
+
+A scenario can only be in a Python file that imports kindlm, itself or through other modules of its
+project, since nothing else makes one. Other test files of a project are not imported.
+"""
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
 import shlex
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 from fnmatch import fnmatchcase
+from functools import cache
+from importlib.metadata import distributions
 from pathlib import Path
 
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, KindlmError, Ok, Result, SourceLocation, misuse, not_there
-from kindlm.formats.python_imports import Known, leads_to_kindlm
 from kindlm.formats.recognition import SUFFIXES, FrontEnd, has_name, looks_like_tests, recognised
 from kindlm.yaml_document import read_documents
 
@@ -80,7 +88,7 @@ def discover(path: Path) -> Result[Discovery]:
     except OSError as error:
         return Err(_unreadable(error, path))
     front_end = None if _is_settings(path) else _front_end(path, text, named=True)
-    if front_end is None and _suffix(path) == ".py" and leads_to_kindlm(path, {}):
+    if front_end is None and _suffix(path) == ".py" and _leads_to_kindlm(path, {}):
         front_end = "scenario"
     if front_end is None:
         message = f"{str(path)!r} holds no tests."
@@ -93,7 +101,7 @@ def _search(folder: Path) -> Discovery:
     broken: list[Path] = []
     ignored: list[Path] = []
     unreadable: dict[Path, KindlmError] = {}
-    imports: Known = {}
+    imports: _Known = {}
     below = files_by_folder(folder, _raise)
     paths = (Path(place, name) for place, names in below for name in names)
     for path in _each_once(path for path in paths if _is_looked_at(path)):
@@ -103,7 +111,7 @@ def _search(folder: Path) -> Discovery:
             unreadable[path] = _unreadable(error, path)
             continue
         front_end = _front_end(path, text)
-        if front_end is None and _suffix(path) == ".py" and leads_to_kindlm(path, imports):
+        if front_end is None and _suffix(path) == ".py" and _leads_to_kindlm(path, imports):
             # Its scenarios are of another module: "from helper import *".
             front_end = "scenario"
         if front_end == "scenario" and _is_left_by_pytest(path.relative_to(folder)):
@@ -131,6 +139,126 @@ def _front_end(path: Path, text: str, *, named: bool = False) -> FrontEnd | None
     is_suite = path.stem == "kindlm" and _suffix(path) in (".yaml", ".yml")
     found = recognised(text, _suffix(path), named=named or is_suite)
     return "kindlm" if found is None and is_suite and (named or text.strip()) else found
+
+
+_PROJECT_MARKS = ("pyproject.toml", "kindlm.toml", "kindlm.yaml", "setup.py", ".kindlm", ".git")
+_LINE = re.compile(r"^[ \t]*(?:from|import)[ \t]+(\.*)([\w.]*)", re.MULTILINE)
+_NAME = re.compile(r"kindlm(?:\.\w+)*")
+_REQUIREMENT = re.compile(r"kindlm(?![\w.-])", re.IGNORECASE)
+
+_Folders = tuple[Path, ...]
+_Known = dict[tuple[Path, _Folders], tuple[bool, frozenset[Path]]]
+"""What is known of files that were read: see `_read`."""
+
+_Module = tuple[int, tuple[str, ...]]
+"""A module that is imported, or what may be one: the dots before it, and the parts of its name."""
+
+
+def _leads_to_kindlm(file: Path, known: _Known) -> bool:
+    """Return whether importing a Python file would import kindlm, itself or through its project.
+
+    Never raises. Nothing is run to find that out: files are read, and what they import is looked
+    for in the folders of the project.
+    """
+    from kindlm.user_modules import import_root  # only where there are Python files
+
+    first = file.resolve()
+    folders = _folders(import_root(first))
+    waiting, seen = [first], {first}
+    while waiting:
+        here = waiting.pop()
+        if (here, folders) not in known:
+            known[here, folders] = _read(here, folders)
+        is_ours, modules = known[here, folders]
+        if is_ours:
+            return True
+        waiting += modules - seen
+        seen |= modules
+    return False
+
+
+def _read(file: Path, folders: _Folders) -> tuple[bool, frozenset[Path]]:
+    """Return whether a file itself imports kindlm, and the files of what else it imports."""
+    found = set[Path]()
+    for level, parts in _imported(file):
+        if level:
+            base = file.parents[min(level, len(file.parents)) - 1]
+            modules = {*_along(base.parent, (base.name, *parts))}
+        else:
+            modules = {module for folder in folders for module in _along(folder, parts)}
+            top = parts[0] if parts else ""
+            may_be_installed = top and not modules and top not in sys.stdlib_module_names
+            if top == "kindlm" or (may_be_installed and top in _requiring_kindlm()):
+                return True, frozenset()
+        found |= modules
+    return False, frozenset(found)
+
+
+@cache
+def _requiring_kindlm() -> frozenset[str]:
+    """Return the modules of the installed packages that require kindlm."""
+    found: set[str] = set()
+    for each in distributions():
+        if any(_REQUIREMENT.match(required) for required in each.requires or ()):
+            found.add(each.name.replace("-", "_"))
+            found.update(path.parts[0].removesuffix(".py") for path in each.files or ())
+    return frozenset(found)
+
+
+def _imported(file: Path) -> tuple[_Module, ...]:
+    """Return what a file imports; of one with a syntax error, what its lines say."""
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(_LOOKED_AT)
+    except OSError:
+        return ()
+    try:
+        tree = ast.parse(data)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        lines = _LINE.findall(data.decode(errors="replace"))
+        return tuple((len(dots), _parts(name)) for dots, name in lines)
+    found: list[_Module] = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import():
+                found += [(0, _parts(each.name)) for each in node.names]
+            case ast.ImportFrom():
+                parts = _parts(node.module or "")
+                # What is imported from a module may be a module itself.
+                found += [(node.level, (*parts, each.name)) for each in node.names]
+            case ast.Call(args=[ast.Constant(value=str(name)), *_]) if _NAME.fullmatch(name):
+                # As in `importlib.import_module("kindlm")` and `pytest.importorskip("kindlm")`.
+                found.append((0, _parts(name)))
+    return tuple(found)
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    return tuple(part for part in name.split(".") if part)
+
+
+def _folders(root: Path) -> _Folders:
+    """Return where modules of a project may be: above `root` up to the folder of the project."""
+    folders = [root, *root.parents]
+    ends = (
+        at for at, each in enumerate(folders) if any((each / n).exists() for n in _PROJECT_MARKS)
+    )
+    end = next(ends, None)
+    if end is None:
+        return (root,)
+    return (*folders[: end + 1], folders[end] / "src")
+
+
+def _along(folder: Path, parts: tuple[str, ...]) -> Iterator[Path]:
+    """Yield the files that are run when a module is imported: its packages', and its own."""
+    for part in parts:
+        if (inside := folder / part).is_dir():
+            folder = inside
+            if (package := inside / "__init__.py").is_file():
+                yield package
+        else:
+            if (module := folder / f"{part}.py").is_file():
+                yield module
+            return
 
 
 def pack_in(path: Path) -> str | None:

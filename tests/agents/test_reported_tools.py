@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from kindlm.agents.agent_events import EventsDraft
 from kindlm.agents.command import printed_reply
 from kindlm.agents.crewai_agent import read_crew
 from kindlm.agents.drafts import Frame, hear
@@ -14,6 +13,7 @@ from kindlm.agents.event_framing import frames_of
 from kindlm.agents.event_streams import ModelDraft
 from kindlm.agents.langgraph_replies import Sent, read_value
 from kindlm.agents.reply_reading import Reading, read_reply
+from kindlm.agents.streaming_agent import EventsDraft
 from kindlm.ports import AgentReply
 from kindlm.transcript import UNNAMED
 

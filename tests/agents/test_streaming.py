@@ -279,7 +279,7 @@ class TestFailures:
 
     @pytest.mark.parametrize("streaming", [True, False])
     def test_an_absurd_number_of_calls_is_ignored(self, hear, failure, streaming, monkeypatch):
-        monkeypatch.setattr("kindlm.agents.told_calls.MAX_CALLS", 10)
+        monkeypatch.setattr("kindlm.agents.drafts.MAX_CALLS", 10)
         monkeypatch.setattr("kindlm.agents.reply_reading.MAX_CALLS", 10)
         calls = [{"name": "a"}] * 11
         said = [event("tool_call", **call) for call in calls]

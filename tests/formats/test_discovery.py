@@ -11,7 +11,7 @@ import pytest
 
 from kindlm.config import load_suite
 from kindlm.errors import Err, ErrorCode, Ok
-from kindlm.formats import python_imports
+from kindlm.formats import discovery
 from kindlm.formats.discovery import Discovery, Found, cases_in, discover
 
 SUITE = "kindlm: 1\nproject: shop\n"
@@ -345,13 +345,13 @@ def test_what_several_test_files_import_is_read_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    imported = python_imports._imported
+    imported = discovery._imported
 
     def counted(file: Path) -> Any:
         read.append(file.name)
         return imported(file)
 
-    monkeypatch.setattr(python_imports, "_imported", counted)
+    monkeypatch.setattr(discovery, "_imported", counted)
     write(tmp_path / "helper.py", "import deeper\n")
     write(tmp_path / "deeper.py", "import helper\n")
     for name in "abc":

@@ -10,7 +10,7 @@ from scenario_project import Project
 
 from kindlm import packages
 from kindlm.cli.app import run
-from kindlm.formats import python_imports
+from kindlm.formats import discovery
 
 TEST = """
 @scenario("greeting")
@@ -90,8 +90,8 @@ def test_scenarios_of_an_installed_package_that_requires_kindlm_are_found(
     project.write(f"{about}/RECORD", "banking/__init__.py,,\nbanking/cases.py,,\n")
     monkeypatch.syspath_prepend(str(project.root / site))
     # Another test of this process may have looked for such packages.
-    anew = python_imports._requiring_kindlm.__wrapped__  # type: ignore[attr-defined]
-    monkeypatch.setattr(python_imports, "_requiring_kindlm", anew)
+    anew = discovery._requiring_kindlm.__wrapped__  # type: ignore[attr-defined]
+    monkeypatch.setattr(discovery, "_requiring_kindlm", anew)
     project.write("tests/test_it.py", "import banking\ntest_it = banking.test_it\n")
     assert project.test() == 0
     assert project.tests() == {"tests/test_it.py::test_it": "passed"}

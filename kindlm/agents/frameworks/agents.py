@@ -12,11 +12,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from kindlm.agents.drafts import ToldCalls
 from kindlm.agents.frameworks import as_json, is_a
 from kindlm.agents.http_request import all_messages
 from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.reply_reading import read_model
-from kindlm.agents.told_calls import ToldCalls
 from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
 
 _PACKAGE = "agents"

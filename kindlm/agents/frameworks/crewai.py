@@ -19,11 +19,11 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 from kindlm.agents.crewai_agent import read_crew
+from kindlm.agents.drafts import Made, ToldCalls
 from kindlm.agents.frameworks import as_json, is_a, total
 from kindlm.agents.http_request import all_messages, context_with_history, last_user_text
 from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.reply_reading import read_counts
-from kindlm.agents.told_calls import Made, ToldCalls
 from kindlm.agents.user_code import in_thread
 from kindlm.dataclass import dataclass, replace
 from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
+from kindlm.agents.drafts import ToldCalls
 from kindlm.agents.frameworks import as_json, is_a, total
 from kindlm.agents.http_request import last_user_text
 from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.reply_reading import FailedReply
-from kindlm.agents.told_calls import ToldCalls
 from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
 
 _PACKAGE = "google.adk"

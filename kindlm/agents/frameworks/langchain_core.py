@@ -22,11 +22,11 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 from kindlm.agents.chat_messages import holds_message, read_messages, spoken
+from kindlm.agents.drafts import Made, ToldCalls
 from kindlm.agents.frameworks import as_json, is_a
 from kindlm.agents.http_request import all_messages, last_user_text
 from kindlm.agents.langgraph_replies import Sent, read_pieces, read_value
 from kindlm.agents.reply_parts import compact_json
-from kindlm.agents.told_calls import Made, ToldCalls
 from kindlm.dataclass import replace
 from kindlm.plugins import AgentReply, AgentRequest, Framework
 from kindlm.same_calls import uses_together

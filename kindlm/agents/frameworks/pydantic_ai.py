@@ -13,10 +13,10 @@ import inspect
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
+from kindlm.agents.drafts import ToldCalls
 from kindlm.agents.frameworks import as_json, is_a
 from kindlm.agents.http_request import last_user_text, system_text
 from kindlm.agents.reply_parts import compact_json
-from kindlm.agents.told_calls import ToldCalls
 from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
 from kindlm.wires.answer import extras_from
 

@@ -12,11 +12,11 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+from kindlm.agents.drafts import ToldCalls
 from kindlm.agents.frameworks import as_json, is_a, total
 from kindlm.agents.http_request import last_user_text, system_text
 from kindlm.agents.reply_parts import compact_json
 from kindlm.agents.reply_reading import read_counts
-from kindlm.agents.told_calls import ToldCalls
 from kindlm.agents.user_code import in_thread
 from kindlm.dataclass import dataclass, replace
 from kindlm.plugins import AgentReply, AgentRequest, Framework, ToolUse, Usage

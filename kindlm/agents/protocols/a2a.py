@@ -12,12 +12,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kindlm.agents.drafts import Draft, Heard
+from kindlm.agents.drafts import Draft, Heard, ToldCalls
 from kindlm.agents.http_request import last_user_text
 from kindlm.agents.protocols import Protocol
 from kindlm.agents.reply_parts import UnreadableReply, compact_json, error_text
 from kindlm.agents.reply_reading import FailedReply, agent_reply, read_spent
-from kindlm.agents.told_calls import ToldCalls
 from kindlm.agents.tool_entries import hidden_calls, names_a_tool, read_tool_use, reported_calls
 from kindlm.ports import AgentRequest
 from kindlm.wires.answer import Spent, content_text, objects

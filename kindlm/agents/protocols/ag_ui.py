@@ -13,12 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kindlm.agents.drafts import Draft, Heard
+from kindlm.agents.drafts import Draft, Heard, Made, ToldCalls
 from kindlm.agents.http_request import all_messages
 from kindlm.agents.protocols import Protocol
 from kindlm.agents.reply_parts import UnreadableReply, first_text
 from kindlm.agents.reply_reading import FailedReply, agent_reply, bounded, read_counts, read_model
-from kindlm.agents.told_calls import Made, ToldCalls
 from kindlm.agents.tool_entries import UNREAD, failed_tool, is_of_tool
 from kindlm.ports import AgentRequest
 from kindlm.strict_json import as_text, read_json

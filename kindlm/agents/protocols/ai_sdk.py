@@ -14,12 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kindlm.agents.drafts import Draft, Heard
+from kindlm.agents.drafts import Draft, Heard, ToldCalls
 from kindlm.agents.http_request import all_messages
 from kindlm.agents.protocols import Protocol
 from kindlm.agents.reply_parts import UnreadableReply, end_reasons, first_text
 from kindlm.agents.reply_reading import FailedReply, agent_reply, read_spent
-from kindlm.agents.told_calls import ToldCalls
 from kindlm.agents.tool_entries import UNREAD, is_of_tool
 from kindlm.ports import AgentRequest
 from kindlm.wires.answer import Spent

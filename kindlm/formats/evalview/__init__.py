@@ -1,5 +1,295 @@
-"""EvalView test cases: from the files of a folder to a `Suite`, or to diagnostics with lines."""
+"""EvalView test cases: from the files of a folder to a `Suite`, or to diagnostics with lines.
 
-from kindlm.formats.evalview.evalview_cases import Surroundings, load_folder, project_folder
+Each file is loaded by itself, with the configuration of its project, then all of them as one suite.
+The `.evalview/config.yaml` that is nearest above a case counts, up to the root of the project; what
+is not written in a case is taken from there.
+"""
 
-__all__ = ["Surroundings", "load_folder", "project_folder"]
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import field
+from pathlib import Path
+from typing import Any
+
+from kindlm.config.diagnostics import Diagnostic, Reporter
+from kindlm.config.load import LoadedSuite, read_bytes, suite_identity
+from kindlm.config.toml_document import read_toml
+from kindlm.config.validation import fit, kind_of
+from kindlm.dataclass import dataclass, replace
+from kindlm.document import Document, cases_of, section
+from kindlm.errors import Err, SourceLocation, misuse
+from kindlm.formats.evalview.case_schema import CaseConfig
+from kindlm.formats.evalview.evalview_suite import CheckedCase, compile_folder
+from kindlm.formats.evalview.project_config import PACE, ProjectConfig
+from kindlm.formats.evalview.rules import check_case, check_project, warn_of_no_effect
+from kindlm.formats.evalview.variables import (
+    check_ports_of_case,
+    check_serve,
+    compile_services,
+    expand,
+    has_all,
+)
+from kindlm.secrecy import header_secrets
+from kindlm.yaml_document import read_documents
+
+_FOLDER = ".evalview"
+_NAMES = ("config.yaml", "config.yml", "config.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedConfig:
+    """The configuration of a project; None if its file has an error, among the diagnostics.
+
+    `file` is where it is; None if the project has no configuration.
+    """
+
+    config: ProjectConfig | None
+    file: Path | None = None
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """What decides how cases are loaded, besides their files.
+
+    With `is_run`, agents are called, so that all variables need values.
+    """
+
+    root: Path
+    project: str
+    environ: Mapping[str, str]
+    strict: bool = False
+    compat: bool = False
+    is_run: bool = True
+    _configs: dict[Path, LoadedConfig] = field(default_factory=dict)
+
+    def config_of(self, folder: Path) -> LoadedConfig:
+        """Return the configuration that counts in a folder; an empty one if there is none."""
+        file = _find(folder.resolve(), self.root.resolve())
+        if file is None:
+            return LoadedConfig(ProjectConfig())
+        if file not in self._configs:
+            self._configs[file] = _load_config(file, self)
+        return self._configs[file]
+
+
+def project_folder(folder: Path, root: Path) -> Path | None:
+    """Return the folder that holds the `.evalview` that counts for a folder of cases."""
+    file = _find(folder.resolve(), root.resolve())
+    return None if file is None else file.parent.parent
+
+
+def _load_config(file: Path, around: Surroundings) -> LoadedConfig:
+    """Load a configuration. Never raises for what a user did: see the diagnostics."""
+    documents, whole = _read(file)
+    if whole.has_errors:
+        return LoadedConfig(None, file, tuple(whole.diagnostics))
+    values = [at for at, value in enumerate(documents.value or ()) if value is not None]
+    if not values:
+        return LoadedConfig(ProjectConfig(), file, tuple(whole.diagnostics))
+    document = documents.part(values[0])
+    reporter = Reporter(str(file), document)
+    config = _fitted(document.value, around, reporter)
+    if config is not None:
+        check_project(config, reporter)
+        _warn_of_unserved(config, reporter)
+    reporter.sort_phase(0)
+    diagnostics = (*whole.diagnostics, *reporter.diagnostics)
+    return LoadedConfig(None if reporter.has_errors else config, file, diagnostics)
+
+
+def _fitted(value: Any, around: Surroundings, reporter: Reporter) -> ProjectConfig | None:
+    if not isinstance(value, dict):
+        reporter.error((), "The file must hold a mapping", "Begin with `adapter: http`")
+        return None
+    reporter.hide(header_secrets(section(value, "headers")))
+    if not has_all(value, around.environ, reporter, is_run=around.is_run):
+        return None
+    filled = expand(value, around.environ)
+    check_serve(filled, reporter)
+    return fit(ProjectConfig, filled, reporter, tolerant=not around.strict)
+
+
+_ELSEWHERE = {
+    "budget": "Limit the cost: kindlm test --max-cost USD",
+    "ci": "Choose what fails a comparison: kindlm diff --fail-on",
+    "diff": "`kindlm diff` compares by its own thresholds",
+}
+"""What other programs of EvalView do by the configuration, and what does it here."""
+
+
+def _warn_of_unserved(config: ProjectConfig, reporter: Reporter) -> None:
+    for name, hint in _ELSEWHERE.items():
+        if getattr(config, name) is not None:
+            reporter.warning((name,), f"`{name}` has no effect", hint, reason="no_effect")
+    for name in PACE:
+        if config.retry is not None and name in config.retry.model_fields_set:
+            message = f"`{name}` has no effect: kindlm determines the wait during the run"
+            reporter.warning(("retry", name), message, reason="no_effect")
+
+
+def _find(folder: Path, root: Path) -> Path | None:
+    """Return the configuration that is nearest above the cases of a folder, up to the root."""
+    above = (folder, *folder.parents) if folder.is_relative_to(root) else (folder,)
+    for place in above:
+        for name in _NAMES:
+            if (file := place / _FOLDER / name).is_file():
+                return file
+        if place == root:
+            break
+    return None
+
+
+def _read(path: Path) -> tuple[Document, Reporter]:
+    """Return the list of all documents of a file of YAML or TOML, and what is wrong with it."""
+    data = read_bytes(path)
+    if isinstance(data, Err):
+        reporter = Reporter(str(path), Document())
+        reporter.diagnostics.append(Diagnostic(data.error))
+        return Document(), reporter
+    is_toml = path.suffix.lower() == ".toml"
+    documents = read_toml(data.value) if is_toml else read_documents(data.value, merges=True)
+    reporter = Reporter(str(path), documents)
+    reporter.problems()
+    return documents, reporter
+
+
+_MOST_CASES = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file, loaded as far as it can be; `cases` are none if there is an error in it."""
+
+    path: Path
+    cases: tuple[CheckedCase, ...]
+    tests: int
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def load_folder(
+    folder: Path,
+    files: Sequence[Path],
+    around: Surroundings,
+    named: Collection[Path] | None = None,
+) -> list[LoadedSuite]:
+    """Load the cases in the files of a folder. Never raises for what a user did.
+
+    `named` are those of the files that were asked for, all by default. The others are part of the
+    suite, so that it is the same whichever are named, and nothing is said of them.
+
+    The suite comes first, unless no file that was named can be used. One that cannot run follows
+    for each of those with an error. If the configuration has an error, there is one for all files.
+    """
+    project = around.config_of(folder)
+    asked = frozenset(files if named is None else named)
+    identity = suite_identity(folder, around.root)
+    name = around.project if identity == "." else identity
+    referenced = () if project.file is None else (project.file,)
+    if project.config is None:
+        tests = sum(len(cases_of(_read(path)[0])) for path in asked)
+        return [LoadedSuite(folder, None, name, tests, project.diagnostics, referenced)]
+    loaded = list(_distinct([_load_file(file, project.config, around) for file in files]))
+    broken = [file for file in loaded if not file.cases]
+    told = [
+        LoadedSuite(file.path, None, file.path.name, file.tests, file.diagnostics)
+        for file in broken
+        if file.path in asked
+    ]
+    if not any(file.cases for file in loaded if file.path in asked):
+        return told
+    cases = [case for file in loaded for case in file.cases]
+    suite = compile_folder(
+        name,
+        around.project,
+        identity,
+        cases,
+        project.config,
+        compile_services(project.config, project.file),
+        compat=around.compat,
+        unread=tuple(suite_identity(item.path, around.root) for item in broken),
+    )
+    found = [
+        item for file in loaded if file.cases and file.path in asked for item in file.diagnostics
+    ]
+    whole = LoadedSuite(
+        folder,
+        suite,
+        name,
+        len(cases),
+        (*project.diagnostics, *found),
+        referenced,
+        frozenset(case.config.name for case in cases if case.file not in asked),
+    )
+    return [whole, *told]
+
+
+def _load_file(path: Path, config: ProjectConfig, around: Surroundings) -> _File:
+    documents, whole = _read(path)
+    found = cases_of(documents)
+    if not found and not whole.has_errors:
+        whole.error((), "The file holds no case", "Begin with `name:`")
+    if len(found) > _MOST_CASES:
+        message = f"The file holds {len(found):,} cases, and {_MOST_CASES:,} is the most"
+        whole.error((), message, "Split it", reason="limit")
+        found = []
+    cases: list[CheckedCase] = []
+    diagnostics = list(whole.diagnostics)
+    for document in found:
+        reporter = Reporter(str(path), document)
+        case = _checked(document, config, around, reporter)
+        reporter.sort_phase(0)
+        diagnostics += reporter.diagnostics
+        if case is not None:
+            cases.append(CheckedCase(case, path, reporter.where))
+    has_errors = any(item.severity == "error" for item in diagnostics)
+    return _File(path, () if has_errors else tuple(cases), len(found), tuple(diagnostics))
+
+
+def _checked(
+    document: Document, config: ProjectConfig, around: Surroundings, reporter: Reporter
+) -> CaseConfig | None:
+    value: Any = document.value
+    if not isinstance(value, dict):
+        message = f"A case must be a mapping, but is {kind_of(value)}"
+        reporter.error((), message, "Begin with `name:`")
+        return None
+    reporter.hide(header_secrets(section(value, "adapter_config", "headers")))
+    if not has_all(value, around.environ, reporter, is_run=around.is_run):
+        return None
+    filled = expand(value, around.environ)
+    check_ports_of_case(filled, config, reporter)
+    case = fit(CaseConfig, filled, reporter, tolerant=not around.strict)
+    if case is not None:
+        check_case(case, config, reporter)
+        if not reporter.has_errors:
+            warn_of_no_effect(case, config, reporter)
+    elif "input" not in value and "turns" not in value:
+        reporter.missing_key(("input",))
+    return None if reporter.has_errors else case
+
+
+def _distinct(files: Sequence[_File]) -> Iterator[_File]:
+    """Refuse a file with a name that another case of the folder has."""
+    taken: dict[str, SourceLocation] = {}
+    for file in files:
+        found: list[Diagnostic] = []
+        own: dict[str, SourceLocation] = {}
+        for case in file.cases:
+            name, place = case.config.name, case.where(("name",))
+            first = own.get(name) or taken.get(name)
+            if first is not None:
+                error = misuse(
+                    f'The name "{name}" occurs twice: first at {first}',
+                    "kindlm identifies results by case name within a folder: rename one",
+                    place,
+                    "duplicate_test",
+                )
+                found.append(Diagnostic(error, "error", "name"))
+            own.setdefault(name, place)
+        if found:
+            yield replace(file, cases=(), diagnostics=(*file.diagnostics, *found))
+        else:
+            taken |= own
+            yield file

@@ -15,7 +15,7 @@ from kindlm.config.json_schemas import report_inline_schema
 from kindlm.document import Path
 from kindlm.errors import ErrorCode
 from kindlm.formats.evalview.case_schema import CaseConfig, ExpectedConfig, OutputConfig
-from kindlm.formats.evalview.evalview_targets import (
+from kindlm.formats.evalview.evalview_suite import (
     AGENT_ADAPTERS,
     MODEL_ADAPTERS,
     UNSERVED,
