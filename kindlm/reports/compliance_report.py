@@ -13,8 +13,7 @@ from kindlm.errors import DOCS, ErrorCode, KindlmError, broken
 from kindlm.history.rows import SuiteView
 from kindlm.history.run_view import RunView
 from kindlm.reports.compliance.compliance_facts import read_facts, template_of
-from kindlm.reports.compliance.rendering import render
-from kindlm.reports.compliance.template_process import TemplateFailedError, render_apart
+from kindlm.reports.compliance.rendering import TemplateFailedError, render, render_apart
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import code, plain
 

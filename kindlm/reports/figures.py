@@ -173,6 +173,17 @@ def points(score: float) -> str:
     return f"{score * 100:.1f}".removesuffix(".0")
 
 
+def points_between(interval: tuple[float, float]) -> str:
+    """Return an interval of the change of a rate in percentage points: `-83 to -12 points`."""
+    low, high = (min(1.0, max(-1.0, end)) * 100 for end in interval)
+    return f"{low:+.0f} to {high:+.0f} points"
+
+
+def p_value(p: float) -> str:
+    """Return a p-value with two digits that count: `p = 0.016`, `p < 0.0001`."""
+    return "p < 0.0001" if p < 0.0001 else f"p = {p:.2g}"
+
+
 def power_text(power: ComparisonPower) -> str:
     """Return what a comparison can confirm: `With 10 repeats in each run, kindlm confirms ...`."""
     if power.found is not None:

@@ -20,8 +20,8 @@ from kindlm.history.rows import ExecutionView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.reports.conversation import attempts_of, excerpts_of, status_word
-from kindlm.reports.diff.changes import changed_tests, changes_since_before
 from kindlm.reports.diff.html import STYLE_MOODS, VERDICT_MOODS
+from kindlm.reports.diff.parts import changed_tests, changes_since_before
 from kindlm.reports.diff.phrases import notes_of
 from kindlm.reports.facts import assertion_name
 from kindlm.reports.pages.html_document import (

@@ -18,8 +18,8 @@ from kindlm.outcome import GateResult, Status
 from kindlm.reports import facts
 from kindlm.reports.attacks import attacks_of
 from kindlm.reports.causes import Cause, causes_of
-from kindlm.reports.diff.changes import changes_since_before
 from kindlm.reports.diff.markdown import SIGNS, changes_table, comment_of
+from kindlm.reports.diff.parts import changes_since_before
 from kindlm.reports.diff.phrases import notes_of
 from kindlm.reports.figures import comparison, cost, duration, interval_text, money, percent
 from kindlm.reports.report_registry import ReportOptions

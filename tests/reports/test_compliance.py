@@ -18,10 +18,11 @@ from kindlm.errors import Ok
 from kindlm.events.codec import new_event
 from kindlm.events.run import BaselineSet, ReviewRecorded
 from kindlm.reports.compliance import pdf
-from kindlm.reports.compliance.rendering import ARTICLES, render
-from kindlm.reports.compliance.template_process import (
+from kindlm.reports.compliance.rendering import (
+    ARTICLES,
     TemplateFailedError,
     environ_of_templates,
+    render,
     render_apart,
 )
 from kindlm.reports.compliance_report import SEPARATOR, write_document

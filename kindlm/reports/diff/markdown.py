@@ -15,7 +15,6 @@ from kindlm.history.diff.evidence_values import TestDiff
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.run_view import RunView
 from kindlm.reports.diff import parts, phrases
-from kindlm.reports.diff.changes import SHOWN_KINDS, changed_tests
 from kindlm.reports.facts import run_text
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import block, bounded, cell, code, html_code, one_line
@@ -30,7 +29,7 @@ _TEXT = 1_200
 _CHECKS = 10
 _CALLS = 20
 
-_TOLD_KINDS = tuple(kind for kind in SHOWN_KINDS if not phrases.LOOKS[kind].listed)
+_TOLD_KINDS = tuple(kind for kind in parts.SHOWN_KINDS if not phrases.LOOKS[kind].listed)
 
 SIGNS = {True: "✅", False: "❌", None: "⚠️"}
 """The signs of a verdict that is good, bad, or neither yet."""
@@ -102,7 +101,7 @@ def _run(view: RunView) -> str:
 
 def changes_table(diff: RunDiff, most: int) -> Iterator[str]:
     """Yield the tests that changed as a table of at most so many rows, the worst first."""
-    rows, more = changed_tests(diff, most)
+    rows, more = parts.changed_tests(diff, most)
     if rows:
         yield "\n| | test | result | change |\n|---|---|---|---|\n"
     for row in rows:

@@ -1,19 +1,40 @@
-"""Pieces of a comparison that every form shows alike: cut to a length, and in words."""
+"""Pieces of a comparison that every form shows alike: cut to a length, and in words.
+
+Reports of a run show some of them, too, of the comparison with the run before.
+"""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from kindlm.history.diff.call_changes import CallChange, CallEdit, ChangedValue
 from kindlm.history.diff.config import SuiteConfig
 from kindlm.history.diff.details import CheckChange, Edit, Segment, WordDiff
-from kindlm.history.diff.evidence_values import Strength, TestDiff
+from kindlm.history.diff.evidence_values import Kind, Strength, TestDiff
+from kindlm.history.diff.run_diff import DiffOptions, RunDiff
 from kindlm.history.diff.samples import SCORED
+from kindlm.history.run_view import RunView
 from kindlm.matching import ABSENT
-from kindlm.reports.facts import json_shown
-from kindlm.reports.figures import duration, money, percent, score
+from kindlm.reports.diff.phrases import (
+    LOOKS,
+    Headline,
+    Look,
+    headline_of,
+    outcome_text,
+    status_text,
+)
+from kindlm.reports.facts import json_shown, verdict_of
+from kindlm.reports.figures import duration, money, p_value, percent, points_between, score
 from kindlm.reports.figures import points as points_of_100
+from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import one_line, visible
+
+SHOWN_KINDS = tuple(
+    kind for kind in Kind if kind not in (Kind.OTHER_WORDS, Kind.NOT_RUN, Kind.UNCHANGED)
+)
+"""The kinds of tests that changed, the most important first."""
 
 _CONTEXT = 60
 """So many characters of a text that stayed are shown beside what changed."""
@@ -22,6 +43,66 @@ _MARKS = {Edit.KEPT: ("", ""), Edit.REMOVED: ("[-", "-]"), Edit.ADDED: ("{+", "+
 _VALUE = 100
 _NOTABLE = 0.2
 """A mean that moved by less than a fifth is not worth a line in a comparison of single tests."""
+
+
+class Changes(NamedTuple):
+    """A run beside the run before. The verdict `is_marked` as good or bad where it may be.
+
+    Beside a run that failed, nothing is marked as good because it was no better before.
+    """
+
+    diff: RunDiff
+    headline: Headline
+    is_marked: bool
+
+    @property
+    def command(self) -> str:
+        """What shows the comparison in full."""
+        return shlex.join(("kindlm", "diff", self.diff.before.id, self.diff.after.id))
+
+
+class ChangedTest(NamedTuple):
+    """A test that changed: its look, how it came out, and what changed in it."""
+
+    look: Look
+    test: TestDiff
+    outcome: str
+    what: str
+
+
+def changes_since_before(view: RunView, options: ReportOptions) -> Changes | None:
+    """Return what changed since the run before, if there is one to compare with."""
+    if view.why_not_compared is not None or (before := view.run_before) is None:
+        return None
+    asked = DiffOptions(regression_threshold=options.regression_threshold)
+    diff = RunDiff(view.db, before, view, asked)
+    headline = headline_of(diff)
+    return Changes(diff, headline, not headline.good or verdict_of(view).passed)
+
+
+def changed_tests(diff: RunDiff, most: int) -> tuple[list[ChangedTest], int]:
+    """Return the tests that changed, the worst first, at most so many; and how many more."""
+    found = [(kind, test) for kind in SHOWN_KINDS for test in diff.kinds.get(kind, ())]
+    shown = [
+        ChangedTest(LOOKS[kind], t, outcome_text(t), _what(kind, t)) for kind, t in found[:most]
+    ]
+    return shown, len(found) - len(shown)
+
+
+def _what(kind: Kind, test: TestDiff) -> str:
+    others = [
+        name
+        for name, changed in (
+            ("tools", test.behaviour.tools),
+            ("arguments", test.behaviour.arguments),
+            ("checks", test.behaviour.failures or bool(test.evidence.dropped_checks)),
+            ("scores", bool(test.evidence.dropped_scores)),
+        )
+        if changed
+    ]
+    named = kind in (Kind.OTHER_BEHAVIOUR, Kind.OTHER_CHECKS)
+    status = LOOKS[kind].title.lower() if named else status_text(test)
+    return f"{status}: {', '.join(others)}" if others else status
 
 
 def excerpt(words: WordDiff, limit: int) -> list[Segment]:
@@ -151,7 +232,7 @@ def measures(test: TestDiff) -> Iterator[tuple[str, str]]:
         without = " without the added repeats" if test.added.n else ""
         sure = "" if pair.p_value is None else f", {p_value(pair.p_value)}{without}"
         yield "pass rate", f"{percent(rates[0])} → {percent(rates[1])}{sure}"
-        yield "change", f"{points(pair.interval)} (95 % interval)"
+        yield "change", f"{points_between(pair.interval)} (95 % interval)"
     if test.pair.broken_limits is not None:
         for told in test.pair.broken_limits.told:
             yield "limit", told
@@ -168,17 +249,6 @@ def measures(test: TestDiff) -> Iterator[tuple[str, str]]:
     if old.models != new.models and old.models and new.models:
         sides = (", ".join(one_line(model, 60) for model in side.models) for side in (old, new))
         yield "model", " → ".join(sides)
-
-
-def points(interval: tuple[float, float]) -> str:
-    """Return an interval of the change of a rate in percentage points: `-83 to -12 points`."""
-    low, high = (min(1.0, max(-1.0, end)) * 100 for end in interval)
-    return f"{low:+.0f} to {high:+.0f} points"
-
-
-def p_value(p: float) -> str:
-    """Return a p-value with two digits that count: `p = 0.016`, `p < 0.0001`."""
-    return "p < 0.0001" if p < 0.0001 else f"p = {p:.2g}"
 
 
 def _around(text: str, *, first: bool, last: bool) -> str:

@@ -27,9 +27,8 @@ from kindlm.history.diff.evidence_values import (
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.diff.samples import Attempts
 from kindlm.history.run_view import RunView
-from kindlm.reports.diff.parts import p_value, points
 from kindlm.reports.facts import next_command, show_command, show_run
-from kindlm.reports.figures import duration, money, percent, score
+from kindlm.reports.figures import duration, money, p_value, percent, points_between, score
 from kindlm.reports.figures import points as points_of_100
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import one_line
@@ -245,7 +244,7 @@ def rate_text(diff: RunDiff) -> str | None:
         return shown
     p = p_value(min(paired.p_worse, paired.p_better))
     without = " without added repeats" if any(test.added.n for test in diff.tests) else ""
-    return f"{shown}, 95 % interval of the change{without}: {points(paired.interval)}; {p}"
+    return f"{shown}, 95 % interval of the change{without}: {points_between(paired.interval)}; {p}"
 
 
 def figure_rows(diff: RunDiff) -> list[tuple[str, str]]:
