@@ -73,7 +73,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
 }
 """The commands in groups, each with what `kindlm --help` says of it, in that order.
 
-Each is in the module of its name, and the help of its function begins with the same sentence.
+The help of a command's function begins with the same sentence.
 """
 
 _HISTORY: Mapping[str, str] = {
@@ -94,8 +94,20 @@ COMMANDS = (*_HELP, *(f"history {name}" for name in _HISTORY))
 
 _LOADABLE = frozenset(COMMANDS) - {"history"}
 
-_MODULES = {"watch": "test", "import": "import_", "list": "list_"}
-"""Of commands whose module has another name."""
+_MODULES: Mapping[str, str] = {
+    "backup": "upkeep",
+    "import": "import_",
+    "list": "list_",
+    "login": "push",
+    "merge": "import_",
+    "pull": "push",
+    "rebuild": "upkeep",
+    "report": "show",
+    "token": "serve_history",
+    "verify": "upkeep",
+    "watch": "test",
+}
+"""Of commands whose module has another name; all others are in the module of their name."""
 
 _USAGE_ERROR: Any = typer.BadParameter.__base__
 """What typer raises for wrong usage; not all of its versions export it by name."""
@@ -188,9 +200,9 @@ def _add(app: typer.Typer, name: str, said: str, group: str | None, *, loaded: b
     if not loaded:
         app.command(name, help=said, rich_help_panel=group)(lambda: None)
         return
-    base = _MODULES.get(name, name.replace("-", "_"))
-    module = import_module(f"kindlm.cli.commands.{base}")
-    if (commands := getattr(module, f"{base}_app", None)) is not None:
+    word = name.replace("-", "_")
+    module = import_module(f"kindlm.cli.commands.{_MODULES.get(name, word)}")
+    if (commands := getattr(module, f"{word}_app", None)) is not None:
         app.add_typer(
             commands,
             name=name,
@@ -200,7 +212,7 @@ def _add(app: typer.Typer, name: str, said: str, group: str | None, *, loaded: b
             rich_help_panel=group,
         )
         return
-    command = getattr(module, f"{base.rstrip('_')}_command")
+    command = getattr(module, f"{word}_command")
     # `watch` is a name of another command.
     app.command(name, help=said if name == "watch" else None, rich_help_panel=group)(command)
 

@@ -2,7 +2,8 @@
 
 Reports are the only thing on standard output. No secret of the environment is shown. `NO_COLOR`,
 `FORCE_COLOR`, `CI`, `TERM=dumb` and streams that are no terminal are respected here, once for all
-commands. An error that should not have happened is one line, and a trace with `--verbose`.
+commands. An error says what happened, how to fix it, and the place with its line and a caret. One
+that should not have happened is one line, and a trace with `--verbose`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -22,14 +23,23 @@ import typer
 
 from kindlm.cli.ending import USAGE
 from kindlm.dataclass import replace
-from kindlm.errors import Err, ErrorCode, KindlmError, Result, SourceLocation, broken, misuse
+from kindlm.errors import DOCS, Err, ErrorCode, KindlmError, Result, SourceLocation, broken, misuse
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
     from kindlm.config import Diagnostic
 
 _T = TypeVar("_T")
+
+REFERENCE = f"{DOCS}/reference/errors/"
+"""The page that explains each code; `kindlm explain CODE` prints its section offline."""
+
+_SOURCE_WIDTH = 160
+"""Characters of a source line that are shown; a line can be as long as a file may be."""
+
+_DETAIL_WIDTH = 2_000
 
 _VERBOSE: ContextVar[bool] = ContextVar("verbose", default=False)
 
@@ -194,7 +204,6 @@ def show(problems: Iterable[KindlmError | Diagnostic]) -> None:
     Of several errors with the same code, the last one says where to read more. Wrong usage has
     its command's help for that.
     """
-    from kindlm.cli.problems import render_problem
     from kindlm.recording.secrets import redactor
 
     out = _console()
@@ -206,7 +215,7 @@ def show(problems: Iterable[KindlmError | Diagnostic]) -> None:
         out.print(
             render_problem(
                 error,
-                warning=is_warning,
+                is_warning=is_warning,
                 source_line=line,
                 refer=last.get(error.code) is error and not is_usage,
                 verbose=is_verbose(),
@@ -216,12 +225,13 @@ def show(problems: Iterable[KindlmError | Diagnostic]) -> None:
 
 def warn(message: str, hint: str | None = None) -> None:
     """Show a warning."""
-    from kindlm.cli.problems import render_warning
+    from rich.text import Text
+
     from kindlm.recording.secrets import redactor
 
     redact = redactor(os.environ)
-    shown = render_warning(redact(message), redact(hint) if hint else None)
-    _console().print(shown)
+    pieces = _head(redact(message), redact(hint) if hint else None, is_warning=True)
+    _console().print(Text.assemble(*pieces))
 
 
 def note(message: str) -> None:
@@ -259,6 +269,64 @@ def _parts(
         trace=redact(error.trace) if error.trace else error.trace,
     )
     return clean, warning, line if line is None or redact(line) == line else None
+
+
+def render_problem(
+    error: KindlmError,
+    *,
+    is_warning: bool = False,
+    source_line: str | None = None,
+    refer: bool = False,
+    verbose: bool = False,
+) -> Text:
+    """Return an error, or a warning, as the lines a user sees; all texts made harmless.
+
+    With `refer`, the last line says where to read more.
+    """
+    from rich.text import Text
+
+    from kindlm.reports.untrusted import visible
+
+    pieces = _head(error.message, error.hint, is_warning=is_warning)
+    if error.where is not None:
+        pieces += _place(error.where, source_line)
+    below = []
+    if verbose:
+        below.append(f"code: {error.code.name} ({error.code.value})")
+        for name, value in error.details.items():
+            below.append(f"{name}: {visible(str(value))[:_DETAIL_WIDTH]}")
+        below += map(visible, (error.trace or "").rstrip().splitlines())
+    if refer:
+        below.append(f"See: {REFERENCE}#{error.code.name.lower()}")
+    return Text.assemble(*pieces, *((f"\n  {line}", "dim") for line in below))
+
+
+def _head(message: str, hint: str | None, *, is_warning: bool) -> list[tuple[str, str]]:
+    """Return pieces of text, each with its style."""
+    from kindlm.reports.untrusted import visible
+
+    sign, style = ("! ", "bold yellow") if is_warning else ("✗ ", "bold red")
+    head = [(sign + visible(message), style)]
+    return [*head, (f"\n  {visible(hint)}", "")] if hint else head
+
+
+def _place(where: SourceLocation, source_line: str | None) -> Iterator[tuple[str, str]]:
+    from rich.cells import cell_len
+
+    from kindlm.reports.untrusted import visible
+
+    yield f"\n  {visible(str(where))}", "cyan"
+    if source_line is None or where.line is None:
+        return
+    margin = f"  {where.line} │ "
+    yield f"\n{margin}{visible(source_line[:_SOURCE_WIDTH])}", "dim"
+    before = source_line[: (where.column or 1) - 1]
+    if where.column is None or len(before) >= _SOURCE_WIDTH:
+        return
+    # Tabs stay tabs, so that the caret stands below its place however wide they are shown.
+    indent = "".join("\t" if mark == "\t" else " " * cell_len(visible(mark)) for mark in before)
+    yield f"\n{' ' * (len(margin) - 2)}│ {indent}", ""
+    yield "^", "bold red"
 
 
 def report_crash(error: Exception) -> int:

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from kindlm.cli import console
-from kindlm.cli.console import report_crash
-from kindlm.cli.problems import render_problem
+from kindlm.cli.console import render_problem, report_crash
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation
 from kindlm_store import ProjectionError
 

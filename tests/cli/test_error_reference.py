@@ -12,7 +12,7 @@ import pytest
 import kindlm
 from kindlm.checks.base import codes
 from kindlm.cli.app import COMMANDS
-from kindlm.cli.problems import REFERENCE, render_problem
+from kindlm.cli.console import REFERENCE, render_problem
 from kindlm.errors import ErrorCode, KindlmError
 
 CHECKOUT = Path(__file__).parents[2]

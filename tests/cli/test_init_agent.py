@@ -11,7 +11,7 @@ import yaml
 from scenario_project import serving_agent
 from terminal_typing import Terminal
 
-from kindlm.cli.commands.init_agent import KINDS
+from kindlm.cli.commands.init import KINDS
 
 
 def suite_in(folder: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kindlm.cli.commands.run_trends import draws_blocks, sparkline
+from kindlm.cli.commands.runs import draws_blocks, sparkline
 from kindlm.events.run import GitState
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.cli.commands.run_trends import trends_json, trends_text
+from kindlm.cli.commands.runs import trends_json, trends_text
 from kindlm.history.diff.evidence_values import Change, FailOn, Strength
 from kindlm.history.diff.run_diff import DiffOptions, compare_runs
 from kindlm.history.trends import read_trend

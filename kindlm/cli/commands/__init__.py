@@ -1,1 +1,1 @@
-"""One module for each command: its options and its work; a large one has a second module."""
+"""A module for each command, or for a few that belong together; a large one has a second module."""

@@ -10,9 +10,8 @@ from textwrap import fill, shorten
 
 import typer
 
-from kindlm.cli.console import refuse
+from kindlm.cli.console import REFERENCE, refuse
 from kindlm.cli.options import argument
-from kindlm.cli.problems import REFERENCE
 from kindlm.suggestions import suggest
 
 _IN_WHEEL = Path(__file__).parents[1] / "errors.md"

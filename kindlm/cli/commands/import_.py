@@ -1,32 +1,38 @@
-"""`kindlm history import`: take in an export, a recovery file, or another tool's results.
+"""`kindlm history import` and `kindlm history merge`: what was recorded elsewhere comes in.
 
-A recovery file is an export, too: of the events that a run could not write.
+A file to import is an export, a recovery file, or another tool's results. A recovery file is an
+export, too: of the events that a run could not write. Histories of other machines or shards are
+merged. Their order makes no difference, and taking a file or a history in twice changes nothing.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import BinaryIO, NoReturn
+from typing import BinaryIO, NamedTuple, NoReturn
 
-from kindlm.cli.commands.merge import withheld
-from kindlm.cli.console import fail, note, or_fail, refuse, warn
+import typer
+
+from kindlm.cli.console import fail, note, or_fail, refuse, show, warn
 from kindlm.cli.foreign_import import import_results, read_results
-from kindlm.cli.history import db_option, forget_erased, project_here, taken_besides
+from kindlm.cli.history import RESTORE, db_option, forget_erased, project_here, taken_besides
 from kindlm.cli.options import DATABASE, argument, option
 from kindlm.dataclass import dataclass
-from kindlm.errors import ErrorCode, KindlmError, SourceLocation, broken
+from kindlm.errors import ErrorCode, KindlmError, SourceLocation, broken, not_there
 from kindlm.events import merge_of
 from kindlm.recording.export_file import FORMAT, LineError, read_export
 from kindlm.recording.history_file import open_log, project_secrets
 from kindlm.recording.project import Project
 from kindlm.wording import count
-from kindlm_store.merging import RefusedError
+from kindlm_store import CorruptDatabaseError, EmptyFileError, EventLog, open_reader
+from kindlm_store.merging import RefusedError, Taken
+from kindlm_store.salvage import is_damaged, salvage, scratch_log
 
 _STDIN = Path("-")
 """The name that means standard input."""
@@ -47,19 +53,19 @@ def import_command(
 ) -> None:
     """Import a run: a kindlm export, a recovery file, or another tool's results. Safe to repeat."""
     project = project_here(db)
-    imported = import_file(file, project, suite)
+    imported = _import_file(file, project, suite)
     for warning in imported.warnings:
         warn(warning)
     besides = taken_besides(imported.known, imported.filled)
     note(f"{count(imported.added, 'event')} imported{besides}.")
     if imported.withheld:
-        warn(*withheld(imported.withheld, file))
+        warn(*_withheld(imported.withheld, file))
     for run in imported.runs:
         note(f"See it with: kindlm show {run}{db_option(db)}")
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class _Imported:
     """What became of a file of events.
 
     Attributes:
@@ -79,7 +85,7 @@ class Imported:
     filled: int = 0
 
 
-def import_file(file: Path, project: Project, suite: str | None) -> Imported:
+def _import_file(file: Path, project: Project, suite: str | None) -> _Imported:
     """Bring a file into the history of a project, all of it or nothing; create it if need be.
 
     It is a file of events, or one in which another program recorded results; `suite` names the
@@ -96,7 +102,7 @@ def import_file(file: Path, project: Project, suite: str | None) -> Imported:
         results = or_fail(read)
         with open_log(project.database, project_secrets(project.root)) as log:
             run, added, known = import_results(log, results, project.root, suite)
-        return Imported(added, known, [run], results.results.warnings)
+        return _Imported(added, known, [run], results.results.warnings)
     except OSError as error:
         refuse(
             f"The file {file} cannot be read: {error.strerror or error}.",
@@ -132,7 +138,7 @@ def _regular(file: Path) -> Iterator[Path]:
         yield copy
 
 
-def _import_events(opened: BinaryIO, file: Path, database: Path) -> Imported:
+def _import_events(opened: BinaryIO, file: Path, database: Path) -> _Imported:
     """Take the events of a file; those that are refused leave no history where there was none."""
     if not database.exists():
         with TemporaryDirectory(prefix="kindlm-") as folder:
@@ -152,7 +158,7 @@ def _is_export(opened: BinaryIO) -> bool:
     return isinstance(header, dict) and header.get("format") == FORMAT
 
 
-def _import_export(opened: BinaryIO, file: Path, database: Path) -> Imported:
+def _import_export(opened: BinaryIO, file: Path, database: Path) -> _Imported:
     with read_export(opened) as export, open_log(database) as log:
         try:
             taken = merge_of(log, export.log, file, begins=export.begins).take(together=True)
@@ -164,7 +170,7 @@ def _import_export(opened: BinaryIO, file: Path, database: Path) -> Imported:
         runs = [run for (run,) in export.log.execute(_RUNS)]
     if taken.erased or taken.filled:
         forget_erased(database)
-    return Imported(taken.added, taken.known, runs, withheld=taken.withheld, filled=taken.filled)
+    return _Imported(taken.added, taken.known, runs, withheld=taken.withheld, filled=taken.filled)
 
 
 def _refused(file: Path, error: RefusedError) -> KindlmError:
@@ -178,3 +184,140 @@ def _refused(file: Path, error: RefusedError) -> KindlmError:
     }
     said = str(error).replace("/", " ", 1)
     return broken(f"Nothing of {file} was imported: {said}.", hints[error.kind])
+
+
+_LOST = "SELECT count(*) FROM events WHERE stream NOT IN (SELECT id FROM streams)"
+
+_BACKUP = "If there is a backup of it, merge that one, too: kindlm history merge BACKUP.db"
+
+
+def merge_command(
+    files: list[Path] = argument("DB", "Histories of other machines or shards."),
+    db: Path | None = DATABASE,
+) -> None:
+    """Merge other histories into this one, in any order. Safe to repeat."""
+    project = project_here(db)
+    refused: list[KindlmError] = []
+    with ExitStack() as opened:
+        # All of them are opened before anything is taken.
+        sources: dict[Path, sqlite3.Connection] = {}
+        for file in files:
+            if not file.exists():
+                hint = "Name a history, such as .kindlm/kindlm.db of another machine."
+                fail([not_there(f"There is no file {file}.", hint)])
+            if project.database.exists() and file.samefile(project.database):
+                refuse(
+                    f"{file} is the history that the others are merged into.",
+                    "Name the histories of other machines; --db names the one to merge into.",
+                )
+            try:
+                reader = open_reader(file)
+            except EmptyFileError:
+                reader = scratch_log()
+            except CorruptDatabaseError as error:
+                fail([broken(f"Nothing of {file} can be read: it {error.reason}.", RESTORE)])
+            sources[file] = opened.enter_context(closing(reader))
+        with open_log(project.database) as log:
+            merged = [_take(log, file, reader) for file, reader in sources.items()]
+    if any(one.taken.erased or one.taken.filled for one in merged):
+        forget_erased(project.database)
+    for one in merged:
+        file, taken = one.file, one.taken
+        besides = taken_besides(taken.known, taken.filled, taken.erased)
+        note(f"{file}: {count(taken.added, 'event')} merged{besides}.")
+        if taken.withheld:
+            warn(*_withheld(taken.withheld, file))
+        for refusal in taken.refused:
+            problem = _explained(one, refusal)
+            if refusal.kind == "going on":
+                warn(problem.message, problem.hint)
+            else:
+                refused.append(problem)
+        refused += _lost(one)
+    if refused:
+        show(refused)
+        raise typer.Exit(1)
+    note(f"See them with: kindlm runs{db_option(db)}")
+
+
+class _Merged(NamedTuple):
+    """A history, and what was taken of it.
+
+    Attributes:
+        file: The history.
+        taken: What was taken.
+        is_damaged: Whether only what could be read of it was taken.
+        lost: Number of its events that could be read, but not of which run or journal they are.
+    """
+
+    file: Path
+    taken: Taken
+    is_damaged: bool = False
+    lost: int = 0
+
+
+def _take(log: EventLog, file: Path, reader: sqlite3.Connection) -> _Merged:
+    """Take a history; of one that is damaged, what can be read of it."""
+
+    def taken_of(source: sqlite3.Connection) -> Taken:
+        return merge_of(log, source, file).take()
+
+    first = Taken()
+    try:
+        first = taken_of(reader)
+    except CorruptDatabaseError as error:
+        if error.path != file:
+            raise
+    else:
+        if all(refusal.kind != "unsound" for refusal in first.refused) or not is_damaged(reader):
+            return _Merged(file, first)
+    warn(f"{file} is damaged: it is read row by row.")
+    with closing(salvage(reader)) as copy:
+        taken = taken_of(copy)
+        taken.known -= first.added
+        taken.streams.update(first.streams)
+        return _Merged(file, taken, is_damaged=True, lost=copy.execute(_LOST).fetchone()[0])
+
+
+def _explained(merged: _Merged, refusal: RefusedError) -> KindlmError:
+    """Return the error that a stream could not be taken."""
+    file = merged.file
+    name = refusal.stream.replace("/", " ", 1)
+    hints = {
+        "going on": "Merge it again when it has ended.",
+        "apart": "It was copied, and resumed in both histories. Both stay as they are; to look at"
+        f" the other one: kindlm show {refusal.stream.removeprefix('run/')} --db {file}",
+        "unsound": "All that is not named here was merged. "
+        + (
+            _BACKUP
+            if merged.is_damaged
+            else f"Check that history: kindlm history verify --db {file}"
+        ),
+    }
+    return broken(
+        f"Nothing of {name} was merged: {refusal.reason}.",
+        hints[refusal.kind],
+        where=SourceLocation(str(file)),
+    )
+
+
+def _lost(merged: _Merged) -> list[KindlmError]:
+    """Return the error that some or all of a damaged history is lost; none if nothing is."""
+    taken = merged.taken
+    if merged.lost:
+        said = f"{count(merged.lost, 'event')} of it can be read, but not of which run they are"
+    elif merged.is_damaged and not (taken.added or taken.known or taken.refused):
+        said = "Nothing that was recorded in it can be read"
+    else:
+        return []
+    message = f"{said}: the history is damaged there."
+    where = SourceLocation(str(merged.file))
+    return [broken(message, _BACKUP, where)]
+
+
+def _withheld(texts: int, file: Path) -> tuple[str, str]:
+    """Return the warning that texts came from nowhere, and what to do about it."""
+    return (
+        f"{count(texts, 'text')} that {file} refers to are not in it: reports show [withheld].",
+        "A copy of the history that has them fills them in: kindlm history merge COPY",
+    )

@@ -32,3 +32,6 @@ def test_command(options: TestOptions, context: typer.Context) -> int:
 
     with kept_from_tests():
         return run_tests(options)
+
+
+watch_command = test_command
