@@ -158,8 +158,8 @@ def redacted(text: str) -> str:
 def _written(transcript: Transcript) -> Iterator[_Written]:
     yield _Written("output", transcript.text)
     for index, use in enumerate(transcript.tool_uses):
-        values = values_in(use.call.arguments) if use.call.malformed is None else ()
-        yield _Written(f"tool[{index}].arguments", use.call.written, tuple(values))
+        values = tuple(values_in(use.call.arguments))
+        yield _Written(f"tool[{index}].arguments", use.call.written, values)
 
 
 def values_in(arguments: Mapping[str, Any]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from evaluated import check_of
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kindlm.checks.pii import redacted
@@ -97,6 +97,7 @@ def test_the_card_pattern_needs_a_check_digit_wherever_it_is_written(
         {"a": "x\tbob@example.com\u2028"},
         {"bob@example.com": 1},
         {"a": '"bob@example.com"', "é": "bob@example.com"},
+        {"a": ["bob@example.com"] * 3},
     ],
 )
 def test_arguments_of_tools_are_looked_at(
@@ -106,7 +107,8 @@ def test_arguments_of_tools_are_looked_at(
 
     assert result.failure_code == "PII_DETECTED"
     recorded = json.dumps(arguments, ensure_ascii=False)
-    assert len(result.evidence) == recorded.count("bob@example.com")
+    places = {(evidence.start, evidence.end) for evidence in result.evidence}
+    assert len(places) == len(result.evidence) == recorded.count("bob@example.com")
     for evidence in result.evidence:
         assert evidence.source == "tool[1].arguments"
         assert recorded[evidence.start : evidence.end] == "bob@example.com"
@@ -122,6 +124,17 @@ def test_numbers_and_malformed_arguments_are_looked_at(
     result = evaluate("pii", DEFAULTS, said("done", used("pay", **use)))
 
     assert [evidence.name for evidence in result.evidence] == ["credit card"]
+
+
+@pytest.mark.parametrize("ssn", ["\uff11\uff12\uff13-45-6789", "1\u200b23-45-6789"])
+def test_places_in_arguments_are_those_of_what_was_written(
+    evaluate: Evaluate, said: Said, used: Used, ssn: str
+) -> None:
+    use = used("send", {"text": f"é {ssn}"})
+
+    (evidence,) = evaluate("pii", DEFAULTS, said("done", use)).evidence
+
+    assert use.call.written[evidence.start : evidence.end] == ssn
 
 
 def test_a_pattern_can_span_the_json_of_arguments(
@@ -237,6 +250,7 @@ def test_evidence_is_bounded(evaluate: Evaluate, said: Said) -> None:
 
 
 @given(st.text())
+@example("12345")
 def test_redaction_shows_at_most_two_characters_at_each_end(text: str) -> None:
     shown = redacted(text)
 

@@ -39,6 +39,7 @@ EXPECT = "{output: {contains: [hello]}}"
         (("[hello]}", "[hello]}, guardrails: {keywords: {allow: ['']}}"), "tests[0].expect.guardrails.keywords.allow[0]", "never_fails"),
         (("[hello]}", "[hello]}, guardrails: {pii: {denyPatterns: []}}"), "tests[0].expect.guardrails.pii.denyPatterns", "never_fails"),
         (("[hello]}", "[hello]}, guardrails: {pii: {denyPatterns: ['']}}"), "tests[0].expect.guardrails.pii.denyPatterns[0]", "never_fails"),
+        (("[hello]}", "[hello]}, guardrails: {pii: {customPatterns: [{name: a, pattern: a}, {name: b, pattern: ''}]}}"), "tests[0].expect.guardrails.pii.customPatterns[1].pattern", "never_fails"),
         (("[hello]}}", "[hello]}, toolCalls: [{tool: a, count: {min: 0}}]}\n    tools: [{name: a}]"), "tests[0].expect.toolCalls[0].count", "never_fails"),
         (("prompt: ask", "prompt: ask\n    passRate: 0"), "tests[0].passRate", "never_fails"),
         (("tests:", "defaults: {passRate: 0}\ntests:"), "defaults.passRate", "never_fails"),
