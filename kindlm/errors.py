@@ -116,6 +116,19 @@ def broken(
     return KindlmError(ErrorCode.UNKNOWN_ERROR, message, hint, where, trace=trace)
 
 
+def unanswered(
+    message: str,
+    hint: str | None = None,
+    *,
+    code: ErrorCode = ErrorCode.PROVIDER_API_ERROR,
+    trace: str | None = None,
+    **details: Any,
+) -> KindlmError:
+    """Return the error of a call that got no answer; see `ports.ModelClient` for the details."""
+    known = {"status": None, "retry_after": None, "retryable": False, "body": None}
+    return KindlmError(code, message, hint, details=known | details, trace=trace)
+
+
 @dataclass(frozen=True, slots=True)
 class Ok(Generic[T_co]):
     """The outcome of a call that worked."""

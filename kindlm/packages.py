@@ -23,7 +23,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from kindlm.bounds import MAX_COUNTED, MAX_TIMEOUT_S
 from kindlm.dataclass import dataclass
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, broken, misuse
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, broken, misuse, unanswered
 from kindlm.guard import guard
 from kindlm.outcome import Demands
 from kindlm.plugins import Adapter, Check, Framework, Provider, Report
@@ -315,7 +315,7 @@ async def answered(
             raise
         if limit.expired():
             message = f"{plugin} did not answer within {timeout_s:g} s"
-            return Err(_unanswered(message, ErrorCode.PROVIDER_TIMEOUT, retryable=True))
+            return Err(unanswered(message, code=ErrorCode.PROVIDER_TIMEOUT, retryable=True))
         return Err(failed(plugin, "crashed", error))
     if isinstance(outcome, Err) and isinstance(outcome.error, KindlmError):
         return outcome
@@ -325,7 +325,7 @@ async def answered(
     if wrong is None:
         return Ok(outcome.value)
     message = f"{plugin} returned no valid answer: {wrong}"
-    return Err(_unanswered(message, hint=advice(plugin)))
+    return Err(unanswered(message, hint=advice(plugin)))
 
 
 def _impossible(reply: ModelReply | AgentReply) -> str | None:
@@ -354,18 +354,6 @@ def is_cancelled(error: BaseException) -> bool:
     task = asyncio.current_task()
     was_cancelled = task is not None and task.cancelling() > 0
     return isinstance(error, asyncio.CancelledError) and was_cancelled
-
-
-def _unanswered(
-    message: str,
-    code: ErrorCode = ErrorCode.PROVIDER_API_ERROR,
-    *,
-    retryable: bool = False,
-    hint: str | None = None,
-    trace: str | None = None,
-) -> KindlmError:
-    details = {"status": None, "retry_after": None, "retryable": retryable, "body": None}
-    return KindlmError(code, message, hint, details=details, trace=trace)
 
 
 def crashed(plugin: Plugin, what: str, error: BaseException) -> KindlmError:
@@ -399,4 +387,4 @@ def advice(plugin: Plugin) -> str:
 def failed(plugin: Plugin, what: str, error: BaseException) -> KindlmError:
     """Return what code of a package raised as an error of the provider or agent that it is."""
     crash = crashed(plugin, what, error)
-    return _unanswered(crash.message, hint=crash.hint, trace=crash.trace)
+    return unanswered(crash.message, hint=crash.hint, trace=crash.trace)

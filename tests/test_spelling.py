@@ -8,11 +8,11 @@ import pytest
 
 from kindlm.agents.agent_failures import Who
 from kindlm.errors import ErrorCode, KindlmError
-from kindlm.providers import provider_failures as of_providers
+from kindlm.providers.provider_failures import Endpoint, HttpAnswer
 from kindlm.spelling import in_words_of, said_in_words_of
 
 WHO = Who("shop")
-LLM = of_providers.Endpoint("openai", "http://127.0.0.1:1", "OPENAI_API_KEY")
+LLM = Endpoint("openai", "http://127.0.0.1:1", "OPENAI_API_KEY")
 GONE = OSError("connection refused")
 
 FAILURES = [
@@ -22,11 +22,11 @@ FAILURES = [
     WHO.sent_page("<html>", 200),
     *(WHO.refused(status, {}, "") for status in (302, 401, 404, 408, 429, 500)),
     WHO.misconfigured("its `endpoint` is not an http or https URL", "Add `oneShot: true`"),
-    of_providers.of_timeout(LLM, 1),
-    of_providers.of_network(LLM, GONE),
-    of_providers.of_excess(LLM, 1),
-    of_providers.of_reply(LLM, 200, "", "no text"),
-    *(of_providers.of_status(LLM, status, {}, "") for status in (302, 401, 404, 408, 429, 500)),
+    LLM.timed_out(1),
+    LLM.unreachable(GONE),
+    LLM.sent_too_much(1),
+    LLM.unreadable(HttpAnswer(200, {}, ""), "no text"),
+    *(LLM.refused(HttpAnswer(status, {}, "")) for status in (302, 401, 404, 408, 429, 500)),
 ]
 OF_KINDLM_YAML = re.compile(r"[a-z]+[A-Z]|`endpoint`|defaults\.|providers\.|kindlm\.yaml|: true")
 

@@ -17,7 +17,7 @@ from kindlm.agents.reply_parts import WHERE_THE_TEXT_IS, UnreadableReply, error_
 from kindlm.agents.reply_reading import FailedReply, read_spent
 from kindlm.agents.tool_entries import calls_anywhere
 from kindlm.dataclass import dataclass
-from kindlm.errors import ErrorCode, KindlmError, misuse
+from kindlm.errors import ErrorCode, KindlmError, misuse, unanswered
 from kindlm.strict_json import parse_json, read_json
 from kindlm.unreachable import rate_limit_hint, retry_after, unreachable_reason
 from kindlm.wires.answer import Spent
@@ -93,26 +93,20 @@ class Who:
         message: str,
         hint: str | None = None,
         *,
-        code: ErrorCode = ErrorCode.PROVIDER_API_ERROR,
-        status: int | None = None,
-        wait: float | None = None,
-        retryable: bool = False,
         body: str | None = None,
         trace: str | None = None,
         spent: Spent | None = None,
+        **more: Any,
     ) -> KindlmError:
-        """Return an error of an exchange with an agent; what was `spent` may be in the body."""
-        details: dict[str, Any] = {
-            "status": status,
-            "retry_after": wait,
-            "retryable": retryable,
-            "body": None if body is None else self.clean(body),
-        }
+        """Return an error of an exchange with an agent; what was `spent` may be in the body.
+
+        `more` are the `code` and details; see `kindlm.errors.unanswered`.
+        """
         if told := spent or read_spent(read_json(body)):
             tokens = [told.usage.input_tokens, told.usage.output_tokens]
-            details |= {"tokens": tokens, "cost_usd": told.cost_usd, "model": told.model}
-        shown = None if trace is None else self.clean(trace)
-        return KindlmError(code, self.clean(message), hint, details=details, trace=shown)
+            more |= {"tokens": tokens, "cost_usd": told.cost_usd, "model": told.model}
+        shown, trace = (None if text is None else self.clean(text) for text in (body, trace))
+        return unanswered(self.clean(message), hint, body=shown, trace=trace, **more)
 
     def misconfigured(self, message: str, hint: str | None = None) -> KindlmError:
         """Return the error of an agent that is configured wrongly."""
@@ -198,7 +192,7 @@ class Who:
             hint,
             code=code,
             status=status,
-            wait=wait,
+            retry_after=wait,
             # An agent that reports what it did is not asked to do it again.
             retryable=(status in _RETRYABLE_STATUSES or status >= 500) and not _shows_calls(body),
             body=body,

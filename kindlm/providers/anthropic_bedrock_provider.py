@@ -6,28 +6,26 @@ Their form: https://docs.aws.amazon.com/bedrock/latest/userguide/model-parameter
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
 from kindlm.errors import Err
-from kindlm.plugins import Access, Maybe
-from kindlm.providers.anthropic_platforms import (
-    Platform,
-    missing_package,
-    platform_client,
-    wire_of_version,
-)
+from kindlm.plugins import Access, Maybe, Provider
+from kindlm.providers.anthropic_provider import missing_package, platform_client, wire_of_version
 from kindlm.providers.client import WireClient
-from kindlm.providers.provider_failures import Endpoint, bad_address_part, of_credentials
+from kindlm.providers.provider_failures import Endpoint, bad_address_part
 from kindlm.section import HostPart
 
 _WIRE = wire_of_version("bedrock-2023-05-31")
 _HINT = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run: aws sso login"
 
 
-class AnthropicBedrock(Platform):
+class AnthropicBedrock(Provider):
     """Calls Amazon Bedrock. boto3 finds the credentials: variables, a profile, a role."""
+
+    takes_seed: ClassVar[bool] = False
+    takes_prefill: ClassVar[bool] = True
 
     region: Maybe[HostPart] = Field(default=None, examples=["us-east-1"])
     """The AWS region. Required for `bedrock`; for `anthropic-bedrock`, by default AWS_REGION,
@@ -57,7 +55,7 @@ class AnthropicBedrock(Platform):
                 try:
                     region = boto3.Session(profile_name=profile).region_name
                 except BotoCoreError as error:
-                    return Err(of_credentials(Endpoint(access.name, ""), str(error), _HINT))
+                    return Err(Endpoint(access.name, "").without_credentials(str(error), _HINT))
         if wrong := bad_address_part(access.name, "region", region):
             return wrong
         base_url = access.base_url or environ.get("ANTHROPIC_BEDROCK_BASE_URL")

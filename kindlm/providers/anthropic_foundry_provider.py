@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
 from kindlm.errors import Err
-from kindlm.plugins import Access, Maybe
-from kindlm.providers.anthropic_platforms import Platform, platform_client
-from kindlm.providers.anthropic_provider import API_VERSION, NO_KEY, WIRE
+from kindlm.plugins import Access, Maybe, Provider
+from kindlm.providers.anthropic_provider import API_VERSION, NO_KEY, WIRE, platform_client
 from kindlm.providers.client import WireClient
 from kindlm.providers.provider_failures import Endpoint, bad_address_part, missing_key
 from kindlm.section import HostPart
@@ -17,8 +16,11 @@ from kindlm.section import HostPart
 _KEY = "ANTHROPIC_FOUNDRY_API_KEY"
 
 
-class AnthropicFoundry(Platform):
+class AnthropicFoundry(Provider):
     """Calls Microsoft Foundry. Its key: `apiKeyEnv`, or ANTHROPIC_FOUNDRY_API_KEY."""
+
+    takes_seed: ClassVar[bool] = False
+    takes_prefill: ClassVar[bool] = True
 
     resource: Maybe[HostPart] = Field(default=None, examples=["my-resource"])
     """The name of the resource, which begins its address. Required for `azure`; for

@@ -1,25 +1,26 @@
-"""The `anthropic` provider: Anthropic Messages."""
+"""The `anthropic` provider: Anthropic Messages, as the platforms of others speak it, too."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kindlm.dataclass import replace
+from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelRequest, ToolDefinition
-from kindlm.providers.api_format import (
+from kindlm.providers.client import (
     ApiFormat,
     ApiRequest,
+    WireClient,
     prefill_of,
     spoken,
     tool_parameters,
     written_arguments,
 )
-from kindlm.providers.client import WireClient
 from kindlm.providers.provider_failures import Endpoint
 from kindlm.strict_json import parse_json
 from kindlm.transcript import FinishReason, Message, Role, ToolCall
@@ -28,6 +29,8 @@ from kindlm.wires.anthropic import answer_of, usage_of
 
 if TYPE_CHECKING:
     import anthropic
+
+    from kindlm.providers.sdk_transport import AsyncSdk, Signing
 
 
 def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> ApiRequest:
@@ -172,3 +175,56 @@ def _headers(access: Access) -> dict[str, str | anthropic.Omit]:
         return {name: value for name, value in ours.items() if name.lower() not in taken}
     ours["Authorization"] = f"Bearer {key}"
     return {name: anthropic.Omit() for name in ambient} | ours
+
+
+# The SDK has a class for each platform that Anthropic's models are on, too, which knows its paths
+# and credentials. Signatures and tokens differ from request to request, so the SDK sends each of
+# them, and nothing is cached between runs. With `baseUrl`, only the key that `apiKeyEnv` names is
+# sent, or an AWS signature.
+
+_FIRST_MAJOR = 1
+"""Older SDKs lack a class or a kind of credentials."""
+
+
+def platform_client(
+    endpoint: Endpoint,
+    make: Callable[..., AsyncSdk],
+    wire: ApiFormat,
+    *,
+    headers: Mapping[str, str] | None = None,
+    signing: Signing | None = None,
+) -> WireClient | Err:
+    """Return the client of a platform; `make` makes the SDK's: see `Sdk`."""
+    import anthropic
+
+    from kindlm.providers.sdk_transport import Sdk, SdkTransport, header_names
+
+    if int(anthropic.__version__.partition(".")[0]) < _FIRST_MAJOR:
+        message = f"{endpoint.title} needs version {_FIRST_MAJOR} or later of the package anthropic"
+        hint = "Update it: pip install --upgrade anthropic"
+        return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint))
+    # The SDK itself reads this variable, and only from the process environment. It is Anthropic's.
+    names = header_names(os.environ, "ANTHROPIC_CUSTOM_HEADERS")
+    ours: dict[str, Any] = {name.lower(): anthropic.Omit() for name in names}
+    sdk = Sdk(anthropic, make, ours | dict(headers or {}), signing)
+    return WireClient(endpoint, wire, SdkTransport(wire.path, lambda: sdk))
+
+
+def wire_of_version(version: str) -> ApiFormat:
+    """Return Anthropic's wire format with the version in the body, as Bedrock and Vertex want it.
+
+    The SDK would send the version of Anthropic's own API, which takes no sampling parameters.
+    """
+
+    def encode_with_version(request: ModelRequest, refused: frozenset[str]) -> ApiRequest:
+        sent = encode(request, refused)
+        return replace(sent, body={"anthropic_version": version, **sent.body})
+
+    return replace(WIRE, encode=encode_with_version)
+
+
+def missing_package(access: Access, package: str, extra: str) -> Err:
+    """Return the error of a package that a platform needs for its credentials."""
+    message = f"The provider {access.name} needs the package {package}, which is not installed"
+    hint = f"Install it: pip install 'kindlm[{extra}]'"
+    return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint))

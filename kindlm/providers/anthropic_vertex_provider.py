@@ -11,20 +11,15 @@ import asyncio
 import os
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
 from kindlm.errors import Err, ErrorCode, KindlmError
-from kindlm.plugins import Access, Maybe, Text
-from kindlm.providers.anthropic_platforms import (
-    Platform,
-    missing_package,
-    platform_client,
-    wire_of_version,
-)
+from kindlm.plugins import Access, Maybe, Provider, Text
+from kindlm.providers.anthropic_provider import missing_package, platform_client, wire_of_version
 from kindlm.providers.client import WireClient
-from kindlm.providers.provider_failures import Endpoint, bad_address_part, of_credentials
+from kindlm.providers.provider_failures import Endpoint, bad_address_part
 from kindlm.section import HostPart
 
 _WIRE = wire_of_version("vertex-2023-10-16")
@@ -33,8 +28,11 @@ _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _FILE = "GOOGLE_APPLICATION_CREDENTIALS"
 
 
-class AnthropicVertex(Platform):
+class AnthropicVertex(Provider):
     """Calls Google Vertex AI. google-auth finds the credentials."""
+
+    takes_seed: ClassVar[bool] = False
+    takes_prefill: ClassVar[bool] = True
 
     location: Maybe[HostPart] = Field(default=None, examples=["global"])
     """Where the models run: a region, or `global`. Required for `vertex`; for `anthropic-vertex`,
@@ -76,7 +74,7 @@ class AnthropicVertex(Platform):
             try:
                 credentials = None if access.key else _credentials(environ)
             except GoogleAuthError as error:
-                return Err(of_credentials(endpoint, str(error), _HINT))
+                return Err(endpoint.without_credentials(str(error), _HINT))
 
         one_token = asyncio.Lock()
 

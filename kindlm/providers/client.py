@@ -1,5 +1,8 @@
 """A model client: one request on a wire format, under one deadline, without retries.
 
+A format is two pure functions, kept apart from everything that touches a network. Bodies that come
+in are untrusted: whatever cannot be read is an `UnreadableReply`, never a crash.
+
 Models differ in the parameters they take, and no table of them stays right. If a provider refuses
 a parameter that kindlm added, later requests to the model leave it out. OpenAI names the refused
 parameter in `param`, others only in words. If the answer to a question of ours is cut off, later
@@ -12,20 +15,134 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, KindlmError, Ok, Result
-from kindlm.ports import ModelReply, ModelRequest
-from kindlm.providers import provider_failures
-from kindlm.providers.api_format import TO_THINK, ApiFormat, ApiRequest
-from kindlm.providers.provider_failures import Endpoint
+from kindlm.ports import ModelReply, ModelRequest, ToolDefinition
+from kindlm.providers.provider_failures import Endpoint, HttpAnswer, billed
 from kindlm.providers.quota import quotas
-from kindlm.strict_json import parse_json, unique_keys
-from kindlm.transcript import FinishReason
-from kindlm.wires.answer import UnreadableReply, error_message, objects, text_or_none
+from kindlm.strict_json import json_or_text, parse_json, unique_keys
+from kindlm.suite import ModelParams
+from kindlm.transcript import FinishReason, Message, ToolCall, Usage
+from kindlm.wires.answer import (
+    UnreadableReply,
+    WireAnswer,
+    error_message,
+    objects,
+    text_or_none,
+)
+
+TO_THINK = "max_tokens.to_think"
+"""What is remembered of a model whose answer to a question of ours was cut off: it may think."""
+
+TOKENS_TO_THINK = 25_000
+"""As much as OpenAI advises to leave: https://platform.openai.com/docs/guides/reasoning."""
+
+
+@dataclass(slots=True)
+class ApiRequest:
+    """A request in a provider's format, for a model that is known to refuse some parameters.
+
+    Attributes:
+        model: the model's name at its provider.
+        refused: what the model is known to refuse.
+        body: the JSON body.
+        warnings: what the user wrote and this format cannot say, or what was left out.
+        ours: names in `body` that the user did not ask for: if a model refuses one of them, the
+            request may be sent again without it.
+        plainer: those of `ours` that have a plainer form, each with what is remembered in place of
+            its name when this one is refused.
+        is_tight: whether it leaves a model that thinks no tokens for that, and may be sent again
+            with `TO_THINK` if the answer is cut off.
+    """
+
+    model: str
+    refused: frozenset[str]
+    body: dict[str, Any]
+    warnings: list[str] = field(default_factory=list)
+    ours: set[str] = field(default_factory=set)
+    plainer: dict[str, str] = field(default_factory=dict)
+    is_tight: bool = False
+
+    def to_remember(self, refused: Iterable[str]) -> frozenset[str]:
+        """Return what is to be known of a model that refused some of `ours`."""
+        return frozenset(self.plainer.get(name, name) for name in refused)
+
+    def add(self, name: str, value: Any) -> None:
+        """Send what the user asked for, whatever the model thinks of it; None is nothing."""
+        if value is not None:
+            self.body[name] = value
+
+    def add_ours(self, name: str, value: Any) -> None:
+        """Send what the user did not ask for, unless the model refuses it."""
+        if name in self.refused:
+            self.warn_refused(name)
+        else:
+            self.body[name] = value
+            self.ours.add(name)
+
+    def add_temperature(self, params: ModelParams) -> None:
+        """Send the temperature, which is the user's if it is written in the model's `params`."""
+        is_users = "temperature" in params.written or params.temperature is None
+        (self.add if is_users else self.add_ours)("temperature", params.temperature)
+
+    def warn_refused(self, name: str) -> None:
+        """Tell that a parameter was left out because the model does not take it."""
+        self.warnings.append(f"`{name}` was not sent: {self.model} does not take it")
+
+
+@dataclass(frozen=True, slots=True)
+class ApiFormat:
+    """The format of a model API.
+
+    Attributes:
+        path: where requests go, relative to the SDK's base URL.
+        encode: makes the request, without the parameters that this model is known to refuse.
+        decode: reads a body that is a JSON object, or raises `UnreadableReply`.
+        usage: reads the tokens that such a body reports, whatever else is wrong with it.
+    """
+
+    path: str
+    encode: Callable[[ModelRequest, frozenset[str]], ApiRequest]
+    decode: Callable[[Mapping[str, Any], ModelRequest], WireAnswer]
+    usage: Callable[[Mapping[str, Any]], Usage]
+
+
+def written_arguments(call: ToolCall) -> str:
+    """Return the arguments of a call as a model writes them: no spaces, text as it is."""
+    if call.malformed is not None:
+        return call.malformed
+    return json.dumps(call.arguments, ensure_ascii=False, separators=(",", ":"))
+
+
+def function_tool(tool: ToolDefinition) -> dict[str, Any]:
+    """Return a tool as OpenAI defined it, and Ollama took over."""
+    described = {} if tool.description is None else {"description": tool.description}
+    function = {"name": tool.name, **described, "parameters": tool_parameters(tool)}
+    return {"type": "function", "function": function}
+
+
+def prefill_of(request: ModelRequest) -> str:
+    """Return the text that an answer begins with; the model does not repeat it."""
+    last = request.messages[-1] if request.messages else None
+    return last.text if last is not None and last.prefill else ""
+
+
+def spoken(request: ModelRequest) -> list[Message]:
+    """Return the messages without a prefill that was answered: that answer begins with it."""
+    return [each for each in request.messages[:-1] if not each.prefill] + [*request.messages[-1:]]
+
+
+def tool_parameters(tool: ToolDefinition) -> dict[str, Any]:
+    """Return a tool's parameters as a schema of type object, which both APIs demand."""
+    if not tool.parameters:
+        return {"type": "object", "properties": {}}
+    return {"type": "object", **tool.parameters}
+
 
 WRITTEN_AS = {
     "temperature": "temperature",
@@ -61,17 +178,15 @@ def refused_parameters(status: int, body: str, sent: Iterable[str]) -> frozenset
     """Return those of the `sent` names that the error says the model does not take."""
     if status not in _REFUSAL_STATUSES:
         return frozenset()
-    try:
-        parsed = parse_json(body)
-    except ValueError:
-        parsed = None
+    parsed = json_or_text(body)
     error = parsed.get("error") if isinstance(parsed, dict) else None
     param = error.get("param") if isinstance(error, dict) else None
-    if _TOO_MUCH.search((error_message(parsed) or "")[:_SCANNED_CHARACTERS]):
+    said = error_message(parsed)
+    if said is not None and _TOO_MUCH.search(said[:_SCANNED_CHARACTERS]):
         return frozenset()
     if isinstance(param, str) and param:
         return frozenset(name for name in sent if re.split(r"[.\[]", param, maxsplit=1)[0] == name)
-    words = (error_message(parsed) or body)[:_SCANNED_CHARACTERS]
+    words = (said or body)[:_SCANNED_CHARACTERS]
     is_refusal = _REFUSAL.search(words) is not None
     return frozenset(
         name
@@ -122,15 +237,6 @@ async def within_bounds(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
         yield piece
 
 
-@dataclass(frozen=True, slots=True)
-class HttpAnswer:
-    """An HTTP answer, read to its end. Header names are found in any case."""
-
-    status: int
-    headers: Mapping[str, str]
-    text: str
-
-
 class Transport(Protocol):
     """Carries JSON to one provider."""
 
@@ -153,13 +259,13 @@ async def exchanged(
         async with asyncio.timeout(timeout_s):
             return Ok(await transport.send(path, body))
     except TimeoutError:
-        return Err(provider_failures.of_timeout(endpoint, timeout_s))
+        return Err(endpoint.timed_out(timeout_s))
     except NoAnswer as error:
-        return Err(provider_failures.of_network(endpoint, error))
+        return Err(endpoint.unreachable(error))
     except AnswerTooLong:
-        return Err(provider_failures.of_excess(endpoint, MAX_BODY_BYTES))
+        return Err(endpoint.sent_too_much(MAX_BODY_BYTES))
     except NoCredentials as error:
-        return Err(provider_failures.of_credentials(endpoint, *error.args))
+        return Err(endpoint.without_credentials(*error.args))
 
 
 class WireClient:
@@ -196,7 +302,7 @@ class WireClient:
             )
             if is_cut and sent.is_tight:
                 self._learn(request, frozenset({TO_THINK}))
-                result = Err(provider_failures.of_cut_answer(self._endpoint, answer.text))
+                result = Err(self._endpoint.cut_off(answer.text))
             return result if isinstance(result, Ok) else Err(self._billed(result.error, answer))
         culprits = refused_parameters(answer.status, answer.text, sent.body)
         ours = culprits & sent.ours
@@ -206,11 +312,7 @@ class WireClient:
                 self._refused[request.model] = known - {TO_THINK}
             return Err(self._failure(answer, culprits))
         self._learn(request, sent.to_remember(ours))
-        return Err(
-            provider_failures.of_refused_default(
-                self._endpoint, answer.status, answer.text, sorted(ours)
-            )
-        )
+        return Err(self._endpoint.refused_defaults(answer, ours))
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -256,25 +358,17 @@ class WireClient:
         )
 
     def _unreadable(self, answer: HttpAnswer, reason: str) -> Err:
-        return Err(provider_failures.of_reply(self._endpoint, answer.status, answer.text, reason))
+        return Err(self._endpoint.unreadable(answer, reason))
 
     def _billed(self, error: KindlmError, answer: HttpAnswer) -> KindlmError:
         """Return an error with the tokens that the answer reports, which providers bill."""
-        try:
-            body = parse_json(answer.text)
-        except ValueError:
-            return error
+        body = json_or_text(answer.text)
         if not isinstance(body, dict):
             return error
-        model = text_or_none(body.get("model"))
-        return provider_failures.billed(error, self._wire.usage(body), model)
+        return billed(error, self._wire.usage(body), text_or_none(body.get("model")))
 
     def _failure(self, answer: HttpAnswer, culprits: frozenset[str]) -> KindlmError:
         written = sorted(WRITTEN_AS[name] for name in culprits if name in WRITTEN_AS)
         if written:
-            return provider_failures.of_refusal(
-                self._endpoint, answer.status, answer.text, written[0]
-            )
-        return provider_failures.of_status(
-            self._endpoint, answer.status, answer.headers, answer.text
-        )
+            return self._endpoint.refused_parameter(answer, written[0])
+        return self._endpoint.refused(answer)

@@ -22,7 +22,6 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.packages import own
 from kindlm.plugins import Provider
 from kindlm.ports import Embedder, Embedding
-from kindlm.providers import provider_failures
 from kindlm.providers.client import Transport, exchanged
 from kindlm.providers.provider_failures import Endpoint
 from kindlm.providers.provider_registry import check_settings, options_of
@@ -83,14 +82,11 @@ class WireEmbedder:
             return Err(self._advise(exchange.error))
         answer = exchange.value
         if answer.status != _OK:
-            told = (answer.status, answer.headers, answer.text)
-            return Err(self._advise(provider_failures.of_status(self._endpoint, *told)))
+            return Err(self._advise(self._endpoint.refused(answer)))
         try:
             return Ok(self._read(answer.text, len(texts), latency_ms))
         except ValueError as error:
-            return Err(
-                provider_failures.of_reply(self._endpoint, answer.status, answer.text, str(error))
-            )
+            return Err(self._endpoint.unreadable(answer, str(error)))
 
     async def aclose(self) -> None:
         """Close all connections."""

@@ -15,18 +15,20 @@ from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelReply, ModelRequest
-from kindlm.providers.api_format import (
+from kindlm.providers.client import (
     TO_THINK,
     TOKENS_TO_THINK,
     ApiFormat,
     ApiRequest,
+    NoAnswer,
+    WireClient,
     function_tool,
     prefill_of,
     spoken,
+    within_bounds,
 )
-from kindlm.providers.client import HttpAnswer, NoAnswer, WireClient, within_bounds
 from kindlm.providers.embedders import EmbeddingWire, WireEmbedder
-from kindlm.providers.provider_failures import Endpoint
+from kindlm.providers.provider_failures import Endpoint, HttpAnswer
 from kindlm.transcript import FinishReason, Message, Role, Usage
 from kindlm.wires.answer import UnreadableReply, WireAnswer, error_message, token_usage
 from kindlm.wires.chat import function_calls

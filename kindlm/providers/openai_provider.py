@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from kindlm.errors import Err
 from kindlm.plugins import Access, Provider
 from kindlm.ports import Embedder, ModelRequest, ResponseSchema
-from kindlm.providers.api_format import (
+from kindlm.providers.client import (
     TO_THINK,
     TOKENS_TO_THINK,
     ApiFormat,
     ApiRequest,
+    WireClient,
     function_tool,
     written_arguments,
 )
-from kindlm.providers.client import WireClient
 from kindlm.providers.embedders import EmbeddingWire, WireEmbedder
 from kindlm.providers.provider_failures import Endpoint
 from kindlm.transcript import Message, Role, ToolCall

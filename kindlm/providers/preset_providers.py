@@ -21,8 +21,7 @@ from kindlm.dataclass import replace
 from kindlm.errors import Err
 from kindlm.plugins import Access, Maybe, Text
 from kindlm.ports import Embedder, ModelRequest
-from kindlm.providers.api_format import ApiRequest
-from kindlm.providers.client import WireClient
+from kindlm.providers.client import ApiRequest, WireClient
 from kindlm.providers.openai_provider import (
     EMBEDDING_MODEL,
     WIRE,

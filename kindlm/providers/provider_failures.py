@@ -10,16 +10,16 @@ echoed it; a body is quoted with 200 characters at most and kept whole in `detai
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
 from kindlm.dataclass import dataclass, replace
-from kindlm.errors import Err, ErrorCode, KindlmError
+from kindlm.errors import Err, ErrorCode, KindlmError, unanswered
 from kindlm.providers.quota import quotas
-from kindlm.strict_json import parse_json
+from kindlm.strict_json import json_or_text
 from kindlm.transcript import Usage
 from kindlm.unreachable import rate_limit_hint, retry_after, unreachable_reason
 from kindlm_store import Redactor
@@ -33,8 +33,17 @@ _RETRYABLE_STATUSES = frozenset({408, 409, 429})
 
 
 @dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """An HTTP answer, read to its end. Header names are found in any case."""
+
+    status: int
+    headers: Mapping[str, str]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Who is called, as far as messages need to know.
+    """Who is called, as far as messages need to know it, and what can go wrong with it.
 
     Attributes:
         provider: the user's name for the provider.
@@ -53,12 +62,6 @@ class Endpoint:
         """The provider's name as a reader expects it."""
         return _TITLES.get(self.provider, self.provider)
 
-    @property
-    def address(self) -> str:
-        """Scheme, host and port; a URL may hold credentials, which stay out."""
-        parts = urlsplit(self.base_url)
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-
     def without_key(self, text: str) -> str:
         """Return a text with the key taken out, in whatever encoding it came back."""
         if not self.key:
@@ -66,10 +69,180 @@ class Endpoint:
         # A key under the redactor's shortest is still the key.
         return _redactor(self.key)(text).replace(self.key, "[redacted]")
 
+    def timed_out(self, timeout_s: float) -> KindlmError:
+        """Return the error of a call that took longer than it may."""
+        return self._failed(
+            f"{self.title} request timed out after {timeout_s * 1000:.0f} ms",
+            "Raise defaults.timeoutMs, or check whether the provider is slow",
+            code=ErrorCode.PROVIDER_TIMEOUT,
+            retryable=True,
+        )
+
+    def unreachable(self, error: BaseException) -> KindlmError:
+        """Return the error of a call that never got a whole answer."""
+        at = also = ""
+        if self.base_url:
+            parts = urlsplit(self.base_url)
+            # A URL may hold credentials, which stay out.
+            at = f" at {parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+            also = f", and providers.{self.provider}.baseUrl if it is set"
+        return self._failed(
+            f"No answer from {self.title}{at}: {unreachable_reason(error)}",
+            f"Check the network{also}",
+            code=ErrorCode.PROVIDER_NETWORK_ERROR,
+            retryable=True,
+        )
+
+    def without_credentials(self, reason: str, hint: str) -> KindlmError:
+        """Return the error of credentials that are not found, or that cannot be renewed."""
+        message = f"No valid credentials for {self.title}: {self._quoted(reason)}"
+        return self._failed(message, hint, code=ErrorCode.PROVIDER_AUTH_ERROR)
+
+    def crashed(self, reason: str) -> KindlmError:
+        """Return the error of a call that failed in the provider's library, without a status."""
+        return self._failed(f"The call to {self.title} failed: {self._quoted(reason)}")
+
+    def sent_too_much(self, limit: int) -> KindlmError:
+        """Return the error of an answer with more bytes than are read of any."""
+        where = f"providers.{self.provider}.baseUrl"
+        return self._failed(
+            f"{self.title} sent more than {limit // 1_000_000} MB",
+            f"Check that {where} is the API itself, or lower maxTokens",
+        )
+
+    def unreadable(self, answer: HttpAnswer, reason: str) -> KindlmError:
+        """Return the error of an answer that came whole and cannot be read."""
+        return self._failed(
+            f"{self.title} sent an answer that cannot be used ({self._quoted(reason)})"
+            f": {self._quoted(answer.text)}",
+            f"Check that providers.{self.provider}.baseUrl is the API itself, not a web page",
+            status=answer.status,
+            body=answer.text,
+        )
+
+    def cut_off(self, body: str) -> KindlmError:
+        """Return the error of an answer that was cut off where kindlm left no room for thoughts.
+
+        The client leaves it from now on, so that the same request may be sent again at once.
+        """
+        message = f"{self.title} cut its answer off: kindlm asks again with room for thoughts"
+        return self._failed(message, retryable=True, resend=True, body=body)
+
+    def refused_parameter(self, answer: HttpAnswer, parameter: str) -> KindlmError:
+        """Return the error of a model that does not take a parameter that the user wrote."""
+        return self._failed(
+            f"{self.title} refused the parameter `{parameter}`: {self._said(answer.text)}",
+            f"Remove {parameter} from the model's params",
+            status=answer.status,
+            body=answer.text,
+        )
+
+    def refused_defaults(self, answer: HttpAnswer, parameters: Iterable[str]) -> KindlmError:
+        """Return the error of a model that does not take what was sent without the user's asking.
+
+        The client knows now, so that the same request may be sent again at once.
+        """
+        names = ", ".join(f"`{name}`" for name in sorted(parameters))
+        said = self._said(answer.text)
+        return self._failed(
+            f"{self.title} refused {names}, which kindlm sends by default: {said}",
+            status=answer.status,
+            retryable=True,
+            resend=True,
+            body=answer.text,
+        )
+
+    def refused(self, answer: HttpAnswer) -> KindlmError:
+        """Return the error of an HTTP status that is no success."""
+        now = datetime.now(UTC)
+        status, wait = answer.status, retry_after(answer.headers, now)
+        retryable = status in _RETRYABLE_STATUSES or status >= 500
+        advice = answer.headers.get("x-should-retry")
+        if advice in ("true", "false"):
+            retryable = advice == "true"
+        title, said = self.title, self._said(answer.text)
+        key = self.key_variable or f"providers.{self.provider}.apiKeyEnv"
+        code, message = ErrorCode.PROVIDER_API_ERROR, f"{title} returned {status}: {said}"
+        hint = "The provider rejected the request for the reason in the message"
+        match status:
+            case 401:
+                code = ErrorCode.PROVIDER_AUTH_ERROR
+                message = f"{title} API key is invalid or missing (401): {said}"
+                hint = f"Check {key} in your environment or .env file"
+                if not self.base_url and self.key_variable is None:
+                    hint = "Check the variable of the key that the library reads"
+                elif self.key_variable is None:
+                    hint = f"Name the variable that holds the key: {key}"
+            case 403:
+                code = ErrorCode.PROVIDER_AUTH_ERROR
+                message = f"{title} denied access (403): {said}"
+                hint = f"Check that the key in {key} may use this model"
+            case 404:
+                hint = f"Check the model's name and providers.{self.provider}.baseUrl"
+            case 408:
+                code, message = ErrorCode.PROVIDER_TIMEOUT, f"{title} timed out (408): {said}"
+                hint = "Raise defaults.timeoutMs or defaults.retries, or try again later"
+            case 429 if _quota_used_up(answer.text):
+                retryable = False
+                code, message = ErrorCode.PROVIDER_RATE_LIMIT, f"{title} quota is used up: {said}"
+                hint = "Check the plan and the billing of the account: retrying does not help"
+            case 429:
+                unit = "second" if wait == 1 else "seconds"
+                after = "" if wait is None else f". Retry after {wait:g} {unit}"
+                code, message = ErrorCode.PROVIDER_RATE_LIMIT, f"{title} rate limit hit{after}"
+                hint = rate_limit_hint(wait)
+            case _ if status >= 500:
+                hint = f"{title} has a problem: try again later, or raise defaults.retries"
+            case _ if status < 400:
+                hint = f"providers.{self.provider}.baseUrl redirects: write where it leads to"
+        return self._failed(
+            message,
+            hint,
+            code=code,
+            status=status,
+            retry_after=wait,
+            retryable=retryable,
+            body=answer.text,
+            quotas=quotas(answer.headers, now),
+        )
+
+    def _failed(
+        self, message: str, hint: str | None = None, *, body: str | None = None, **more: Any
+    ) -> KindlmError:
+        shown = None if body is None else self.without_key(body)
+        return unanswered(self.without_key(message), hint, body=shown, **more)
+
+    def _said(self, body: str) -> str:
+        """Return what the provider said: its own sentence if there is one, else the body."""
+        from kindlm.wires.answer import error_message  # runs without failures do not need it
+
+        return self._quoted(error_message(json_or_text(body)) or body) or "no explanation"
+
+    def _quoted(self, text: str) -> str:
+        # The key goes first: a cut through it would leave a part that nothing recognises.
+        text = " ".join(self.without_key(text).split())
+        return text if len(text) <= _QUOTED_CHARACTERS else text[:_QUOTED_CHARACTERS] + "…"
+
 
 @lru_cache(maxsize=16)
 def _redactor(key: str) -> Redactor:
     return Redactor([key])
+
+
+def _quota_used_up(body: str) -> bool:
+    parsed = json_or_text(body)
+    error = parsed.get("error") if isinstance(parsed, dict) else None
+    return isinstance(error, dict) and "insufficient_quota" in (
+        error.get("code"),
+        error.get("type"),
+    )
+
+
+def billed(error: KindlmError, usage: Usage, model: str | None) -> KindlmError:
+    """Return the error of an answer with the tokens that it reports, if it does."""
+    if usage == Usage():
+        return error
+    return replace(error, details={**error.details, "usage": usage, "model": model})
 
 
 def bad_address_part(provider: str, key: str, value: str | None) -> Err | None:
@@ -97,226 +270,3 @@ def unusable_key(provider: str, variable: str) -> KindlmError:
         f" not valid in a key",
         f"Copy the key into {variable} again: spaces, quotes or line ends may have come with it",
     )
-
-
-def of_timeout(endpoint: Endpoint, timeout_s: float) -> KindlmError:
-    """Return the error of a call that took longer than it may."""
-    return _error(
-        endpoint,
-        ErrorCode.PROVIDER_TIMEOUT,
-        f"{endpoint.title} request timed out after {timeout_s * 1000:.0f} ms",
-        "Raise defaults.timeoutMs, or check whether the provider is slow",
-        retryable=True,
-    )
-
-
-def of_network(endpoint: Endpoint, error: BaseException) -> KindlmError:
-    """Return the error of a call that never got a whole answer."""
-    at = f" at {endpoint.address}" if endpoint.base_url else ""
-    also = f", and providers.{endpoint.provider}.baseUrl if it is set" if endpoint.base_url else ""
-    return _error(
-        endpoint,
-        ErrorCode.PROVIDER_NETWORK_ERROR,
-        f"No answer from {endpoint.title}{at}: {unreachable_reason(error)}",
-        f"Check the network{also}",
-        retryable=True,
-    )
-
-
-def of_credentials(endpoint: Endpoint, reason: str, hint: str) -> KindlmError:
-    """Return the error of credentials that are not found, or that cannot be renewed."""
-    message = f"No valid credentials for {endpoint.title}: {_quoted(endpoint, reason)}"
-    return _error(endpoint, ErrorCode.PROVIDER_AUTH_ERROR, message, hint)
-
-
-def of_call(endpoint: Endpoint, reason: str) -> KindlmError:
-    """Return the error of a call that failed in the provider's library, without a status."""
-    message = f"The call to {endpoint.title} failed: {_quoted(endpoint, reason)}"
-    return _error(endpoint, ErrorCode.PROVIDER_API_ERROR, message, None)
-
-
-def of_excess(endpoint: Endpoint, limit: int) -> KindlmError:
-    """Return the error of an answer with more bytes than are read of any."""
-    return _error(
-        endpoint,
-        ErrorCode.PROVIDER_API_ERROR,
-        f"{endpoint.title} sent more than {limit // 1_000_000} MB",
-        f"Check that providers.{endpoint.provider}.baseUrl is the API itself, or lower maxTokens",
-    )
-
-
-def of_reply(endpoint: Endpoint, status: int, body: str, reason: str) -> KindlmError:
-    """Return the error of an answer that came whole and cannot be read."""
-    return _error(
-        endpoint,
-        ErrorCode.PROVIDER_API_ERROR,
-        f"{endpoint.title} sent an answer that cannot be used ({_quoted(endpoint, reason)})"
-        f": {_quoted(endpoint, body)}",
-        f"Check that providers.{endpoint.provider}.baseUrl is the API itself, not a web page",
-        status=status,
-        body=body,
-    )
-
-
-def of_cut_answer(endpoint: Endpoint, body: str) -> KindlmError:
-    """Return the error of an answer that was cut off where kindlm left no room for thoughts.
-
-    The client leaves it from now on, so that the same request may be sent again at once.
-    """
-    return _error(
-        endpoint,
-        ErrorCode.PROVIDER_API_ERROR,
-        f"{endpoint.title} cut its answer off: kindlm asks again with room for thoughts",
-        None,
-        retryable=True,
-        resend=True,
-        body=body,
-    )
-
-
-def billed(error: KindlmError, usage: Usage, model: str | None) -> KindlmError:
-    """Return the error of an answer with the tokens that it reports, if it does."""
-    if usage == Usage():
-        return error
-    return replace(error, details={**error.details, "usage": usage, "model": model})
-
-
-def of_refusal(endpoint: Endpoint, status: int, body: str, parameter: str) -> KindlmError:
-    """Return the error of a model that does not take a parameter that the user wrote."""
-    return _error(
-        endpoint,
-        ErrorCode.PROVIDER_API_ERROR,
-        f"{endpoint.title} refused the parameter `{parameter}`: {_said(endpoint, body)}",
-        f"Remove {parameter} from the model's params",
-        status=status,
-        body=body,
-    )
-
-
-def of_refused_default(
-    endpoint: Endpoint, status: int, body: str, parameters: Sequence[str]
-) -> KindlmError:
-    """Return the error of a model that does not take what was sent without the user's asking.
-
-    The client knows now, so that the same request may be sent again at once.
-    """
-    names = ", ".join(f"`{name}`" for name in parameters)
-    return _error(
-        endpoint,
-        ErrorCode.PROVIDER_API_ERROR,
-        f"{endpoint.title} refused {names}, which kindlm sends by default: {_said(endpoint, body)}",
-        None,
-        status=status,
-        retryable=True,
-        resend=True,
-        body=body,
-    )
-
-
-def of_status(
-    endpoint: Endpoint, status: int, headers: Mapping[str, str], body: str
-) -> KindlmError:
-    """Return the error of an HTTP status that is no success; header names are any case."""
-    now = datetime.now(UTC)
-    wait = retry_after(headers, now)
-    code, message, hint = _told(endpoint, status, body, wait)
-    advice = headers.get("x-should-retry")
-    retryable = status in _RETRYABLE_STATUSES or status >= 500
-    if advice in ("true", "false"):
-        retryable = advice == "true"
-    if code is ErrorCode.PROVIDER_RATE_LIMIT and _quota_used_up(body):
-        retryable = False
-    error = _error(
-        endpoint, code, message, hint, status=status, wait=wait, retryable=retryable, body=body
-    )
-    return replace(error, details={**error.details, "quotas": quotas(headers, now)})
-
-
-def _told(
-    endpoint: Endpoint, status: int, body: str, wait: float | None
-) -> tuple[ErrorCode, str, str]:
-    title, said = endpoint.title, _said(endpoint, body)
-    key = endpoint.key_variable or f"providers.{endpoint.provider}.apiKeyEnv"
-    code, message = ErrorCode.PROVIDER_API_ERROR, f"{title} returned {status}: {said}"
-    hint = "The provider rejected the request for the reason in the message"
-    match status:
-        case 401:
-            code = ErrorCode.PROVIDER_AUTH_ERROR
-            message = f"{title} API key is invalid or missing (401): {said}"
-            hint = f"Check {key} in your environment or .env file"
-            if not endpoint.base_url and endpoint.key_variable is None:
-                hint = "Check the variable of the key that the library reads"
-            elif endpoint.key_variable is None:
-                hint = f"Name the variable that holds the key: {key}"
-        case 403:
-            code, message = ErrorCode.PROVIDER_AUTH_ERROR, f"{title} denied access (403): {said}"
-            hint = f"Check that the key in {key} may use this model"
-        case 404:
-            hint = f"Check the model's name and providers.{endpoint.provider}.baseUrl"
-        case 408:
-            code, message = ErrorCode.PROVIDER_TIMEOUT, f"{title} timed out (408): {said}"
-            hint = "Raise defaults.timeoutMs or defaults.retries, or try again later"
-        case 429 if _quota_used_up(body):
-            code, message = ErrorCode.PROVIDER_RATE_LIMIT, f"{title} quota is used up: {said}"
-            hint = "Check the plan and the billing of the account: retrying does not help"
-        case 429:
-            unit = "second" if wait == 1 else "seconds"
-            after = "" if wait is None else f". Retry after {wait:g} {unit}"
-            code, message = ErrorCode.PROVIDER_RATE_LIMIT, f"{title} rate limit hit{after}"
-            hint = rate_limit_hint(wait)
-        case _ if status >= 500:
-            hint = f"{title} has a problem: try again later, or raise defaults.retries"
-        case _ if status < 400:
-            hint = f"providers.{endpoint.provider}.baseUrl redirects: write where it leads to"
-    return code, message, hint
-
-
-def _error(
-    endpoint: Endpoint,
-    code: ErrorCode,
-    message: str,
-    hint: str | None,
-    *,
-    status: int | None = None,
-    wait: float | None = None,
-    retryable: bool = False,
-    resend: bool = False,
-    body: str | None = None,
-) -> KindlmError:
-    details: dict[str, Any] = {
-        "status": status,
-        "retry_after": wait,
-        "retryable": retryable,
-        "body": None if body is None else endpoint.without_key(body),
-    }
-    if resend:
-        details["resend"] = True
-    return KindlmError(code, endpoint.without_key(message), hint, details=details)
-
-
-def _said(endpoint: Endpoint, body: str) -> str:
-    """Return what the provider said: its own sentence if there is one, else the body."""
-    from kindlm.wires.answer import error_message  # runs without failures do not need it
-
-    try:
-        sentence = error_message(parse_json(body))
-    except ValueError:
-        sentence = None
-    return _quoted(endpoint, sentence or body) or "no explanation"
-
-
-def _quoted(endpoint: Endpoint, text: str) -> str:
-    # The key goes first: a cut through it would leave a part that nothing recognises.
-    text = " ".join(endpoint.without_key(text).split())
-    return text if len(text) <= _QUOTED_CHARACTERS else text[:_QUOTED_CHARACTERS] + "…"
-
-
-def _quota_used_up(body: str) -> bool:
-    try:
-        parsed = parse_json(body)
-    except ValueError:
-        return False
-    error = parsed.get("error") if isinstance(parsed, dict) else None
-    if not isinstance(error, dict):
-        return False
-    return "insufficient_quota" in (error.get("code"), error.get("type"))

@@ -24,10 +24,13 @@ from kindlm.garbage import put_off
 from kindlm.packages import CRASHES
 from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelReply, ModelRequest
-from kindlm.providers import provider_failures
-from kindlm.providers.api_format import TOKENS_TO_THINK, tool_parameters, written_arguments
-from kindlm.providers.client import refused_parameters
-from kindlm.providers.provider_failures import Endpoint
+from kindlm.providers.client import (
+    TOKENS_TO_THINK,
+    refused_parameters,
+    tool_parameters,
+    written_arguments,
+)
+from kindlm.providers.provider_failures import Endpoint, HttpAnswer, billed
 from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
 from kindlm.wires.answer import extras_from
 
@@ -89,7 +92,7 @@ class PydanticAiClient:
             async with asyncio.timeout(request.timeout_s):
                 return await self._ask(model.value, request)
         except TimeoutError:
-            return Err(provider_failures.of_timeout(self._endpoint, request.timeout_s))
+            return Err(self._endpoint.timed_out(request.timeout_s))
         except CRASHES as error:  # each provider's SDK has errors of its own
             return Err(self._failure(error, request))
 
@@ -169,12 +172,12 @@ class PydanticAiClient:
         if used.total_tokens:
             usage = Usage(used.input_tokens, used.output_tokens, extras)
         if response.finish_reason == "error":
-            failure = provider_failures.of_call(self._endpoint, "an error cut the answer off")
+            failure = self._endpoint.crashed("an error cut the answer off")
         elif ended is FinishReason.MAX_TOKENS and wanted and not self._thoughts(request):
             self._with_thoughts.add(request.model)
-            failure = provider_failures.of_cut_answer(self._endpoint, text)
+            failure = self._endpoint.cut_off(text)
         if failure is not None:
-            return Err(provider_failures.billed(failure, usage, response.model_name))
+            return Err(billed(failure, usage, response.model_name))
         return Ok(
             ModelReply(
                 text,
@@ -226,23 +229,20 @@ class PydanticAiClient:
         if isinstance(error, exceptions.ModelHTTPError):
             if error.status_code == _BAD_REQUEST:  # it may have been too much
                 self._with_thoughts.discard(request.model)
-            body = _body(error)
-            temperature = {"temperature"} - {*request.params.written}
-            if refused_parameters(error.status_code, body, temperature):
-                self._without_temperature.add(request.model)
-                return provider_failures.of_refused_default(
-                    self._endpoint, error.status_code, body, ["temperature"]
-                )
             headers = dict(error.headers or {})
             if error.retry_after is not None:  # in the body, at Google
                 headers["retry-after-ms"] = str(error.retry_after * 1000)
-            return provider_failures.of_status(self._endpoint, error.status_code, headers, body)
+            answer = HttpAnswer(error.status_code, headers, _body(error))
+            temperature = {"temperature"} - {*request.params.written}
+            if refused_parameters(answer.status, answer.text, temperature):
+                self._without_temperature.add(request.model)
+                return self._endpoint.refused_defaults(answer, temperature)
+            return self._endpoint.refused(answer)
         if isinstance(error, exceptions.ModelTimeoutError):
-            return provider_failures.of_timeout(self._endpoint, request.timeout_s)
+            return self._endpoint.timed_out(request.timeout_s)
         if isinstance(error, exceptions.ModelConnectionError):
-            return provider_failures.of_network(self._endpoint, error)
-        said = f"{type(error).__name__}: {error}"
-        return provider_failures.of_call(self._endpoint, said)
+            return self._endpoint.unreachable(error)
+        return self._endpoint.crashed(f"{type(error).__name__}: {error}")
 
 
 class _Heard:

@@ -21,7 +21,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.errors import Err, ErrorCode, Ok, Result, unanswered
 from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelReply, ModelRequest
 from kindlm.section import Extension, Maybe, Section, Text, resolved
@@ -104,7 +104,7 @@ class ScriptedClient:
     async def complete(self, request: ModelRequest) -> Result[ModelReply]:
         """Give the reply whose turn it is in this conversation."""
         if not self._replies:
-            return Err(self._error(ErrorCode.PROVIDER_API_ERROR, "the script has no replies left"))
+            return self._error("the script has no replies left")
         started = time.perf_counter()
         turn = asked = 0
         user = ""
@@ -125,13 +125,12 @@ class ScriptedClient:
                     await asyncio.sleep(delay_ms / 1000)
             except TimeoutError:
                 late = f"the reply takes longer than {request.timeout_s * 1000:.0f} ms"
-                return Err(self._error(ErrorCode.PROVIDER_TIMEOUT, late, retryable=True))
+                return self._error(late, code=ErrorCode.PROVIDER_TIMEOUT, retryable=True)
         if "error" in reply:
             code, status, retryable = _ERRORS[reply["error"]]
             said, wait = f"the script says {reply['error']}", reply.get("retryAfter")
-            return Err(
-                self._error(code, said, status=status, retry_after=wait, retryable=retryable)
-            )
+            told = {"status": status, "retry_after": wait, "retryable": retryable}
+            return self._error(said, code=code, **told)
         calls: list[ToolCall] = []
         for call in reply.get("toolCalls", ()):
             arguments = call.get("arguments", {})
@@ -154,19 +153,6 @@ class ScriptedClient:
     async def aclose(self) -> None:
         """Do nothing: there are no connections."""
 
-    def _error(
-        self,
-        code: ErrorCode,
-        message: str,
-        *,
-        status: int | None = None,
-        retry_after: float | None = None,
-        retryable: bool = False,
-    ) -> KindlmError:
-        details = {"status": status, "retry_after": retry_after, "retryable": retryable}
-        return KindlmError(
-            code,
-            f"{self._provider}: {message}",
-            f"See providers.{self._provider}.replies in the configuration",
-            details=details,
-        )
+    def _error(self, message: str, **details: Any) -> Err:
+        hint = f"See providers.{self._provider}.replies in the configuration"
+        return Err(unanswered(f"{self._provider}: {message}", hint, **details))

@@ -38,11 +38,11 @@ from kindlm.http_client import has_proxies
 from kindlm.providers.client import (
     MAX_BODY_BYTES,
     AnswerTooLong,
-    HttpAnswer,
     NoAnswer,
     NoCredentials,
     within_bounds,
 )
+from kindlm.providers.provider_failures import HttpAnswer
 from kindlm.providers.request_form import FormCache, RequestForm, form_of
 from kindlm_store import Redactor
 

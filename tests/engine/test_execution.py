@@ -16,8 +16,8 @@ from kindlm.errors import ErrorCode
 from kindlm.events.codec import Payload, new_event
 from kindlm.outcome import Status
 from kindlm.providers import openai_provider
-from kindlm.providers.client import HttpAnswer, WireClient
-from kindlm.providers.provider_failures import Endpoint
+from kindlm.providers.client import WireClient
+from kindlm.providers.provider_failures import Endpoint, HttpAnswer
 from kindlm.suite import ModelTarget, Prompt
 from kindlm.transcript import FinishReason, Role, ToolCall
 from kindlm_store import NewEvent

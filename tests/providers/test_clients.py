@@ -13,8 +13,7 @@ from processes import time_passes_after
 
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import ModelReply, ResponseSchema
-from kindlm.providers import provider_failures
-from kindlm.providers.provider_failures import Endpoint
+from kindlm.providers.provider_failures import Endpoint, HttpAnswer
 from kindlm.suite import ModelParams
 from kindlm.transcript import FinishReason, Message, Role, Usage
 
@@ -188,7 +187,7 @@ def test_an_echoed_key_is_not_cut_before_it_is_taken_out():
     encoded = base64.b64encode(f"user:{KEY}".encode()).decode()
     endpoint = Endpoint("openai", "http://127.0.0.1/v1", "THE_KEY", KEY)
     for before in range(130, 195, 5):
-        error = provider_failures.of_status(endpoint, 400, {}, "x" * before + encoded)
+        error = endpoint.refused(HttpAnswer(400, {}, "x" * before + encoded))
         assert encoded[8:16] not in repr(error)
 
 

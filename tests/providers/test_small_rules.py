@@ -9,7 +9,7 @@ import pytest
 
 from kindlm.providers.client import refused_parameters
 from kindlm.providers.openai_provider import allows_strict
-from kindlm.providers.provider_failures import Endpoint, of_status
+from kindlm.providers.provider_failures import Endpoint, HttpAnswer
 from kindlm.unreachable import retry_after
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
@@ -133,5 +133,6 @@ def test_which_schemas_are_strict(schema, allowed):
     ("seconds", "said"), [("1", "1 second"), ("2", "2 seconds"), ("0.5", "0.5 seconds")]
 )
 def test_the_time_to_wait_is_in_the_message(seconds: str, said: str) -> None:
-    error = of_status(Endpoint("openai", "https://x"), 429, {"retry-after": seconds}, "{}")
+    answer = HttpAnswer(429, {"retry-after": seconds}, "{}")
+    error = Endpoint("openai", "https://x").refused(answer)
     assert error.message.endswith(f"rate limit hit. Retry after {said}")
