@@ -28,8 +28,7 @@ from kindlm.history.diff.evidence_values import (
 )
 from kindlm.history.diff.samples import CHECKS_MADE, Attempts, read_checks
 from kindlm.history.queries import among
-from kindlm.history.statistics.pass_rates import BLOCK
-from kindlm.history.statistics.sequential import Settlement
+from kindlm.history.statistics.pass_rates import BLOCK, Settlement
 from kindlm.history.statistics.tables import Counts
 from kindlm.plan import QualifiedName
 

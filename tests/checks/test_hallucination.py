@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_judge import Judge
 
-from kindlm.checks.evalview.hallucination import Claim, Findings, Hallucination, Issue
+from kindlm.checks.evalview.honesty import Claim, Findings, Hallucination, Issue
 from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.transcript import Step, ToolUse, Transcript, Turn

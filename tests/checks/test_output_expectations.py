@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import examples
-from kindlm.checks.evalview.no_pii import find_personal_data
-from kindlm.checks.evalview.uncertainty import UNCERTAIN_PHRASES
+from kindlm.checks.evalview.honesty import UNCERTAIN_PHRASES
+from kindlm.checks.evalview.safety import find_personal_data
 from kindlm.checks.output import count_unmatched
 from kindlm.checks.output_schema import find_json
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result

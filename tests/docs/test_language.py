@@ -31,7 +31,7 @@ _CODE = ["kindlm/**/*.py", "store/kindlm_store/**/*.py"]
 # What models read may not change (recorded answers are found by it), nor SQL without a new version.
 _SENT = {
     "users.py",
-    "hallucination.py",
+    "honesty.py",
     "simulation.py",
     "questions.py",
     "safety.py",

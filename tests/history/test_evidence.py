@@ -17,7 +17,7 @@ from kindlm.history.diff.evidence_values import (
     TestPair,
     Verdict,
 )
-from kindlm.history.statistics.sequential import Settlement
+from kindlm.history.statistics.pass_rates import Settlement
 from kindlm.history.statistics.tables import Counts
 from kindlm.outcome import Status
 

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from kindlm.history.diff.evidence import judge_pair, settle
 from kindlm.history.diff.evidence_values import RunEvidence, Side, Strength, TestPair, Verdict
-from kindlm.history.statistics.pass_rates import Looks, pass_rate_drop
-from kindlm.history.statistics.sequential import Settlement
+from kindlm.history.statistics.pass_rates import Looks, Settlement, pass_rate_drop
 from kindlm.history.statistics.tables import Counts, fisher_drop
 from kindlm.outcome import Status
 

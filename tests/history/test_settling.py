@@ -18,7 +18,7 @@ from kindlm.history.diff.evidence_values import (
 )
 from kindlm.history.diff.samples import Attempts
 from kindlm.history.settling import AddedRepeats, Suspect, read_added, share_out, suspects
-from kindlm.history.statistics.sequential import Settlement
+from kindlm.history.statistics.pass_rates import Settlement
 from kindlm.history.statistics.tables import Counts, pooled
 from kindlm.outcome import Status
 

@@ -13,8 +13,13 @@ import pytest
 from kindlm.history.diff.evidence import judge_pair, settle
 from kindlm.history.diff.evidence_values import Side, Strength, TestPair
 from kindlm.history.diff.power import chance_to_settle
-from kindlm.history.statistics.pass_rates import Looks, pass_rate_drop
-from kindlm.history.statistics.sequential import Settlement, _cleared, together
+from kindlm.history.statistics.pass_rates import (
+    Looks,
+    Settlement,
+    _cleared,
+    pass_rate_drop,
+    together,
+)
 from kindlm.history.statistics.tables import Counts, fisher_drop
 from kindlm.outcome import Status
 

@@ -6,8 +6,7 @@ from itertools import product
 
 import pytest
 
-from kindlm.history.statistics.pass_rates import Looks, pass_rate_drop
-from kindlm.history.statistics.sequential import Settlement, settlements
+from kindlm.history.statistics.pass_rates import Looks, Settlement, pass_rate_drop, settlements
 from kindlm.history.statistics.tables import Counts, fisher_drop
 
 _STABLE = Looks(Counts(5, 5), (Counts(5, 5),), 50)

@@ -14,7 +14,7 @@ from evaluated import awaited, demand, evaluated
 from vector_cases import Departure, known
 
 from kindlm.checks.evalview.evalview_verdict import harm_in, look_at_turn, within
-from kindlm.checks.evalview.no_pii import find_personal_data
+from kindlm.checks.evalview.safety import find_personal_data
 from kindlm.checks.evalview.tools import SequenceMode, sequence_progress
 from kindlm.checks.evalview.weighted_score import Weights, overall_score
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 from kindlm.checks.base import AskingCheck, Reads, failed, passed
 from kindlm.checks.call_matching import normalised
-from kindlm.checks.evalview.no_pii import find_personal_data
-from kindlm.checks.evalview.safety import Safety
+from kindlm.checks.evalview.safety import Safety, find_personal_data
 from kindlm.checks.evalview.weighted_score import Scored
 from kindlm.checks.output import occurs
 from kindlm.dataclass import dataclass

@@ -10,11 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 from kindlm.checks.evalview.evalview_verdict import EvalviewVerdict
-from kindlm.checks.evalview.hallucination import Hallucination
-from kindlm.checks.evalview.no_pii import NoPii
-from kindlm.checks.evalview.safety import Safety
+from kindlm.checks.evalview.honesty import Hallucination, Uncertainty
+from kindlm.checks.evalview.safety import NoPii, Safety
 from kindlm.checks.evalview.tools import ForbiddenTool, SequenceMode, ToolCategory, ToolSequence
-from kindlm.checks.evalview.uncertainty import Uncertainty
 from kindlm.checks.evalview.weighted_score import Scored, WeightedScore, Weights
 from kindlm.checks.limits import Cost, Latency, Metric
 from kindlm.checks.output import Contains, NotContains, Regex

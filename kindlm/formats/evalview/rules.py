@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from pydantic_core import PydanticCustomError
 
-from kindlm.checks.evalview.hallucination import MOST_CONFIDENCE
+from kindlm.checks.evalview.honesty import MOST_CONFIDENCE
 from kindlm.checks.limits import KNOWN_METRICS
 from kindlm.checks.output import EMPTY, matches_anything
 from kindlm.config.diagnostics import Reporter

@@ -41,8 +41,13 @@ from kindlm.history.diff.evidence_values import (
     Verdict,
 )
 from kindlm.history.statistics.paired import compare_paired
-from kindlm.history.statistics.pass_rates import Looks, confirmed_drops, repeats_needed
-from kindlm.history.statistics.sequential import Settlement, settlements
+from kindlm.history.statistics.pass_rates import (
+    Looks,
+    Settlement,
+    confirmed_drops,
+    repeats_needed,
+    settlements,
+)
 from kindlm.history.statistics.tables import discrete_discoveries, score_drop, score_repeats_needed
 
 REGRESSION_THRESHOLD = 0.05

@@ -11,8 +11,7 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 from kindlm.dataclass import dataclass
 from kindlm.history.statistics.intervals import rate_difference_interval
 from kindlm.history.statistics.paired import PairedComparison
-from kindlm.history.statistics.pass_rates import Looks, pass_rate_drop
-from kindlm.history.statistics.sequential import Settlement
+from kindlm.history.statistics.pass_rates import Looks, Settlement, pass_rate_drop
 from kindlm.history.statistics.tables import Counts, pooled
 from kindlm.outcome import Status
 from kindlm.plan import QualifiedName

@@ -22,9 +22,10 @@ from kindlm.history.statistics.pass_rates import (
     crossings,
     expected_by_chance,
     kinds_of,
+    large_drop,
+    together,
     worst_chance,
 )
-from kindlm.history.statistics.sequential import large_drop, together
 from kindlm.history.statistics.tables import OFTEN, Counts
 
 _STEPS = 20

@@ -8,7 +8,7 @@ from typing import NamedTuple, TextIO
 
 from kindlm.history.diff.evidence_values import MOST_ADDED, CheckKey, CheckPair
 from kindlm.history.settling import Suspect
-from kindlm.history.statistics.sequential import Settlement
+from kindlm.history.statistics.pass_rates import Settlement
 from kindlm.history.statistics.tables import Counts, pooled
 from kindlm.plan import QualifiedName
 from kindlm.reports.figures import money
