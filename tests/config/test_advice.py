@@ -36,7 +36,7 @@ EXPECT = "{output: {contains: [hello]}}"
         (("[hello]}}", "[hello]}, trajectory: {mode: in-order, calls: [{tool: a, count: {min: 0}}]}}\n    tools: [{name: a}]"), "tests[0].expect.trajectory", "never_fails"),
         (("[hello]", "[hello, '']"), "tests[0].expect.output.contains[1]", "never_fails"),
         (("contains: [hello]", "regex: ['^a*']"), "tests[0].expect.output.regex[0]", "never_fails"),
-        (("[hello]}", "[hello]}, guardrails: {keywords: {allow: ['']}}"), "tests[0].expect.guardrails.keywords.allow[0]", "never_fails"),
+        (("[hello]}", "[hello]}, guardrails: {keywords: {allow: [hi, '']}}"), "tests[0].expect.guardrails.keywords.allow[1]", "never_fails"),
         (("[hello]}", "[hello]}, guardrails: {pii: {denyPatterns: []}}"), "tests[0].expect.guardrails.pii.denyPatterns", "never_fails"),
         (("[hello]}", "[hello]}, guardrails: {pii: {denyPatterns: ['']}}"), "tests[0].expect.guardrails.pii.denyPatterns[0]", "never_fails"),
         (("[hello]}", "[hello]}, guardrails: {pii: {customPatterns: [{name: a, pattern: a}, {name: b, pattern: ''}]}}"), "tests[0].expect.guardrails.pii.customPatterns[1].pattern", "never_fails"),
