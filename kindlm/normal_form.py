@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from kindlm.dataclass import dataclass
-from kindlm_store.pieces import spelled
+from kindlm_store.decoding import spelled
 
 INVISIBLE = (
     # Controls that are no white space.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kindlm.normal_form import normal_form
 from kindlm.patterns import matches_in
-from kindlm_store.spans import merged
+from kindlm_store.redaction import merged
 
 # Any 16 digits fit it; only what has a valid check digit is taken for a card.
 _CARD_PATTERN = r"\b\d{4}[\s-]?\d{4}[\s-]?\d{4}[\s-]?\d{4}\b"

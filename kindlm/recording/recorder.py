@@ -32,7 +32,7 @@ from kindlm.personal_data import DEFAULT_PATTERNS, personal_data_in
 from kindlm.plan import PlannedSuite
 from kindlm.suite import Suite
 from kindlm_store import Append, EventLog, NewEvent, Text, Ticket
-from kindlm_store.pieces import spelled
+from kindlm_store.decoding import spelled
 
 _TEXT_S = 2.0
 """Seconds for all patterns on one text; a text that takes longer is not recorded."""

@@ -5,10 +5,9 @@ What a program that only records does not need is in modules of its own: `erasin
 """
 
 from kindlm_store.database import open_reader, unreadable_wal
-from kindlm_store.events import Append, Head, HeadOf, RecordedEvent, Text, utc_now, uuid7
 from kindlm_store.locks import StreamLock, holder, is_held
 from kindlm_store.log import EventLog
-from kindlm_store.new_event import NewEvent
+from kindlm_store.new_event import Append, HeadOf, NewEvent, Text, utc_now, uuid7
 from kindlm_store.projecting import (
     Fold,
     Projection,
@@ -18,6 +17,7 @@ from kindlm_store.projecting import (
     projection_errors,
     recomputed,
 )
+from kindlm_store.reading import Head, RecordedEvent
 from kindlm_store.redaction import REDACTED, Redactor
 from kindlm_store.schema_check import SchemaProblem, schema_problems
 from kindlm_store.store_errors import (

@@ -22,8 +22,8 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from kindlm_store.canonical import GENESIS, event_hash, hash_text
-from kindlm_store.events import Append, Head, HeadOf, Text
-from kindlm_store.reading import last_position
+from kindlm_store.new_event import Append, HeadOf, Text
+from kindlm_store.reading import Head, last_position
 from kindlm_store.store_errors import ConflictError, SealedError
 
 if TYPE_CHECKING:

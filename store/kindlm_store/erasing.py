@@ -23,9 +23,10 @@ from kindlm_store.reading import events_of_types, last_position
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from kindlm_store.events import Append, RecordedEvent
     from kindlm_store.log import EventLog
+    from kindlm_store.new_event import Append
     from kindlm_store.projecting import Projector
+    from kindlm_store.reading import RecordedEvent
 
 _REF = re.compile(r'"\$ref":"([^"\\]*)"')
 """Inside a string of JSON a quotation mark is escaped: this is found as a member name only."""

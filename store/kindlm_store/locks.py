@@ -16,7 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import Self
 
-from kindlm_store.events import utc_now
+from kindlm_store.new_event import utc_now
 from kindlm_store.store_errors import LockHeldError
 
 _TRIES = 10

@@ -19,10 +19,9 @@ from kindlm_store.database import (
     open_reader,
     translated,
 )
-from kindlm_store.events import Append, Head, RecordedEvent
-from kindlm_store.new_event import redacted, require_name
+from kindlm_store.new_event import Append, redacted, require_name
 from kindlm_store.projecting import Projector, projection_errors
-from kindlm_store.reading import SELECT
+from kindlm_store.reading import SELECT, Head, RecordedEvent
 from kindlm_store.schema_check import SchemaGuard
 from kindlm_store.store_errors import OpenError, StoreClosedError
 from kindlm_store.writer import Writer

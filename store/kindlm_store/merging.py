@@ -24,11 +24,11 @@ from kindlm_store.append import INSERT_EVENTS, INSERT_TEXTS, WITHHELD, insert_ro
 from kindlm_store.canonical import GENESIS, stored_hash
 from kindlm_store.database import immediate, snapshot, translated
 from kindlm_store.erasing import empty_rows, erased_by_log, give_back, refs_in
-from kindlm_store.events import RecordedEvent, Text, is_timestamp
 from kindlm_store.locks import StreamLock, is_held
-from kindlm_store.new_event import NewEvent, require_name, scrub
+from kindlm_store.new_event import NewEvent, Text, is_timestamp, require_name, scrub
 from kindlm_store.projecting import read_states
 from kindlm_store.reading import (
+    RecordedEvent,
     events_after,
     hash_at,
     last_position,

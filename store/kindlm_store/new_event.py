@@ -1,4 +1,4 @@
-"""A new event, in the form in which it is stored.
+"""What is appended to a log: new events, in the form in which they are stored.
 
 The data of an event is encoded when the event is made, so that nothing the caller changes later is
 stored. Most data is encoded once, by the C encoder, and only looked over; data with something that
@@ -10,16 +10,21 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import re
 import secrets
 import threading
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, zip_longest
+from random import Random
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from kindlm_store.canonical import CanonicalEncoder
-from kindlm_store.events import HeadOf, Text, is_timestamp, stamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -33,6 +38,80 @@ _MAX_BITS = 14_000
 
 _MARK = secrets.token_hex(16)
 """Stands in a gap while data is encoded. It is random, so data cannot forge one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text inside the data of an event that a person or model wrote; stored by reference."""
+
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeadOf:
+    """Stands in the data of an event for the head hash of a stream at that moment.
+
+    Replaced by `sha256:<hex>` when the event is written; earlier appends of the same submit count.
+    """
+
+    stream: str
+
+
+class _Clock:
+    """Timestamps and random bits for ids; ids grow strictly within the process."""
+
+    _time_ns = staticmethod(time.time_ns)  # of Python itself, whatever stands in for it in a test
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._last = 0
+        self._prefix = (-1, "")
+        # Not the module's own generator: programs seed that one to repeat themselves.
+        self._random = Random()  # noqa: S311 - ids must be unique, not secret
+        os.register_at_fork(after_in_child=self._random.seed)
+
+    def stamp(self) -> tuple[bytes, str]:
+        """The id of a new event, a UUID of version 7, and the time: UTC, ISO 8601, microseconds."""
+        now = self._time_ns()
+        second, fraction = divmod(now // 1_000, 1_000_000)
+        known, prefix = self._prefix
+        if second != known:
+            prefix = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+            self._prefix = second, prefix
+        with self._lock:
+            # UUIDv7 keeps 12 bits below the millisecond: steps of 2**-12 ms.
+            self._last = tick = max(now * 4096 // 1_000_000, self._last + 1)
+            random = self._random.getrandbits(62)
+        high = (tick >> 12 & 0xFFFF_FFFF_FFFF) << 16 | 0x7000 | (tick & 0xFFF)
+        id_ = (high << 64 | 0x8000_0000_0000_0000 | random).to_bytes(16)
+        return id_, f"{prefix}.{fraction:06}Z"
+
+
+stamp = _Clock().stamp
+
+
+def uuid7() -> UUID:
+    """A UUID of version 7 (RFC 9562): ordered by time, strictly within a process."""
+    return UUID(bytes=stamp()[0])
+
+
+def utc_now() -> str:
+    """The time now, UTC, ISO 8601, microseconds."""
+    return stamp()[1]
+
+
+_SECOND = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.", re.ASCII)
+_FRACTION = re.compile(r"\d{6}(?:Z|\+00:00)", re.ASCII)
+
+
+def is_timestamp(text: str) -> bool:
+    """Whether a text is UTC in ISO 8601 with microseconds, so that texts sort as times do."""
+    return _is_second(text[:20]) and _FRACTION.fullmatch(text, 20) is not None
+
+
+@lru_cache(maxsize=64)
+def _is_second(text: str) -> bool:
+    return _SECOND.fullmatch(text) is not None
 
 
 class NewEvent:
@@ -129,6 +208,23 @@ class NewEvent:
     def with_data(self, data: Mapping[str, Any]) -> NewEvent:
         """The same event with other data."""
         return NewEvent(self.type, data, self.schema, self.subject, self.id, self.at)
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Events to append to one stream.
+
+    Attributes:
+        stream: Name of the stream.
+        events: At least one.
+        expected_version: Version the stream must have before; None appends wherever it ends.
+        seal: Whether the stream takes nothing more afterwards.
+    """
+
+    stream: str
+    events: Sequence[NewEvent]
+    expected_version: int | None = None
+    seal: bool = False
 
 
 def redacted(events: Sequence[NewEvent], redact: Callable[[str], str]) -> Sequence[NewEvent]:

@@ -1,15 +1,92 @@
-"""Reading events and texts, through any connection to a log."""
+"""Events as they are recorded, and reading them and their texts through any connection to a log."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from json import loads
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
 
-from kindlm_store.events import RecordedEvent
+from kindlm_store.canonical import event_hash, hash_text
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable, Iterator
+
+
+class Head(NamedTuple):
+    """Where a stream ends.
+
+    Attributes:
+        version: Number of events in the stream.
+        hash: Hash of the last one, `sha256:<hex>`.
+        sealed: Whether nothing can be appended any more.
+    """
+
+    version: int
+    hash: str
+    sealed: bool
+
+
+class RecordedEvent(NamedTuple):
+    """An event as it was recorded: its row, and what that says.
+
+    Attributes:
+        position: Order of arrival in this file; differs between files.
+        raw_id: Identity across files, 16 bytes.
+        stream: Name of the stream.
+        version: Position in the stream, from 1.
+        type: Event type.
+        schema: Version of the form that `data` has.
+        at: UTC, ISO 8601, microseconds.
+        subject: What inside the stream the event is about.
+        json: The payload in canonical JSON; an authored text is `{"$ref": "<ref>"}`.
+        raw_hash: Tagged hash over this event as stored and all before it.
+    """
+
+    position: int
+    raw_id: bytes
+    stream: str
+    version: int
+    type: str
+    schema: int
+    at: str
+    subject: str | None
+    json: str
+    raw_hash: bytes
+
+    @property
+    def id(self) -> UUID:
+        """Its identity across files."""
+        return UUID(bytes=self.raw_id)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The payload."""
+        data: dict[str, Any] = loads(self.json)
+        return data
+
+    @property
+    def hash(self) -> str:
+        """The hash, `sha256:<hex>`."""
+        return hash_text(self.raw_hash)
+
+    def hash_after(self, head: bytes, *, seal: bool) -> bytes:
+        """The hash that it must have behind the event of another hash.
+
+        Args:
+            head: Tagged hash of the event before it in its stream, or `GENESIS`.
+            seal: Whether it seals its stream.
+
+        Raises:
+            UnicodeEncodeError: It is not UTF-8, data apart.
+        """
+        return event_hash(
+            head, self.json.encode(errors="surrogateescape"), id=self.raw_id, stream=self.stream,
+            version=self.version, type=self.type, schema=self.schema, at=self.at,
+            subject=self.subject, seal=seal,
+        )  # fmt: skip
+
 
 SELECT = """
     SELECT events.seq, events.id, streams.name, events.version, event_types.name, events.schema,

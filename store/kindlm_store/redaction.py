@@ -25,15 +25,15 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
-from kindlm_store.escapes import read_bytes, readings
+from kindlm_store.decoding import holds_bytes, read_bytes, readings, strings_in
 from kindlm_store.new_event import scrub
-from kindlm_store.pieces import holds_bytes, strings_in
-from kindlm_store.spans import merged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from kindlm_store.spans import Span
+
+Span = tuple[int, int]
+"""Where in a text something begins, and where that ends."""
 
 _Form = tuple[str, int]
 """How a secret may be written, and with how many characters that begins that say nothing."""
@@ -296,6 +296,20 @@ def _without(text: str, spans: Iterable[Span], mark: str = REDACTED) -> str:
         kept += (text[behind:start], mark)
         behind = end
     return "".join((*kept, text[behind:]))
+
+
+def merged(spans: Iterable[Span]) -> Iterator[Span]:
+    """Spans in the order of their starts, those that overlap as one."""
+    covered: Span | None = None
+    for start, end in spans:
+        if covered and start < covered[1]:
+            covered = (covered[0], max(covered[1], end))
+        else:
+            if covered:
+                yield covered
+            covered = (start, end)
+    if covered:
+        yield covered
 
 
 def _occurrences(text: str, form: str) -> Iterator[Span]:

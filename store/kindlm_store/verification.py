@@ -23,8 +23,7 @@ from kindlm_store.append import WITHHELD, ref_of
 from kindlm_store.canonical import GENESIS, hash_text
 from kindlm_store.database import open_reader, translated
 from kindlm_store.erasing import erased_by_log, refs_in
-from kindlm_store.events import RecordedEvent
-from kindlm_store.reading import events_of_types, stored_texts
+from kindlm_store.reading import RecordedEvent, events_of_types, stored_texts
 
 if TYPE_CHECKING:
     import os

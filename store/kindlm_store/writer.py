@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from kindlm_store.append import Submission
-    from kindlm_store.events import Append, Head
+    from kindlm_store.new_event import Append
     from kindlm_store.projecting import Projector
+    from kindlm_store.reading import Head
     from kindlm_store.schema_check import SchemaGuard
 
 

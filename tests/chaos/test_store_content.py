@@ -76,7 +76,7 @@ def test_a_clock_that_goes_backwards(
         now += dice.randrange(-3_600_000_000_000, 1_000_000_000)
         return now
 
-    monkeypatch.setattr("kindlm_store.events._Clock._time_ns", staticmethod(wander))
+    monkeypatch.setattr("kindlm_store.new_event._Clock._time_ns", staticmethod(wander))
     events = [NewEvent("t", {"n": number}) for number in range(200)]
     with EventLog.open(database) as log:
         for event in events:
