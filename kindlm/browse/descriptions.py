@@ -67,7 +67,7 @@ SELECT s.name AS suite, p.test, p.target, r.started_at, r.id AS run,
         "sql": f"""
 SELECT model, counts_as AS purpose, count(*) AS calls, sum(c.input_tokens) AS input_tokens,
        sum(c.output_tokens) AS output_tokens, round(sum(c.cost_usd), 6) AS cost_usd,
-       sum(c.status = 'responded' AND c.cost_usd IS NULL) AS calls_of_unknown_price
+       sum(c.is_unknown) AS calls_of_unknown_price
   FROM executions e
  CROSS JOIN counted_calls c ON c.execution = e.id
  WHERE e.run IN {_WANTED}

@@ -178,8 +178,8 @@ SELECT t.body FROM executions e JOIN shown_texts t ON t.ref = e.tools_ref WHERE 
 UNPRICED = """
 SELECT DISTINCT coalesce(c.reported_model, c.model)
   FROM executions e
-  JOIN provider_calls c ON c.execution = e.id
- WHERE e.run IN $ids AND c.status = 'responded' AND c.cost_usd IS NULL
+  JOIN counted_calls c ON c.execution = e.id
+ WHERE e.run IN $ids AND c.is_unknown
  ORDER BY 1
 """
 
@@ -295,8 +295,7 @@ SELECT count(*) FILTER (WHERE e.status = 'passed') AS passed,
           WHERE c.execution = e.source AND c.counts_as = 'test'
        ), e.cost_then_usd)) FILTER (WHERE e.source <> e.id) AS rescored_then_usd,
        coalesce(sum(coalesce((
-         SELECT sum(c.status = 'responded' AND c.cost_then_usd IS NULL
-                    AND (c.recorded_in IS NOT NULL OR c.cost_usd IS NULL))
+         SELECT sum(c.cost_then_usd IS NULL AND (c.is_unknown OR c.recorded_in IS NOT NULL))
            FROM counted_calls c
           WHERE c.execution = e.source AND c.counts_as = 'test'
        ), e.answers > 0 AND e.cost_then_usd IS NULL)) FILTER (WHERE r.mode = 'rescored'), 0)
@@ -354,7 +353,7 @@ _PAID = """
 SELECT r.id, r.mode,
        sum(CASE WHEN c.counts_as = 'test' THEN c.cost_usd END) AS agents_usd,
        sum(CASE WHEN c.counts_as <> 'test' THEN c.cost_usd END) AS judges_usd,
-       coalesce(sum(c.status = 'responded' AND c.cost_usd IS NULL), 0) AS unknown
+       coalesce(sum(c.is_unknown), 0) AS unknown
   FROM runs r
   LEFT JOIN executions e ON $executions
   LEFT JOIN counted_calls c ON c.execution = e.id

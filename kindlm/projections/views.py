@@ -22,7 +22,7 @@ GONE = frozenset({ERASED, WITHHELD})
 
 VIEWS = Projection(
     "views",
-    version=15,
+    version=16,
     views={
         "shown_texts": f"""
 SELECT ref, coalesce(body, iif(salt IS NULL, '{ERASED}', '{WITHHELD}')) AS body FROM contents
@@ -71,9 +71,12 @@ SELECT c.execution, e.run, e.test, e.target, e.repeat, c.attempt, c.call, c.purp
   LEFT JOIN shown_texts r ON r.ref = c.raw_ref
 """,
         # Calls whose tokens and costs count, each once. Those that an agent made are in its answer
-        # already; they stand for themselves where the agent failed.
+        # already; they stand for themselves where the agent failed. A call that failed has a source
+        # of its cost if it was charged.
         "counted_calls": """
-SELECT c.*, iif(c.purpose = 'agent', 'test', c.purpose) AS counts_as
+SELECT c.*, iif(c.purpose = 'agent', 'test', c.purpose) AS counts_as,
+       iif(c.status = 'failed', coalesce(c.cost_source = 'unknown', 0),
+           c.status = 'responded' AND c.cost_usd IS NULL) AS is_unknown
   FROM provider_calls c
  WHERE c.purpose <> 'agent' OR coalesce((
    SELECT a.status FROM provider_calls a
@@ -119,7 +122,7 @@ SELECT s.run, p.suite, s.name AS suite_name, p.test, p.target, p.ordinal,
 SELECT e.run, e.suite, c.counts_as AS purpose, count(*) AS calls,
        sum(c.status = 'responded') AS responded, sum(c.status = 'failed') AS failed,
        sum(c.cost_usd) AS cost_usd,
-       sum(c.status = 'responded' AND c.cost_usd IS NULL) AS unknown_costs,
+       sum(c.is_unknown) AS unknown_costs,
        -- An attempt that begins again is given again what the one before it was given, or was
        -- answered itself: that was paid for once.
        sum(coalesce(c.cost_then_usd + c.failed_then_usd, c.cost_then_usd, c.failed_then_usd))

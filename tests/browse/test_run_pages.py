@@ -95,6 +95,17 @@ def test_what_is_most_expensive_counts_judges(ask: Any, history: Any, make: Any)
     assert "cost $0.0055 (agents $0.0035, judges $0.0020)" in text
 
 
+def test_what_is_most_expensive_counts_calls_of_an_agent_to_models_once(
+    ask: Any, history: Any, make: Any
+) -> None:
+    writer = history.run("bbbb3333")
+    writer.suite(tests=[make.planned()])
+    writer.execution(assertions=(make.passed(),), cost_usd=0.005, models_usd=(0.002, 0.003))
+    writer.finish()
+    text = text_of(ask("run/bbbb3333").text)
+    assert "Most expensive greets gpt #1 $0.0050" in text
+
+
 def test_many_targets_stand_inside_the_page(ask: Any, history: Any, make: Any) -> None:
     """A column for each would stand beyond its edge."""
     writer = history.run("bbbb3333")

@@ -13,6 +13,7 @@ from kindlm.history.trends import read_trend
 from kindlm.history.verdict import suite_metrics
 from kindlm.plan import QualifiedName
 from kindlm.reports.figures import cost
+from kindlm.transcript import CostSource
 
 TEST = QualifiedName("shop", "support", "greets", "gpt")
 
@@ -94,6 +95,26 @@ def test_an_earlier_attempt_of_unknown_cost_is_unknown_in_a_rescored_run(
     rescored.execution(output=None, source="abd22222-1.2", assertions=(make.passed(),))
     view = rescored.finish()
     assert then.unknown_costs == 1
+    assert suite_metrics(view.db, view.suites[0].id).unknown_costs == 1
+
+
+def test_a_failed_try_of_unknown_cost_is_unknown_everywhere(history: Any, make: Any) -> None:
+    """An answer that could not be used, of a model without a price; a refusal costs nothing."""
+    live = history.run("abd22222")
+    live.suite(tests=[make.planned()], gates={"costMaxUsd": 1})
+    unusable = make.provider_failed(input_tokens=9, cost_source=CostSource.UNKNOWN)
+    failures = (unusable, make.provider_failed())
+    live.execution(failures=failures, assertions=(make.passed(),))
+    view = live.finish()
+    paid = Paid(0.001, None, 1)
+    assert paid_for_runs(view.db, ["abd22222"])["abd22222"] == view.summary.paid == paid
+    assert paid_for_execution(view.db, "abd22222-1") == paid
+    assert view.unpriced_models() == ["gpt"]
+    assert not view.fulfilled
+    rescored = history.run("abc11111", mode="rescored", source_run="abd22222")
+    rescored.suite(tests=[make.planned()])
+    rescored.execution(output=None, source="abd22222-1.1", assertions=(make.passed(),))
+    view = rescored.finish()
     assert suite_metrics(view.db, view.suites[0].id).unknown_costs == 1
 
 

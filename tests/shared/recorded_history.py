@@ -154,12 +154,13 @@ class RunWriter:
         earlier: tuple[str, ...] = (),
         tool_turn: int = 1,
         answers_as: str | None = None,
+        models_usd: tuple[float, ...] = (),
     ) -> str:
         """Record one attempt of an execution; return its id.
 
         `earlier` are the answers of the turns before the last one, `tools` called in `tool_turn`.
         A tool without a result was called by an agent that does not report it. The target says that
-        it is the model `answers_as`.
+        it is the model `answers_as`. Calls of models that it made itself cost `models_usd`.
 
         One that was `retried` is followed by another attempt, of the same `number`.
         """
@@ -197,8 +198,12 @@ class RunWriter:
         if output is not None and status is not Status.SKIPPED:
             call += 1
             self._request(subject, call, target, after=call - 1, provider=provider, follows=follows)
+            for number_of_model, usd in enumerate(models_usd, start=call + 1):
+                self._request(subject, number_of_model, "gpt-4o", purpose="agent")
+                self._respond(subject, number_of_model, "", "gpt-4o", 1.0, usd)
             model = answers_as or target
             self._respond(subject, call, output, model, latency_ms, cost_usd, tokens=tokens)
+            call += len(models_usd)
         for index, assertion in enumerate(assertions):
             self._add(replace(assertion, index=index), subject)
         if judge is not None:

@@ -42,7 +42,7 @@ SELECT id, test, target, repeat, latency_ms FROM executions
 # What was paid for an execution: all its attempts, judges included.
 _DEAREST = """
 SELECT e.id, e.test, e.target, e.repeat,
-       (SELECT sum(c.cost_usd) FROM provider_calls c WHERE c.execution = e.id) AS cost_usd
+       (SELECT sum(c.cost_usd) FROM counted_calls c WHERE c.execution = e.id) AS cost_usd
   FROM executions e
  WHERE e.run IN $ids AND e.cost_usd > 0
    AND EXISTS (SELECT * FROM provider_calls c WHERE c.execution = e.id AND c.cost_usd > 0)
