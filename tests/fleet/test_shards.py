@@ -7,7 +7,7 @@ import typer
 from suites import make_suite
 
 from kindlm.cli.run_options import parse_shard
-from kindlm.fleet.shards import Took, longest_first, shard_count
+from kindlm.fleet.coordinator import Took, longest_first, shard_count
 from kindlm.plan import Plan, make_plan
 from kindlm.suite import Case, Prompt
 

@@ -1,4 +1,7 @@
-"""`kindlm review`: a person's verdict on an execution, and whether judges agree with people."""
+"""`kindlm label` and `kindlm review`: what people note of a run, and whether judges agree with it.
+
+A label is a name by which other commands find a run. A review is a verdict on an execution.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from kindlm.cli.console import note, or_fail, refuse
+from kindlm.cli.console import fail, note, or_fail, refuse
 from kindlm.cli.history import named_run, no_execution, open_history, report_options
 from kindlm.cli.journal import author, journal_event, open_journal
 from kindlm.cli.options import (
@@ -21,10 +24,11 @@ from kindlm.cli.options import (
     option,
     parse_since,
 )
-from kindlm.errors import Err, Ok, Result, misuse
-from kindlm.events.run import ReviewRecorded
+from kindlm.errors import Err, Ok, Result, misuse, not_there
+from kindlm.events.run import ReviewRecorded, RunLabelled
 from kindlm.history.reviews import compare_reviews, reviewed_executions
 from kindlm.history.rows import ExecutionView, ReviewView
+from kindlm.history.run_names import find_run, label_problem
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.recording.history_file import new_journal
@@ -33,6 +37,43 @@ from kindlm_store import EventLog
 
 if TYPE_CHECKING:
     from kindlm.browse.routes import RecordReview
+
+_OLDER = "SELECT run FROM run_list WHERE label = ? AND run <> ? ORDER BY started_at DESC LIMIT 1"
+
+
+def label_command(
+    run: str = argument("RUN", RUN_NAMES),
+    name: str | None = argument("NAME", "The label.", default=None),
+    remove: bool = flag("--remove", "Remove the label."),
+    db: Path | None = DATABASE,
+) -> None:
+    """Name a run. A new label replaces the one before."""
+    if (name is None) is not remove:
+        refuse("Write either a NAME or --remove.", "How it is used: kindlm label --help")
+    if name is not None and (problem := label_problem(name)) is not None:
+        fail([problem])
+    with open_journal(db) as (log, reader):
+        run = named_run(reader, run)
+        if name and reader.execute("SELECT 1 FROM runs WHERE id = ?", (name,)).fetchone():
+            refuse(f"{name!r} cannot be a label: it is the id of a run.", "Choose another name.")
+        before = RunView(reader, run).info.label
+        if name is None and before is None:
+            fail([not_there(f"Run {run} has no label.", "The labels of all runs: kindlm runs")])
+        last = reader.execute("SELECT at FROM run_labels WHERE run = ?", (run,)).fetchone()
+        payload = RunLabelled(run=run, label=name, by=author())
+        log.append(new_journal(), [journal_event(payload, last[0] if last else None)])
+        if name is None:
+            note(f"Removed the label {before!r} from run {run}.")
+            return
+        was = f" Its label was {before!r} before." if before not in (None, name) else ""
+        note(f"Run {run} is now labelled {name!r}.{was}")
+        # Other runs may have the label, too.
+        means = or_fail(find_run(reader, name))
+        if means != run:
+            note(f"Run {means} has the same label and is newer: the label refers to that run.")
+        elif other := reader.execute(_OLDER, (name, run)).fetchone():
+            note(f"The label now refers to this run. Run {other[0]} has it, too, but is older.")
+
 
 _USAGE = "How it is used: kindlm review --help"
 
@@ -81,7 +122,7 @@ def review_command(
     passed = verdict == "pass"
     with open_journal(db) as (log, reader):
         view = RunView(reader, named_run(reader, run))
-        found, before = or_fail(reviewed(log, view, execution, passed, text, author()))
+        found, before = or_fail(_reviewed(log, view, execution, passed, text, author()))
     agrees = found.status is (Status.PASSED if passed else Status.FAILED)
     recorded = ", as recorded" if agrees else f"; it was recorded as {found.status}"
     note(f"{found.id}: {author()} says that it {_word(passed)}{recorded}.")
@@ -91,7 +132,7 @@ def review_command(
         note(f"{found.source} has the same conversation: the review applies to both.")
 
 
-def reviewed(
+def _reviewed(
     log: EventLog, view: RunView, number: str, passed: bool, text: str | None, by: str
 ) -> Result[tuple[ExecutionView, ReviewView | None]]:
     """Record whether an execution passes; return it with what the same person had said before."""
@@ -118,7 +159,7 @@ def recorder_of(opened: Callable[[], AbstractContextManager[EventLog]], by: str)
     def record(execution: str, passed: bool, text: str | None) -> Result[None]:
         with opened() as log, closing(log.reader()) as reader:
             view = RunView(reader, execution.rpartition("-")[0])
-            found = reviewed(log, view, execution, passed, text, by)
+            found = _reviewed(log, view, execution, passed, text, by)
         return found if isinstance(found, Err) else Ok(None)
 
     return record

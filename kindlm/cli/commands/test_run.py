@@ -208,7 +208,7 @@ def _show_plan(requested: Requested) -> int:
 
     write_plan(plan, sys.stdout, requested.look())
     if options.workers is not None and options.workers.isdecimal():
-        from kindlm.fleet.shards import shard_count
+        from kindlm.fleet.coordinator import shard_count
 
         shards = count(shard_count(plan, int(options.workers)), "shard")
         note(f"{shards} on {count(int(options.workers), 'worker')}")

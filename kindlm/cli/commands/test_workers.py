@@ -25,10 +25,16 @@ from kindlm.engine.attempt import Finished
 from kindlm.engine.resources import Steering
 from kindlm.engine.stop import Stop
 from kindlm.errors import KindlmError, SourceLocation, broken
-from kindlm.fleet.coordinator import Coordinator
+from kindlm.fleet.coordinator import (
+    Coordinator,
+    Took,
+    longest_first,
+    read_took,
+    runs_needed,
+    shard_count,
+)
 from kindlm.fleet.fleet import Fleet, LocalFleet
 from kindlm.fleet.shard_job import ShardJob, folder_prefix, take_left
-from kindlm.fleet.shards import Took, longest_first, read_took, runs_needed, shard_count
 from kindlm.guard import guard
 from kindlm.history.groups import Group, find_group, shards_of
 from kindlm.history.run_view import RunView

@@ -1,10 +1,15 @@
-"""`kindlm rescore`: check again, by today's files, what one recorded run said, or many runs."""
+"""What `kindlm rescore` and `kindlm replay` do: they make runs from recorded ones.
+
+Rescoring checks again, by today's files, what one recorded run said, or many runs. Replaying runs a
+suite with the answers of a recorded run.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, NoReturn, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
 
 import typer
 
@@ -17,21 +22,25 @@ from kindlm.cli.run_recording import Requested, record_run, tell_loaded
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, Result, not_there
 from kindlm.events.run import RunOptions
+from kindlm.history.recorded_attempts import targets_behind_gateway
 from kindlm.history.replayed_answers import is_as_recorded
 from kindlm.history.run_names import find_run
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import RunFilter, runs
 from kindlm.history.source_runs import SourceRun, SourceSuite, SourceTest, read_source
 from kindlm.money import exceeds
-from kindlm.plan import QualifiedName, Selection, name_of
+from kindlm.plan import QualifiedName, Selection, make_plan, name_of
 from kindlm.recording.history_file import new_run_id
 from kindlm.recording.loading import Loaded, load_paths
-from kindlm.recording.project import Project, paths_from
+from kindlm.recording.project import Project, default_paths, paths_from
 from kindlm.recording.request import Derived, Lacking, RunRequest
 from kindlm.recording.resumption import find_unfinished, read_unfinished, resumed
 from kindlm.suite import Case, Suite
 from kindlm.transcript import Message, Role
 from kindlm.wording import count
+
+if TYPE_CHECKING:
+    from kindlm.cli.commands.rescore import ReplayOptions
 
 _Options = TypeVar("_Options", bound=TestOptions)
 
@@ -54,21 +63,21 @@ def rescore(wanted: str | None, options: TestOptions) -> int:
             "Check it by a suite of that name, with tests and targets of the same names: kindlm"
             f" rescore {run} -c FILE",
         )
-    options = as_judged(options, source)
+    options = _as_judged(options, source)
     rescoring = _rescoring(source, project, options, reporters)
     if options.warnings:
         note(rescoring.told)
     return Requested(rescoring.request, options, reporters).record(new_run_id())
 
 
-def as_judged(options: _Options, source: SourceRun) -> _Options:
+def _as_judged(options: _Options, source: SourceRun) -> _Options:
     """Return the options with the rules that the source was judged by, unless others are given."""
     if options.compat is not None or source.compat is None:
         return options
     return replace(options, compat="evalview" if source.compat == "evalview" else "none")
 
 
-def load_again(source: SourceRun, project: Project, options: TestOptions) -> Loaded:
+def _load_again(source: SourceRun, project: Project, options: TestOptions) -> Loaded:
     """Load the suites of a run again, or those that the options name; no target is called."""
     paths = options.paths or tuple(
         dict.fromkeys(project.root / suite.path for suite in source.suites)
@@ -78,12 +87,12 @@ def load_again(source: SourceRun, project: Project, options: TestOptions) -> Loa
 
 def _rescoring(
     source: SourceRun, project: Project, options: TestOptions, reporters: Sequence[Reporter]
-) -> Rescoring:
+) -> _Rescoring:
     """Return how a run is checked again and reported; end the command if it cannot be."""
-    loaded = load_again(source, project, options)
+    loaded = _load_again(source, project, options)
     or_fail(spare(reporters, project.database, loaded.files, loaded.referenced))
     tell_loaded(loaded, options)
-    return rescoring_of(source, loaded, project, options)
+    return _rescoring_of(source, loaded, project, options)
 
 
 def resume_rescoring(wanted: str, options: TestOptions) -> int:
@@ -103,16 +112,16 @@ def resume_rescoring(wanted: str, options: TestOptions) -> int:
     return Requested(request, options, reporters).record(unfinished.run)
 
 
-class Rescoring(NamedTuple):
+class _Rescoring(NamedTuple):
     """The request of a rescored run, and in a line how its tests differ from those recorded."""
 
     request: RunRequest
     told: str
 
 
-def rescoring_of(
+def _rescoring_of(
     source: SourceRun, loaded: Loaded, project: Project, options: TestOptions
-) -> Rescoring:
+) -> _Rescoring:
     """Return what the new run is to be; end the command if nothing can be checked again."""
     request = make_request(loaded, project, replace(options, suite=None))
     ran = {(suite.project, suite.name) for suite in source.suites}
@@ -121,11 +130,11 @@ def rescoring_of(
     repeats = {
         test: numbers
         for now in suites
-        for test, numbers in repeats_of(now, recorded, is_whole=source.is_whole)
+        for test, numbers in _repeats_of(now, recorded, is_whole=source.is_whole)
         if (now.path, test.name) not in loaded.unnamed
     }
     only = repeats.keys()
-    defined = {name_of(now, case, target) for now in suites for case, target in tests_of(now)}
+    defined = {name_of(now, case, target) for now in suites for case, target in _tests_of(now)}
     then = {test for test, found in recorded.items() if found.selected}
     # Suites of the run, and files that tests of it were taken from.
     files = {file for suite in source.suites for file in (suite.path, *suite.files)}
@@ -137,7 +146,7 @@ def rescoring_of(
         if not now.redact_pii  # else what is recorded is not what was sent
         for case in now.cases
     )
-    lacking = lacking_of(source, repeats)
+    lacking = _lacking_of(source, repeats)
     told = [f"Run {source.id} is checked again: {count(len(only & then), 'test')} of it"]
     if lacking is not None:
         told.append(lacking.why)
@@ -152,7 +161,7 @@ def rescoring_of(
         )
     again = replace(
         request,
-        suites=[with_repeats(now, repeats) for now in suites],
+        suites=[_with_repeats(now, repeats) for now in suites],
         skipped=[each for each in loaded.skipped if each.path in files],
         selection=Selection(only=frozenset(only)),
         options=RunOptions(
@@ -163,7 +172,7 @@ def rescoring_of(
         ),
         derived=Derived("rescored", source.id, repeats=repeats, lacking=lacking),
     )
-    return Rescoring(again, "; ".join(told) + ".")
+    return _Rescoring(again, "; ".join(told) + ".")
 
 
 def _is_reworded(suite: Suite, case: Case, then: Mapping[QualifiedName, SourceTest]) -> bool:
@@ -194,14 +203,14 @@ def _refuse_nothing(source: SourceRun, request: RunRequest) -> NoReturn:
     )
 
 
-def tests_of(suite: Suite) -> Iterator[tuple[Case, str]]:
+def _tests_of(suite: Suite) -> Iterator[tuple[Case, str]]:
     """Yield the tests of a suite: cases with the targets that they run on."""
     for case in suite.cases:
         for target in case.targets:
             yield case, target
 
 
-def repeats_of(
+def _repeats_of(
     now: Suite, recorded: Mapping[QualifiedName, SourceTest], *, is_whole: bool
 ) -> Iterator[tuple[QualifiedName, Sequence[int]]]:
     """Yield the repeats of the tests that the run selected, or did not know.
@@ -209,7 +218,7 @@ def repeats_of(
     Those are the repeats that it planned, whether it came to them or not. Of a test that it did not
     know there is one, to say so; but not where the run only added repeats to some tests.
     """
-    for case, target in tests_of(now):
+    for case, target in _tests_of(now):
         name = name_of(now, case, target)
         then = recorded.get(name)
         if then is None:
@@ -220,7 +229,9 @@ def repeats_of(
             yield name, planned
 
 
-def lacking_of(source: SourceRun, repeats: Mapping[QualifiedName, Sequence[int]]) -> Lacking | None:
+def _lacking_of(
+    source: SourceRun, repeats: Mapping[QualifiedName, Sequence[int]]
+) -> Lacking | None:
     """Return which of the repeats a run that was stopped never came to; None if it finished."""
     if source.state == "finished":
         return None
@@ -240,7 +251,7 @@ def lacking_of(source: SourceRun, repeats: Mapping[QualifiedName, Sequence[int]]
     return Lacking(never, f"run {source.id} was {source.state}: {lacks}; finish it first")
 
 
-def with_repeats(suite: Suite, repeats: Mapping[QualifiedName, Sequence[int]]) -> Suite:
+def _with_repeats(suite: Suite, repeats: Mapping[QualifiedName, Sequence[int]]) -> Suite:
     """Return the suite with as many repeats of each test as there are of it."""
     cases = []
     for case in suite.cases:
@@ -310,10 +321,10 @@ def _rescore_one(
     if isinstance(source, Err):
         show([source.error])
         return _Ended(run)
-    options = as_judged(options, source.value)
+    options = _as_judged(options, source.value)
     try:
-        loaded = load_again(source.value, project, options)
-        request = rescoring_of(source.value, loaded, project, options).request
+        loaded = _load_again(source.value, project, options)
+        request = _rescoring_of(source.value, loaded, project, options).request
     except typer.Exit:  # after what is wrong was shown
         return _Ended(run)
     new = new_run_id()
@@ -331,3 +342,68 @@ def _rescore_one(
         stopped = view.info.ended != "finished"
         spent = view.summary.judge_cost_usd or 0.0
         return _Ended(run, new, view.passed, stopped, spent)
+
+
+def replay(wanted: str | None, options: ReplayOptions) -> int:
+    """Run suites with the answers of a recorded run; report the new run, return the exit code."""
+    asks_judges = options.judge == "live"
+    reporters = parse_reporters(options.reporters, options.output)
+    project = project_here(options.database)
+    with open_history(options.database) as db:
+        run = or_fail(finished_run(db, wanted, None))
+        source = or_fail(read_source(db, run))
+        behind_gateway = targets_behind_gateway(db, run)
+    options = _as_judged(options, source)
+    names_files = bool(options.paths)
+    if not names_files:
+        if source.mode == "imported" or not source.paths:
+            paths = or_fail(default_paths(Path()))
+        else:
+            paths = tuple(project.root / path for path in source.paths)
+        options = replace(options, paths=paths)
+    loaded = _load_again(source, project, options)
+    or_fail(spare(reporters, project.database, loaded.files, loaded.referenced))
+    tell_loaded(loaded, options)
+    request = make_request(loaded, project, options)
+    if not names_files:
+        request = replace(request, selection=_as_selected(request, source))
+    plan = make_plan(request.suites, request.selection)
+    if request.suites and len(plan) == 0:
+        refuse(
+            "Nothing was tested: no test fits the selection.",
+            "Loosen -k, --suite, --test, --tags or --model. Or name a file: without one, kindlm"
+            " replays only the tests that the run selected.",
+        )
+    if options.warnings:
+        called = "judges are asked what is new to them" if asks_judges else "no provider is called"
+        note(f"Everything is answered as in run {run}; {called}.")
+        agents = sorted(
+            {
+                agent.id
+                for each in plan
+                if each.target in behind_gateway
+                and (agent := each.case.agent or each.suite.suite.agents.get(each.target))
+                and agent.gateway
+            }
+        )
+        if agents:
+            note(
+                "These agents run now, with all their tools, and only their models answer as"
+                f" recorded: {', '.join(agents)}."
+            )
+    derived = Derived("replayed", run, asks_judges, masks_times=options.masks_times)
+    request = replace(request, derived=derived)
+    return Requested(request, options, reporters).record(new_run_id())
+
+
+def _as_selected(request: RunRequest, source: SourceRun) -> Selection:
+    """Return the selection without the tests that the run left out; those that are new stay."""
+    left_out = {test for test, found in source.tests.items() if not found.selected}
+    only = frozenset(
+        name
+        for suite in request.suites
+        for case in suite.cases
+        for target in case.targets
+        if (name := name_of(suite, case, target)) not in left_out
+    )
+    return replace(request.selection, only=only)
