@@ -254,10 +254,14 @@ class SeenConversation:
             if usage != Usage() and got.recorded is None:
                 cost = self.desk.price(provider, model or call.model, usage)
                 self.desk.spend(model or call.model, cost)
+            source = None if cost.usd is None else cost.source
             if got.status < 400 and got.is_sent and call.path not in _FREE:
                 # Of an answer that is cut off, this may not be all.
-                is_all = answer.error is not None
-                self._usage.append((call.number, *((usage, cost) if is_all else (Usage(), Cost()))))
+                charged = (Usage(), Cost()) if answer.error is None else (usage, cost)
+                self._usage.append((call.number, *charged))
+                if charged[1].usd is None and got.recorded is None:
+                    source = CostSource.UNKNOWN
+                    self.desk.spend(model or call.model, Cost())
             if got.hint:
                 said = bounded(scrub(problem)).rstrip(".")
                 self._trouble = f"Its call of {call.path} failed: {said}. {got.hint}."
@@ -274,7 +278,7 @@ class SeenConversation:
                     input_tokens=usage.input_tokens,
                     output_tokens=usage.output_tokens,
                     cost_usd=cost.usd,
-                    cost_source=cost.source if cost.usd is not None else None,
+                    cost_source=source,
                 )
             )
             return

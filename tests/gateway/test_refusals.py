@@ -16,7 +16,7 @@ from yarl import URL
 from kindlm.errors import ErrorCode
 from kindlm.gateway import conversation
 from kindlm.gateway.conversation import _read
-from kindlm.transcript import Usage
+from kindlm.transcript import CostSource, Usage
 
 SAID = {"model": "gpt-4o", "messages": [{"role": "user", "content": "Hi"}], "tools": [CHAT_TOOL]}
 ANSWER = {
@@ -119,6 +119,7 @@ def test_a_refusal_of_the_provider_reaches_the_agent_and_each_try_is_recorded(be
                 await client.chat.completions.create(**SAID)
             (failure,) = bench.desk.failures
             assert (failure.status, failure.error_code) == (429, "PROVIDER_RATE_LIMIT")
+            assert failure.cost_source is None
             assert "Slow down" in failure.message
             assert [(each.attempt, each.after) for each in bench.desk.asked] == [(1, 0), (2, 0)]
             seen = await bench.observed.seen()
@@ -163,9 +164,9 @@ def test_what_is_known_of_an_answer_that_was_cut_off_is_spent(behind):
             await post(bench, url=f"{bench.anthropic}/v1/messages", body=body)
             seen = await bench.observed.seen()
             (failure,) = bench.desk.failures
-            assert failure.cost_usd == 9.01
-            assert [cost.usd for _, cost in bench.desk.spent] == [9.01]
             # It may have been more.
+            assert (failure.cost_usd, failure.cost_source) == (9.01, CostSource.UNKNOWN)
+            assert [cost.usd for _, cost in bench.desk.spent] == [9.01, None]
             assert (seen.usage, seen.cost.usd) == (Usage(), None)
 
     asyncio.run(run())
@@ -181,6 +182,7 @@ def test_a_stream_that_the_provider_cuts_is_cut_and_leaves_tools_undecided(behin
             seen = await bench.observed.seen()
             (failure,) = bench.desk.failures
             assert "cut off the answer" in failure.message
+            assert (failure.cost_usd, failure.cost_source) == (None, CostSource.UNKNOWN)
             assert "incomplete" in seen.missing
             # What it costs is known of one call, and charged for both.
             assert (seen.usage, seen.cost.usd) == (Usage(), None)
@@ -297,8 +299,8 @@ def test_a_call_that_is_ended_costs_what_is_known_of_it(behind):
             got.close()
             (failure,) = bench.desk.failures
             assert "ended before the answer was complete" in failure.message
-            assert failure.cost_usd == 9.01
-            assert [cost.usd for _, cost in bench.desk.spent] == [9.01]
+            assert (failure.cost_usd, failure.cost_source) == (9.01, CostSource.UNKNOWN)
+            assert [cost.usd for _, cost in bench.desk.spent] == [9.01, None]
 
     asyncio.run(run())
 
@@ -310,6 +312,7 @@ def test_a_provider_that_cannot_be_reached_is_an_error_of_the_network(behind):
             assert (status, "could not be called" in text) == (502, True)
             (failure,) = bench.desk.failures
             assert failure.error_number == ErrorCode.PROVIDER_NETWORK_ERROR
+            assert (failure.cost_source, bench.desk.spent) == (None, [])
             trouble = await bench.observed.trouble()
             assert failure.message in trouble
             assert "is reachable" in trouble
