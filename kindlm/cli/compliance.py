@@ -15,8 +15,13 @@ from kindlm.errors import Err, ErrorCode, KindlmError, SourceLocation, broken
 from kindlm.history.rows import SuiteView
 from kindlm.history.run_view import RunView
 from kindlm.recording.request import RunRequest
-from kindlm.reports.compliance.pdf import pdf_of, require_pdf
-from kindlm.reports.compliance_report import document_of, documents_of, write_report
+from kindlm.reports.compliance_report import (
+    document_of,
+    documents_of,
+    pdf_of,
+    require_pdf,
+    write_report,
+)
 from kindlm.reports.report_registry import Report, ReportOptions
 from kindlm.suite import Suite
 from kindlm.wording import shown, shown_path

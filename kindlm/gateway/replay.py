@@ -3,24 +3,34 @@
 A request of an agent is looked up among those of one recorded attempt, by its normal form. The nth
 equal question gets the nth answer. Only whole answers are given: a call that failed then, or was
 cut off, is none. What was never recorded is a miss that names what differs.
+
+The normal form is what can change the answer, without what never does. Left out are nulls, ids of
+items, and settings for accounts, caches and logs. Ids of calls are numbered by appearance, results
+that stand side by side come in the order of their calls, and tools are sorted. What is the user's
+own stays whole: arguments, parameters, schemas, texts. The form is computed from recorded requests
+when they are replayed, so it can change without new recordings.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Any
 
 from kindlm.dataclass import dataclass
 from kindlm.errors import ErrorCode, KindlmError
-from kindlm.gateway.fingerprints import differences, fingerprint, normal_form
 from kindlm.gateway.upstreams import ITEMS, WIRES, sent_body
 from kindlm.ports import RecordedModelCall
+from kindlm.strict_json import read_arguments
 from kindlm.wires.reading import read_answer
-from kindlm.wording import count, listed
+from kindlm.wording import around_difference, count, listed, shown
+from kindlm_store.new_event import scrub
 
 _TOLD = 3
 _COUNTED = 20
@@ -154,3 +164,247 @@ def _length(path: str, form: Any) -> int:
     wire = WIRES.get(path)
     items = form.get(ITEMS[wire]) if wire is not None and isinstance(form, dict) else None
     return len(items) if isinstance(items, list) else 0
+
+
+# Settings of a request that say for whom and how it is processed, not what is asked.
+_ABOUT_THE_CALL = {
+    "client_metadata",
+    "logprobs",
+    "metadata",
+    "prompt_cache_key",
+    "prompt_cache_options",
+    "prompt_cache_retention",
+    "safety_identifier",
+    "service_tier",
+    "store",
+    "stream_options",
+    "top_logprobs",
+    "user",
+}
+# What providers add to the parts of their answers, and what parts say for caches.
+_ABOUT_THE_PART = {
+    "annotations",
+    "cache_control",
+    "encrypted_content",
+    "logprobs",
+    "signature",
+    "status",
+}
+# Keys whose values are again messages, calls or parts; what stands under others is kept whole.
+_OF_REQUEST = {"input", "messages", "system"}
+_OF_PART = {"content", "summary", "tool_calls"}
+_FUNCTIONS = {"custom", "function", "function_call"}
+_CALL_IDS = ("tool_call_id", "call_id", "tool_use_id", "approval_request_id")
+_CALLS = ("mcp_approval_request", "mcp_tool_use", "server_tool_use", "tool_use")
+_MARKS = {"role", "type", *_FUNCTIONS}
+_TEXTS = {"input_text", "output_text", "text"}
+
+_MONTH = (
+    "(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?"
+    "|sep(?:tember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)"
+)
+_CLOCK = r"\d\d?:\d\d(?::\d\d(?:[.,]\d{1,9})?)?"
+_MASKS = [
+    (re.compile(pattern, re.IGNORECASE | re.ASCII), name)
+    for pattern, name in (
+        (r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\b[0-9a-f]{32}\b", "<uuid>"),
+        (rf"\b\d{{4}}-\d\d-\d\d(?:[T ]{_CLOCK}(?:Z| ?[+-]\d\d:?\d\d)?)?\b", "<time>"),
+        (rf"\b{_MONTH}\.? \d\d?(?:,? \d{{4}})?\b|\b\d\d?\.? {_MONTH}\.?(?: \d{{4}})?\b", "<time>"),
+        (rf"\b{_CLOCK}(?: ?[ap]m)?\b", "<time>"),
+        (r"\b(?:mon|tues|wednes|thurs|fri|satur|sun)day\b", "<time>"),
+        (r"\b(?:mon|tue|wed|thu|fri|sat|sun)(?=,? <time>)", "<time>"),
+    )
+]
+
+
+def normal_form(body: Any, given: Mapping[str, str], *, masks_times: bool = False) -> Any:
+    """Return the part of a request that can change the answer, as a JSON value.
+
+    Args:
+        body: The request. One that is not an object is its own normal form.
+        given: Ids that recorded answers gave, each with a name by the question it answered.
+        masks_times: Whether all dates, times of day and UUIDs count as equal.
+    """
+    return _Form(given, masks_times).of(body)
+
+
+def fingerprint(path: str, form: Any) -> str:
+    """Return the identity of a question: where it was sent, and its normal form."""
+    return hashlib.sha256(_canonical([path, form]).encode()).hexdigest()[:16]
+
+
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
+
+class _Form:
+    """One request on its way into the normal form; `_numbers` are the calls seen so far."""
+
+    def __init__(self, given: Mapping[str, str], masks_times: bool) -> None:
+        self._given = given
+        self._masks = _MASKS if masks_times else []
+        self._numbers: dict[str, int] = {}
+
+    def of(self, body: Any) -> Any:
+        """Return the normal form of a request."""
+        if not isinstance(body, dict):
+            return self._whole(body)
+        form: dict[str, Any] = {}
+        for key, value in body.items():
+            if value is None or key in _ABOUT_THE_CALL:
+                continue
+            if key == "previous_response_id":
+                form[key] = self._given.get(value, value)
+            elif key == "tools" and isinstance(value, list):
+                form[key] = _by_name([self._tool(tool) for tool in value])
+            elif key == "input" and isinstance(value, str):
+                form[key] = [{"role": "user", "content": self._whole(value)}]
+            elif key in _OF_REQUEST:
+                form[key] = self._part(value)
+            else:
+                form[key] = self._whole(value)
+        if "system" in form:
+            form["system"] = _text_alone(form["system"])
+        return form
+
+    def _part(self, value: Any) -> Any:
+        """Return a message, a call, a part of a message, or a list of such."""
+        if isinstance(value, list):
+            return self._parts(value)
+        # What has neither a role nor a type is no part of these formats, but the user's own.
+        if not isinstance(value, dict) or not (value.keys() & _MARKS):
+            return self._whole(value)
+        kind, answered, part = value.get("type"), _answered(value), dict[str, Any]()
+        is_call = kind in _CALLS or bool(value.keys() & _FUNCTIONS)
+        for key, child in value.items():
+            if child is None or key in _ABOUT_THE_PART:
+                continue
+            if (key in _CALL_IDS or (key == "id" and is_call)) and isinstance(child, str):
+                is_known = child == answered and child not in self._numbers
+                named = self._given.get(child) if is_known else None
+                part[key] = named or f"#{self._numbers.setdefault(child, len(self._numbers))}"
+            elif key == "id":
+                # What an item says shows which it is, unless it but refers to one.
+                if value.keys() <= {"id", "type", "status"}:
+                    part[key] = self._given.get(child, child) if isinstance(child, str) else child
+            elif key in _OF_PART:
+                part[key] = self._part(child)
+            elif key in _FUNCTIONS and isinstance(child, dict):
+                part[key] = {name: self._of_call(name, each) for name, each in child.items()}
+            else:
+                part[key] = self._of_call(key, child)
+        if "content" in part:
+            part["content"] = _text_alone(part["content"])
+        if part.keys() == {"type", "text"} and kind in _TEXTS and isinstance(part["text"], str):
+            return part["text"]
+        return part
+
+    def _of_call(self, key: str, value: Any) -> Any:
+        is_json = key == "arguments" and isinstance(value, str)
+        return self._whole(read_arguments(value) if is_json else value)
+
+    def _parts(self, values: list[Any]) -> list[Any]:
+        """Return results that stand side by side in the order of their calls, not of their ends."""
+        parts, results = list[Any](), list[Any]()
+        for value in values:
+            if _answered(value) is not None:
+                results.append(value)
+                continue
+            parts += map(self._part, sorted(results, key=self._place))
+            results.clear()
+            parts.append(self._part(value))
+        parts += map(self._part, sorted(results, key=self._place))
+        return parts
+
+    def _place(self, result: Any) -> tuple[int, str]:
+        """Return what orders results: calls of this request, those of the one before, others."""
+        ident = _answered(result) or ""
+        if ident in self._numbers:
+            return self._numbers[ident] - len(self._numbers), ""
+        return (0, self._given[ident]) if ident in self._given else (1, "")
+
+    def _tool(self, tool: Any) -> Any:
+        """Return the definition of a tool."""
+        if not isinstance(tool, dict):
+            return self._whole(tool)
+        return {
+            key: self._tool(value) if key in ("function", "custom") else self._whole(value)
+            for key, value in tool.items()
+            if value is not None and key != "cache_control"
+        }
+
+    def _whole(self, value: Any) -> Any:
+        """Return a value of which nothing is left out: arguments, parameters, schemas, texts."""
+        if isinstance(value, str):
+            value = scrub(value)  # as it is recorded
+            for pattern, name in self._masks:
+                value = pattern.sub(name, value)
+            return value
+        if isinstance(value, dict):
+            return {key: self._whole(child) for key, child in value.items()}
+        if isinstance(value, list):
+            return [self._whole(child) for child in value]
+        # 1 and 1.0 are the same number in JSON.
+        return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _answered(value: Any) -> str | None:
+    """Return the id of the call whose result a message, an item or a part is."""
+    if not isinstance(value, dict):
+        return None
+    kind = value.get("type")
+    is_result = value.get("role") == "tool" or (
+        isinstance(kind, str) and kind.endswith(("tool_result", "call_output", "approval_response"))
+    )
+    found = next((value[key] for key in _CALL_IDS if key in value), None) if is_result else None
+    return found if isinstance(found, str) else None
+
+
+def _by_name(tools: list[Any]) -> Any:
+    """Return definitions of tools by their names, so that their order does not matter."""
+    named = {_tool_name(tool): tool for tool in tools}
+    return named if len(named) == len(tools) else sorted(tools, key=_canonical)
+
+
+def _tool_name(tool: Any) -> str:
+    if not isinstance(tool, dict):
+        return _canonical(tool)
+    inner = tool.get("function", tool.get("custom"))
+    named = inner if isinstance(inner, dict) else tool
+    return str(named.get("name") or tool.get("server_label") or tool.get("type"))
+
+
+def _text_alone(content: Any) -> Any:
+    """Return the text of a content that is one part of text; such a text may stand alone, too."""
+    is_text = isinstance(content, list) and len(content) == 1 and isinstance(content[0], str)
+    return content[0] if is_text else content
+
+
+_NOTHING = object()
+
+
+def differences(then: Any, now: Any, path: str = "") -> Iterator[str]:
+    """Yield how two normal forms differ: `messages[0].content: "old" → "new"`.
+
+    Texts are cut to what stands around the first character that differs.
+    """
+    if isinstance(then, dict) and isinstance(now, dict):
+        for key in sorted({*then, *now}):
+            at = f"{path}.{key}" if path else key
+            yield from differences(then.get(key, _NOTHING), now.get(key, _NOTHING), at)
+    elif isinstance(then, list) and isinstance(now, list):
+        for number, (old, new) in enumerate(zip_longest(then, now, fillvalue=_NOTHING)):
+            yield from differences(old, new, f"{path}[{number}]")
+    elif isinstance(then, str) and isinstance(now, str):
+        if then != now:
+            old_text, new_text = around_difference(then, now)
+            yield f"{_at(path)}: {shown(old_text)} → {shown(new_text)}"
+    elif then is _NOTHING or now is _NOTHING or _canonical(then) != _canonical(now):
+        yield f"{_at(path)}: {_value(then)} → {_value(now)}"
+
+
+def _at(path: str) -> str:
+    return shown(path)[1:-1] or "the body"
+
+
+def _value(value: Any) -> str:
+    return "nothing" if value is _NOTHING else shown(value)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.gateway.fingerprints import differences, fingerprint, normal_form
+from kindlm.gateway.replay import differences, fingerprint, normal_form
 
 # Names that are left out elsewhere: as names of a user's own fields they count.
 _NAMES = st.sampled_from(["status", "user", "metadata", "id", "annotations", "call_id", "order"])

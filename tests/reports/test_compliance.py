@@ -17,7 +17,6 @@ from pages import HOSTILE
 from kindlm.errors import Ok
 from kindlm.events.codec import new_event
 from kindlm.events.run import BaselineSet, ReviewRecorded
-from kindlm.reports.compliance import pdf
 from kindlm.reports.compliance.rendering import (
     ARTICLES,
     TemplateFailedError,
@@ -25,7 +24,7 @@ from kindlm.reports.compliance.rendering import (
     render,
     render_apart,
 )
-from kindlm.reports.compliance_report import SEPARATOR, write_document
+from kindlm.reports.compliance_report import SEPARATOR, _html, pdf_of, write_document
 from kindlm.reports.report_registry import ReportOptions, find_report
 from kindlm.reports.untrusted import cell
 
@@ -291,7 +290,7 @@ def test_a_template_reaches_nothing_but_the_facts(text: str) -> None:
 
 def test_the_pdf_is_the_same_each_time() -> None:
     document = "# Title\n\n| a | b |\n|---|---|\n| [x](http://example.org/) | `x` **y** |\n"
-    first, second = (pdf.pdf_of(document, "2026-01-31T12:00:00.000000Z") for _ in range(2))
+    first, second = (pdf_of(document, "2026-01-31T12:00:00.000000Z") for _ in range(2))
     assert isinstance(first, Ok)
     assert isinstance(second, Ok)
     assert first.value.startswith(b"%PDF-")
@@ -414,7 +413,7 @@ def test_a_configuration_of_any_origin_is_read(
 def test_a_text_with_a_bar_is_written_into_a_table_as_it_is() -> None:
     """Markdown takes no bar within code in a table: it is in HTML there, which is not shown."""
     shown = (cell("`x|y`"), r"\`x&#124;y\`", cell("<code>|</code>"), r"\<code>&#124;\</code>")
-    made = [pdf._html(f"| a |\n|---|\n| {each} |\n", tables=True) for each in shown]
+    made = [_html(f"| a |\n|---|\n| {each} |\n", tables=True) for each in shown]
     code, same, tags, same_tags = made
     assert code == same
     assert tags == same_tags
@@ -437,5 +436,5 @@ def test_a_text_with_a_bar_is_written_into_a_table_as_it_is() -> None:
     ids=["wide", "high", "images, letters, long and deep", "empty"],
 )
 def test_a_pdf_is_made_of_any_document(markdown: str, caplog: pytest.LogCaptureFixture) -> None:
-    assert isinstance(pdf.pdf_of(markdown, "2026-01-31T12:00:00.000000Z"), Ok)
+    assert isinstance(pdf_of(markdown, "2026-01-31T12:00:00.000000Z"), Ok)
     assert not caplog.records
