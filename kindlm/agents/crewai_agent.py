@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 
 from kindlm.agents.chat_messages import read_messages, spoken
 from kindlm.agents.drafts import Heard
-from kindlm.agents.http_exchange import HttpReply
 from kindlm.agents.http_request import context_with_history, last_user_text
 from kindlm.agents.reply_parts import AGENT_RULE, UnreadableReply, error_text, first_text
 from kindlm.agents.reply_reading import (
@@ -28,7 +27,7 @@ from kindlm.agents.reply_reading import (
     read_counts,
     read_model,
 )
-from kindlm.agents.served import Served
+from kindlm.agents.served import HttpReply, Served
 from kindlm.agents.tool_entries import hidden_calls, reported_calls, tool_answer
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.same_calls import Told, uses_together

@@ -8,7 +8,6 @@ from typing import Literal
 from pydantic import Field
 
 from kindlm.agents.drafts import Heard
-from kindlm.agents.http_exchange import HttpReply
 from kindlm.agents.http_request import BodyTemplate
 from kindlm.agents.posted import Posted, read_answer
 from kindlm.agents.protocols import ProtocolName
@@ -19,6 +18,7 @@ from kindlm.agents.reply_reading import (
     ResponsePath,
     ToolCallsPath,
 )
+from kindlm.agents.served import HttpReply
 from kindlm.spelling import Spelling
 
 

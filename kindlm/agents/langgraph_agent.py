@@ -18,11 +18,10 @@ from pydantic import Field
 from kindlm.agents.agent_failures import AgentFailed
 from kindlm.agents.drafts import Heard, hear
 from kindlm.agents.event_framing import frames_of
-from kindlm.agents.http_exchange import HttpReply, HttpTarget
 from kindlm.agents.http_request import context_with_history, last_user_text
 from kindlm.agents.langgraph_replies import GraphDraft, RunDraft, Sent, read_value
 from kindlm.agents.reply_parts import first_text, lookup
-from kindlm.agents.served import AssistantId, Served, ServedAgent, Streams
+from kindlm.agents.served import AssistantId, HttpReply, HttpTarget, Served, ServedAgent, Streams
 from kindlm.dataclass import replace
 from kindlm.errors import Err, Result
 from kindlm.ports import AgentReply, AgentRequest

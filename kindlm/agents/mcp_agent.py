@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from kindlm.agents.agent_failures import AgentFailed
-from kindlm.agents.http_exchange import HttpTarget
 from kindlm.agents.http_request import last_user_text, request_warnings
 from kindlm.agents.local_sandbox import LocalSandbox
 from kindlm.agents.mcp_connection import Called, McpConnection, StartedServer
 from kindlm.agents.sandbox import ProgramOptions, ProgramWho, program_secrets
-from kindlm.agents.served import http_target
+from kindlm.agents.served import HttpTarget, http_target
 from kindlm.errors import Err, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.spelling import Spelling

@@ -19,9 +19,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from kindlm.agents.agent_failures import AgentFailed, Who
-from kindlm.agents.http_exchange import EVENT_STREAM, MAX_BODY_BYTES, HttpTarget, is_page
 from kindlm.agents.local_sandbox import LocalProgram, LocalSandbox
 from kindlm.agents.sandbox import MAX_OUTPUT_BYTES, TOO_MUCH, ProgramWho, TooMuchOutput
+from kindlm.agents.served import EVENT_STREAM, MAX_BODY_BYTES, HttpTarget, is_page
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import ErrorCode, KindlmError
 

@@ -22,11 +22,10 @@ from typing import Any, ClassVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from kindlm.agents.agent_failures import AgentFailed
-from kindlm.agents.http_exchange import HttpTarget
 from kindlm.agents.http_request import last_user_text
 from kindlm.agents.reply_parts import AGENT_RULE, UnreadableReply, first_text, lookup
 from kindlm.agents.reply_reading import agent_reply, read_spent
-from kindlm.agents.served import AssistantId, Served, ServedAgent, http_target
+from kindlm.agents.served import AssistantId, HttpTarget, Served, ServedAgent, http_target
 from kindlm.agents.tool_entries import read_tool_use
 from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result

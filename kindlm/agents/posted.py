@@ -9,13 +9,12 @@ from pydantic import model_validator
 from kindlm.agents.drafts import Frame, Heard, hear
 from kindlm.agents.event_framing import begins_as_object, holds_events
 from kindlm.agents.event_streams import hear_events
-from kindlm.agents.http_exchange import EVENT_STREAM, HttpReply, HttpTarget
 from kindlm.agents.http_request import BodyTemplate, make_body, request_warnings, says_system
 from kindlm.agents.protocols import Protocol, ProtocolName, protocol_named
 from kindlm.agents.protocols.a2a import TaskDraft, is_call_answer
 from kindlm.agents.reply_parts import AnotherProtocol, NoTextKnown, NotJson
 from kindlm.agents.reply_reading import FailedReply, Reading, failure_of, read_reply
-from kindlm.agents.served import Served, ServedAgent
+from kindlm.agents.served import EVENT_STREAM, HttpReply, HttpTarget, Served, ServedAgent
 from kindlm.agents.tool_entries import reported_calls
 from kindlm.dataclass import replace
 from kindlm.ports import AgentRequest

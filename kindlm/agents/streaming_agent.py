@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 
 from kindlm.agents.drafts import Draft, Heard, ToldCalls
 from kindlm.agents.event_streams import hear_events
-from kindlm.agents.http_exchange import HttpReply
 from kindlm.agents.http_request import BodyTemplate
 from kindlm.agents.posted import Posted
 from kindlm.agents.protocols import ProtocolName
@@ -34,7 +33,7 @@ from kindlm.agents.reply_reading import (
     read_reply,
     summed,
 )
-from kindlm.agents.served import Streams
+from kindlm.agents.served import HttpReply, Streams
 from kindlm.agents.tool_entries import calls_of_event, read_tool_use
 from kindlm.bounds import MAX_COUNTED
 from kindlm.dataclass import dataclass

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from kindlm.config import Diagnostic
+    from kindlm.config.diagnostics import Diagnostic
 
 _T = TypeVar("_T")
 

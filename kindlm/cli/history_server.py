@@ -10,8 +10,8 @@ from pathlib import Path
 
 from kindlm.cli.console import fail, note, or_fail
 from kindlm.cli.server_environ import server_environ
+from kindlm.config import load_suite
 from kindlm.config.interpolation import insert
-from kindlm.config.load import load_suite
 from kindlm.errors import Result
 from kindlm.recording.project import project_name, run_environment
 from kindlm.suite import Suite, Upload

@@ -14,7 +14,7 @@ from kindlm.cli.history_server import REDACTS, find_server
 from kindlm.cli.options import TestOptions
 from kindlm.cli.run_recording import Beside, end_now
 from kindlm.cli.server_environ import server_environ
-from kindlm.config import Diagnostic
+from kindlm.config.diagnostics import Diagnostic
 from kindlm.dataclass import replace
 from kindlm.engine.resources import Steering
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result

@@ -31,7 +31,7 @@ from kindlm.cli.options import TestOptions
 from kindlm.cli.progress import ProgressView, make_progress
 from kindlm.cli.reporters import Reporter, write_reports
 from kindlm.cli.server_environ import server_environ
-from kindlm.config import Diagnostic
+from kindlm.config.diagnostics import Diagnostic
 from kindlm.dataclass import dataclass, replace
 from kindlm.engine.attempt import Finished
 from kindlm.engine.field_log import FieldLog

@@ -1,21 +1,176 @@
 """kindlm.yaml: from a file to a `Suite`, or to diagnostics with line and column."""
 
-from kindlm.config.credentials import credential_variables, literal_secrets
-from kindlm.config.diagnostics import Diagnostic
-from kindlm.config.interpolation import bind_services, bind_suite, unset_variables
-from kindlm.config.load import LoadedSuite, load_suite, suite_identity
-from kindlm.config.published import json_schema, schema_with_packages
+from __future__ import annotations
 
-__all__ = [
-    "Diagnostic",
-    "LoadedSuite",
-    "bind_services",
-    "bind_suite",
-    "credential_variables",
-    "json_schema",
-    "literal_secrets",
-    "load_suite",
-    "schema_with_packages",
-    "suite_identity",
-    "unset_variables",
-]
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from kindlm.config.advice import warn
+from kindlm.config.compile import compile_suite
+from kindlm.config.credentials import written_in
+from kindlm.config.diagnostics import Diagnostic, Reporter
+from kindlm.config.entries import Plugged
+from kindlm.config.files import ReferencedFiles
+from kindlm.config.references import check_references, check_requirements
+from kindlm.config.schema import KindlmConfig
+from kindlm.config.short_form import write_out
+from kindlm.config.validation import fit, report_no_mapping
+from kindlm.dataclass import dataclass
+from kindlm.document import MAX_BYTES, Node, section
+from kindlm.errors import Err, Ok, Result, SourceLocation, not_there
+from kindlm.suite import Suite
+from kindlm.yaml_document import read_document
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSuite:
+    """A configuration file, loaded as far as it can be.
+
+    Attributes:
+        path: the file, as it was named.
+        suite: the suite, None if there is an error among the diagnostics.
+        name: the suite's name if it can be read, else the file's.
+        tests: how many tests it has; without a suite, how many the file has, rows not counted.
+        diagnostics: errors in the order syntax, schema, references; then warnings.
+        referenced: the files that it refers to, as far as they are known, also those that are
+            not there.
+        unnamed: its tests that are in none of the files that were named, of a suite of several.
+    """
+
+    path: Path
+    suite: Suite | None
+    name: str
+    tests: int
+    diagnostics: tuple[Diagnostic, ...]
+    referenced: tuple[Path, ...] = ()
+    unnamed: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Borrowed:
+    """What a suite of a pack takes from the project that it is run in.
+
+    `put` puts sections of `file` into the document, such as `models`. Files that these name are
+    relative to that file. `suite` is what the suite is known by.
+    """
+
+    suite: str
+    file: Path
+    keys: frozenset[str]
+    put: Callable[[Node], None]
+
+
+def load_suite(
+    path: Path,
+    *,
+    root: Path | None = None,
+    environ: Mapping[str, str] = MappingProxyType({}),
+    project: Callable[[], str] = lambda: "project",
+    text: bytes | None = None,
+    borrowed: Borrowed | None = None,
+) -> LoadedSuite:
+    """Load a kindlm.yaml. Never raises for what a user did: see the diagnostics.
+
+    Args:
+        path: the file.
+        root: the project root; a suite's identity is its path relative to it.
+        environ: environment variables, which warnings may depend on.
+        project: returns what its project is called if the file does not say so.
+        text: what the file will hold, if it is not written yet.
+        borrowed: what the suite takes from another file.
+    """
+    data = read_bytes(path) if text is None else Ok(text)
+    if isinstance(data, Err):
+        diagnostic = Diagnostic(data.error)
+        return LoadedSuite(path, None, path.name, 0, (diagnostic,))
+    document = read_document(data.value)
+    reporter = Reporter(str(path), document)
+    reporter.problems()
+    folder, identity = path.parent, suite_identity(path, root)
+    if borrowed is not None and document.root is not None and isinstance(document.value, dict):
+        borrowed.put(document.root)
+        reporter.borrow(str(borrowed.file), borrowed.keys)
+        folder, identity = borrowed.file.parent, borrowed.suite
+    files = ReferencedFiles(folder)
+    reporter.moved = write_out(document, lambda: default_name(path, root, project), project, files)
+    raw = document.value
+    reporter.hide(written_in(raw))
+    suite = None
+    if document.readable:
+        suite = _load(raw, identity, folder.resolve(), files, reporter, environ)
+    written = section(raw).get("tests")
+    tests = len(suite.cases if suite else written if isinstance(written, list) else ())
+    found = tuple(reporter.diagnostics)
+    name = section(raw, "suite").get("name")
+    name = name if isinstance(name, str) and name else path.name
+    return LoadedSuite(path, suite, name, tests, found, files.asked)
+
+
+def _load(
+    raw: Any,
+    identity: str,
+    folder: Path,
+    files: ReferencedFiles,
+    reporter: Reporter,
+    environ: Mapping[str, str],
+) -> Suite | None:
+    if not isinstance(raw, dict):
+        report_no_mapping(raw, reporter)
+        return None
+    start = len(reporter.diagnostics)
+    plugged = Plugged(raw, reporter)
+    config = fit(KindlmConfig, plugged.rest, reporter)
+    check_requirements(raw, reporter)
+    reporter.sort_phase(start)
+    start = len(reporter.diagnostics)
+    check_references(raw, reporter, files)
+    reporter.sort_phase(start)
+    failed = reporter.has_errors
+    if config is None:
+        return None
+    plugged.put_into(config)
+    start = len(reporter.diagnostics)
+    warn(config, raw, reporter, files, environ)
+    reporter.sort_phase(start)
+    return None if failed else compile_suite(config, identity, folder, files, reporter)
+
+
+def suite_identity(path: Path, root: Path | None) -> str:
+    """Return what a suite's file is known by: its path from the project's root, if it is below."""
+    if root is not None and path.resolve().is_relative_to(root.resolve()):
+        return path.resolve().relative_to(root.resolve()).as_posix()
+    return path.as_posix()
+
+
+def default_name(path: Path, root: Path | None, project: Callable[[], str]) -> str:
+    """Return what a suite is called that has no name: as its file, or as the folder of that."""
+    if path.stem != "kindlm":
+        return path.stem
+    folder = path.resolve().parent
+    return project() if root is None or folder == root.resolve() else folder.name
+
+
+def read_bytes(path: Path) -> Result[bytes]:
+    """Return what a file holds, one byte more than is read of it at most; or why it can't be."""
+    try:
+        return Ok(_beginning(path))
+    except FileNotFoundError:
+        message, hint = f"{path} does not exist", "Check the path, or run: kindlm init"
+    except IsADirectoryError:
+        message, hint = f"{path} is a folder", "Name a file in it"
+    except (OSError, ValueError) as error:
+        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
+        message, hint = f"{path} cannot be read: {reason}", "Check its path and permissions"
+    where = SourceLocation(str(path))
+    return Err(not_there(message, hint, where))
+
+
+def _beginning(path: Path) -> bytes:
+    """Return what is read of a file; raise `OSError` for what can't be, or has no end."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError("it is not a regular file")
+    with path.open("rb") as file:
+        return file.read(MAX_BYTES + 1)

@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from kindlm.config import suite_identity
 from kindlm.config.compile import canonical, config_hash
 from kindlm.config.credentials import hide_in_options
-from kindlm.config.load import suite_identity
 from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, broken, misuse
 from kindlm.events.run import AgentProfiled, ScenarioGenerated

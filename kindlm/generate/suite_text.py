@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, TypeVar
 
-from kindlm.config.load import load_suite
+from kindlm.config import load_suite
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, Ok, Result
 

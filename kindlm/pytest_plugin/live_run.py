@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from kindlm.config import Diagnostic
+from kindlm.config.diagnostics import Diagnostic
 from kindlm.dataclass import dataclass, replace
 from kindlm.engine import resources
 from kindlm.engine.attempt import Finished

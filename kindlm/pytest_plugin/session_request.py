@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from kindlm.config import Diagnostic, suite_identity
-from kindlm.config.load import read_bytes
+from kindlm.config import read_bytes, suite_identity
+from kindlm.config.diagnostics import Diagnostic
 from kindlm.dataclass import dataclass, replace
 from kindlm.engine.resources import Limits
 from kindlm.errors import Err, KindlmError

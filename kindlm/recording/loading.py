@@ -8,7 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kindlm.config import Diagnostic, LoadedSuite, load_suite, suite_identity
+from kindlm.config import LoadedSuite, load_suite, suite_identity
+from kindlm.config.diagnostics import Diagnostic
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse, not_there
 from kindlm.formats.discovery import (

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from pathlib import Path
 from typing import Literal, Protocol
 
-from kindlm.config import Diagnostic
+from kindlm.config.diagnostics import Diagnostic
 from kindlm.dataclass import dataclass
 from kindlm.engine.attempt import Finished
 from kindlm.engine.resources import Limits, LiveRun

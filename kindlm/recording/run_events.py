@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kindlm.config.load import suite_identity
+from kindlm.config import suite_identity
 from kindlm.errors import Ok
 from kindlm.events.codec import Payload, new_event
 from kindlm.events.run import (

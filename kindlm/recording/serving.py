@@ -10,7 +10,8 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from kindlm.checks.guardrails import canary_of
-from kindlm.config import Diagnostic, bind_services, bind_suite
+from kindlm.config.diagnostics import Diagnostic
+from kindlm.config.interpolation import bind_services, bind_suite
 from kindlm.dataclass import dataclass, replace
 from kindlm.engine.services import start_services
 from kindlm.engine.stop import Stop

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from kindlm.bounds import MAX_RETRY_AFTER_S
 from kindlm.checks.check_runner import CheckRunner
-from kindlm.config import Diagnostic
+from kindlm.config.diagnostics import Diagnostic
 from kindlm.dataclass import dataclass, replace
 from kindlm.engine.resources import LiveRun, Ports
 from kindlm.engine.runner import run_plan
@@ -390,8 +390,8 @@ async def _agents_of(request: RunRequest) -> AsyncIterator[AgentFactory]:
         yield _no_agent
         return
     from kindlm.agents.agent_registry import make_agent
-    from kindlm.agents.http_exchange import kept_connections
     from kindlm.agents.python_processes import PythonProcesses
+    from kindlm.agents.served import kept_connections
 
     environ, root = request.environ, request.root
     redact = Redactor(suite_secrets(environ, request.suites))

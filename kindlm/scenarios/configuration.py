@@ -11,10 +11,10 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_snake
 
 from kindlm.bounds import MAX_REPEAT
+from kindlm.config import read_bytes
 from kindlm.config.diagnostics import Diagnostic, Reporter
 from kindlm.config.entries import provider_types, read_agent
 from kindlm.config.interpolation import insert
-from kindlm.config.load import read_bytes
 from kindlm.config.target_schema import AgentConfig
 from kindlm.config.toml_document import read_toml
 from kindlm.config.validation import fit

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
+from kindlm.config import LoadedSuite, read_bytes, suite_identity
 from kindlm.config.diagnostics import Diagnostic
-from kindlm.config.load import LoadedSuite, read_bytes, suite_identity
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, KindlmError, Ok, Result, SourceLocation, misuse
 from kindlm.scenarios.agent_fixture import AgentFixture, agent_fixture

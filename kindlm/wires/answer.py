@@ -1,8 +1,9 @@
-"""What a model answered, and the parts that all wire formats are made of."""
+"""What a model answered, and what all wire formats are made of: JSON, or a stream of events."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Any, Literal
 
@@ -197,3 +198,44 @@ _ROLES = {
 def role_of(value: Any) -> Role:
     """Return whose message it is; what is not known is the user's."""
     return _ROLES.get(value, Role.USER) if isinstance(value, str) else Role.USER
+
+
+DONE = "[DONE]"
+"""The data of an event that ends a stream of completions."""
+
+LINE_END = re.compile(r"\r\n|\n|\r")
+_FIELD = re.compile(r"\s*(?:data|event):")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event: its type, and its data lines as one text."""
+
+    type: str
+    data: str
+
+
+def parse_events(text: str) -> Iterator[Event]:
+    """Return the events of a stream that was read to its end.
+
+    One rule is not kept: an event that the end of the stream cuts off counts. Servers forget the
+    empty line after the last event, and the event would be lost without a trace.
+    """
+    kind, data = "message", list[str]()
+    for line in [*LINE_END.split(text.removeprefix("\ufeff")), ""]:
+        if not line:
+            if data:
+                yield Event(kind, "\n".join(data))
+            kind, data = "message", []
+            continue
+        field, _, value = line.partition(":")  # a line that begins with a colon is a comment
+        value = value.removeprefix(" ")
+        if field == "event":
+            kind = value or "message"
+        elif field == "data":
+            data.append(value)
+
+
+def is_sse(text: str) -> bool:
+    """Tell whether a stream that does not say what it is looks like server-sent events."""
+    return _FIELD.match(text.removeprefix("\ufeff")) is not None

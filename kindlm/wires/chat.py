@@ -12,6 +12,7 @@ from typing import Any
 from kindlm.dataclass import replace
 from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
 from kindlm.wires.answer import (
+    DONE,
     UnreadableReply,
     WireAnswer,
     content_text,
@@ -23,7 +24,6 @@ from kindlm.wires.answer import (
     token_count,
     token_usage,
 )
-from kindlm.wires.sse import DONE
 
 _FINISH_REASONS = {
     "stop": FinishReason.STOP,

@@ -16,14 +16,16 @@ from kindlm.strict_json import read_json
 from kindlm.transcript import FinishReason, Message, Usage
 from kindlm.wires import anthropic, chat, responses
 from kindlm.wires.answer import (
+    DONE,
     UnreadableReply,
     Wire,
     WireAnswer,
+    is_sse,
     objects,
+    parse_events,
     parse_object,
     text_or_none,
 )
-from kindlm.wires.sse import DONE, is_sse, parse_events
 
 _FORMATS = {"chat": chat, "responses": responses, "anthropic": anthropic}
 

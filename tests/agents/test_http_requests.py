@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from kindlm.agents.http_exchange import kept_connections
+from kindlm.agents.served import kept_connections
 from kindlm.suite import AgentTarget
 from kindlm.transcript import Message, Role
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kindlm.checks.base import sections
-from kindlm.config import bind_services, bind_suite, json_schema
-from kindlm.config.interpolation import bind, names_in, render
+from kindlm.config.interpolation import bind, bind_services, bind_suite, names_in, render
+from kindlm.config.published import json_schema
 from kindlm.config.schema import KindlmConfig
 from kindlm.config.short_form import ALONE
 from kindlm.errors import Err, Ok

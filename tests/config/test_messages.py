@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from kindlm.config import Diagnostic, LoadedSuite, load_suite
+from kindlm.config import LoadedSuite, load_suite
+from kindlm.config.diagnostics import Diagnostic
 from kindlm.yaml_document import read_document
 
 SERVED = "serve: [{name: x, command: ./run, ready: {line: up}}]\n"

@@ -15,7 +15,8 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kindlm.config import LoadedSuite, json_schema, load_suite
+from kindlm.config import LoadedSuite, load_suite
+from kindlm.config.published import json_schema
 from kindlm.yaml_document import read_document
 
 Load = Callable[..., LoadedSuite]

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from options import options_of
 
-from kindlm.config import bind_suite, credential_variables, literal_secrets
-from kindlm.config.credentials import given_variables
+from kindlm.config.credentials import credential_variables, given_variables, literal_secrets
+from kindlm.config.interpolation import bind_suite
 from kindlm.errors import Ok
 from kindlm.packages import as_written
 from kindlm.secrecy import hide_credentials, hide_headers

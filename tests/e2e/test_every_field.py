@@ -21,7 +21,7 @@ from dotenv import dotenv_values
 from free_ports import free_ports
 from workspace import Workspace, as_yaml, new_workspace, until
 
-from kindlm.config import json_schema
+from kindlm.config.published import json_schema
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "every-field"
 SUITE, SCRIPT = "kindlm.yaml", "models.yaml"

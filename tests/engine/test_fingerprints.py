@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from kindlm.config import bind_suite
-from kindlm.config.interpolation import render
+from kindlm.config.interpolation import bind_suite, render
 from kindlm.engine.calls import fingerprint
 from kindlm.engine.simulation import SimulatedTools
 from kindlm.errors import Ok

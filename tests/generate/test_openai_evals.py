@@ -10,7 +10,7 @@ import pytest
 import yaml
 from evaluated import evaluated, nobody
 
-from kindlm.config.load import load_suite
+from kindlm.config import load_suite
 from kindlm.errors import Ok
 from kindlm.generate.imported_tests import ImportedSuite
 from kindlm.generate.suite_text import suite_text

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from evaluated import evaluated, nobody
 
-from kindlm.config.load import load_suite
+from kindlm.config import load_suite
 from kindlm.errors import Ok
 from kindlm.generate.imported_tests import ImportedSuite
 from kindlm.generate.suite_text import suite_text

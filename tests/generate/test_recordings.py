@@ -13,7 +13,7 @@ import yaml
 from otlp import TRACE, otlp_request, otlp_span
 
 from kindlm.cli.app import run
-from kindlm.config.load import load_suite
+from kindlm.config import load_suite
 from kindlm.errors import Err, Ok
 from kindlm.generate.recordings import Recording, read_recordings
 from kindlm.generate.stand_ins import StandIns

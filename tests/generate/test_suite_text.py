@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kindlm.config.load import load_suite
+from kindlm.config import load_suite
 from kindlm.errors import Err, Ok
 from kindlm.generate.suite_text import BRACES, Comment, literal, suite_text
 from kindlm.yaml_document import read_document

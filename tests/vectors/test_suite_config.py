@@ -11,8 +11,10 @@ from typing import Any, Final
 import pytest
 from vector_cases import Departure, known, unknown
 
-from kindlm.config import Diagnostic, LoadedSuite, bind_suite, load_suite
+from kindlm.config import LoadedSuite, load_suite
+from kindlm.config.diagnostics import Diagnostic
 from kindlm.config.files import safe_path
+from kindlm.config.interpolation import bind_suite
 from kindlm.errors import Err, Ok
 from kindlm.suggestions import suggest
 

@@ -36,7 +36,7 @@ def import_suite_command(
     Nothing is run and nothing is fetched. What has no equivalent is listed with its line.
     """
     with loading():
-        from kindlm.config.load import read_bytes
+        from kindlm.config import read_bytes
         from kindlm.generate.suite_text import suite_text, write_file
         from kindlm.generate.suites import FORMATS, Files, LeftOutError, format_named, read_part
         from kindlm.recording.secrets import redactor

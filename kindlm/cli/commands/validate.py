@@ -34,7 +34,7 @@ from kindlm.wording import count
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kindlm.config import Diagnostic
+    from kindlm.config.diagnostics import Diagnostic
     from kindlm.plan import Plan, PlannedCase, PlannedSuite
     from kindlm.recording.loading import Loaded
 
@@ -87,7 +87,8 @@ def _unset(loaded: Loaded, root: Path) -> Iterator[Diagnostic]:
 
     It is no error: a suite may be validated where the keys that its runs need are not.
     """
-    from kindlm.config import Diagnostic, unset_variables
+    from kindlm.config.diagnostics import Diagnostic
+    from kindlm.config.interpolation import unset_variables
     from kindlm.recording.project import run_environment
     from kindlm.reports.facts import typed_path
 
@@ -224,7 +225,8 @@ def schema_text() -> str:
     A faulty package is left out, with a warning: what the others add can be used. There is one for
     each faulty report of a package, too.
     """
-    from kindlm.config import Diagnostic, schema_with_packages
+    from kindlm.config.diagnostics import Diagnostic
+    from kindlm.config.published import schema_with_packages
     from kindlm.reports.report_registry import faulty_reports
 
     schema, errors = schema_with_packages()

@@ -18,7 +18,7 @@ from kindlm.cli.console import note, or_fail, refuse, show
 from kindlm.cli.history import project_here
 from kindlm.cli.options import TestOptions, typed_again
 from kindlm.cli.reporters import parse_reporters, spare
-from kindlm.config import Diagnostic
+from kindlm.config.diagnostics import Diagnostic
 from kindlm.errors import Err, KindlmError, Ok
 from kindlm.guard import guard
 from kindlm.keeper import KINDLM

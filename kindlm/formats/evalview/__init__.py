@@ -12,8 +12,8 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from kindlm.config import LoadedSuite, read_bytes, suite_identity
 from kindlm.config.diagnostics import Diagnostic, Reporter
-from kindlm.config.load import LoadedSuite, read_bytes, suite_identity
 from kindlm.config.toml_document import read_toml
 from kindlm.config.validation import fit, kind_of
 from kindlm.dataclass import dataclass, replace

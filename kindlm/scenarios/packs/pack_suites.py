@@ -14,10 +14,10 @@ from typing import Any
 
 from pydantic.alias_generators import to_camel
 
+from kindlm.config import Borrowed, LoadedSuite, load_suite, read_bytes
 from kindlm.config.diagnostics import Diagnostic
 from kindlm.config.files import ReferencedFiles
 from kindlm.config.interpolation import is_deferred, names_in
-from kindlm.config.load import Borrowed, LoadedSuite, load_suite, read_bytes
 from kindlm.config.templates import part_name
 from kindlm.dataclass import replace
 from kindlm.document import Node, section

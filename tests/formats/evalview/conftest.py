@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from evalview_agents import handler_of, serving
 
-from kindlm.config import Diagnostic, LoadedSuite
+from kindlm.config import LoadedSuite
+from kindlm.config.diagnostics import Diagnostic
 from kindlm.formats.discovery import discover
 from kindlm.formats.evalview import Surroundings, load_folder
 
