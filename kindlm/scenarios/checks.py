@@ -7,6 +7,7 @@ import inspect
 import json
 import math
 import re
+import threading
 import traceback
 from asyncio import Future
 from collections.abc import (
@@ -172,18 +173,27 @@ class Desk:
         self.checked = 0
         self.begun: dict[Checks, SourceLocation] = {}
         """The places of `t.check(reply)` and `t.require(reply)` that no check followed yet."""
+        self.refused: SourceLocation | None = None
+        """The place of a check that was made in another thread, where it cannot be recorded."""
+        self._thread = threading.get_ident()
 
     def evaluate(self, expectation: Expectation, *, now: bool = False) -> Future[CheckResult]:
         """Check what was said until now; see `ports.Stage`."""
-        self.checked += 1
+        self._count(expectation)
         return self.stage.evaluate(expectation, now=now)
 
     def conclude(
         self, expectation: Expectation, finding: Awaitable[CheckResult] | CheckResult
     ) -> Future[CheckResult]:
         """Record what the script itself found out; see `ports.Stage`."""
-        self.checked += 1
+        self._count(expectation)
         return self.stage.conclude(expectation, finding)
+
+    def _count(self, expectation: Expectation) -> None:
+        self.checked += 1
+        if not isinstance(self.stage, ThreadDesk) and threading.get_ident() != self._thread:
+            self.refused = expectation.where
+            raise RuntimeError("a check of an async scenario was made in another thread")
 
 
 class Checks:

@@ -96,6 +96,13 @@ class FunctionScript:
                 f"Write `await {what}` in line {where.line}.",
                 where=where,
             )
+        if (at := trial.refused) is not None:
+            return KindlmError(
+                ErrorCode.ASSERTION_EVAL_ERROR,
+                f"The check in line {at.line} was made in another thread: it is not recorded.",
+                "Let the thread return what it found, and check that in the scenario itself.",
+                where=at,
+            )
         if (at := trial.unfinished) is not None:
             return KindlmError(
                 ErrorCode.ASSERTION_EVAL_ERROR,

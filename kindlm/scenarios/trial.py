@@ -66,6 +66,11 @@ class _Checking:
         """The place of a `t.check(reply)` or `t.require(reply)` that no check followed, if any."""
         return next(iter(self._desk.begun.values()), None)
 
+    @property
+    def refused(self) -> SourceLocation | None:
+        """The place of a check that was made in another thread and so not recorded, if any."""
+        return self._desk.refused
+
     def check(self, what: Checked, *, weight: float = 1.0) -> Checks:
         """Return checks of an answer, or of a conversation that `t.converse` returned.
 
