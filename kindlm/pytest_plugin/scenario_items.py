@@ -20,7 +20,6 @@ from kindlm.outcome import Status
 from kindlm.ports import Stage
 from kindlm.pytest_plugin.controller import Controller
 from kindlm.pytest_plugin.live_run import LiveRun, Ran
-from kindlm.pytest_plugin.objections import Objections
 from kindlm.pytest_plugin.session_request import (
     Asked,
     Test,
@@ -42,11 +41,12 @@ from kindlm.pytest_plugin.summary import (
 )
 from kindlm.recording.history_file import new_run_id
 from kindlm.recording.project import run_environment
-from kindlm.scenarios.agent_fixture import NAME as AGENT_FIXTURE
 from kindlm.scenarios.api import spec_of
 from kindlm.scenarios.finding import uncallable
+from kindlm.scenarios.marks import AGENT_FIXTURE
 from kindlm.scenarios.scenario_suite import with_agent
 from kindlm.suite import Case
+from kindlm.wording import count, first_of
 
 
 def register(config: pytest.Config) -> None:
@@ -54,9 +54,8 @@ def register(config: pytest.Config) -> None:
     guard.watch_exits(partial(_explain_exit, config))
     config.add_cleanup(lambda: guard.watch_exits(None))
     config.add_cleanup(_hide_log_lines(config))
-    asked, objections = read_options(config), Objections()
-    config.pluginmanager.register(objections, "kindlm-objections")
-    config.pluginmanager.register(ScenarioItems(asked, objections), "kindlm-scenarios")
+    asked = read_options(config)
+    config.pluginmanager.register(ScenarioItems(asked), "kindlm-scenarios")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Controller(asked), "kindlm-controller")
 
@@ -98,6 +97,9 @@ _FUNCTION = pytest.StashKey[Callable[..., Any]]()
 """The function of an item as the user wrote it, before plugins for async tests replace it."""
 
 
+_MOST = 3
+"""Tests that an objection names."""
+
 _FAILURES = (Exception, pytest.fail.Exception)
 """What fails a test; all else ends the session."""
 
@@ -117,15 +119,16 @@ class _NeverRan:
 class ScenarioItems:
     """The hooks of a process that runs items: pytest itself, or a worker of pytest-xdist."""
 
-    def __init__(self, asked: Asked, objections: Objections) -> None:
+    def __init__(self, asked: Asked) -> None:
         self._asked = asked
-        self._objections = objections
         self._deselected: list[pytest.Item] = []
         self._held: dict[pytest.Collector, Sequence[pytest.Item | pytest.Collector]] = {}
         self._tests: dict[pytest.Item, Test] = {}
         self._lost: dict[pytest.Item, KindlmError] = {}
         self._chosen = 0
         self._ran = 0
+        self._recorded: dict[str, Status | None] = {}
+        self._failed: dict[str, str] = {}
         self._live: LiveRun | None = None
 
     def pytest_collect_file(
@@ -274,12 +277,17 @@ class ScenarioItems:
             self._run(item, lambda case: replace(case, script=never))
         return report
 
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note which tests pytest fails, and in which phase."""
+        if report.failed:
+            self._failed.setdefault(report.nodeid, report.when)
+
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """End the run as finished, or with the reason why it is not."""
         live = self._live
         if live is None:
             return
-        live.end(_why_ended(session), self._objections.told)
+        live.end(_why_ended(session), self._objection())
         unwritten: list[KindlmError] = []
         if live.failure is None and not hasattr(session.config, "workerinput"):
             unwritten = write_configured_reports(live.run, self._asked)
@@ -330,10 +338,27 @@ class ScenarioItems:
 
         def heard(ran: Ran) -> None:
             self._ran += 1
-            self._objections.recorded(item.nodeid, ran.status)
+            self._recorded.setdefault(item.nodeid, ran.status)
 
         test = self._tests[item]
         return self._live.test(test.path, test.full_name, change, heard)
+
+    def _objection(self) -> str | None:
+        """Return that pytest failed tests that are recorded as passed or skipped; None if not.
+
+        It does so when a fixture is torn down, because of a failed subtest, a strict xfail mark, or
+        another plugin. Such a run does not pass.
+        """
+        green = (Status.PASSED, Status.SKIPPED)
+        found = [
+            f"{test} ({phase})"
+            for test, phase in self._failed.items()
+            if self._recorded.get(test) in green
+        ]
+        if not found:
+            return None
+        tests = count(len(found), "test")
+        return f"pytest failed {tests} that did not fail here: {first_of(found, _MOST)}"
 
 
 def _uncalled(collector: pytest.Class) -> Iterable[pytest.Item | pytest.Collector]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from kindlm.bounds import MAX_REPEAT
 from kindlm.config import read_bytes, suite_identity
 from kindlm.config.diagnostics import Diagnostic
 from kindlm.dataclass import dataclass, replace
@@ -26,7 +27,6 @@ from kindlm.plan import QualifiedName, Selection, name_of
 from kindlm.recording.project import find_project, project_name, run_environment
 from kindlm.recording.request import RunRequest, SkippedSuite
 from kindlm.reports.untrusted import visible
-from kindlm.scenarios.agent_fixture import NAME as AGENT_FIXTURE
 from kindlm.scenarios.api import spec_of
 from kindlm.scenarios.configuration import load_configuration
 from kindlm.scenarios.finding import (
@@ -38,13 +38,11 @@ from kindlm.scenarios.finding import (
     written_at,
 )
 from kindlm.scenarios.function_script import FunctionScript
-from kindlm.scenarios.marks import arguments_of
+from kindlm.scenarios.marks import AGENT_FIXTURE, arguments_of
 from kindlm.scenarios.scenario_files import Surroundings, compiled_suite
 from kindlm.scenarios.written import FileText, read_text
 from kindlm.scenarios.yaml_form import read_scenarios
 from kindlm.suite import Suite
-
-_MOST_REPEATS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +98,8 @@ def read_options(config: pytest.Config) -> Asked:
     max_cost = config.getoption("--kindlm-max-cost")
     if label is not None and (problem := label_problem(label)):
         raise _misused(problem)
-    if repeat is not None and not 1 <= repeat <= _MOST_REPEATS:
-        raise pytest.UsageError(
-            f"--kindlm-repeat {repeat}: write a number from 1 to {_MOST_REPEATS}"
-        )
+    if repeat is not None and not 1 <= repeat <= MAX_REPEAT:
+        raise pytest.UsageError(f"--kindlm-repeat {repeat}: write a number from 1 to {MAX_REPEAT}")
     if max_cost is not None and not (math.isfinite(max_cost) and max_cost > 0):
         raise pytest.UsageError(f"--kindlm-max-cost {max_cost} is no limit: write a number above 0")
     named = config.getoption("--kindlm-db")

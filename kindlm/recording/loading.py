@@ -196,7 +196,7 @@ def _load(
 
     for item in held.found:
         if item.front_end == "kindlm" and item.suite is not None:
-            from kindlm.scenarios.packs.pack_suites import load_pack_suite
+            from kindlm.scenarios.packs import load_pack_suite
 
             yield load_pack_suite(item.path, item.suite, scenarios())
         elif item.front_end == "kindlm":

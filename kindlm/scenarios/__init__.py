@@ -2,7 +2,7 @@
 
 - `api`, `trial`, `checks`, `under_test` and `users` are what a test works with; `kindlm`
   exports their public names. `spans` has what checks are of, one answer or a conversation, and
-  `thread_desk` serves functions that are not `async`.
+  `function_thread` serves functions that are not `async`.
 - `function_script` runs such a test for the engine.
 - `scenario_files` turns a file into a suite: `yaml_form` reads YAML, `finding`, `marks` and
   `written` read Python, `configuration` reads kindlm.toml, and `scenario_suite` makes the suite.

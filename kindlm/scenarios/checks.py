@@ -45,8 +45,8 @@ from kindlm.errors import SourceLocation
 from kindlm.json_schema import SchemaIssue, has_no_rule
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import Stage
+from kindlm.scenarios.function_thread import FunctionThread, raise_unless_of_a_test
 from kindlm.scenarios.spans import Span
-from kindlm.scenarios.thread_desk import ThreadDesk, raise_unless_of_a_test
 from kindlm.scenarios.under_test import Place
 from kindlm.suggestions import hint_for
 from kindlm.suite import Expectation
@@ -166,32 +166,43 @@ class RequirementFailed(Exception):  # noqa: N818 - no error of the test
 
 
 class Desk:
-    """Hands in the checks of a trial, at its stage, and counts them."""
+    """Hands in the checks of a trial at its stage, from its `thread` if it has one; counts them.
 
-    def __init__(self, stage: Stage | ThreadDesk) -> None:
-        self.stage = stage
+    See `ports.Stage`.
+    """
+
+    def __init__(self, stage: Stage, thread: FunctionThread | None) -> None:
+        self._stage = stage
+        self._thread = thread
         self.checked = 0
         self.begun: dict[Checks, SourceLocation] = {}
         """The places of `t.check(reply)` and `t.require(reply)` that no check followed yet."""
         self.refused: SourceLocation | None = None
         """The place of a check that was made in another thread, where it cannot be recorded."""
-        self._thread = threading.get_ident()
+        self._made_in = threading.get_ident()
 
     def evaluate(self, expectation: Expectation, *, now: bool = False) -> Future[CheckResult]:
-        """Check what was said until now; see `ports.Stage`."""
+        """Check what was said until now."""
         self._count(expectation)
-        return self.stage.evaluate(expectation, now=now)
+        return self._do(lambda: self._stage.evaluate(expectation, now=now))
 
     def conclude(
         self, expectation: Expectation, finding: Awaitable[CheckResult] | CheckResult
     ) -> Future[CheckResult]:
-        """Record what the script itself found out; see `ports.Stage`."""
+        """Record what the script itself found out."""
         self._count(expectation)
-        return self.stage.conclude(expectation, finding)
+        return self._do(lambda: self._stage.conclude(expectation, finding))
+
+    def record_score(self, name: str, value: float, where: SourceLocation) -> None:
+        """Record a number from 0 to 1."""
+        self._do(lambda: self._stage.record_score(name, value, where))
+
+    def _do(self, work: Callable[[], V]) -> V:
+        return work() if self._thread is None else self._thread.do(work)
 
     def _count(self, expectation: Expectation) -> None:
         self.checked += 1
-        if not isinstance(self.stage, ThreadDesk) and threading.get_ident() != self._thread:
+        if self._thread is None and threading.get_ident() != self._made_in:
             self.refused = expectation.where
             raise RuntimeError("a check of an async scenario was made in another thread")
 

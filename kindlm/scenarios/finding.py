@@ -15,12 +15,13 @@ from unittest import TestCase
 from kindlm.config.diagnostics import Diagnostic
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import KindlmError, SourceLocation, misuse
-from kindlm.scenarios.agent_fixture import NAME as AGENT_FIXTURE
-from kindlm.scenarios.agent_fixture import AgentFixture, agent_fixture
 from kindlm.scenarios.api import ScenarioSpec, spec_of
 from kindlm.scenarios.function_script import FunctionScript
 from kindlm.scenarios.marks import (
+    AGENT_FIXTURE,
+    AgentFixture,
     Parameters,
+    agent_fixture,
     arguments_of,
     is_skipped,
     is_trial,

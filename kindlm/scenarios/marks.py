@@ -1,4 +1,4 @@
-"""The marks of pytest where no pytest runs: which skip a test, and the cases that they make of it.
+"""The marks and the fixture `agent` where no pytest runs: skips, cases of a test, its agent.
 
 A parametrised test has the same cases as under pytest, with the same names.
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import field
 from itertools import product
+from types import ModuleType
 from typing import Any
 
 from kindlm.dataclass import dataclass
@@ -192,3 +194,37 @@ def _cases(given: Mapping[str, Any]) -> list[Parameters]:
         )
         for name, row in zip(found, rows, strict=True)
     ] or [Parameters("NOTSET", is_empty=True)]
+
+
+AGENT_FIXTURE = "agent"
+"""The fixture that makes the agent under test.
+
+pytest calls its function once for each test, or less often, as its scope says; `kindlm test` once
+for each conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFixture:
+    """What makes the agent; `hint` says why pytest alone can call it."""
+
+    make: Callable[[], Any]
+    hint: str | None = None
+
+
+def agent_fixture(owner: ModuleType | type) -> AgentFixture | None:
+    """Return the fixture of a test file, a class or a conftest.py; None if there is none."""
+    for name, value in list(vars(owner).items()):
+        marker = getattr(value, "_fixture_function_marker", None)
+        if marker is not None and (getattr(marker, "name", None) or name) == AGENT_FIXTURE:
+            return _made_by(inspect.unwrap(value))
+    return None
+
+
+def _made_by(function: Callable[..., Any]) -> AgentFixture:
+    needs = next(iter(inspect.signature(function).parameters), None)
+    hint = None if needs is None else f"the fixture {AGENT_FIXTURE} needs the fixture {needs}"
+    if inspect.isasyncgenfunction(function):
+        function = asynccontextmanager(function)
+    elif inspect.isgeneratorfunction(function):
+        function = contextmanager(function)
+    return AgentFixture(function, hint)

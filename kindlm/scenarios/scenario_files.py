@@ -13,9 +13,9 @@ from kindlm.config import LoadedSuite, read_bytes, suite_identity
 from kindlm.config.diagnostics import Diagnostic
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, KindlmError, Ok, Result, SourceLocation, misuse
-from kindlm.scenarios.agent_fixture import AgentFixture, agent_fixture
 from kindlm.scenarios.configuration import LoadedConfiguration
 from kindlm.scenarios.finding import FoundScenarios, Scenario, find_scenarios
+from kindlm.scenarios.marks import AgentFixture, agent_fixture
 from kindlm.scenarios.scenario_suite import choose_agents, compile_scenarios
 from kindlm.scenarios.written import Conftests, read_conftests
 from kindlm.scenarios.yaml_form import read_scenarios

@@ -6,15 +6,14 @@ import inspect
 import linecache
 import math
 from asyncio import Future
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, TypeAlias, overload
 
 from kindlm.checks.base import Check
 from kindlm.checks.judge import Factuality, Guardrail, Judge, Sentiment
-from kindlm.errors import KindlmError, SourceLocation
+from kindlm.errors import KindlmError, Result, SourceLocation
 from kindlm.outcome import CheckResult
-from kindlm.ports import Stage
+from kindlm.ports import Ask, ModelReply, Question, Stage
 from kindlm.scenarios.checks import (
     Checks,
     ConversationChecks,
@@ -22,14 +21,13 @@ from kindlm.scenarios.checks import (
     Pending,
     RequirementFailed,
     Verdict,
-    Wait,
     asked_for,
     holds,
     verdict,
     verdict_of,
 )
+from kindlm.scenarios.function_thread import FunctionThread, at_once
 from kindlm.scenarios.spans import Span
-from kindlm.scenarios.thread_desk import ThreadDesk, at_once
 from kindlm.scenarios.under_test import (
     AgentUnderTest,
     Begun,
@@ -49,8 +47,16 @@ Checked: TypeAlias = Reply | Conversed | ConversationChecks
 class _Checking:
     """What trials of all kinds have: checks, requirements and scores."""
 
-    def __init__(self, stage: Stage | ThreadDesk, talked: AgentUnderTest, place: Place) -> None:
-        self._desk = Desk(stage)
+    def __init__(
+        self,
+        stage: Stage,
+        talked: AgentUnderTest,
+        place: Place,
+        thread: FunctionThread | None = None,
+    ) -> None:
+        self._stage = stage
+        self._desk = Desk(stage, thread)
+        self._wait = None if thread is None else thread.wait_for
         self._talked = talked
         self._place = place
         self._converses = False
@@ -245,11 +251,7 @@ class _Checking:
                 f"The score {name!r} is {value}: scores must be from 0 to 1, so that runs are "
                 "comparable. Divide it by the maximum"
             )
-        self._desk.stage.record_score(name, float(value), self._place())
-
-    @property
-    def _wait(self) -> Wait | None:
-        return None
+        self._desk.record_score(name, float(value), self._place())
 
     def _verdict(self, reply: Reply, check: Check, label: str, weight: float) -> Pending[Verdict]:
         asked = [self._ask(self._span(self._talked.answered(reply)), check, label, weight)]
@@ -278,9 +280,17 @@ class _Checking:
         reply = self._talked.answered(what)
         return Span(lambda: reply, reply.turn, reply.turn, is_conversation=False)
 
-    @contextmanager
-    def _conversing(self) -> Iterator[None]:
-        """Keep what makes the trial errored; raise `RuntimeError` while another one goes on.
+    async def _conversed(
+        self,
+        ask: Ask,
+        send: Callable[[str], Awaitable[Reply]],
+        persona: Persona,
+        goal: str,
+        turns: tuple[int, int],
+        script: Lines,
+        stop: Stop | None,
+    ) -> Conversed:
+        """Converse, and keep what makes the trial errored.
 
         Two users in one conversation would answer one another, in an order that is another one
         each time.
@@ -289,7 +299,7 @@ class _Checking:
             raise RuntimeError("another t.converse of this trial is still running: await it first")
         self._converses = True
         try:
-            yield
+            return await converse(ask, self._talked, send, persona, goal, turns, script, stop)
         except SimulationError as error:
             self.error = error.error
             raise
@@ -318,7 +328,6 @@ class Trial(_Checking):
         self._begun = Begun()
         self.agent = AgentUnderTest(stage, place, self._begun)
         super().__init__(stage, self.agent, place)
-        self._stage = stage
 
     def converse(
         self,
@@ -347,21 +356,9 @@ class Trial(_Checking):
             SimulationError: the model gave no message, also when it was asked again. After both,
                 the trial is errored.
         """
-
-        async def talk() -> Conversed:
-            with self._conversing():
-                return await converse(
-                    self._stage,
-                    self.agent,
-                    self.agent.send,
-                    persona,
-                    goal=goal,
-                    turns=turns,
-                    script=script,
-                    stop=stop,
-                )
-
-        return self._begun.hand_out("t.converse(…)", self._place(), talk())
+        ask, send = self._stage.ask, self.agent.send
+        talk = self._conversed(ask, send, persona, goal, turns, script, stop)
+        return self._begun.hand_out("t.converse(…)", self._place(), talk)
 
     def forgotten(self) -> tuple[str, SourceLocation] | None:
         """Return what the function called and did not await, and where; None if it did."""
@@ -372,9 +369,9 @@ class SyncTrial(_Checking):
     """What a scenario works with that is no `async` function. It runs in a thread of its own."""
 
     def __init__(self, stage: Stage, place: Place) -> None:
-        self._thread = ThreadDesk(stage)
+        self._thread = FunctionThread()
         agent = AgentUnderTest(stage, place, Begun())
-        super().__init__(self._thread, agent, place)
+        super().__init__(stage, agent, place, self._thread)
         self.agent = SyncAgentUnderTest(agent, self._thread)
 
     def converse(
@@ -388,27 +385,14 @@ class SyncTrial(_Checking):
     ) -> Conversed:
         """Let a model play a person who talks to the agent; see `Trial.converse`."""
 
+        async def ask(question: Question) -> Result[ModelReply]:
+            return self._thread.wait_for(self._stage.ask(question))
+
         async def send(message: str) -> Reply:
             return self.agent.send(message)
 
-        with self._conversing():
-            # In this thread, in which `stop` may use the trial as the rest of the scenario does.
-            return at_once(
-                converse(
-                    self._thread,
-                    self._talked,
-                    send,
-                    persona,
-                    goal=goal,
-                    turns=turns,
-                    script=script,
-                    stop=stop,
-                )
-            )
-
-    @property
-    def _wait(self) -> Wait | None:
-        return self._thread.wait_for
+        # In this thread, in which `stop` may use the trial as the rest of the scenario does.
+        return at_once(self._conversed(ask, send, persona, goal, turns, script, stop))
 
     def end(self) -> None:
         """Cut the trial off: whatever its function does next with it ends the function."""

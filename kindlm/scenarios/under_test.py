@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 import inspect
 import json
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import field
 from typing import Any, TypeAlias, TypeVar
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, SourceLocation
 from kindlm.ports import Stage
-from kindlm.scenarios.thread_desk import ThreadDesk
+from kindlm.scenarios.function_thread import FunctionThread
 from kindlm.transcript import Message as SaidMessage
 from kindlm.transcript import Role, Step, ToolCall, Usage
 from kindlm.wording import shown
@@ -175,14 +175,6 @@ def reply_of(answer: Step, raw: str | None, turn: int) -> Reply:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """A message of the user, and what the agent answered."""
-
-    message: str
-    answer: str
-
-
 class AgentUnderTest:
     """The agent that a scenario talks to; every trial has a conversation of its own."""
 
@@ -190,23 +182,19 @@ class AgentUnderTest:
         self._stage = stage
         self._place = place
         self._begun = begun
-        self._said: list[Exchange] = []
+        self.said: list[tuple[str, str]] = []
+        """The messages of the user so far, each with what the agent answered."""
         self.replies: list[Reply] = []
         """What it answered so far."""
-
-    @property
-    def said(self) -> Sequence[Exchange]:
-        """What was said so far."""
-        return self._said
 
     @property
     def messages(self) -> tuple[SaidMessage, ...]:
         """What the user and the agent said so far; see `Trial.messages`."""
         return tuple(
             message
-            for each, reply in zip(self._said, self.replies, strict=True)
+            for (text, _), reply in zip(self.said, self.replies, strict=True)
             for message in (
-                SaidMessage(Role.USER, each.message),
+                SaidMessage(Role.USER, text),
                 SaidMessage(Role.ASSISTANT, reply.text, reply.tool_calls),
             )
         )
@@ -228,7 +216,7 @@ class AgentUnderTest:
         if isinstance(answer, Err):
             raise AgentError(answer.error.message)
         step, body = answer.value
-        self._said.append(Exchange(text, step.text))
+        self.said.append((text, step.text))
         reply = reply_of(step, body, self._stage.turns)
         self.replies.append(reply)
         return reply
@@ -250,8 +238,7 @@ class AgentUnderTest:
         if not any(reply is each for each in self.replies):
             raise ValueError(
                 "this answer does not belong to this run of the scenario: check what"
-                " t.agent.send returned"
-                " in it, unchanged"
+                " t.agent.send returned in it, unchanged"
             )
         return reply
 
@@ -259,7 +246,7 @@ class AgentUnderTest:
 class SyncAgentUnderTest:
     """The agent as a scenario that is not `async` sees it."""
 
-    def __init__(self, agent: AgentUnderTest, thread: ThreadDesk) -> None:
+    def __init__(self, agent: AgentUnderTest, thread: FunctionThread) -> None:
         self._agent = agent
         self._thread = thread
 

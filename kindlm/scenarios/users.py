@@ -14,8 +14,7 @@ from kindlm.checks.judging import Prompt
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError
 from kindlm.model_answers import new_token, why_unread
-from kindlm.ports import Purpose, Stage
-from kindlm.scenarios.thread_desk import ThreadDesk
+from kindlm.ports import Ask, Purpose
 from kindlm.scenarios.under_test import AgentUnderTest, Message, Persona, Reply
 from kindlm.transcript import FinishReason
 from kindlm.wording import shown
@@ -116,17 +115,19 @@ class SimulationError(Exception):
 
 
 async def converse(
-    stage: Stage | ThreadDesk,
+    ask: Ask,
     agent: AgentUnderTest,
     send: Callable[[str], Awaitable[Reply]],
     persona: Persona,
-    *,
     goal: str,
     turns: tuple[int, int],
     script: Lines,
     stop: Stop | None,
 ) -> Conversed:
-    """Let a simulated user talk to the agent by `send`; see `Trial.converse`."""
+    """Let a simulated user, played by a model that is asked, talk to the agent by `send`.
+
+    See `Trial.converse`.
+    """
     least, most = turns
     if not goal.strip():
         raise ValueError('converse needs a goal, such as goal="a refund is promised"')
@@ -142,7 +143,7 @@ async def converse(
         raise TypeError("script must be a list of messages, with None where the model speaks")
     if len(lines) > most:
         raise ValueError(f"script has {len(lines)} messages, and turns allows {most}")
-    user = _SimulatedUser(stage, agent, persona, goal)
+    user = _SimulatedUser(ask, agent, persona, goal)
     messages: list[str] = []
     replies: list[Reply] = []
 
@@ -187,7 +188,7 @@ class _Move(NamedTuple):
 class _SimulatedUser:
     """A person with a goal, played by the model of `[llm]`."""
 
-    stage: Stage | ThreadDesk
+    ask: Ask
     agent: AgentUnderTest
     persona: Persona
     goal: str
@@ -213,14 +214,14 @@ class _SimulatedUser:
             "goal": self.goal,
             "conversation": [
                 {"role": role, "text": text}
-                for each in self.agent.said
-                for role, text in (("user", each.message), ("assistant", each.answer))
+                for message, answer in self.agent.said
+                for role, text in (("user", message), ("assistant", answer))
             ],
             "mayEnd": may_end,
             "isOver": is_over,
         }
         for _ in range(_TRIES):
-            reply = await self.stage.ask(_PROMPT.question(data, new_token()))
+            reply = await self.ask(_PROMPT.question(data, new_token()))
             if isinstance(reply, Err):
                 found = reply.error
                 error = _no_move(found.message, found.code, found.hint)

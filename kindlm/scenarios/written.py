@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse
-from kindlm.scenarios.agent_fixture import NAME as AGENT_FIXTURE
+from kindlm.scenarios.marks import AGENT_FIXTURE
 
 _Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 _Definition: TypeAlias = _Function | ast.ClassDef

@@ -6,17 +6,39 @@ scenarios and suites of kindlm.yaml, or a module with scenarios.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+from pydantic.alias_generators import to_camel
+
+from kindlm.config import Borrowed, LoadedSuite, load_suite, read_bytes
+from kindlm.config.diagnostics import Diagnostic
+from kindlm.config.files import ReferencedFiles
+from kindlm.config.interpolation import is_deferred, names_in
+from kindlm.config.templates import part_name
 from kindlm.dataclass import replace
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse, not_there
+from kindlm.document import Node, section
+from kindlm.errors import (
+    Err,
+    ErrorCode,
+    KindlmError,
+    Ok,
+    Result,
+    SourceLocation,
+    misuse,
+    not_there,
+)
 from kindlm.formats.discovery import PACK_MARK, Discovery, Found, discover
 from kindlm.packages import installed
+from kindlm.scenarios.configuration import sandboxed
+from kindlm.scenarios.scenario_files import Surroundings
 from kindlm.suggestions import suggest
-from kindlm.wording import shown
+from kindlm.wording import count, listed_names, shown
+from kindlm.yaml_document import read_document
 
 _GROUP = "kindlm.packs"
 
@@ -85,4 +107,193 @@ def _no_scenarios(pack: str, place: Path) -> KindlmError:
     return not_there(
         f"There are no scenarios in {shown(pack)} ({place}).",
         "A pack has test_*.py or *_test.py with functions under @scenario, or YAML with `turns`.",
+    )
+
+
+_TAKEN = frozenset(
+    {"project", "providers", "models", "agents", "serve", "prices", "record", "defaults"}
+)
+_SYSTEM = "You are a helpful assistant. Do what the user asks for, with your tools."
+"""The system text where the project has none."""
+
+_MODELS = "simulated-tools"
+"""The tag of suites whose tests simulate tools, which only models are given."""
+
+_NAMES = {"name": "id", "type": "adapter", "url": "endpoint"}
+"""What keys of `[agent]` are called in kindlm.yaml."""
+
+
+def load_pack_suite(file: Path, suite: str, around: Surroundings) -> LoadedSuite:
+    """Load a suite of a pack in the form of kindlm.yaml. Never raises for what a user did.
+
+    One that names no models and no agents takes these from the project: the agent of `[agent]` in
+    kindlm.toml, else what stands in its kindlm.yaml. With the tag `simulated-tools` it runs on
+    models, because kindlm answers their tool calls; agents run their own tools. Others run on
+    agents, and on models where there are none. `{{system}}` in prompts of the pack is each system
+    text of the project.
+    """
+    data = read_bytes(file)
+    own = {} if isinstance(data, Err) else section(read_document(data.value).value)
+    if own.keys() & {"model", "models", "agent", "agents"}:
+        itself = Borrowed(suite, file, frozenset(), lambda _: None)
+        return load_suite(
+            file, environ=around.environ, project=lambda: around.project, borrowed=itself
+        )
+    tests = own.get("tests")
+    number = len(tests) if isinstance(tests, list) else 0
+    found = _target(around)
+    if isinstance(found, KindlmError):
+        return LoadedSuite(file, None, suite, number, (Diagnostic(found),))
+    target, raw = found
+    needs_model = _MODELS in section(own, "suite").get("tags", ())
+    models = [each for each in _listed(raw, "model") if section(each).get("role") != "judge"]
+    sections: dict[str, Any] = {key: raw[key] for key in raw.keys() & _TAKEN}
+    sections |= {f"{key}s": _listed(raw, key) for key in ("model", "agent") if _listed(raw, key)}
+    if needs_model and models:
+        sections.pop("agents", None)
+    # What agents are told is a part of them.
+    read = Ok(None) if "agents" in sections else _systems(raw, target)
+    if isinstance(read, Err):
+        return LoadedSuite(file, None, suite, number, (Diagnostic(read.error, "error", "prompts"),))
+    systems = read.value
+
+    def put(root: Node) -> None:
+        _put_input(root, systems)
+        lent = read_document(json.dumps(sections).encode()).root
+        for key, node in () if lent is None else lent.children.items():
+            root.put(key, node)
+
+    borrowed = Borrowed(suite, target, _TAKEN, put)
+    loaded = load_suite(
+        file, environ=around.environ, project=lambda: around.project, borrowed=borrowed
+    )
+    # What the pack does not use of the project is no mistake in either.
+    told = [each for each in loaded.diagnostics if each.severity == "error"]
+    for name, text in (systems or {}).items():
+        if unknown := _variables(text):
+            told.append(Diagnostic(_sent_as_written(name, unknown, target), "warning"))
+    run = loaded.suite
+    if run is not None and needs_model and not models:
+        run = replace(run, cases=tuple(replace(case, skip=True) for case in run.cases))
+        told.append(Diagnostic(_without_model(suite, number), "warning"))
+    referenced = (*loaded.referenced, target)
+    return replace(loaded, suite=run, name=suite, diagnostics=tuple(told), referenced=referenced)
+
+
+def _target(around: Surroundings) -> tuple[Path, dict[str, Any]] | KindlmError:
+    """Return the file that says what the project tests, and its content as in kindlm.yaml."""
+    loaded = around.configuration
+    errors = [each.error for each in loaded.diagnostics if each.severity == "error"]
+    if errors:
+        return errors[0]
+    if loaded.file is not None and loaded.config is not None and loaded.config.agent is not None:
+        table = sandboxed(loaded.config.agent, loaded.config.sandbox)
+        agent = {_NAMES.get(key, to_camel(key)): value for key, value in table.items()}
+        return loaded.file, {"agents": [agent]}
+    names = ("kindlm.yaml", "kindlm.yml")
+    file = next((each for name in names if (each := around.root / name).is_file()), None)
+    data = None if file is None else read_bytes(file)
+    if file is not None and data is not None:
+        if isinstance(data, Err):
+            return data.error
+        document = read_document(data.value)
+        if not document.readable:
+            problem = document.problems[0]
+            where = SourceLocation(str(file), problem.position.line if problem.position else None)
+            return KindlmError(ErrorCode.CONFIG_PARSE_ERROR, problem.message, problem.hint, where)
+        raw = dict(section(document.value))
+        if raw.keys() & {"model", "models", "agent", "agents"}:
+            return file, raw
+    return misuse(
+        "There is no model and no agent to run the pack on",
+        "Name it in kindlm.yaml: `model: openai/gpt-4o` or `agent: http://localhost:8000/chat`;"
+        " or under [agent] in kindlm.toml",
+        reason="no_agent",
+    )
+
+
+def _listed(raw: dict[str, Any], key: str) -> list[Any]:
+    """Return the entries of a list that may be one entry under the singular of its name."""
+    found = raw.get(f"{key}s", raw.get(key, []))
+    return found if isinstance(found, list) else [found]
+
+
+def _systems(raw: dict[str, Any], target: Path) -> Result[dict[str, str] | None]:
+    """Return the system texts of a project by the names of their prompts."""
+    files, found = ReferencedFiles(target.parent), dict[str, str]()
+    for name, prompt in section(raw, "prompts").items():
+        text = section(prompt).get("system")
+        file = section(prompt).get("systemFile", section(prompt).get("system_prompt_file"))
+        if isinstance(file, str):
+            read = files.text(file)
+            if isinstance(read, Err):
+                told = f"The system text of the prompt {shown(name)}: {read.error.message}"
+                return Err(replace(read.error, message=told, where=SourceLocation(str(target))))
+            text = read.value
+        if isinstance(text, str) and text not in found.values():
+            found[name] = text
+    return Ok(found)
+
+
+def _variables(text: str) -> list[str]:
+    """Return the variables of a text, whose values only the project's own tests have."""
+    return [name for name in names_in(text) if not is_deferred(name)]
+
+
+def _put_input(root: Node, systems: dict[str, str] | None) -> None:
+    """Write `{{system}}` out: into each test that has such a prompt, for each system text.
+
+    The text is a part of the test's `input`, so that placeholders in what it says are replaced,
+    which those in variables are not. With None, the test has its input alone.
+    """
+    templates = {
+        name: str(section(prompt).get("system"))
+        for name, prompt in section(root.value, "prompts").items()
+        if "{{system}}" in str(section(prompt).get("system"))
+    }
+    texts = {"": ""} if systems is None else systems or {"": _SYSTEM}
+    made: list[Node] = []
+    for test in root.entries("tests").values():
+        template = templates.get(str(test.value.get("prompt")))
+        if template is None or "input" not in test.value:
+            made.append(test)
+            continue
+        for key, text in texts.items():
+            copy = Node(dict(test.value), test.start, dict(test.keys), dict(test.children))
+            said = {"user": copy.take("input")}
+            if systems is not None:
+                said["system"] = test.leaf(template.replace("{{system}}", text))
+                if own := {name: test.leaf(f"{{{{{name}}}}}") for name in _variables(text)}:
+                    copy.put("vars", Node.mapping(test, **own))
+            copy.put("input", Node.mapping(test, **said))
+            copy.take("prompt")
+            if len(texts) > 1:
+                copy.put("name", test.leaf(part_name(str(test.value.get("name")), key)))
+            made.append(copy)
+    if made:
+        root.put("tests", Node.sequence(root.children["tests"], *made))
+    if templates and len(templates) == len(section(root.value, "prompts")):
+        root.take("prompts")
+    elif templates:
+        for name in templates:
+            root.children["prompts"].take(name)
+
+
+def _sent_as_written(name: str, variables: list[str], target: Path) -> KindlmError:
+    listed = listed_names([f"{{{{{each}}}}}" for each in variables])
+    return misuse(
+        f"The pack sends the system text of the prompt {shown(name)} with {listed} as written:"
+        " only your own tests have values for that",
+        "To run the pack with values, add a prompt that has them in its system text",
+        SourceLocation(str(target)),
+        "variables",
+    )
+
+
+def _without_model(suite: str, tests: int) -> KindlmError:
+    return misuse(
+        f"{count(tests, 'test')} of {suite} are skipped: they simulate tools, which needs a model."
+        " An agent runs its own tools",
+        "To run them, name the model behind the agent in kindlm.yaml, in place of the agent",
+        reason="no_model",
     )

@@ -1,18 +1,13 @@
-"""Where a function that runs in a thread of its own hands in its checks."""
+"""How a function that runs in a thread of its own asks for what the event loop does."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from asyncio import Future
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from kindlm.errors import Result, SourceLocation
 from kindlm.guard import guard
-from kindlm.outcome import CheckResult
-from kindlm.ports import ModelReply, Question, Stage
-from kindlm.suite import Expectation
 
 T = TypeVar("T")
 
@@ -30,33 +25,25 @@ def raise_unless_of_a_test(error: BaseException) -> None:
         raise error
 
 
-class ThreadDesk:
-    """Runs what a function in another thread asks for in the event loop that it was made in."""
+class FunctionThread:
+    """The thread of a function, seen from the event loop that this was made in.
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
+    What the function asks for is done in the loop.
+    """
+
+    def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread_of_loop = threading.get_ident()
         self._running: set[asyncio.Task[Any]] = set()
         self._is_over = False
 
-    def evaluate(self, expectation: Expectation, *, now: bool = False) -> Future[CheckResult]:
-        """Check what was said until now; see `ports.Stage`."""
-        return self._do(lambda: self._stage.evaluate(expectation, now=now))
+    def do(self, work: Callable[[], T]) -> T:
+        """Return what a function does in the loop; see `wait_for`."""
 
-    def conclude(
-        self, expectation: Expectation, finding: Awaitable[CheckResult] | CheckResult
-    ) -> Future[CheckResult]:
-        """Record what the script itself found out; see `ports.Stage`."""
-        return self._do(lambda: self._stage.conclude(expectation, finding))
+        async def done() -> T:
+            return work()
 
-    def record_score(self, name: str, value: float, where: SourceLocation | None) -> None:
-        """Record a number from 0 to 1; see `ports.Stage`."""
-        self._do(lambda: self._stage.record_score(name, value, where))
-
-    async def ask(self, question: Question) -> Result[ModelReply]:
-        """Put a question to a model, and block until it is answered; see `ports.Stage`."""
-        return self.wait_for(self._stage.ask(question))
+        return self.wait_for(done())
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         """Return what a coroutine does, once it is done.
@@ -83,8 +70,7 @@ class ThreadDesk:
             work.close()
             raise RuntimeError(
                 "an async function used the trial of a scenario that is not async: make the"
-                " scenario"
-                " an `async def test_…(t: Trial)`"
+                " scenario an `async def test_…(t: Trial)`"
             )
         if self._is_over:
             work.close()
@@ -101,12 +87,6 @@ class ThreadDesk:
         self._is_over = True
         for task in list(self._running):
             task.cancel()
-
-    def _do(self, work: Callable[[], T]) -> T:
-        async def done() -> T:
-            return work()
-
-        return self.wait_for(done())
 
 
 def at_once(work: Coroutine[Any, Any, T]) -> T:
