@@ -1,8 +1,9 @@
-"""Normalises texts for a second look: Unicode's NFKC, without invisible characters.
+"""Normalises texts for a second look: NFKC, ASCII hyphens and quotes, no invisible characters.
 
 So a full-width digit is a digit, a no-break space is a space, an accent is the same whether it is a
-part of its letter or follows it, and a zero-width character within a word hides nothing. What is
-forbidden is looked for in a text as it is written, and in this form of it.
+part of its letter or follows it, and a zero-width character within a word hides nothing. Models
+write hyphens and apostrophes of typesetters, too. What is forbidden is looked for in a text as it
+is written, and in this form of it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,15 @@ INVISIBLE = (
 
 TAGS = {0xE0000 + code: code for code in range(0x20, 0x7F)}
 """For `str.translate`: copies of ASCII that no font shows, and that some models read."""
+
+_PLAIN = str.maketrans(
+    {
+        **dict.fromkeys("\u2010\u2011\u2012\u2013\u2212", "-"),
+        **dict.fromkeys("\u2018\u2019\u201b\u02bc", "'"),
+        **dict.fromkeys("\u201c\u201d\u201f", '"'),
+    }
+)
+"""Hyphens and quotes of typesetters, for which keyboards have others."""
 
 _INVISIBLE = re.compile(f"[{INVISIBLE}]")
 _NOT_IN_NAMES = re.compile("[\t-\r\x85\ufffd]")
@@ -66,7 +76,8 @@ def normal_form(text: str) -> NormalForm | None:
         return None
     pieces, places = list[str](), list[tuple[int, int]]()
     for start, end in _clusters(text):
-        piece = unicodedata.normalize("NFKC", _INVISIBLE.sub("", text[start:end]))
+        visible = _INVISIBLE.sub("", text[start:end])
+        piece = unicodedata.normalize("NFKC", visible).translate(_PLAIN)
         pieces.append(piece)
         places += [(start, end)] * len(piece)
     found = "".join(pieces)

@@ -22,6 +22,8 @@ from kindlm.normal_form import normal_form, plain_name
         ("ﬁne", "fine"),
         ("\u1112\u1161\u11ab", "한"),
         ("a\u0007b", "ab"),
+        ("can\u2019t e\u2011mail \u201cit\u201d", 'can\'t e-mail "it"'),
+        ("123\u201345\u20106789", "123-45-6789"),
     ],
 )
 def test_what_a_reader_takes_for_the_same_is_the_same(text: str, form: str) -> None:

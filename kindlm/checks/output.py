@@ -57,8 +57,8 @@ _PATTERN_S = 1.0
 _MAX_NAMED = 5
 
 _HIDDEN = (
-    " It is written there with characters that Unicode treats as the same, or with invisible ones"
-    " (compared as NFKC)."
+    " It is written there with characters that Unicode treats as the same, with other hyphens or"
+    " quotes, or with invisible characters."
 )
 """Says of a match that only the normal form has it."""
 
@@ -300,12 +300,20 @@ def occurrences(unwanted: str, text: str) -> tuple[list[Evidence], str]:
     ranges, how = _find(unwanted, text, _MAX_EVIDENCE), ""
     if not ranges:
         ranges, how = find_hidden(unwanted, text, _MAX_EVIDENCE), _HIDDEN
-    words = [re.escape(word) for word in _BETWEEN_WORDS.split(unwanted)]
-    if not ranges and len(words) > 1:
-        spaced = re.compile(r"\s+".join(words), re.IGNORECASE)
-        found = islice(spaced.finditer(text), _MAX_EVIDENCE)
-        ranges, how = [match.span() for match in found], _OTHER_SPACES
+    if not ranges and _BETWEEN_WORDS.search(unwanted):
+        ranges, how = _find_spaced(unwanted, text), _OTHER_SPACES
+        if not ranges and (form := normal_form(text)) is not None:
+            wanted = normal_form(unwanted)
+            spaced = _find_spaced(unwanted if wanted is None else wanted.text, form.text)
+            ranges, how = [form.written(*place) for place in spaced], _HIDDEN
     return [Evidence("output", *found) for found in ranges], how
+
+
+def _find_spaced(unwanted: str, text: str) -> list[tuple[int, int]]:
+    """Return where some words occur, whatever white space is between them."""
+    words = map(re.escape, _BETWEEN_WORDS.split(unwanted))
+    spaced = re.compile(r"\s+".join(words), re.IGNORECASE)
+    return [match.span() for match in islice(spaced.finditer(text), _MAX_EVIDENCE)]
 
 
 def _find(needle: str, text: str, limit: int) -> list[tuple[int, int]]:
