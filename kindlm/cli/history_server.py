@@ -1,4 +1,8 @@
-"""Which history server a command talks to, and by which settings."""
+"""The history server that a command talks to: which one it is, and runs that are pushed to it.
+
+With `kindlm test --push`, a run is sent while it goes on. Whatever goes wrong with that is one
+warning: it changes no exit code, and the run stays here.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,32 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kindlm.cli.console import fail, note, or_fail
+from kindlm.cli.console import fail, note, or_fail, show
+from kindlm.cli.history import open_tables
+from kindlm.cli.options import TestOptions
 from kindlm.cli.server_environ import server_environ
 from kindlm.config import load_suite
+from kindlm.config.diagnostics import Diagnostic
 from kindlm.config.interpolation import insert
-from kindlm.errors import Result
+from kindlm.dataclass import replace
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.recording.project import project_name, run_environment
 from kindlm.suite import Suite, Upload
 from kindlm.team.client import HistoryClient
 from kindlm.team.credentials import NO_SERVER, Login, server_login
+from kindlm.team.protocol import NOT_TAKEN, Control
+from kindlm.team.pushing import LivePush, Push, Pushed
+from kindlm.team.withholding import combined
+from kindlm.wording import count
+
+if TYPE_CHECKING:
+    from kindlm.cli.run_recording import Beside
+    from kindlm.engine.resources import Steering
+    from kindlm.recording.request import RunRequest
+
+_ANSWER_S = 10.0
 
 REDACTS = "Content that upload.redactPatterns match stayed here."
 
@@ -71,3 +91,124 @@ def _suite_now(file: Path, root: Path) -> Suite | None:
     if loaded.suite is None:
         fail([each for each in loaded.diagnostics if each.severity == "error"])
     return loaded.suite
+
+
+def live_push(request: RunRequest, run: str, options: TestOptions) -> Beside | None:
+    """Return what pushes a run while it goes on; None if that is not possible, after a warning.
+
+    With `KINDLM_LEASE`, this process is a worker: it pushes to `KINDLM_URL`, whatever suites say.
+    """
+    found, lease = _login(request), server_environ().get("KINDLM_LEASE")
+    if isinstance(found, Err):
+        if found.error is NO_SERVER or found.error.code is not ErrorCode.CLOUD_AUTH_ERROR:
+            fail([found.error])
+        _warn(found.error, run)
+        return None
+    login = found.value
+    if lease is not None:
+        return lambda steering: _as_worker(request, run, login, lease, steering)
+    return lambda _: _as_guest(request, run, login, options)
+
+
+def _login(request: RunRequest) -> Result[Login]:
+    """Return where runs of a request are pushed to."""
+    configured = None
+    if "KINDLM_LEASE" not in server_environ():
+        settings = combined(suite.upload for suite in request.suites)
+        if isinstance(settings, Err):
+            return settings
+        configured = settings.value.url
+    found = find_server(None, configured, request.root)
+    if isinstance(found, Err):
+        return found
+    return Err(NO_SERVER) if found.value is None else Ok(found.value)
+
+
+def push_group(request: RunRequest, group: str, options: TestOptions) -> None:
+    """Push the shards of a group that has ended."""
+    login = _login(request)
+    if isinstance(login, Err):
+        _warn(login.error, group)
+        return
+    with closing(_client(login.value)) as client, closing(open_tables(request.database)) as db:
+        rows = db.execute("SELECT id FROM runs WHERE group_id = ? ORDER BY id", (group,))
+        shards = [run for (run,) in rows.fetchall()]
+        done = Push(client, db, options.texts, _uploads(request)).runs(shards)
+        if isinstance(done, Err):
+            _warn(done.error, group)
+            return
+        for run, error in done.value.failed.items():
+            _warn(error, run)
+        _tell(done.value, client, options)
+
+
+@contextmanager
+def _as_guest(request: RunRequest, run: str, login: Login, options: TestOptions) -> Iterator[None]:
+    client = _client(login)
+    with LivePush(
+        client, request.database, run, texts=options.texts, also=_uploads(request)
+    ) as push:
+        yield
+    if push.error is not None:
+        _warn(push.error, run)
+    else:
+        _tell(push.pushed, client, options)
+
+
+@contextmanager
+def _as_worker(
+    request: RunRequest, run: str, login: Login, lease: str, steering: Steering
+) -> Iterator[None]:
+    from kindlm.cli.run_recording import end_now
+
+    def obey(control: Control) -> None:
+        if control.max_rpm is not None:
+            steering.set_max_rpm(control.max_rpm)
+        if control.stop is not None:
+            steering.stop(control.stop, at_once=control.at_once)
+
+    def end(error: KindlmError) -> None:
+        if error.details.get("status") == 409:
+            end_now("another worker has taken over this shard")
+        # Nothing that is called from now on could be kept.
+        end_now(error.message, NOT_TAKEN)
+
+    with LivePush(
+        _client(login, lease),
+        request.database,
+        run,
+        texts=True,
+        every_s=1.0,
+        on_control=obey,
+        on_refused=end,
+    ) as push:
+        yield
+    if push.error is not None:
+        show([push.error])
+
+
+def _uploads(request: RunRequest) -> list[Upload]:
+    """Return the settings that suites have now: those of a resumed run may be of somebody else."""
+    return [suite.upload for suite in request.suites]
+
+
+def _client(login: Login, lease: str | None = None) -> HistoryClient:
+    return HistoryClient(
+        login.address.base, login.token, lease=lease, patience_s=0, answer_s=_ANSWER_S
+    )
+
+
+def _tell(pushed: Pushed, client: HistoryClient, options: TestOptions) -> None:
+    if options.warnings:
+        note(f"{count(pushed.added, 'event')} pushed to {client.base}.")
+        if pushed.withheld:
+            note("Content stayed here: --push --texts sends it, too.")
+        if pushed.redacts:
+            note(REDACTS)
+
+
+def _warn(error: KindlmError, run: str) -> None:
+    hint = f"The run stays here. To push it later: kindlm push {run}"
+    if error.code is ErrorCode.CLOUD_AUTH_ERROR:
+        hint = f"{error.hint} {hint}"
+    show([Diagnostic(replace(error, hint=hint), "warning", "upload")])

@@ -22,8 +22,7 @@ from typing import Any, TypeAlias
 from kindlm.dataclass import dataclass, replace
 from kindlm.engine.resources import Limits
 from kindlm.engine.stop import Stop
-from kindlm.fleet.fleet import Fleet, Pending
-from kindlm.fleet.shard_job import ShardEnd, ShardJob
+from kindlm.fleet.workers import Fleet, Pending, ShardEnd, ShardJob
 from kindlm.guard import ENDED_BY_USER_CODE
 from kindlm.history.baselines import find_baseline
 from kindlm.history.queries import among

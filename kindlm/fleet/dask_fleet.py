@@ -34,7 +34,7 @@ from kindlm.bounds import SCHEDULERS
 from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
 from kindlm.fleet.bundle import make_bundle, unpack
-from kindlm.fleet.shard_job import ShardEnd, ShardJob, run_shard
+from kindlm.fleet.workers import ShardEnd, ShardJob, run_shard
 from kindlm.recording.git import git_state
 from kindlm.recording.loading import Loaded
 from kindlm.recording.project import project_name, run_environment

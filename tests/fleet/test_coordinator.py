@@ -14,7 +14,7 @@ from kindlm.engine.resources import Limits
 from kindlm.engine.stop import Stop
 from kindlm.fleet import coordinator as module
 from kindlm.fleet.coordinator import Coordinator
-from kindlm.fleet.shard_job import ShardEnd, ShardJob
+from kindlm.fleet.workers import ShardEnd, ShardJob
 from kindlm.guard import ENDED_BY_USER_CODE
 from kindlm.team.protocol import NOT_TAKEN
 

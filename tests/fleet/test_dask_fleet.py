@@ -18,7 +18,7 @@ import pytest
 from kindlm.errors import Err, Ok
 from kindlm.fleet import dask_fleet
 from kindlm.fleet.dask_fleet import DaskFleet, connect
-from kindlm.fleet.shard_job import ShardEnd, ShardJob
+from kindlm.fleet.workers import ShardEnd, ShardJob
 from kindlm.recording.loading import Loaded, load_paths
 
 SUITE = """\

@@ -16,7 +16,7 @@ import loaded_kindlm
 import pytest
 from loaded_kindlm import Started
 
-from kindlm.fleet import shard_job
+from kindlm.fleet import workers
 from kindlm.keeper import PARENT
 
 
@@ -29,7 +29,7 @@ def fork_workers(monkeypatch: pytest.MonkeyPatch) -> list[Started]:
 
     def test(
         arguments: Sequence[str], environ: dict[str, str], folder: str, started: Any
-    ) -> shard_job.ShardEnd:
+    ) -> workers.ShardEnd:
         process = loaded_kindlm.start(
             ["test", *(argument for argument in arguments if argument != "--die-with-parent")],
             cwd=Path(folder),
@@ -43,9 +43,9 @@ def fork_workers(monkeypatch: pytest.MonkeyPatch) -> list[Started]:
             _, said = process.communicate()
         finally:
             process.kill()
-        return shard_job.ShardEnd(process.wait(), said.strip())
+        return workers.ShardEnd(process.wait(), said.strip())
 
-    monkeypatch.setattr(shard_job, "_test", test)
+    monkeypatch.setattr(workers, "_test", test)
     return forks
 
 

@@ -96,17 +96,12 @@ def gen_command(options: GenOptions) -> int:
     if not is_recorded and (options.failed or options.keep_personal_data):
         name = "--failed" if options.failed else "--keep-personal-data"
         raise typer.BadParameter("it goes with --from-run or --from-trace", param_hint=name)
-    if options.from_ is not None:
-        from kindlm.cli.commands.gen_suites import write_attacks
-
-        return write_attacks(options, options.from_)
-    if is_recorded:
-        from kindlm.cli.commands.gen_suites import write_recorded
-
-        return write_recorded(options)
-    if options.count > MOST_PLANNED:
+    asks_model = options.from_ is None and not is_recorded
+    if asks_model and options.count > MOST_PLANNED:
         raise typer.BadParameter(f"a model plans at most {MOST_PLANNED}", param_hint="--count")
     with loading():
-        from kindlm.cli.commands.generation import write_tests
+        from kindlm.cli.commands.gen_run import write_attacks, write_recorded, write_tests
 
-    return write_tests(options)
+    if options.from_ is not None:
+        return write_attacks(options, options.from_)
+    return write_recorded(options) if is_recorded else write_tests(options)

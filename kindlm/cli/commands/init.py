@@ -148,7 +148,7 @@ def _writes_tests(model: str, folder: Path) -> bool:
     if not typer.confirm(f"Let {model} write tests for it now?", default=False, err=True):
         return False
     from kindlm.cli.commands.gen import GenOptions
-    from kindlm.cli.commands.generation import write_tests
+    from kindlm.cli.commands.gen_run import write_tests
 
     above = None if folder.resolve() == Path.cwd() else folder
     description = typer.prompt("What is it for, and which tools does it have", err=True)

@@ -103,7 +103,7 @@ def _pushing(request: RunRequest, run: str, options: TestOptions) -> Beside | No
     """Return what sends a run to a history server while it goes on, if that is wanted."""
     if not wants_push(request, options):
         return None
-    from kindlm.cli.live_push import live_push
+    from kindlm.cli.history_server import live_push
 
     return live_push(request, run, options)
 

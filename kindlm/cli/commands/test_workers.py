@@ -33,8 +33,7 @@ from kindlm.fleet.coordinator import (
     runs_needed,
     shard_count,
 )
-from kindlm.fleet.fleet import Fleet, LocalFleet
-from kindlm.fleet.shard_job import ShardJob, folder_prefix, take_left
+from kindlm.fleet.workers import Fleet, LocalFleet, ShardJob, folder_prefix, take_left
 from kindlm.guard import guard
 from kindlm.history.groups import Group, find_group, shards_of
 from kindlm.history.run_view import RunView
@@ -108,7 +107,7 @@ def test_on_workers(requested: Requested, loaded: Loaded, group: Group | None) -
                 what = f"Group {name} goes on already: {error.by} holds it."
                 refuse(what, "Wait until it has ended, or end it.")
         if wants_push(request, options):
-            from kindlm.cli.live_push import push_group
+            from kindlm.cli.history_server import push_group
 
             push_group(request, name, options)
         return requested.report_group(name, stop.reason)
