@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import cache, lru_cache
@@ -42,6 +43,8 @@ def _vocabulary() -> frozenset[str]:
     return frozenset(words)
 
 
+_LINE_OF_A_KEY = re.compile("[A-Za-z0-9+/=]{32,}")
+
 _REMEMBERED: set[str] = set()
 
 _TOKENS: set[str] = set()
@@ -74,10 +77,11 @@ def secret_values(environ: Mapping[str, str], key_variables: Iterable[str]) -> s
     Also what is not an ordinary word, path or address of variables whose names end in AUTH, COOKIE,
     CREDENTIAL, DSN, PASS, PASSWD or PWD, and of the passwords in URLs, whatever their variable. Of
     a URL or a list of names with values (`host=db password=…`) only what is secret in it. And what
-    is secret in the file that GOOGLE_APPLICATION_CREDENTIALS names.
+    is secret in the file that GOOGLE_APPLICATION_CREDENTIALS names. Of a secret that is JSON or has
+    several lines also its parts, since programs show these by themselves.
     """
     named = set(key_variables)
-    values = set(_secrets_in_file(environ.get("GOOGLE_APPLICATION_CREDENTIALS", "")))
+    values = set(_members(_content_of(environ.get("GOOGLE_APPLICATION_CREDENTIALS", ""))))
     for name, written in environ.items():
         value = written.strip()
         if is_secret_name(name) or (name in named and not _is_there(value)):
@@ -85,6 +89,9 @@ def secret_values(environ: Mapping[str, str], key_variables: Iterable[str]) -> s
         may_be_one = may_be_secret_name(name) and not is_ordinary(value) and not _is_there(value)
         if may_be_one or ("://" in value and ("@" in value or "?" in value)):
             values |= set(variable_secrets(name, value))
+    for value in tuple(values):
+        values.update(members := tuple(_members(value)))
+        values.update(line for text in (value, *members) for line in _lines_of_keys(text))
     long_enough = {value for value in values if len(value) >= SHORTEST_SECRET}
     # A variable such as CACHE_KEY=config_hash must not take the names out of our own events. To
     # find these takes a while, and most environments hold no secret.
@@ -92,21 +99,34 @@ def secret_values(environ: Mapping[str, str], key_variables: Iterable[str]) -> s
     return {value for value in long_enough if not any(value in word for word in words)}
 
 
-def _secrets_in_file(path: str) -> Iterator[str]:
-    """Yield the values in a file of JSON whose keys say that they are secret."""
+def _content_of(path: str) -> str:
+    """Return the text of a file, an empty one if it cannot be read."""
     try:
-        if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file() raises for what is too long
-            return
-        found = [json.loads(Path(path).read_bytes())]
-    except (OSError, ValueError, RecursionError):
+        # Path.is_file() raises for what is too long.
+        return Path(path).read_text("utf-8") if os.path.isfile(path) else ""  # noqa: PTH113
+    except (OSError, ValueError):
+        return ""
+
+
+def _members(text: str) -> Iterator[str]:
+    """Yield the values in an object of JSON whose keys say that they are secret."""
+    try:
+        found = [json.loads(text)] if text.lstrip().startswith("{") else []
+    except (ValueError, RecursionError):
         return
     for value in found:  # grows as it goes
-        items = value.items() if isinstance(value, dict) else ()
-        for name, item in items:
+        for name, item in value.items():
             if isinstance(item, dict):
                 found.append(item)
             elif isinstance(item, str) and is_secret_name(name) and not is_ordinary(item):
                 yield item.strip()
+
+
+def _lines_of_keys(text: str) -> Iterator[str]:
+    """Yield the lines of base64 in a text of several lines, such as a private key."""
+    lines = [line.strip() for line in text.replace("\\n", "\n").splitlines()]
+    if len(lines) > 1:
+        yield from filter(_LINE_OF_A_KEY.fullmatch, lines)
 
 
 def _is_there(value: str) -> bool:

@@ -7,6 +7,10 @@ import pytest
 from kindlm.recording.secrets import secret_values
 from kindlm_store import Redactor
 
+LINES = ("MIIEvAIBADANBgkqhkiG9w0BAQEFAASC", "ZmFrZWZha2VmYWtlZmFrZWZha2VmYWtl")
+PEM = f"-----BEGIN PRIVATE KEY-----\r\n{LINES[0]}\r\n  {LINES[1]}\r\n-----END PRIVATE KEY-----"
+ESCAPED = PEM.replace("\r\n", "\\n")
+
 
 @pytest.mark.parametrize(
     ("name", "value", "secrets"),
@@ -41,6 +45,18 @@ from kindlm_store import Redactor
         ("DB_URL", "postgres://u:pgPassw0rdXYZ@h/db", {"pgPassw0rdXYZ"}),
         ("HTTPS_PROXY", "http://me:p%40ss%20w0rd@proxy:3128", {"p%40ss%20w0rd", "p@ss w0rd"}),
         ("HOOK", "https://hooks.example/x?id=1&token=abc0123456789", {"abc0123456789"}),
+        (
+            "SHOP_KEY",
+            '{"type": "service_account", "of": {"private_key": "abc0123456789"}}',
+            {
+                '{"type": "service_account", "of": {"private_key": "abc0123456789"}}',
+                "abc0123456789",
+            },
+        ),
+        ("SHOP_KEY", PEM, {PEM, *LINES}),
+        ("SHOP_KEY", ESCAPED, {ESCAPED, *LINES}),
+        ("SHOP_KEY", '{"broken_key": ', {'{"broken_key":'}),
+        ("SHOP_KEY", "two\nordinaryWordsOfLetters", {"two\nordinaryWordsOfLetters"}),
     ],
 )
 def test_a_secret_is_reported_by_the_name_of_its_variable_or_its_place_in_a_url(
