@@ -30,6 +30,7 @@ from kindlm.transcript import (
     Cost,
     FinishReason,
     Message,
+    PaidBefore,
     Step,
     ToolCall,
     ToolUse,
@@ -128,14 +129,14 @@ class Quota:
 class Provenance:
     """Where an answer was recorded that is given again, and what it cost then.
 
-    `call` names the call: execution, attempt and number, such as `k3f9x2ab-17.1/3`. `failed_usd` is
+    `call` names the call: execution, attempt and number, such as `k3f9x2ab-17.1/3`. `before` is
     what was paid before it for tries of the call that failed, and at the first call for earlier
     attempts of the execution.
     """
 
     call: str
     cost: Cost
-    failed_usd: float | None = None
+    before: PaidBefore = PaidBefore()
 
 
 @dataclass(frozen=True, slots=True)
@@ -519,7 +520,8 @@ class RecordedModelCall:
     `id` names it, such as `k3f9x2ab-17.1/3`; `path` is where it was sent. `body` is the JSON of the
     request without its list of messages, `items` are these, each as JSON. `answer` is the body that
     came back, None if it was purged. `cost_usd` is what it cost, `latency_ms` what it took.
-    `failure` says why it was not answered.
+    `failure` says why it was not answered; `charged` is what such a call was charged all the same.
+    An answer that is given again has what those before it were, for the same request, in `failed`.
     """
 
     id: str
@@ -531,6 +533,8 @@ class RecordedModelCall:
     cost_usd: float | None
     latency_ms: float
     failure: str | None = None
+    charged: tuple[Usage, Cost] | None = None
+    failed: tuple[tuple[Usage, Cost], ...] = ()
 
 
 class ReplayedModels(Protocol):
@@ -544,9 +548,12 @@ class ReplayedModels(Protocol):
     def warnings(self) -> Sequence[str]:
         """What the user should know of them."""
 
-    @property
-    def paid_before_usd(self) -> float:
-        """What was paid for the attempts before that one."""
+    def paid_before(self, message: int, failed: int) -> PaidBefore:
+        """Return what was paid besides the answer to a message of the user, counted from 0.
+
+        These are its tries that failed then, but for as many as have `failed` now, and before the
+        first message the attempts before that one.
+        """
 
     def latency_ms(self, message: int) -> float | None:
         """Return what the agent took for a message of the user then, counted from 0.

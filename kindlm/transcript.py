@@ -133,6 +133,18 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
+class PaidBefore:
+    """What was paid besides an answer, as for tries that failed, and the calls of unknown cost."""
+
+    usd: float = 0.0
+    unknown: int = 0
+
+    def __add__(self, other: PaidBefore) -> PaidBefore:
+        """Add two sums."""
+        return PaidBefore(self.usd + other.usd, self.unknown + other.unknown)
+
+
+@dataclass(frozen=True, slots=True)
 class ToolCall:
     """A tool call that a model asks for.
 

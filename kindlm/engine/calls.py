@@ -44,7 +44,7 @@ from kindlm.ports import (
 )
 from kindlm.stored_form import bounded
 from kindlm.suite import ModelParams, ModelTarget, SimulatedTool, Suite
-from kindlm.transcript import Cost, Message, Role, ToolCall, Usage
+from kindlm.transcript import Cost, Message, PaidBefore, Role, ToolCall, Usage
 from kindlm_store.new_event import scrub
 
 T = TypeVar("T")
@@ -221,14 +221,14 @@ class Calls:
         *,
         counted_usd: float = 0.0,
         is_paid: bool = False,
-        paid_before_usd: float = 0.0,
+        paid_before: PaidBefore = PaidBefore(),  # noqa: B008 - a value
     ) -> dict[str, Any]:
         """Return what is recorded of an answer, of a model or of an agent alike; count its cost.
 
         It is as it can be stored, so that what is checked is what is recorded. `name` stands for a
         model that the answer does not name. An answer of an earlier run costs nothing now; what it
         cost then is recorded beside. `is_paid`: an earlier run paid the `cost`, which is treated
-        alike, after it had paid `paid_before_usd`. `counted_usd` of the cost was counted before.
+        alike, after it had `paid_before`. `counted_usd` of the cost was counted before.
         """
         recorded = reply.recorded
         cost = cost if recorded is None else recorded.cost
@@ -236,10 +236,12 @@ class Calls:
         # What was not known then is no sum to rely on now.
         now = cost if not is_paid or (recorded is None and cost.usd is None) else Cost(0.0)
         model = bounded(scrub(reply.model)) if reply.model else None
-        uncounted = now
-        if counted_usd and now.usd:
-            uncounted = replace(now, usd=max(now.usd - counted_usd, 0.0))
-        self.spend(model or name, uncounted)
+        before = recorded.before if recorded else paid_before
+        if not is_paid:
+            uncounted = now
+            if counted_usd and now.usd:
+                uncounted = replace(now, usd=max(now.usd - counted_usd, 0.0))
+            self.spend(model or name, uncounted)
         return {
             "call": number,
             "text": scrub(reply.text),
@@ -251,7 +253,8 @@ class Calls:
             "cost_source": cost.source,
             "recorded_in": recorded.call if recorded else None,
             "cost_then_usd": cost.usd if is_paid else None,
-            "failed_then_usd": recorded.failed_usd if recorded else paid_before_usd or None,
+            "failed_then_usd": before.usd or None,
+            "unknown_then": before.unknown or None,
             # The body stands with the call that was really made.
             "raw": reply.raw if self.suite.record_raw_bodies and recorded is None else None,
             "warnings": reply.warnings,

@@ -43,6 +43,7 @@ from kindlm.transcript import (
     CostSource,
     FinishReason,
     Message,
+    PaidBefore,
     Role,
     Step,
     Usage,
@@ -277,7 +278,8 @@ class AgentTalk(_LiveTalk):
 
     `name` is what it is called in the record, `callee` whose pace its calls keep to, and `target`
     how it is reached; None for a command. The `observations` hand their calls in at the `desk`.
-    `models` answer its model calls, where these are answered by an earlier run.
+    `models` answer its model calls, where these are answered by an earlier run. So many tries of
+    the message that is being answered have `failed`.
     """
 
     agent: Agent
@@ -287,6 +289,7 @@ class AgentTalk(_LiveTalk):
     desk: ObservedCalls
     observations: Sequence[Observation] = ()
     models: ReplayedModels | None = None
+    failed: int = 0
     conversation: str = field(default_factory=lambda: uuid4().hex)
 
     async def hold(self) -> None:
@@ -340,9 +343,12 @@ class AgentTalk(_LiveTalk):
         reply, seen_cost = await with_what_was_seen(
             reply, self.observations, reports_tools=self.said.transcript.reports_tools
         )
+        before = PaidBefore()
         if self.models is not None:
+            message = len(self.said.transcript.turns) - 1
+            before = self.models.paid_before(message, self.failed)
             # Models that answer at once say nothing about the time that the agent takes.
-            then_ms = self.models.latency_ms(len(self.said.transcript.turns) - 1)
+            then_ms = self.models.latency_ms(message)
             warnings = (*reply.warnings, *self.models.warnings)
             took_ms = reply.latency_ms if then_ms is None else then_ms
             reply = replace(reply, latency_ms=took_ms, warnings=warnings)
@@ -355,10 +361,7 @@ class AgentTalk(_LiveTalk):
                 name,
                 counted_usd=self.desk.spent_usd,
                 is_paid=self.models is not None,
-                # The first answer brings along what the attempts before it cost.
-                paid_before_usd=self.models.paid_before_usd
-                if self.models and not self.after
-                else 0.0,
+                paid_before=before,
             ),
             tool_calls=self.tools.place(reply.tool_uses),
             reported=storable_json(dict(reply.reported)),
@@ -368,7 +371,7 @@ class AgentTalk(_LiveTalk):
             unseen=reply.unseen,
             models_of=self.models.source if self.models else None,
         )
-        self.desk.spent_usd = 0.0
+        self.desk.spent_usd, self.failed = 0.0, 0
         self.said.record(answer)
         _log.debug("The agent answered", agent=name, call=number, latency_ms=answer.latency_ms)
         self.warnings.update(dict.fromkeys(answer.warnings))
@@ -433,6 +436,7 @@ class AgentTalk(_LiveTalk):
         What observers saw of that is counted already, with the calls of its models.
         """
         seen_usd, self.desk.spent_usd = self.desk.spent_usd, 0.0
+        self.failed += 1
         tokens, told = error.details.get("tokens"), error.details.get("model")
         if tokens is None or self.models is not None:
             return {}

@@ -23,6 +23,7 @@ from kindlm.transcript import (
     CostSource,
     FinishReason,
     Message,
+    PaidBefore,
     Role,
     Step,
     ToolCall,
@@ -181,6 +182,9 @@ class CallAnswered(Payload):
         float | None,
         Meaning("cost of its tries that failed; at the first call, also of earlier attempts"),
     ] = None
+    unknown_then: Annotated[
+        int | None, Meaning("number of calls in these tries and attempts whose cost is unknown")
+    ] = None
     raw: Annotated[Authored | None, Meaning("the body as received")] = None
     warnings: Sequence[Note] = ()
 
@@ -223,6 +227,9 @@ class CallFailed(Payload):
     cost_then_usd: Annotated[
         float | None, Meaning("cost of the call of an earlier run that failed so, with its tries")
     ] = None
+    unknown_then: Annotated[int | None, Meaning("number of these calls whose cost is unknown")] = (
+        None
+    )
 
     @classmethod
     def of(
@@ -250,16 +257,24 @@ class CallFailed(Payload):
             latency_ms=round(latency_ms, 3),
             retry_in_ms=None if delay_s is None else round(delay_s * 1000, 3),
             cost_then_usd=error.details.get("cost_then_usd"),
+            unknown_then=error.details.get("unknown_then"),
             **spent,
         )
 
-    def failure(self, before_usd: float) -> KindlmError:
+    def failure(self, before: PaidBefore) -> KindlmError:
         """Return the error that a call ended with, as one that is not worth another try.
 
         Its details have what the call cost, with what was paid before it.
         """
-        then_usd = (self.cost_usd or 0.0) + (self.cost_then_usd or 0.0) + before_usd
-        details = {"status": self.status, "retryable": False, "cost_then_usd": then_usd or None}
+        then_usd = (self.cost_usd or 0.0) + (self.cost_then_usd or 0.0)
+        unknown = (self.unknown_then or 0) + (self.cost_source is CostSource.UNKNOWN)
+        then = before + PaidBefore(then_usd, unknown)
+        details = {
+            "status": self.status,
+            "retryable": False,
+            "cost_then_usd": then.usd or None,
+            "unknown_then": then.unknown or None,
+        }
         return KindlmError(ErrorCode.named(self.error_code), self.message, details=details)
 
 
@@ -328,7 +343,8 @@ class ProviderResponded(CallAnswered):
 class ProviderFailed(CallFailed):
     """A model call failed. `retry_in_ms` is set if the engine tries again.
 
-    Tokens and cost are there if an answer reported them that could not be used.
+    Tokens and cost are there if an answer reported them that could not be used. If `cost_source` is
+    `unknown`, the call cost more, or may have done.
     """
 
     type: ClassVar[str] = "provider.failed"

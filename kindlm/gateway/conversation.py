@@ -292,6 +292,9 @@ class SeenConversation:
             latency_ms = got.recorded.latency_ms
         self.desk.spend(model or call.model, now)
         self._usage.append((call.number, answer.usage, cost))
+        failed = () if got.recorded is None else got.recorded.failed
+        self._usage += ((call.number, *charged) for charged in failed)
+        known = [each.usd for _, each in failed if each.usd is not None]
         self._model = model or self._model
         self._has_answer = self._has_answer or call.path in WIRES
         for each in answer.tool_calls:
@@ -312,6 +315,8 @@ class SeenConversation:
                 cost_source=cost.source,
                 recorded_in=got.recorded.id if got.recorded else None,
                 cost_then_usd=got.recorded.cost_usd if got.recorded else None,
+                failed_then_usd=sum(known) if known else None,
+                unknown_then=len(failed) - len(known) or None,
                 raw=raw,
                 tool_calls=tuple(map(ToolCall.storable, answer.tool_calls)),
                 finish_reason=answer.finish_reason,

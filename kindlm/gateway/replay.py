@@ -23,11 +23,12 @@ from functools import cached_property
 from itertools import islice, zip_longest
 from typing import Any
 
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.gateway.upstreams import ITEMS, WIRES, sent_body
 from kindlm.ports import RecordedModelCall
 from kindlm.strict_json import read_arguments
+from kindlm.transcript import Cost, PaidBefore, Usage
 from kindlm.wires.reading import read_answer
 from kindlm.wording import around_difference, count, listed, shown
 from kindlm_store.new_event import scrub
@@ -59,8 +60,9 @@ class _Question:
 class RecordedModels:
     """The answers that models gave to an agent in one attempt; implements `ports.ReplayedModels`.
 
-    `source` is that attempt, such as `k3f9x2ab-17.1`; `paid_before_usd` is what those before it
-    cost. `missed` is the first request since it was taken that was never recorded, as an error.
+    `source` is that attempt, such as `k3f9x2ab-17.1`; `paid` is, for each message of the user, what
+    was paid besides the answer, and then for each try that failed and was followed by another one.
+    `missed` is the first request since it was taken that was never recorded, as an error.
     """
 
     source: str
@@ -68,7 +70,7 @@ class RecordedModels:
     latencies_ms: Sequence[float]
     masks_times: bool
     warnings: Sequence[str] = ()
-    paid_before_usd: float = 0.0
+    paid: Sequence[tuple[PaidBefore, Sequence[PaidBefore]]] = ()
     missed: KindlmError | None = None
     _asked: Counter[str] = field(default_factory=Counter, init=False)
     _given: dict[str, str] = field(default_factory=dict, init=False)
@@ -94,6 +96,13 @@ class RecordedModels:
         """Return what the agent took for a message then; see `ports.ReplayedModels`."""
         return self.latencies_ms[message] if message < len(self.latencies_ms) else None
 
+    def paid_before(self, message: int, failed: int) -> PaidBefore:
+        """Return what was paid besides an answer; see `ports.ReplayedModels`."""
+        if message >= len(self.paid):
+            return PaidBefore()
+        before, tries = self.paid[message]
+        return sum(tries[failed:], before)
+
     def answer(self, path: str, body: Any) -> RecordedModelCall | str:
         """Return the same request with its answer, or why there is none; see `Replayer`."""
         questions = self._questions
@@ -105,7 +114,13 @@ class RecordedModels:
             return self._miss(path, "it is nested too deeply")
         wanted = fingerprint(path, form)
         found = [each.call for each in questions if each.fingerprint == wanted]
-        same = [call for call in found if call.failure is None]
+        same, charged = list[RecordedModelCall](), tuple[tuple[Usage, Cost], ...]()
+        for call in found:
+            if call.failure is None:
+                same.append(replace(call, failed=(*call.failed, *charged)))
+                charged = ()
+            elif call.charged is not None:
+                charged = (*charged, call.charged)
         number = self._asked[wanted]
         self._asked[wanted] += 1
         if number < len(same):

@@ -296,6 +296,7 @@ SELECT count(*) FILTER (WHERE e.status = 'passed') AS passed,
        ), e.cost_then_usd)) FILTER (WHERE e.source <> e.id) AS rescored_then_usd,
        coalesce(sum(coalesce((
          SELECT sum(c.cost_then_usd IS NULL AND (c.is_unknown OR c.recorded_in IS NOT NULL))
+                + total(c.unknown_then) FILTER (WHERE c.attempt = e.source_attempt)
            FROM counted_calls c
           WHERE c.execution = e.source AND c.counts_as = 'test'
        ), e.answers > 0 AND e.cost_then_usd IS NULL)) FILTER (WHERE r.mode = 'rescored'), 0)

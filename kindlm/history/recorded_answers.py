@@ -23,6 +23,7 @@ from kindlm.matching import equal
 from kindlm.plan import Execution, QualifiedName
 from kindlm.ports import Agent, Asked, ModelReply, Provenance, Purpose, ReplayedModels
 from kindlm.suite import ProviderSettings, RecordedAnswer
+from kindlm.transcript import PaidBefore
 from kindlm_store import REDACTED
 
 # The calls of executions of some runs, those of the first run first; each step by an index. A
@@ -158,7 +159,7 @@ class RecordedAnswers:
         except PurgedError:
             return None
         if isinstance(outcome, CallFailed):
-            return Err(outcome.failure(attempt.paid_before_usd(call.call)))
+            return Err(outcome.failure(attempt.paid_before(call.call)))
         if not isinstance(outcome, ProviderResponded):
             return None
         calls, facts = tuple(outcome.tool_calls), answer_facts(attempt, outcome)
@@ -173,14 +174,14 @@ def answer_facts(
     step = event.step()
     # Given again and again, it is still the answer to the call that was really made.
     made = event.recorded_in or f"{attempt.id}/{event.call}"
-    failed_usd = (event.failed_then_usd or 0.0) + attempt.paid_before_usd(event.call)
+    then = PaidBefore(event.failed_then_usd or 0.0, event.unknown_then or 0)
     return {
         "text": step.text,
         "latency_ms": step.latency_ms,
         "usage": step.usage,
         "model": step.model,
         "warnings": tuple(event.warnings),
-        "recorded": Provenance(made, step.cost, failed_usd or None),
+        "recorded": Provenance(made, step.cost, then + attempt.paid_before(event.call)),
     }
 
 

@@ -8,11 +8,11 @@ run went on can be checked again and comes out the same.
 from __future__ import annotations
 
 import json
-import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from kindlm.dataclass import replace
@@ -37,7 +37,7 @@ from kindlm.events.execution_events import (
 from kindlm.plan import Execution
 from kindlm.ports import HeldConversation, Purpose, RecordedModelCall
 from kindlm.suite import ListedTools, Suite
-from kindlm.transcript import Message, Role, Transcript
+from kindlm.transcript import Cost, CostSource, Message, PaidBefore, Role, Transcript, Usage
 from kindlm_store import REDACTED
 
 # The events of one attempt, by the index over subjects; every run has events of that subject.
@@ -72,8 +72,19 @@ SELECT servers FROM suites WHERE run = ? AND project = ? AND name = ? AND error_
  ORDER BY path <> ?, ordinal
 """
 
-_EARLIER = """
-SELECT total(cost_usd) FROM counted_calls WHERE execution = ? AND attempt < ?
+# What some calls of an attempt cost, and all calls of earlier ones. Of these, what was given again
+# was given again in the attempt, too: it was paid for once.
+_PAID = """
+SELECT total(cost_usd) + total(then_usd), coalesce(sum(is_unknown + unknown_then), 0)
+  FROM (SELECT cost_usd, coalesce(is_unknown, 0) AS is_unknown,
+               iif(attempt = :attempt,
+                   coalesce(cost_then_usd, 0) + coalesce(failed_then_usd, 0), 0) AS then_usd,
+               iif(attempt = :attempt, coalesce(unknown_then, 0)
+                   + (recorded_in IS NOT NULL AND cost_then_usd IS NULL), 0) AS unknown_then
+          FROM counted_calls
+         WHERE execution = :execution
+           AND (attempt < :attempt AND :earlier
+                OR attempt = :attempt AND call IN (SELECT value FROM json_each(:calls))))
 """
 
 _TALK = (ExecutionStarted, ProviderRequested, ProviderResponded, ToolSimulated, AgentSent)
@@ -157,40 +168,61 @@ class RecordedAttempt:
         event = self._load(self._outcomes[call]) if call in self._outcomes else None
         return event if isinstance(event, CallAnswered | CallFailed) else None
 
-    def paid_before_usd(self, call: int) -> float:
+    def paid_before(self, call: int) -> PaidBefore:
         """Return what was paid for the answer of a call besides the answer.
 
-        These are tries of the request that failed. The first request to the target also has the
-        earlier attempts of the execution, of which nothing is given again.
+        These are tries of the request that failed, with the model calls of an agent in them. The
+        first request to the target also has the earlier attempts of the execution, of which nothing
+        is given again.
         """
         asked = self._requests[call].data
-        earlier_usd = self._earlier_usd() if asked.get("after") == 0 else 0.0
         # Messages to an agent have no fingerprint: one is answered before the next is sent.
         failed = [
-            self._outcomes[number].data
+            number
             for number, request in self._requests.items()
             if number < call
             and request.data.get("fingerprint") == asked.get("fingerprint")
             and number in self._outcomes
             and self._outcomes[number].type in _FAILED_TYPES
         ]
-        tries = asked.get("attempt", 1) - 1
-        costs = (data.get("cost_usd") or 0.0 for data in failed[len(failed) - tries :])
-        return math.fsum((earlier_usd, *costs))
+        tries = failed[::-1][: asked.get("attempt", 1) - 1]
+        of_agent = (
+            number
+            for number, request in self._requests.items()
+            if min(tries, default=call) < number < call
+            and request.data.get("purpose") == Purpose.AGENT
+        )
+        return self._paid((*tries, *of_agent), earlier=asked.get("after") == 0)
 
-    def paid_before_agent_usd(self) -> float:
-        """Return what was paid for an agent's answers besides its models, whose code runs again.
+    def paid_before_agent(self) -> list[tuple[PaidBefore, list[PaidBefore]]]:
+        """Return what was paid for each answer of an agent besides it, whose code runs again.
 
-        These are the earlier attempts of the execution, and those of the run that was replayed.
+        That is what the run paid that was replayed, with the first also for earlier attempts of
+        the execution, and then each try that failed and was followed by another one.
         """
-        replied = (event.data for event in self._talk if event.type == AgentReplied.type)
-        then = (data.get("failed_then_usd") or 0.0 for data in replied)
-        return math.fsum((self._earlier_usd(), *then))
+        found = list[tuple[PaidBefore, list[PaidBefore]]]()
+        sent = [n for n, request in self._requests.items() if request.type == AgentSent.type]
+        for number, end in pairwise((*sent, self.last_call + 1)):
+            outcome = self._outcomes[number].data if number in self._outcomes else {}
+            then = PaidBefore(outcome.get("failed_then_usd", 0.0), outcome.get("unknown_then", 0))
+            if self._requests[number].data.get("attempt", 1) == 1:
+                found.append((self._paid((), earlier=not found), []))
+            before, tries = found[-1]
+            if outcome.get("retry_in_ms") is None:
+                found[-1] = before + then, tries
+            else:
+                tries.append(self._paid(range(number, end)))
+        return found
 
-    def _earlier_usd(self) -> float:
+    def _paid(self, calls: Iterable[int], *, earlier: bool = False) -> PaidBefore:
         execution, _, attempt = self.id.rpartition(".")
-        usd: float = self._db.execute(_EARLIER, (execution, int(attempt))).fetchone()[0]
-        return usd
+        asked = {
+            "execution": execution,
+            "attempt": int(attempt),
+            "calls": json.dumps(list(calls)),
+            "earlier": earlier,
+        }
+        return PaidBefore(*self._db.execute(_PAID, asked).fetchone())
 
     def body(self, call: int) -> str | None:
         """Return the body of an answer as it was received, None if it is not kept (any more).
@@ -240,7 +272,11 @@ class RecordedAttempt:
         """
         found = list[RecordedModelCall]()
         items: dict[int, tuple[str, ...]] = {}
+        is_tried_again = False
         for number, stored in self._requests.items():
+            if stored.type == AgentSent.type:
+                sent = self._outcomes.get(number)
+                is_tried_again = sent is not None and sent.data.get("retry_in_ms") is not None
             if stored.data.get("purpose") != Purpose.AGENT:
                 continue
             request, base = stored.data, stored.data.get("base")
@@ -259,6 +295,8 @@ class RecordedAttempt:
             answer, has_failed = outcome.data, outcome.type == ProviderFailed.type
             body_then = self._text_at(answer.get(RAW_BODY))
             recorded_in = answer.get("recorded_in")
+            # What a try of the agent was charged counts as a whole.
+            charged = None if is_tried_again else _charged(answer, has_failed=has_failed)
             found.append(
                 RecordedModelCall(
                     id=recorded_in or f"{self.id}/{number}",
@@ -270,6 +308,8 @@ class RecordedAttempt:
                     cost_usd=answer.get("cost_then_usd" if recorded_in else "cost_usd"),
                     latency_ms=answer["latency_ms"],
                     failure=self._text_at(answer["message"]) or _GONE if has_failed else None,
+                    charged=charged if has_failed else None,
+                    failed=() if has_failed or charged is None else (charged,),
                 )
             )
         return found
@@ -308,6 +348,19 @@ class RecordedAttempt:
 
     def _text_at(self, stored: Mapping[str, str] | None) -> str | None:
         return None if stored is None else body_of(self._db, stored["$ref"])
+
+
+def _charged(outcome: Mapping[str, Any], *, has_failed: bool) -> tuple[Usage, Cost] | None:
+    """Return what a call that failed was charged; of an answer given again, those before it."""
+    if has_failed:
+        usd, is_unknown = outcome.get("cost_usd"), outcome.get("cost_source") == CostSource.UNKNOWN
+        tokens = outcome.get("gen_ai.usage.input_tokens"), outcome.get("gen_ai.usage.output_tokens")
+    else:
+        usd, is_unknown = outcome.get("failed_then_usd"), bool(outcome.get("unknown_then"))
+        tokens = None, None
+    if is_unknown:
+        return Usage(), Cost()
+    return None if usd is None else (Usage(*tokens), Cost(usd, CostSource.COMPUTED))
 
 
 def transcript_of(events: Iterable[Payload]) -> Transcript:

@@ -354,7 +354,7 @@ class ReplayedAgent:
         except PurgedError:
             outcome = None
         if isinstance(outcome, CallFailed):
-            return Err(outcome.failure(held.attempt.paid_before_usd(call)))
+            return Err(outcome.failure(held.attempt.paid_before(call)))
         if not isinstance(outcome, AgentReplied):
             return self._miss("the answer was purged or withheld, or never came")
         reply = agent_reply(held.attempt, outcome)

@@ -98,7 +98,7 @@ EXECUTIONS = Projection(
 # adapter and `model` the agent's id.
 PROVIDER_CALLS = Projection(
     "provider_calls",
-    version=6,
+    version=7,
     columns=COLUMNS,
     create="""
     CREATE TABLE provider_calls (
@@ -109,7 +109,7 @@ PROVIDER_CALLS = Projection(
         text_ref TEXT REFERENCES contents (ref), tool_calls TEXT, finish_reason TEXT,
         input_tokens INTEGER, output_tokens INTEGER, latency_ms REAL, cost_usd REAL,
         cost_source TEXT, recorded_in TEXT, cost_then_usd REAL, failed_then_usd REAL,
-        error_code TEXT, error_number INTEGER, http_status INTEGER,
+        unknown_then INTEGER, error_code TEXT, error_number INTEGER, http_status INTEGER,
         error_ref TEXT REFERENCES contents (ref),
         retry_in_ms REAL, raw_ref TEXT REFERENCES contents (ref),
         reported_ref TEXT REFERENCES contents (ref), reports_tools INTEGER, warnings TEXT,
@@ -146,6 +146,7 @@ PROVIDER_CALLS = Projection(
                cost_source = n.data ->> 'cost_source', recorded_in = n.data ->> 'recorded_in',
                cost_then_usd = real(n.data ->> 'cost_then_usd'),
                failed_then_usd = real(n.data ->> 'failed_then_usd'),
+               unknown_then = n.data ->> 'unknown_then',
                error_code = n.data ->> 'error_code', error_number = n.data ->> 'error_number',
                http_status = n.data ->> 'status', error_ref = n.data ->> '$.message.$ref',
                retry_in_ms = real(n.data ->> 'retry_in_ms'), raw_ref = n.data ->> '$.raw.$ref',

@@ -22,7 +22,7 @@ GONE = frozenset({ERASED, WITHHELD})
 
 VIEWS = Projection(
     "views",
-    version=16,
+    version=17,
     views={
         "shown_texts": f"""
 SELECT ref, coalesce(body, iif(salt IS NULL, '{ERASED}', '{WITHHELD}')) AS body FROM contents
@@ -128,8 +128,9 @@ SELECT e.run, e.suite, c.counts_as AS purpose, count(*) AS calls,
        sum(coalesce(c.cost_then_usd + c.failed_then_usd, c.cost_then_usd, c.failed_then_usd))
          FILTER (WHERE c.attempt = e.attempt
                    AND coalesce(c.recorded_in, '') NOT GLOB e.id || '.*') AS cost_then_usd,
-       count(*) FILTER (WHERE c.recorded_in NOT GLOB e.id || '.*' AND c.cost_then_usd IS NULL
-                          AND c.attempt = e.attempt) AS unknown_costs_then,
+       sum(coalesce(c.unknown_then, 0) + (c.recorded_in IS NOT NULL AND c.cost_then_usd IS NULL))
+         FILTER (WHERE c.attempt = e.attempt
+                   AND coalesce(c.recorded_in, '') NOT GLOB e.id || '.*') AS unknown_costs_then,
        sum(c.recorded_in IS NOT NULL) AS calls_from_history,
        sum(c.input_tokens) AS input_tokens, sum(c.output_tokens) AS output_tokens
   FROM executions e

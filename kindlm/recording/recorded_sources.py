@@ -225,7 +225,7 @@ class ReplayedGateway:
                     attempt.latencies_ms(),
                     self._masks_times,
                     warnings,
-                    attempt.paid_before_agent_usd(),
+                    attempt.paid_before_agent(),
                 )
                 self._open[execution.id] = models
                 return models

@@ -491,6 +491,33 @@ def test_what_is_given_again_in_each_attempt_counts_once_for_the_gate(workspace:
     ) == pytest.approx(spent(resumed))
 
 
+def test_an_unknown_cost_of_an_earlier_attempt_is_unknown_in_a_replay(
+    workspace: Workspace, server: LoopbackServer
+) -> None:
+    """The first attempt was cut off, since its model had no price; the second one had one."""
+
+    def write(**prices: dict[str, float]) -> None:
+        write_orders(
+            workspace,
+            server,
+            [order("k0", judged=False, conversation=[{"user": "And B2?"}])],
+            models=[{"id": "gpt", "provider": "openai", "model": "brand-new-1"}],
+            prices=prices,
+            gates={"costMaxUsd": 100},
+        )
+
+    write()
+    assert workspace.run("test", "--max-cost", "1").returncode == 1
+    write(**{"brand-new-1": {"input": 0, "output": 1}})
+    report = workspace.report("--resume", "--force-resume")
+    for _ in range(3):
+        assert [test["status"] for test in report["tests"]] == ["passed"]
+        (gate,) = [each for each in report["gates"]["results"] if each["name"] == "costMaxUsd"]
+        assert (gate["actual"], gate["passed"]) == (None, False)
+        assert "the price of 1 call is not known" in gate["message"]
+        report = replayed(workspace)
+
+
 def spent(report: dict[str, Any]) -> float:
     """Return what the gate on costs looked at."""
     (gate,) = [gate for gate in report["gates"]["results"] if gate["name"] == "costMaxUsd"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -376,3 +378,125 @@ def test_the_gate_on_costs_counts_the_attempts_before_a_resumed_one(
     assert spent(replayed) == pytest.approx(spent(live))
     again = report_of(workspace, "replay", "--from", replayed["run"]["id"])
     assert spent(again) == pytest.approx(spent(live))
+
+
+BILLED = """
+import json, os, sys
+from http.client import IncompleteRead
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+
+def ask(text):
+    headers = {
+        "content-type": "application/json",
+        "authorization": "Bearer " + os.environ["OPENAI_API_KEY"],
+    }
+    body = {"model": "gpt-4o", "messages": [{"role": "user", "content": text}]}
+    url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+    try:
+        with urlopen(Request(url, json.dumps(body).encode(), headers)) as got:
+            return json.load(got)["choices"][0]["message"]["content"]
+    except (IncompleteRead, OSError):
+        return ask(text)
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))["message"]
+        said = {"text": ask(asked)}
+        fails = "Flaky" in asked and not Path("failed").exists()
+        if fails:
+            Path("failed").touch()
+        body = json.dumps({"error": "busy"} if fails else said).encode()
+        self.send_response(503 if fails else 200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+server = HTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler)
+print("up", flush=True)
+server.serve_forever()
+"""
+
+
+class Model(BaseHTTPRequestHandler):
+    """Charges a dollar an answer, and cuts off the first one to what is to be cut."""
+
+    asked: set[str]
+
+    def do_POST(self) -> None:
+        """Answer a request."""
+        body = self.rfile.read(int(self.headers["content-length"])).decode()
+        cuts = "Cut" in body and body not in self.asked
+        self.asked.add(body)
+        message = {"role": "assistant", "content": "delivered"}
+        usage = {"prompt_tokens": 0, "completion_tokens": 1_000_000}
+        choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
+        content = json.dumps({"model": "gpt-4o", "choices": choices, "usage": usage}).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content[: len(content) // 2] if cuts else content)
+
+    def log_message(self, *_arguments: object) -> None:
+        """Print nothing."""
+
+
+@pytest.mark.parametrize("what", ["Cut", "Flaky"])
+def test_what_failed_behind_the_gateway_was_paid_for_in_a_replay_too(
+    workspace: Workspace, what: str
+) -> None:
+    """One call of a model is cut off, at an unknown cost; or a try of the agent fails."""
+    (workspace.root / "service.py").write_text(BILLED, encoding="utf-8")
+    (workspace.root / "kindlm.yaml").write_text(
+        json.dumps(
+            {
+                "kindlm": 1,
+                "project": "shop",
+                "suite": {"name": "orders"},
+                "serve": [
+                    {
+                        "name": "shop",
+                        "command": [sys.executable, "service.py"],
+                        "ready": {"line": "up"},
+                    }
+                ],
+                "agents": [
+                    {
+                        "id": "served",
+                        "adapter": "http",
+                        "endpoint": "http://127.0.0.1:{{serve.shop.port}}/",
+                        "gateway": True,
+                    }
+                ],
+                "prices": {"gpt-4o": {"input": 0, "output": 1}},
+                "prompts": {"ask": {"user": what}},
+                "tests": [{"name": "asks", "prompt": "ask", "expect": {"cost": {"maxUsd": 1}}}],
+                "gates": {"costMaxUsd": 9},
+            }
+        ),
+        encoding="utf-8",
+    )
+    handler = type("Handler", (Model,), {"asked": set()})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        workspace.env["OPENAI_BASE_URL"] = f"http://127.0.0.1:{server.server_port}/v1"
+        live = json.loads(workspace.run("test", "--reporter", "json").stdout)
+        server.shutdown()
+        thread.join()
+    report = live
+    for _ in range(3):
+        (gate,) = [gate for gate in report["gates"]["results"] if gate["name"] == "costMaxUsd"]
+        assert (gate["actual"], gate["passed"]) == ((None, False) if what == "Cut" else (2, True))
+        (test,) = report["tests"]
+        assert test["status"] == ("errored" if what == "Cut" else "passed")
+        report = report_of(workspace, "replay", "--from", report["run"]["id"])
+    assert report["summary"]["costUsd"] in (0, None)

@@ -10,7 +10,7 @@ from kindlm.errors import ErrorCode, KindlmError
 from kindlm.outcome import Status
 from kindlm.ports import Agent, AgentReply, ReplayedModels
 from kindlm.suite import AgentTarget
-from kindlm.transcript import Usage
+from kindlm.transcript import PaidBefore, Usage
 
 MISS = KindlmError(ErrorCode.PROVIDER_NOT_FOUND, "never recorded", "Record it")
 
@@ -21,11 +21,14 @@ class Models:
 
     missed: KindlmError | None = None
     source: str = "k3f9x2ab-17.1"
-    paid_before_usd: float = 0.5
     warnings: tuple[str, ...] = ("Answered as repeat 1 was.",)
 
     def models(self) -> ReplayedModels:
         return self
+
+    def paid_before(self, message: int, failed: int) -> PaidBefore:
+        assert message == 0
+        return PaidBefore(0.5, 3 - failed)
 
     def latency_ms(self, message: int) -> float | None:
         return [900.0][message]
@@ -47,6 +50,7 @@ def replay(bench, make):
     return replay
 
 
+AGAIN = {"status": 500, "retryable": True}
 ANSWER = AgentReply("Hi", None, 5.0, usage=Usage(10, 2), reported_cost_usd=0.25)
 
 
@@ -55,11 +59,17 @@ def test_costs_and_times_are_those_of_the_record(replay, bench) -> None:
     assert finished.cost_usd == 0
     (reply,), (end,) = bench.events("agent.replied"), bench.events("execution.finished")
     assert reply.data["models_of"] == "k3f9x2ab-17.1"
-    assert reply.data["failed_then_usd"] == 0.5
+    assert (reply.data["failed_then_usd"], reply.data["unknown_then"]) == (0.5, 3)
     for data in (reply.data, end.data):
         assert (data["cost_usd"], data["cost_then_usd"]) == (0, 0.25)
     assert (reply.data["latency_ms"], end.data["latency_ms"]) == (900.0, 900.0)
     assert bench.warnings(end) == ["Answered as repeat 1 was."]
+
+
+def test_a_try_that_fails_again_is_not_counted_as_one_that_failed_then(replay, bench) -> None:
+    replay(Models(), KindlmError(ErrorCode.PROVIDER_API_ERROR, "", details=AGAIN), ANSWER)
+    (reply,) = bench.events("agent.replied")
+    assert reply.data["unknown_then"] == 2
 
 
 def test_a_cost_that_was_not_known_then_is_not_known_now(replay, bench) -> None:
@@ -73,9 +83,7 @@ def test_a_cost_that_was_not_known_then_is_not_known_now(replay, bench) -> None:
     "made_of_it",
     [
         ANSWER,
-        KindlmError(
-            ErrorCode.PROVIDER_API_ERROR, "422", details={"status": 500, "retryable": True}
-        ),
+        KindlmError(ErrorCode.PROVIDER_API_ERROR, "422", details=AGAIN),
     ],
 )
 def test_a_request_that_was_never_recorded_is_the_error_whatever_the_agent_makes_of_it(

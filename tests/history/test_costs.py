@@ -13,7 +13,7 @@ from kindlm.history.trends import read_trend
 from kindlm.history.verdict import suite_metrics
 from kindlm.plan import QualifiedName
 from kindlm.reports.figures import cost
-from kindlm.transcript import CostSource
+from kindlm.transcript import CostSource, PaidBefore
 
 TEST = QualifiedName("shop", "support", "greets", "gpt")
 
@@ -126,8 +126,8 @@ def test_earlier_attempts_were_paid_before_the_first_answer(history: Any, make: 
     live.finish()
     attempt = RecordedAttempt(history.reader(), "abd22222-1", 2)
     # The answer and the judge of the first attempt; nothing before the other calls.
-    paid = [attempt.paid_before_usd(call) for call in (1, 2, 3)]
-    assert paid == [pytest.approx(0.001 + 0.002), 0, 0]
+    paid = [attempt.paid_before(call) for call in (1, 2, 3)]
+    assert paid == [PaidBefore(pytest.approx(0.001 + 0.002)), PaidBefore(), PaidBefore()]
 
 
 def test_an_unknown_cost_makes_that_of_the_test_unknown(history: Any, make: Any) -> None:

@@ -13,14 +13,14 @@ _KNOWN = {
     "runs": (5, "fef275f6263f"),
     "suites": (8, "3588febec54e"),
     "executions": (8, "cb091924417b"),
-    "provider_calls": (6, "c16ce3b5847d"),
+    "provider_calls": (7, "70b2e62efba8"),
     "tool_calls": (2, "50c2051394fa"),
     "agent_spans": (1, "d8f828de27bf"),
     "assertions": (5, "fa955fa2d375"),
     "gates": (2, "ad79b511f78c"),
     "baselines": (3, "0d265f93f2f1"),
     "reviews": (3, "299186e6fbe8"),
-    "views": (16, "593782a3c376"),
+    "views": (17, "5bb827ba66de"),
 }
 """The version of each projection, and a digest of its tables and views."""
 
