@@ -92,8 +92,8 @@ def provided(group: str) -> str:
 def own_names(base: type[Provider | Adapter]) -> Mapping[str, str]:
     """Return kindlm's own providers or adapters by name, with their modules; none is imported.
 
-    The file says the name: `openai_provider.py` is the provider `openai`. Those that share a file
-    are not among them: see `_together`.
+    The file says the name: `openai_provider.py` is the provider `openai`, the last one in it. Those
+    that share a file are not among them: see `_together`.
     """
     package = import_module(base.group)
     files = (file.name for file in pkgutil.iter_modules(package.__path__))
@@ -111,7 +111,7 @@ def own(base: type[K], name: str) -> type[K] | None:
     """
     module = own_names(base).get(name)
     if module is not None:
-        return _defined_in(module, base)[0]
+        return _defined_in(module, base)[-1]
     if base is Provider:
         return _together(base).get(name)
     return next((kind for kind in all_own(base).values() if name in _other_names(kind)), None)
@@ -121,7 +121,7 @@ def all_own(base: type[K]) -> dict[str, type[K]]:
     """Return all providers or adapters of kindlm by the names that are recorded; imports them."""
     found: dict[str, type[K]] = {**_together(base)}
     for name, module in own_names(base).items():
-        kind: type[K] = _defined_in(module, base)[0]
+        kind: type[K] = _defined_in(module, base)[-1]
         for each in (name, *_other_names(kind).values()):
             found[each] = kind
     return dict(sorted(found.items()))

@@ -1,1 +1,132 @@
-"""Agents under test. An adapter is one module, `NAME_agent.py`, that makes a `ports.Agent`."""
+"""Agents under test: makes the agent of one conversation from its target.
+
+`packages.own_names` finds kindlm's own adapters: a new one is one module, `NAME_agent.py`. What an
+agent of another package raises is an error, and so is what is not a reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Self
+
+from kindlm import packages
+from kindlm.agents.agent_failures import AgentFailed, Who
+from kindlm.dataclass import replace
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.plugins import Adapter
+from kindlm.ports import Agent, AgentReply, AgentRequest, ConversationSpoilt
+from kindlm.suggestions import hint_for
+from kindlm.suite import AgentTarget, Command
+
+if TYPE_CHECKING:
+    from kindlm.agents.python_processes import PythonProcesses
+
+
+def make_agent(
+    target: AgentTarget | Command,
+    variables: Mapping[str, str] = MappingProxyType({}),
+    *,
+    environ: Mapping[str, str],
+    root: Path,
+    processes: PythonProcesses | None = None,
+) -> Result[Agent]:
+    """Make the agent of one conversation; bind the rest to get a `ports.AgentFactory`.
+
+    Args:
+        target: the agent, or the program that is the agent.
+        variables: added to `environ` for a program that is started for this conversation.
+        environ: environment variables, with what `.env` files say.
+        root: the folder from which an agent in Python is imported.
+        processes: where agents in Python run. Without them, and where the target holds the agent
+            as an object, they run in this process.
+    """
+    environ = {**environ, **variables}
+    if isinstance(target, Command):
+        from kindlm.agents.command import CommandAgent
+
+        return Ok(CommandAgent(target, environ))
+    kind = packages.own(Adapter, target.adapter)
+    if kind is None:
+        return _agent_of_package(target, environ)
+    options: Adapter = kind() if target.options is None else target.options
+    target = replace(target, options=options)
+    try:
+        if target.adapter == "python":
+            from kindlm.agents.python_agent import python_agent
+
+            if processes is not None and target.instance is None:
+                return Ok(processes.agent(target, variables))
+            return Ok(python_agent(target, root))
+        folder = str(root.absolute() / (target.directory or "."))
+        opened = options.open(replace(target, directory=folder), environ)
+    except AgentFailed as failed:
+        return Err(failed.error)
+    return opened if isinstance(opened, Err) else Ok(opened)
+
+
+def _agent_of_package(target: AgentTarget, environ: Mapping[str, str]) -> Result[Agent]:
+    found = packages.find(Adapter, target.adapter)
+    if isinstance(found, Err):
+        return found
+    if found is None:
+        known = (*packages.all_own(Adapter), *packages.installed(Adapter.group))
+        message = f"{Who(target.id).title} has the unknown adapter {target.adapter!r}"
+        hint = hint_for(target.adapter, known, "Known", packages.provided(Adapter.group))
+        return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint))
+    plugin = packages.installed(Adapter.group)[target.adapter][0]
+    try:
+        options: Adapter = found.value() if target.options is None else target.options
+        agent: Any = options.open(target, environ)
+    except packages.CRASHES as error:
+        return Err(packages.crashed(plugin, "cannot open a conversation", error))
+    if isinstance(agent, Err) and isinstance(agent.error, KindlmError):
+        return agent
+    if not isinstance(agent, Agent):
+        return Err(packages.misfit(plugin, agent, Agent))
+    return Ok(_AgentOfPackage(plugin, agent))
+
+
+class _AgentOfPackage:
+    """Implements `ports.Agent`."""
+
+    def __init__(self, plugin: packages.Plugin, agent: Agent) -> None:
+        self._plugin = plugin
+        self._agent = agent
+        self._is_open = False
+        self._error: KindlmError | None = None
+
+    async def __aenter__(self) -> Self:
+        """Open the agent; that it cannot be opened is the answer to the first message."""
+        try:
+            await self._agent.__aenter__()
+            self._is_open = True
+        except (*packages.CRASHES, asyncio.CancelledError) as error:
+            if packages.is_cancelled(error):
+                raise
+            self._error = packages.crashed(self._plugin, "cannot open a conversation", error)
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        """Close the agent; one that cannot be closed is not known to have ended well."""
+        if not self._is_open:
+            return
+        try:
+            await self._agent.__aexit__(*exception)
+        except ConversationSpoilt:
+            raise
+        except (*packages.CRASHES, asyncio.CancelledError) as error:
+            if packages.is_cancelled(error):
+                raise
+            what = "cannot close a conversation"
+            raise ConversationSpoilt(packages.failed(self._plugin, what, error)) from error
+
+    async def send(self, request: AgentRequest) -> Result[AgentReply]:
+        """Send one message; see `packages.answered`."""
+        if self._error is not None:
+            return Err(self._error)
+        return await packages.answered(
+            self._plugin, lambda: self._agent.send(request), AgentReply, request.timeout_s
+        )

@@ -18,8 +18,8 @@ from typing import Any, ClassVar
 
 from kindlm.agents.drafts import Draft, Heard, ToldCalls
 from kindlm.agents.event_streams import hear_events
+from kindlm.agents.http_agent import Posted
 from kindlm.agents.http_request import BodyTemplate
-from kindlm.agents.posted import Posted
 from kindlm.agents.protocols import ProtocolName
 from kindlm.agents.reply_parts import UnreadableReply, error_text, first_text, tells_failure
 from kindlm.agents.reply_reading import (

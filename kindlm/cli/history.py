@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 from kindlm.cli.console import fail, note, or_fail, refuse, wants_color, warn
 from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, broken, not_there
-from kindlm.recording.git import folder_in_repository
 from kindlm.recording.project import (
     Project,
     default_paths,
     find_project,
+    folder_in_repository,
     paths_from,
     regression_threshold,
 )
@@ -338,7 +338,7 @@ def taken_besides(known: int, filled: int = 0, erased: int = 0) -> str:
 def commit_named(revision: str) -> str | None:
     """Return the commit that a git revision names here; None if there is none."""
     # It knows the events of runs, which take longer to import than most commands that read.
-    from kindlm.recording.git import commit_of
+    from kindlm.recording.project import commit_of
 
     return commit_of(Path.cwd(), revision)
 

@@ -33,8 +33,8 @@ from kindlm.cli.reporters import Reporter, write_reports
 from kindlm.cli.server_environ import server_environ
 from kindlm.config.diagnostics import Diagnostic
 from kindlm.dataclass import dataclass, replace
+from kindlm.engine import FieldLog
 from kindlm.engine.attempt import Finished
-from kindlm.engine.field_log import FieldLog
 from kindlm.engine.resources import LiveRun, Steering
 from kindlm.engine.stop import Stop, leaving_nothing
 from kindlm.errors import KindlmError, broken, misuse

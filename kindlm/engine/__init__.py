@@ -1,1 +1,36 @@
-"""Runs a plan: conversations, retries and checks, each recorded as it happens."""
+"""Runs a plan: conversations, retries and checks, each recorded as it happens.
+
+Here are its log lines: constant messages with fields, never text from people or models. Who wants
+to see them attaches a handler to the logger `kindlm`; without one nothing is shown. `debug` is for
+a step on the way, `info` for the end of something, `warning` for a failure that may be made up for,
+`error` for a final one. The last two name the `code` of the error.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import MutableMapping
+from contextvars import ContextVar
+from typing import Any
+
+_EXECUTION: ContextVar[dict[str, str] | None] = ContextVar("execution", default=None)
+
+logging.getLogger("kindlm").addHandler(logging.NullHandler())
+
+
+def name_execution(execution: str, test: str, target: str) -> None:
+    """Let all further log lines of this task, and of those that it starts, name the execution."""
+    _EXECUTION.set({"execution": execution, "test": test, "target": target})
+
+
+class FieldLog(logging.LoggerAdapter[logging.Logger]):
+    """The log of one module; keyword arguments are the fields of a line."""
+
+    def __init__(self, module: str) -> None:
+        super().__init__(logging.getLogger(module))
+
+    def process(
+        self, msg: Any, kwargs: MutableMapping[str, Any]
+    ) -> tuple[Any, MutableMapping[str, Any]]:
+        """Put the fields into the place where handlers look for them."""
+        return msg, {"extra": {"fields": (_EXECUTION.get() or {}) | dict(kwargs)}}

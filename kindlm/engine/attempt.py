@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any
 
 from kindlm.dataclass import dataclass, replace
+from kindlm.engine import FieldLog, name_execution
 from kindlm.engine.calls import Calls, definition_of
-from kindlm.engine.field_log import FieldLog, name_execution
 from kindlm.engine.observing import ObservedCalls
 from kindlm.engine.pace import Callee, Turn
 from kindlm.engine.resources import LiveRun

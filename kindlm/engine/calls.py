@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from kindlm.bounds import MAX_RETRY_AFTER_S
 from kindlm.dataclass import replace
-from kindlm.engine.field_log import FieldLog
+from kindlm.engine import FieldLog
 from kindlm.engine.pace import Callee, Pace, Turn
 from kindlm.engine.resources import LiveRun, OpenCall
 from kindlm.engine.stop import Deadline, Permit

@@ -15,7 +15,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from kindlm.engine.field_log import FieldLog
+from kindlm.engine import FieldLog
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.suite import Service
 from kindlm.trace_context import UNTRACED

@@ -17,8 +17,8 @@ from typing import Any, Self
 from uuid import uuid4
 
 from kindlm.dataclass import replace
+from kindlm.engine import FieldLog
 from kindlm.engine.calls import Calls
-from kindlm.engine.field_log import FieldLog
 from kindlm.engine.observing import ObservedCalls, with_trouble, with_what_was_seen
 from kindlm.engine.pace import Callee
 from kindlm.engine.simulation import Tools, ToolServerFailed, ToolServers

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from kindlm.dataclass import dataclass
 from kindlm.history.rows import TestView
 from kindlm.history.run_view import RunView
-from kindlm.history.statistics.intervals import mean_interval, wilson_interval
+from kindlm.history.statistics import mean_interval, wilson_interval
 from kindlm.history.statistics.tables import Counts
 
 _SCORES = """

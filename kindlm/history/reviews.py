@@ -20,7 +20,7 @@ from typing import NamedTuple
 from kindlm.dataclass import dataclass
 from kindlm.history.rows import ExecutionView, ReviewView
 from kindlm.history.run_view import RunView
-from kindlm.history.statistics.intervals import wilson_interval
+from kindlm.history.statistics import wilson_interval
 from kindlm.outcome import Outcome, Status
 
 SUBSTANTIAL = 0.6

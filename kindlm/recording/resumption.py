@@ -21,7 +21,7 @@ from kindlm.history.run_names import find_run
 from kindlm.history.runs import options_of, runner_of, state_of
 from kindlm.plan import Earlier, Places, QualifiedName, make_plan
 from kindlm.providers.provider_registry import check_settings
-from kindlm.recording.git import commit_of
+from kindlm.recording.project import commit_of
 from kindlm.recording.request import RunRequest, SkippedSuite
 from kindlm.recording.run_events import planned_tests
 from kindlm.recording.serving import Served

@@ -30,8 +30,8 @@ from kindlm.events.run import (
 from kindlm.history.baselines import RecordedBaselines
 from kindlm.history.run_view import RunView
 from kindlm.plan import PlannedSuite
-from kindlm.recording.git import ci_service, git_state
 from kindlm.recording.history_file import new_journal
+from kindlm.recording.project import ci_service, git_state
 from kindlm.recording.request import RunRequest
 from kindlm_store import Append, EventLog, HeadOf, StreamLock
 

@@ -221,7 +221,7 @@ async def _with_listed_tools(
 async def _list_tools(
     suite: Suite, server: AgentTarget, request: RunRequest
 ) -> Result[ListedTools]:
-    from kindlm.agents.agent_registry import make_agent
+    from kindlm.agents import make_agent
     from kindlm.agents.mcp_agent import McpAgent
 
     made = make_agent(server, environ=request.environ, root=request.root)

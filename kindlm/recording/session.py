@@ -389,7 +389,7 @@ async def _agents_of(request: RunRequest) -> AsyncIterator[AgentFactory]:
     ):
         yield _no_agent
         return
-    from kindlm.agents.agent_registry import make_agent
+    from kindlm.agents import make_agent
     from kindlm.agents.python_processes import PythonProcesses
     from kindlm.agents.served import kept_connections
 

@@ -15,7 +15,7 @@ from typing import Any
 from kindlm.history import queries
 from kindlm.history.rows import SuiteView
 from kindlm.history.run_view import RunView
-from kindlm.history.statistics.intervals import wilson_interval
+from kindlm.history.statistics import wilson_interval
 from kindlm.reports.figures import interval_text, percent
 from kindlm.spelling import fields_of
 

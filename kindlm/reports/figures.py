@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from kindlm.history.statistics.intervals import wilson_interval
+from kindlm.history.statistics import wilson_interval
 from kindlm.outcome import Status
 from kindlm.wording import count
 

@@ -12,8 +12,7 @@ import pytest
 from options import options_of
 from raw_peer import Peer, http_answer, open_peer
 
-from kindlm.agents import local_sandbox
-from kindlm.agents.agent_registry import make_agent
+from kindlm.agents import local_sandbox, make_agent
 from kindlm.errors import Err, KindlmError, Ok, Result
 from kindlm.ports import Agent, AgentReply, AgentRequest
 from kindlm.suite import AgentTarget, Command

@@ -341,7 +341,7 @@ def test_a_long_answer_is_read_beside_the_event_loop(make, ask, peer, http, succ
         read_in.append(threading.current_thread())
         return parse_json(text, pairs)
 
-    monkeypatch.setattr("kindlm.agents.posted.parse_json", parse)
+    monkeypatch.setattr("kindlm.agents.http_agent.parse_json", parse)
 
     async def run():
         async with (

@@ -12,7 +12,7 @@ from assistants_stand_in import AssistantsApp, ScriptedRun
 from options import options_of
 from processes import time_passes_after
 
-from kindlm.agents.agent_registry import make_agent
+from kindlm.agents import make_agent
 from kindlm.errors import ErrorCode
 from kindlm.ports import AgentRequest, AnsweredCall
 from kindlm.suite import AgentTarget

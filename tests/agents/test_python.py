@@ -13,7 +13,7 @@ import pytest
 from options import options_of
 from pydantic_core import PydanticCustomError
 
-from kindlm.agents.agent_registry import make_agent
+from kindlm.agents import make_agent
 from kindlm.agents.python_agent import Python, python_agent
 from kindlm.errors import ErrorCode
 from kindlm.ports import AgentReply, AgentRequest
@@ -57,7 +57,7 @@ def talk(make, ask, tmp_path):
 
 @pytest.fixture
 def refused(tmp_path, failure):
-    from kindlm.agents.agent_registry import make_agent
+    from kindlm.agents import make_agent
 
     def refused(endpoint: str, **options):
         target = AgentTarget("mine", "python", endpoint, {}, options_of("python", options))

@@ -12,8 +12,7 @@ import textwrap
 import pytest
 from processes import assert_ended
 
-from kindlm.agents import python_processes
-from kindlm.agents.agent_registry import make_agent
+from kindlm.agents import make_agent, python_processes
 from kindlm.agents.python_processes import PrintedOutput, PythonProcesses
 from kindlm.dataclass import replace
 from kindlm.errors import ErrorCode, Ok

@@ -15,7 +15,7 @@ from framework_shop import lookup_order
 from frameworks import need
 from options import options_of
 
-from kindlm.agents.agent_registry import make_agent
+from kindlm.agents import make_agent
 from kindlm.errors import Ok
 from kindlm.ports import AgentRequest
 from kindlm.suite import AgentTarget

@@ -9,7 +9,7 @@ import scipy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.history.statistics.intervals import (
+from kindlm.history.statistics import (
     mean_interval,
     rate_difference_interval,
     wilson_interval,

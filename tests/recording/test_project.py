@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from kindlm.errors import Err
-from kindlm.recording.git import remote_name
-from kindlm.recording.project import report_files
+from kindlm.recording.project import remote_name, report_files
 
 DEEP = "[" * 3_000 + "]" * 3_000
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from kindlm.events.run import GitState
-from kindlm.recording.git import git_state
-from kindlm.recording.project import project_name
+from kindlm.recording.project import git_state, project_name
 
 
 def test_a_copy_without_git_has_the_commit_of_its_variables(

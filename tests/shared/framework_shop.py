@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from kindlm.agents.agent_registry import make_agent
+from kindlm.agents import make_agent
 from kindlm.errors import Err, KindlmError, Ok
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.suite import AgentTarget

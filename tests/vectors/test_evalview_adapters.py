@@ -13,7 +13,7 @@ from options import options_of
 from raw_peer import http_answer, open_peer
 from vector_cases import Departure
 
-from kindlm.agents.agent_registry import make_agent
+from kindlm.agents import make_agent
 from kindlm.errors import Err, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.suite import AgentTarget

@@ -11,7 +11,7 @@ import pytest
 from raw_peer import http_answer, open_peer
 from vector_cases import Departure
 
-from kindlm.agents.agent_registry import make_agent
+from kindlm.agents import make_agent
 from kindlm.errors import Ok
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.suite import AgentTarget

@@ -11,7 +11,7 @@ from vector_cases import Departure, known, unknown
 
 from kindlm.history.repeat_statistics import RepeatStatistics, repeat_statistics
 from kindlm.history.run_view import RunView
-from kindlm.history.statistics.intervals import mean_interval
+from kindlm.history.statistics import mean_interval
 from kindlm.history.verdict import LimitedScores
 from kindlm.outcome import ScoreLimits, Status
 from kindlm.providers.pricing import PriceTable

@@ -15,7 +15,7 @@ from options import options_of
 from scenario_departures import AGENTS
 from vector_cases import known, unknown
 
-from kindlm.agents.agent_registry import make_agent
+from kindlm.agents import make_agent
 from kindlm.errors import Err, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.suite import AgentTarget

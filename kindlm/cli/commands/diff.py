@@ -150,7 +150,7 @@ def sides_with_branch(
     """
     from kindlm.history.run_names import find_changed, newest_of_branch
     from kindlm.history.run_view import RunView
-    from kindlm.recording.git import branch_of
+    from kindlm.recording.project import branch_of
 
     here = branch_of(Path.cwd(), os.environ)
     branch = base.branch

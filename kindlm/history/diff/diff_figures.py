@@ -18,7 +18,7 @@ from kindlm.history.diff.samples import (
     read_checks,
     score_name,
 )
-from kindlm.history.statistics.intervals import mean_interval
+from kindlm.history.statistics import mean_interval
 from kindlm.history.statistics.tables import Counts
 from kindlm.history.verdict import LimitedScores, StatusCounts, test_status
 from kindlm.outcome import Outcome, ScoreLimits, Status

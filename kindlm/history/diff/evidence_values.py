@@ -9,7 +9,7 @@ from itertools import accumulate, takewhile
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from kindlm.dataclass import dataclass
-from kindlm.history.statistics.intervals import rate_difference_interval
+from kindlm.history.statistics import rate_difference_interval
 from kindlm.history.statistics.paired import PairedComparison
 from kindlm.history.statistics.pass_rates import Looks, Settlement, pass_rate_drop
 from kindlm.history.statistics.tables import Counts, pooled

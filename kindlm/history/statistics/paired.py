@@ -11,7 +11,7 @@ from math import erfc, fsum, gcd, lcm, sqrt
 from typing import TypeAlias
 
 from kindlm.dataclass import dataclass
-from kindlm.history.statistics.intervals import mean_interval, rate_difference_interval
+from kindlm.history.statistics import mean_interval, rate_difference_interval
 from kindlm.history.statistics.tables import Counts, convolved, even_chances, passes_before
 
 _EXACT_STEPS = 1 << 18

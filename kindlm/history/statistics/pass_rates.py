@@ -27,7 +27,7 @@ from math import ceil, comb, fsum, log, sqrt
 from statistics import NormalDist
 from typing import NamedTuple, TypeAlias
 
-from kindlm.history.statistics.intervals import wilson_interval
+from kindlm.history.statistics import wilson_interval
 from kindlm.history.statistics.tables import (
     OFTEN,
     Counts,

@@ -13,7 +13,7 @@ from kindlm.history.diff.details import TestDetails, WordDiff
 from kindlm.history.diff.evidence_values import CheckPair, Kind, Side, TestDiff
 from kindlm.history.diff.run_diff import RunDiff
 from kindlm.history.run_view import RunView
-from kindlm.history.statistics.intervals import wilson_interval
+from kindlm.history.statistics import wilson_interval
 from kindlm.matching import ABSENT
 from kindlm.reports.diff.phrases import headline_of, next_step, notes_of
 from kindlm.reports.facts import git_state
