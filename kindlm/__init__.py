@@ -32,24 +32,18 @@ __all__ = [
 __version__ = "0.1.0"
 
 _PLACES = {
-    "AgentError": "under_test",
-    "Checks": "checks",
-    "Conversed": "users",
-    "Pending": "checks",
-    "Persona": "under_test",
-    "Reply": "under_test",
-    "SimulationError": "users",
-    "SyncTrial": "trial",
-    "Trial": "trial",
-    "Verdict": "checks",
-    "scenario": "api",
+    "api": ("scenario",),
+    "checks": ("Checks", "Pending", "Verdict"),
+    "trial": ("SyncTrial", "Trial"),
+    "under_test": ("AgentError", "Persona", "Reply"),
+    "users": ("Conversed", "SimulationError"),
 }
 
 
 def __getattr__(name: str) -> Any:
     """Return a name of the public interface."""
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"kindlm.scenarios.{_PLACES[name]}"), name)
-    globals()[name] = value
-    return value
+    for place, names in _PLACES.items():
+        if name in names:
+            value = globals()[name] = getattr(import_module(f"kindlm.scenarios.{place}"), name)
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,10 +16,12 @@ from urllib.request import getproxies
 import aiohttp
 import httpx
 import yarl
+from aiohttp.abc import AbstractCookieJar
 
 UNREACHABLE = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError)
 """What a client raises when no whole answer comes."""
 
+# As the SDKs' own clients have them.
 _CONNECTIONS = 1000
 _KEPT_ALIVE_S = 5.0
 _MOST_OF_A_HEADER_BYTES = 65_536
@@ -57,6 +59,22 @@ def open_transport() -> httpx.AsyncBaseTransport:
     return _ByClient(open_client()) if has_proxies() else _AiohttpTransport(_tls_context())
 
 
+def open_session(
+    context: ssl.SSLContext | bool, cookies: AbstractCookieJar
+) -> aiohttp.ClientSession:
+    """Return a session of aiohttp that has no timeout of its own, and leaves bodies packed."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(
+            ssl=context, limit=_CONNECTIONS, keepalive_timeout=_KEPT_ALIVE_S
+        ),
+        cookie_jar=cookies,
+        timeout=aiohttp.ClientTimeout(),
+        auto_decompress=False,
+        max_line_size=_MOST_OF_A_HEADER_BYTES,
+        max_field_size=_MOST_OF_A_HEADER_BYTES,
+    )
+
+
 def has_proxies() -> bool:
     """Tell whether requests may go through a proxy, as HTTP clients look it up."""
     return not getproxies().keys().isdisjoint({"http", "https", "all"})
@@ -83,7 +101,7 @@ class _AiohttpTransport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request, and return its answer when its headers are there."""
         if self._session is None:
-            self._session = self._open()
+            self._session = open_session(self._context, aiohttp.DummyCookieJar())
         with _errors_of_httpx():
             answer = await self._session.request(
                 request.method,
@@ -102,18 +120,6 @@ class _AiohttpTransport(httpx.AsyncBaseTransport):
         """Close all connections."""
         if self._session is not None:
             await self._session.close()
-
-    def _open(self) -> aiohttp.ClientSession:
-        return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                ssl=self._context, limit=_CONNECTIONS, keepalive_timeout=_KEPT_ALIVE_S
-            ),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(),
-            auto_decompress=False,
-            max_line_size=_MOST_OF_A_HEADER_BYTES,
-            max_field_size=_MOST_OF_A_HEADER_BYTES,
-        )
 
 
 class _ByClient(httpx.AsyncBaseTransport):

@@ -15,7 +15,8 @@ from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from kindlm.normal_form import meanings_of
+from kindlm.normal_form import meanings_of, normal_form
+from kindlm_store.redaction import merged
 
 if TYPE_CHECKING:
     import regex
@@ -119,25 +120,60 @@ def first_match(
     return found.span() if found else None
 
 
-def matches_in(
-    pattern: str, text: str, deadline: float, *, overlapped: bool
-) -> Iterator[tuple[int, int]]:
-    """Yield the ranges that a pattern for personal data matches, empty ones left out.
+# Any 16 digits fit it; only what has a valid check digit is taken for a card.
+_CARD_PATTERN = r"\b\d{4}[\s-]?\d{4}[\s-]?\d{4}[\s-]?\d{4}\b"
+
+DEFAULT_PATTERNS = {
+    r"\b\d{3}-\d{2}-\d{4}\b": "ssn",
+    _CARD_PATTERN: "credit card",
+    r"\b[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Z|a-z]{2,}\b": "email",
+}
+"""What is looked for where a suite names no patterns, and what a finding is called."""
+
+
+def personal_data_in(text: str, pattern: str, deadline: float) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of a text that a pattern matches, in order and without overlaps.
+
+    What only the normal form of the text shows counts, too. Of the card pattern only what is a
+    card counts. `deadline` is a time of the monotonic clock.
+    Raises `PatternError` for a pattern that does not compile, or takes too long.
+    """
+    form = normal_form(text)
+    here = _matches_in(text, pattern, deadline)
+    if form is None:
+        # What was found counts, even if the pattern then takes too long. Cards alone overlap.
+        yield from merged(here) if pattern == _CARD_PATTERN else here
+        return
+    found = [*here]
+    found += (form.written(*place) for place in _matches_in(form.text, pattern, deadline))
+    yield from merged(sorted(found))
+
+
+def _matches_in(text: str, pattern: str, deadline: float) -> Iterator[tuple[int, int]]:
+    """Yield the ranges that a pattern matches, empty ones left out.
 
     Case is ignored, and the classes of digits, word characters and spaces are those of ASCII.
-    `overlapped` finds matches that begin inside another one, too. Raises `PatternError`.
     """
+    is_card = pattern == _CARD_PATTERN
+    # Overlapping, since a card may begin inside 16 digits that are not a card, or only look so.
     found = _compiled(pattern, Dialect.PERSONAL_DATA).finditer(
-        text, overlapped=overlapped, timeout=_remaining(deadline)
+        text, overlapped=is_card, timeout=_remaining(deadline)
     )
     try:
         for match in found:
-            if match.end() > match.start():
+            if match.end() > match.start() and (not is_card or passes_luhn(match[0])):
                 yield match.span()
             if time.monotonic() > deadline:
                 raise PatternError(_TOO_LONG)
     except TimeoutError:
         raise PatternError(_TOO_LONG) from None
+
+
+def passes_luhn(text: str) -> bool:
+    """Return whether the digits in a text end with a valid check digit, as those of cards do."""
+    digits = [int(char) for char in reversed(text) if char in "0123456789"]
+    doubled = (sum(divmod(2 * digit, 10)) for digit in digits[1::2])
+    return (sum(digits[::2]) + sum(doubled)) % 10 == 0
 
 
 def _remaining(deadline: float) -> float:

@@ -6,14 +6,19 @@ suites and selection always give the same plan: a resumed run and a shard rely o
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from itertools import count
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from kindlm.dataclass import dataclass, replace
-from kindlm.keywords import Keywords
+from kindlm.errors import Err, Ok, Result, misuse
 from kindlm.suite import Case, Suite
+
+Keywords: TypeAlias = Callable[[Sequence[str]], bool]
+"""Returns whether an expression matches a test, given its names in lower case."""
 
 
 class QualifiedName(NamedTuple):
@@ -58,13 +63,17 @@ class PlannedCase:
     case: Case
     targets: tuple[str, ...]
     repeat: int
-    selected: bool
     numbers: Sequence[int] = ()
+
+    @property
+    def selected(self) -> bool:
+        """Whether it is to run at all."""
+        return bool(self.targets)
 
     @property
     def executions(self) -> int:
         """How many executions this case has."""
-        return len(self.targets) * self.repeat if self.selected else 0
+        return len(self.targets) * self.repeat
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +134,6 @@ class Plan:
         for suite in self.suites:
             number = suite.before
             for planned in suite.cases:
-                if not planned.selected:
-                    continue
                 for target in planned.targets:
                     for repeat in planned.numbers or range(1, planned.repeat + 1):
                         number += 1
@@ -226,7 +233,7 @@ def undealt(plan: Plan) -> Plan:
     return numbered(
         replace(
             suite,
-            cases=tuple(replace(case, selected=False, targets=()) for case in suite.cases),
+            cases=tuple(replace(case, targets=()) for case in suite.cases),
         )
         for suite in plan.suites
     )
@@ -265,7 +272,6 @@ def _plan_case(
         targets=targets,
         # A skipped case is shown once for each target: repeats of nothing say nothing.
         repeat=1 if case.skip else selection.repeat or case.repeat,
-        selected=bool(targets),
     )
 
 
@@ -295,3 +301,50 @@ def _is_selected(
         return False
     tags = {*suite.tags, *case.tags}
     return not selection.tags or not tags.isdisjoint(selection.tags)
+
+
+_TOKEN = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([()]|[^\s()]+))""")
+_OPERATORS = frozenset({"and", "or", "not", "(", ")"})
+_NODES = (ast.BoolOp, ast.boolop, ast.UnaryOp, ast.unaryop, ast.Constant)
+_MOST_WORDS = 200
+"""It also bounds how deep an expression nests."""
+
+
+def parse_keywords(text: str) -> Result[Keywords]:
+    """Return what an expression of `-k` matches, or what is wrong with it.
+
+    It is one such as `refund and not (gpt or slow)`. A word matches a test if one of its names
+    contains the word, whatever the case. A word with spaces, parentheses, or the name of an
+    operator is written in quotes.
+    """
+    tokens = _TOKEN.findall(text.rstrip())
+    # Python reads the expression, in which each word is the number of its place.
+    written = (
+        bare if bare in _OPERATORS else str(place) for place, (_, _, bare) in enumerate(tokens)
+    )
+    why = f"it has more than {_MOST_WORDS} words"
+    if len(tokens) <= _MOST_WORDS:
+        try:
+            expression = ast.parse(" ".join(written), mode="eval").body
+        except SyntaxError as error:
+            why = error.msg
+        else:
+            why = "an operator is missing"
+            if all(isinstance(node, _NODES) for node in ast.walk(expression)):
+                words = [(bare or double or single).lower() for double, single, bare in tokens]
+                return Ok(lambda names: _holds(expression, words, names))
+    message = f"-k {text!r} is not a valid expression: {why}."
+    return Err(misuse(message, "Write names with and, or, not and parentheses: -k 'a and not b'"))
+
+
+def _holds(expression: ast.expr, words: Sequence[str], names: Sequence[str]) -> bool:
+    match expression:
+        case ast.BoolOp(ast.And(), parts):
+            return all(_holds(part, words, names) for part in parts)
+        case ast.BoolOp(_, parts):
+            return any(_holds(part, words, names) for part in parts)
+        case ast.UnaryOp(_, part):
+            return not _holds(part, words, names)
+    assert isinstance(expression, ast.Constant)
+    word = words[int(str(expression.value))]
+    return any(word in name for name in names)

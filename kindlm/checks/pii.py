@@ -16,8 +16,7 @@ from pydantic import Field
 from kindlm.checks.base import CheckSection, Made, Place, Reads, Rule, failed, passed, undecided
 from kindlm.dataclass import dataclass
 from kindlm.outcome import CheckResult, Demands, Evidence
-from kindlm.patterns import PatternError
-from kindlm.personal_data import DEFAULT_PATTERNS, personal_data_in
+from kindlm.patterns import DEFAULT_PATTERNS, PatternError, personal_data_in
 from kindlm.ports import CheckContext
 from kindlm.section import Pattern, Section, Text
 from kindlm.transcript import Transcript

@@ -23,9 +23,8 @@ from kindlm.errors import ErrorCode
 from kindlm.events.run import RunOptions
 from kindlm.formats.discovery import pack_in
 from kindlm.history.run_names import label_problem
-from kindlm.keywords import parse_keywords
 from kindlm.outcome import Gate
-from kindlm.plan import QualifiedName, Selection, fits_nothing
+from kindlm.plan import QualifiedName, Selection, fits_nothing, parse_keywords
 from kindlm.recording.loading import Loaded
 from kindlm.recording.project import Project, paths_from, run_environment
 from kindlm.recording.request import RunRequest

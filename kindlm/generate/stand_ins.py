@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from kindlm.dataclass import replace
 from kindlm.generate.recordings import Recording
-from kindlm.personal_data import DEFAULT_PATTERNS, passes_luhn, personal_data_in
+from kindlm.patterns import DEFAULT_PATTERNS, passes_luhn, personal_data_in
 from kindlm.secrecy import SHORTEST_SECRET, is_ordinary, is_secret_key, url_secrets
 from kindlm_store import REDACTED
 

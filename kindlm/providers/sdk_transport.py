@@ -34,7 +34,7 @@ import httpx
 
 from kindlm.dataclass import dataclass
 from kindlm.garbage import put_off
-from kindlm.http_client import has_proxies
+from kindlm.http_client import has_proxies, open_session
 from kindlm.providers.client import (
     MAX_BODY_BYTES,
     AnswerTooLong,
@@ -55,10 +55,6 @@ _UNREACHABLE = (UnicodeError, aiohttp.ClientError, httpx.DecodingError, OSError)
 aiohttp's transport reports a refused or cut connection as a timeout. As the SDKs run without a
 timeout of theirs, whatever they raise without a response is a matter of the network.
 """
-
-# Both as the SDKs' own clients have it.
-_CONNECTIONS = 1000
-_KEPT_ALIVE_S = 5.0
 
 _CHUNK_BYTES = 65_536
 
@@ -174,18 +170,10 @@ class SdkTransport:
         """Send a request as the SDK would."""
         if self._session is None:
             secure = form.url.scheme == "https"
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    ssl=_tls_context(importlib.import_module(form.library)) if secure else True,
-                    limit=_CONNECTIONS,
-                    keepalive_timeout=_KEPT_ALIVE_S,
-                ),
-                # The SDKs send cookies back, too, also to hosts that have no name; gateways count
-                # on it.
-                cookie_jar=aiohttp.CookieJar(unsafe=True, quote_cookie=False),
-                timeout=aiohttp.ClientTimeout(),
-                auto_decompress=False,
-            )
+            context = _tls_context(importlib.import_module(form.library)) if secure else True
+            # The SDKs send cookies back, also to hosts that have no name; gateways count on it.
+            cookies = aiohttp.CookieJar(unsafe=True, quote_cookie=False)
+            self._session = open_session(context, cookies)
         async with self._session.post(
             form.url, headers=form.headers_for(body), data=body, allow_redirects=False
         ) as response:

@@ -11,7 +11,7 @@ import pytest
 
 from kindlm.cli.history import of_project
 from kindlm.cli.reporters import configured_reporters, spare, write_reports
-from kindlm.errors import Err, KindlmError
+from kindlm.errors import Err, KindlmError, Ok
 from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
@@ -58,19 +58,6 @@ def _of_causes(causes: Sequence[Cause], database: str) -> Iterator[str]:
                 yield f"    {name:{_WIDTH}}{text}".replace("\n", f"\n{' ' * (_WIDTH + 4)}")
 
 
-def flaky_tests(name: str, asked: Asked) -> list[str]:
-    """Return the names of the tests of a run or group that passed, but not all of their attempts.
-
-    Raises `StoreError` if the history cannot be read.
-    """
-    with open_log(asked.database) as log, closing(log.reader()) as reader:
-        found = find_run_or_group(reader, name)
-        if isinstance(found, Err):
-            return []
-        tests = RunView(reader, found.value).tests()
-        return [test.name for test in tests if test.flaky and test.status is Status.PASSED]
-
-
 def write_configured_reports(name: str, asked: Asked) -> list[KindlmError]:
     """Write the reports of a run or group; return why some could not be written.
 
@@ -115,24 +102,32 @@ def tell_run(terminal: pytest.TerminalReporter, live: LiveRun, asked: Asked) -> 
 def tell_recorded(terminal: pytest.TerminalReporter, what: str, name: str, asked: Asked) -> None:
     """Print the flaky tests of a run or group, and the command that shows it."""
     command = f"kindlm show {name}{_database(asked)}"
-    with suppress(StoreError):  # reported already
-        _tell_flaky(terminal, flaky_tests(name, asked), command)
+    with (
+        suppress(StoreError),  # reported already
+        open_log(asked.database) as log,
+        closing(log.reader()) as reader,
+    ):
+        found = find_run_or_group(reader, name)
+        if isinstance(found, Ok):
+            _tell_flaky(terminal, RunView(reader, found.value), command)
     terminal.write_line(f"kindlm {what} {name}: {command}")
 
 
-def _database(asked: Asked) -> str:
-    return f" --db {shlex.quote(shown_path(asked.database))}" if asked.named else ""
-
-
-def _tell_flaky(terminal: pytest.TerminalReporter, names: Sequence[str], command: str) -> None:
-    if not names:
+def _tell_flaky(terminal: pytest.TerminalReporter, view: RunView, command: str) -> None:
+    """Print the names of the tests that passed, but not all of their attempts."""
+    flaky = [test.name for test in view.tests() if test.flaky and test.status is Status.PASSED]
+    if not flaky:
         return
-    tests = count(len(names), "test")
+    tests = count(len(flaky), "test")
     terminal.write_line(
         f"kindlm: {tests} passed, but not in each repeat or attempt (flaky):", yellow=True
     )
     redact = redactor(os.environ)
-    for name in names[:_MOST_FLAKY]:
+    for name in flaky[:_MOST_FLAKY]:
         terminal.write_line(f"  {visible(redact(name))}", yellow=True)
-    if len(names) > _MOST_FLAKY:
-        terminal.write_line(f"  and {len(names) - _MOST_FLAKY} more: {command}", yellow=True)
+    if len(flaky) > _MOST_FLAKY:
+        terminal.write_line(f"  and {len(flaky) - _MOST_FLAKY} more: {command}", yellow=True)
+
+
+def _database(asked: Asked) -> str:
+    return f" --db {shlex.quote(shown_path(asked.database))}" if asked.named else ""

@@ -27,8 +27,7 @@ from kindlm.events.execution_events import RAW_BODY, AssertionEvaluated, Executi
 from kindlm.events.run import SuiteStarted
 from kindlm.guard import guard
 from kindlm.outcome import Outcome
-from kindlm.patterns import PatternError
-from kindlm.personal_data import DEFAULT_PATTERNS, personal_data_in
+from kindlm.patterns import DEFAULT_PATTERNS, PatternError, personal_data_in
 from kindlm.plan import PlannedSuite
 from kindlm.suite import Suite
 from kindlm_store import Append, EventLog, NewEvent, Text, Ticket

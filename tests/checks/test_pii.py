@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kindlm.checks.pii import redacted
 from kindlm.outcome import CheckResult, Outcome
-from kindlm.personal_data import DEFAULT_PATTERNS
+from kindlm.patterns import DEFAULT_PATTERNS
 from kindlm.transcript import ToolUse, Transcript
 
 Evaluate = Callable[..., CheckResult]

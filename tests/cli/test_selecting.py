@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kindlm.errors import Err, Ok
-from kindlm.keywords import parse_keywords
+from kindlm.plan import parse_keywords
 
 SUITE = """
 kindlm: 1

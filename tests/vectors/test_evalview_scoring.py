@@ -20,7 +20,7 @@ from kindlm.checks.evalview.weighted_score import Weights, overall_score
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.formats.evalview import Surroundings, load_folder
 from kindlm.outcome import CheckResult, Outcome
-from kindlm.personal_data import passes_luhn
+from kindlm.patterns import passes_luhn
 from kindlm.ports import CheckContext, ModelReply, Question
 from kindlm.suite import Expectation
 from kindlm.transcript import Cost, CostSource, Step, ToolCall, ToolUse, Transcript, Turn

@@ -18,7 +18,7 @@ from kindlm.engine.calls import retry_delay
 from kindlm.history import verdict
 from kindlm.matching import Mismatch
 from kindlm.outcome import Gate
-from kindlm.personal_data import DEFAULT_PATTERNS
+from kindlm.patterns import DEFAULT_PATTERNS
 
 pytestmark = pytest.mark.skipif(not is_ours(), reason="other collections may find other faults")
 

@@ -20,7 +20,7 @@ from kindlm.engine.simulation import SimulatedTools
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.matching import mismatches
 from kindlm.outcome import CheckResult, Outcome
-from kindlm.personal_data import DEFAULT_PATTERNS
+from kindlm.patterns import DEFAULT_PATTERNS
 from kindlm.ports import CheckContext, ModelReply, Question
 from kindlm.suite import Expectation, SimulatedTool, ToolAnswer
 from kindlm.transcript import Cost, CostSource, Step, ToolCall, ToolUse, Transcript, Turn

@@ -14,7 +14,7 @@ from kindlm.checks.pii import detected, redacted
 from kindlm.dataclass import dataclass, replace
 from kindlm.normal_form import normal_form
 from kindlm.outcome import CheckResult, Demands, Evidence
-from kindlm.personal_data import passes_luhn
+from kindlm.patterns import passes_luhn
 from kindlm.ports import CheckContext
 from kindlm.transcript import Transcript
 from kindlm.wording import bounded, shown
