@@ -370,7 +370,7 @@ class TestReadyCriteria:
         step = Step("It was lost.", reports_tools=False)
         seen = Transcript(turns=(Turn("Where is A1?", (step,)),))
 
-        unknown = evaluate("judge", {"ready": "faithful"}, seen)
+        unknown = evaluate("judge", {"ready": "faithful"}, seen, Judge(GOOD))
         given = evaluate("judge", {"ready": "faithful", "context": "A1: lost"}, seen, Judge(GOOD))
 
         assert unknown.outcome is Outcome.INCONCLUSIVE

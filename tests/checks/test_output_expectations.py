@@ -291,3 +291,11 @@ class TestMetrics:
         result = evaluate("metric", params, said("a"))
         assert result.outcome is Outcome.INCONCLUSIVE
         assert re.search(f'"{name}"', result.message)
+
+    @pytest.mark.parametrize("name", ["latency", "cost", "tokens", "tool_calls"])
+    def test_without_an_answer_each_but_that_of_calls_is_unknown(
+        self, evaluate: Evaluate, name: str
+    ) -> None:
+        params = {"metric": name, "value": 0, "tolerance": 1000}
+        result = evaluate("metric", params, Transcript(turns=(Turn("q"),)))
+        assert (result.outcome is Outcome.PASSED) == (name == "tool_calls")

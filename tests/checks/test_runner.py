@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from kindlm.checks.base import (
     Check,
     CheckSection,
     Key,
+    Reads,
     all_checks,
     kinds,
     passed,
@@ -24,6 +25,7 @@ from kindlm.checks.base import (
 from kindlm.outcome import CheckResult, Evidence, Outcome
 from kindlm.ports import CheckContext
 from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn
+from kindlm_store import REDACTED
 
 # Needs exponential time on a string of a's that ends in something else.
 HANGS = "^(a|a)*$"
@@ -227,11 +229,61 @@ def test_an_expectation_of_a_turn_sees_what_it_asks_for(
     assert run(TurnsSeen(), transcript, turn=turn, since=since).actual == seen
 
 
+@pytest.mark.parametrize(
+    ("reports", "unseen", "is_decided"),
+    [([True, False], None, True), ([False, False], None, False), ([True, False], "cut off", False)],
+)
+def test_a_later_turn_shows_its_tools_if_an_earlier_one_does(
+    reports: list[bool], unseen: str | None, is_decided: bool
+) -> None:
+    steps = [Step("a", reports_tools=each) for each in reports]
+    steps[0] = replace(steps[0], unseen=unseen)
+    talk = Transcript(turns=tuple(Turn("q", (step,)) for step in steps))
+    check = demand("tool_not_called", "x", {"tool": "refund"}, turn=2, since=2)
+    assert (evaluated(check, talk).outcome is Outcome.PASSED) == is_decided
+
+
+IN_TEXT = (Step(REDACTED), Step("Done."))
+IN_LAST_TEXT = (Step("Hm."), Step(f"It is {REDACTED}."))
+IN_ARGUMENTS, IN_MALFORMED, IN_RESULT = (
+    (Step("Done.", (ToolUse(call, response),)),)
+    for call, response in (
+        (ToolCall("c", "t", {"key": REDACTED}), None),
+        (ToolCall("c", "t", {}, REDACTED), None),
+        (ToolCall("c", "t", {}), {"key": REDACTED}),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("reads", "undecided"),
+    [
+        (Reads.NUMBERS_AND_NAMES, []),
+        (Reads.TEXT, [IN_LAST_TEXT]),
+        (Reads.CALLS, [IN_ARGUMENTS, IN_MALFORMED, IN_RESULT]),
+        (
+            Reads.EVERYTHING,
+            [IN_TEXT, IN_LAST_TEXT, IN_ARGUMENTS, IN_MALFORMED, IN_RESULT],
+        ),
+    ],
+)
+def test_what_a_record_has_in_place_of_a_secret_decides_nothing(
+    reads: Reads, undecided: list[tuple[Step, ...]]
+) -> None:
+    check = type("Looks", (LastText,), {"reads": reads})()
+    for steps in (IN_TEXT, IN_LAST_TEXT, IN_ARGUMENTS, IN_MALFORMED, IN_RESULT, (Step("Done."),)):
+        talk = Transcript(turns=(Turn("q", steps),))
+        assert run(check, talk).outcome is Outcome.PASSED
+        is_undecided = run(check, talk.from_record()).outcome is Outcome.INCONCLUSIVE
+        assert is_undecided == (steps in undecided)
+
+
 class Finds(Check):
     kind = "finds"
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
-        found = (Evidence("output", 0, 3), Evidence("tool[0].arguments", 0, 2, excerpt="**"))
+        own = Evidence("a place of its own", 0, 1)
+        found = (Evidence("output", 0, 3), Evidence("tool[0].arguments", 0, 2, excerpt="**"), own)
         return CheckResult("", "", Outcome.FAILED, evidence=found)
 
 
@@ -250,7 +302,7 @@ def test_evidence_of_a_turn_is_placed_in_the_conversation(
     uses = (ToolUse(ToolCall("c", "t", {}), None, "agent"),)
     turns = tuple(Turn("q", (Step(text, uses),)) for text in ("one", "two"))
     found = run(Finds(), Transcript(turns=turns), turn=turn, since=since).evidence
-    assert [(one.source, one.excerpt) for one in found] == sources
+    assert [(one.source, one.excerpt) for one in found] == [*sources, ("a place of its own", None)]
 
 
 def test_what_a_check_that_asks_computes_aside_runs_in_the_thread_of_checks() -> None:
