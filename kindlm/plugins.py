@@ -223,6 +223,8 @@ class Provider(Section):
     """Its address where the file names no `baseUrl`, with `{name}` in the place of an option.
 
     A provider with one requires these options, and neither `apiKeyEnv` nor `baseUrl`."""
+    address_variable: ClassVar[str | None] = None
+    """The variable with its address where the file names no `baseUrl`."""
     needs_base_url: ClassVar[bool] = False
     """Whether `baseUrl` is required."""
     takes_key: ClassVar[bool] = True
@@ -242,6 +244,11 @@ class Provider(Section):
         """Return the options that `usual_base_url` needs, in order."""
         parts = Formatter().parse(cls.usual_base_url or "")
         return tuple(dict.fromkeys(name for _, name, _, _ in parts if name))
+
+    @classmethod
+    def ambient_address(cls, environ: Mapping[str, str]) -> str | None:
+        """Return the URL that `address_variable` stands for, None if it is not set."""
+        return environ.get(cls.address_variable or "") or None
 
     def connect(self, access: Access) -> ModelClient | Err:
         """Return the client for all calls of a run; `complete` makes one, without retries.

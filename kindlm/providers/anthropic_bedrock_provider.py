@@ -26,6 +26,7 @@ class AnthropicBedrock(Provider):
 
     takes_seed: ClassVar[bool] = False
     takes_prefill: ClassVar[bool] = True
+    address_variable: ClassVar[str] = "ANTHROPIC_BEDROCK_BASE_URL"
 
     region: Maybe[HostPart] = Field(default=None, examples=["us-east-1"])
     """The AWS region. Required for `bedrock`; for `anthropic-bedrock`, by default AWS_REGION,
@@ -58,7 +59,7 @@ class AnthropicBedrock(Provider):
                     return Err(Endpoint(access.name, "").without_credentials(str(error), _HINT))
         if wrong := bad_address_part(access.name, "region", region):
             return wrong
-        base_url = access.base_url or environ.get("ANTHROPIC_BEDROCK_BASE_URL")
+        base_url = access.base_url or self.ambient_address(environ)
         base_url = base_url or f"https://bedrock-runtime.{region}.amazonaws.com"
         variable = access.key_variable or ("AWS_PROFILE" if profile else "AWS_ACCESS_KEY_ID")
         endpoint = Endpoint(access.name, base_url, variable, key or "")

@@ -133,6 +133,7 @@ class Anthropic(Provider):
     """Calls Anthropic; an endpoint of one's own gets a placeholder where it needs no key."""
 
     usual_key_variable: ClassVar[str] = "ANTHROPIC_API_KEY"
+    address_variable: ClassVar[str] = "ANTHROPIC_BASE_URL"
     takes_seed: ClassVar[bool] = False
     takes_prefill: ClassVar[bool] = True
 
@@ -141,7 +142,7 @@ class Anthropic(Provider):
         from kindlm.providers.request_form import form_cache
         from kindlm.providers.sdk_transport import Sdk, SdkTransport
 
-        base_url = access.base_url or access.environ.get("ANTHROPIC_BASE_URL") or _BASE_URL
+        base_url = access.base_url or self.ambient_address(access.environ) or _BASE_URL
         endpoint = Endpoint(access.name, base_url, access.key_variable, access.key or "")
 
         def load() -> Sdk:

@@ -33,6 +33,7 @@ class AnthropicVertex(Provider):
 
     takes_seed: ClassVar[bool] = False
     takes_prefill: ClassVar[bool] = True
+    address_variable: ClassVar[str] = "ANTHROPIC_VERTEX_BASE_URL"
 
     location: Maybe[HostPart] = Field(default=None, examples=["global"])
     """Where the models run: a region, or `global`. Required for `vertex`; for `anthropic-vertex`,
@@ -60,7 +61,7 @@ class AnthropicVertex(Provider):
             message = f"kindlm sends no Google credentials to the baseUrl of {access.name}"
             hint = f"Name a variable with an access token: providers.{access.name}.apiKeyEnv"
             return Err(KindlmError(ErrorCode.PROVIDER_AUTH_ERROR, message, hint))
-        base_url = access.base_url or environ.get("ANTHROPIC_VERTEX_BASE_URL") or _address(location)
+        base_url = access.base_url or self.ambient_address(environ) or _address(location)
         endpoint = Endpoint(access.name, base_url, access.key_variable or _FILE, access.key or "")
         try:
             from google.auth.exceptions import GoogleAuthError

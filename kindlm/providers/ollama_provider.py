@@ -37,12 +37,15 @@ _PORT = 11434
 
 
 def host_url(host: str) -> str:
-    """Return the URL that a value of OLLAMA_HOST stands for."""
+    """Return the URL that a value of OLLAMA_HOST stands for; what stands for none as it is."""
     host = host.strip()
     if not host:
         return f"http://127.0.0.1:{_PORT}"
     has_scheme = "://" in host
-    parts = urlsplit(host if has_scheme else f"http://{host}")
+    try:
+        parts = urlsplit(host if has_scheme else f"http://{host}")
+    except ValueError:
+        return host
     name = parts.hostname or "127.0.0.1"
     if name in ("0.0.0.0", "::"):  # noqa: S104 - nothing is bound: this replaces it
         name = "127.0.0.1"
@@ -138,6 +141,12 @@ class Ollama(Provider):
 
     takes_prefill: ClassVar[bool] = True
     embeds: ClassVar[bool] = True
+    address_variable: ClassVar[str] = "OLLAMA_HOST"
+
+    @classmethod
+    def ambient_address(cls, environ: Mapping[str, str]) -> str:
+        """Return the URL that the variable stands for, or the usual port of this machine."""
+        return host_url(environ.get(cls.address_variable, ""))
 
     def connect(self, access: Access) -> OllamaClient:
         """Return the client."""
@@ -166,7 +175,7 @@ _EMBEDDING_WIRE = EmbeddingWire("/api/embed", _vectors, ("prompt_eval_count",))
 
 def _endpoint(access: Access) -> Endpoint:
     """Return where Ollama is: `baseUrl`, else OLLAMA_HOST, else the usual port of this machine."""
-    base_url = access.base_url or host_url(access.environ.get("OLLAMA_HOST", ""))
+    base_url = access.base_url or Ollama.ambient_address(access.environ)
     return Endpoint(access.name, base_url.rstrip("/"), access.key_variable, access.key or "")
 
 

@@ -178,6 +178,7 @@ class OpenAi(Provider):
     """
 
     usual_key_variable: ClassVar[str | None] = "OPENAI_API_KEY"
+    address_variable: ClassVar[str | None] = "OPENAI_BASE_URL"
     embeds: ClassVar[bool] = True
 
     def connect(self, access: Access) -> WireClient | Err:
@@ -203,7 +204,7 @@ def embedder_of(access: Access, model: str) -> WireEmbedder:
 
 
 def _endpoint(access: Access) -> Endpoint:
-    base_url = access.base_url or access.environ.get("OPENAI_BASE_URL") or _BASE_URL
+    base_url = access.base_url or OpenAi.ambient_address(access.environ) or _BASE_URL
     return Endpoint(access.name, base_url, access.key_variable, access.key or "")
 
 

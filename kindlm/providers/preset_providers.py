@@ -40,6 +40,7 @@ from kindlm.wires.answer import WireAnswer, objects
 class _Preset(OpenAi):
     """A provider at its usual address, or behind a `baseUrl` that speaks as it does."""
 
+    address_variable: ClassVar[str | None] = None
     usual_base_url: ClassVar[str | None]
     embedding_model: ClassVar[str | None] = None
     """What embeds texts there; None if it has no endpoint for that, or no model that all have."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from kindlm import packages
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, misuse
@@ -26,7 +27,7 @@ def make_client(settings: ProviderSettings, *, environ: Mapping[str, str]) -> Re
     """Make the client of a provider; bind `environ` to get a `ports.ClientFactory`.
 
     Errors: an unknown type (PROVIDER_NOT_FOUND), a key that is missing or that no HTTP header can
-    carry (PROVIDER_AUTH_ERROR), a base URL that is none (CONFIG_VALIDATION_ERROR), a package that
+    carry (PROVIDER_AUTH_ERROR), an address that is no URL (CONFIG_VALIDATION_ERROR), a package that
     is faulty (UNKNOWN_ERROR), and what `connect` returns. `environ` holds what `.env` files say,
     too.
     """
@@ -83,14 +84,13 @@ def check_settings(settings: ProviderSettings, environ: Mapping[str, str]) -> Re
 
     An endpoint of one's own, with no variable named, does without a key.
     """
-    if settings.base_url is not None and not _is_http_url(settings.base_url):
-        return Err(
-            misuse(
-                f"providers.{settings.name}.baseUrl is not an http or https URL",
-                "Write it like http://127.0.0.1:8080/v1",
-            )
-        )
     kind = _kind_of(settings)
+    address, place = settings.base_url, f"providers.{settings.name}.baseUrl"
+    if address is None and kind.address_variable is not None:
+        address, place = kind.ambient_address(environ), kind.address_variable
+    if address is not None and not _is_http_url(address):
+        hint = "Write it like http://127.0.0.1:8080/v1"
+        return Err(misuse(f"{place} is not an http or https URL", hint))
     variable, key = settings.api_key_env, None
     if variable is None and settings.base_url is None:
         variable = kind.usual_key_variable
@@ -100,6 +100,9 @@ def check_settings(settings: ProviderSettings, environ: Mapping[str, str]) -> Re
             return Err(missing_key(settings.name, variable))
         if not (key.isascii() and key.isprintable()):
             return Err(unusable_key(settings.name, variable))
+        if address is not None and urlsplit(address).username is not None:
+            message = f"{place} has a user or a password, beside the key in {variable}"
+            return Err(misuse(message, "Remove it from the address: kindlm sends the key alone"))
     return Ok(
         Access(
             settings.base_url,

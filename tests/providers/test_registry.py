@@ -57,6 +57,34 @@ def test_a_base_url_must_be_one(url):
     assert error.code is ErrorCode.CONFIG_VALIDATION_ERROR
 
 
+@pytest.mark.parametrize(
+    ("type_", "variable", "address"),
+    [
+        ("openai", "OPENAI_BASE_URL", "http://["),
+        ("openai", "OPENAI_BASE_URL", "foo"),
+        ("anthropic", "ANTHROPIC_BASE_URL", "http://x:99999"),
+        ("ollama", "OLLAMA_HOST", "http://["),
+        ("ollama", "OLLAMA_HOST", "ht!tp://x"),
+    ],
+)
+def test_an_address_in_the_environment_must_be_one(type_, variable, address):
+    settings = ProviderSettings(type_, type_)
+    error = error_of(settings, OPENAI_API_KEY="k", ANTHROPIC_API_KEY="k", **{variable: address})
+    assert error.code is ErrorCode.CONFIG_VALIDATION_ERROR
+    assert error.message == f"{variable} is not an http or https URL"
+
+
+def test_an_address_has_no_user_beside_a_key():
+    url = "http://me:0123456789@127.0.0.1/v1"
+    for settings, variable in (
+        (ProviderSettings("mine", "openai", "KEY", url), "providers.mine.baseUrl"),
+        (ProviderSettings("mine", "openai", "KEY"), "OPENAI_BASE_URL"),
+    ):
+        error = error_of(settings, KEY="sk-1", OPENAI_BASE_URL=url)
+        assert error.code is ErrorCode.CONFIG_VALIDATION_ERROR
+        assert error.message == f"{variable} has a user or a password, beside the key in KEY"
+
+
 def test_nothing_heavy_is_imported_before_a_client_is_made():
     program = (
         "import sys, kindlm.providers.provider_registry, kindlm.providers.pricing\n"
