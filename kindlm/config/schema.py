@@ -7,6 +7,8 @@ kind of number. What refers to something else (prompts, models, files) is checke
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -20,7 +22,6 @@ from pydantic import (
 )
 
 from kindlm.config.expect import ExpectConfig
-from kindlm.config.left_out import messages_fit
 from kindlm.config.simulated_tools import McpToolsConfig, ServerToolsConfig, ToolConfig, ToolsEntry
 from kindlm.config.target_schema import (
     AgentConfig,
@@ -145,6 +146,15 @@ class MessageConfig(Section):
     can only be the beginning of its answer."""
     content: Text = Field(examples=["Where is my order?"])
     """Text of the message."""
+
+
+_ORDER = re.compile("s?(u+|ua)")
+
+
+def messages_fit(roles: Iterable[str]) -> bool:
+    """Tell whether messages can be sent: a system text, messages of the user, and a prefill."""
+    known = {"system": "s", "user": "u", "assistant": "a"}
+    return _ORDER.fullmatch("".join(known.get(role, "-") for role in roles)) is not None
 
 
 def _in_order(messages: Any) -> Any:

@@ -1,29 +1,43 @@
-"""Short forms of kindlm.yaml, written out before anything else looks at the file.
+"""What kindlm.yaml says shortly or leaves out, written out before anything else looks at it.
 
 Everything behind this module sees the long form only. So what is written shortly has the same
-meaning, the same hash and the same checks as its long twin.
+meaning, the same hash and the same checks as its long twin. Short are
 
-- A value alone is a list of one, wherever the schema has a list: `tags: smoke`.
-- A text, number or boolean alone is a section with its main key (`Section.main`): `toolCalls:
+- a value alone for a list of one, wherever the schema has a list: `tags: smoke`;
+- a text, number or boolean alone for a section with its main key (`Section.main`): `toolCalls:
   [lookup_order]` is `toolCalls: [{tool: lookup_order}]`.
+
+What may be left out, and is filled in afterwards:
+
+- the version, the project, and the name of the suite, which is that of the file;
+- the id of a model or agent, the adapter of an agent at a URL or at `module:name`;
+- the provider of a model that names it, as in `openai/gpt-4o`, and the settings of known providers;
+- the judge's entry in `models`, where `judgeModel` names a provider and a model;
+- the user's text of a prompt with a system text: `{{input}}`;
+- the prompts of a test. Its `input`, a text or messages, is its prompt, or the variable `{{input}}`
+  of the prompts that have it, in their files too. A test without an input has all prompts.
+
+A value that does not fit is left for the schema to refuse.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
+from itertools import chain
 from types import UnionType
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
 from kindlm.config.files import ReferencedFiles
-from kindlm.config.left_out import fill_in
-from kindlm.config.schema import KindlmConfig
+from kindlm.config.schema import KindlmConfig, messages_fit
 from kindlm.config.target_schema import AgentConfig, ProviderConfig
+from kindlm.config.templates import prompt_templates
 from kindlm.config.validation import keys_of
-from kindlm.document import Document, Node, Path
-from kindlm.packages import own
+from kindlm.document import Document, Node, Path, section
+from kindlm.packages import own, own_names
 from kindlm.plugins import Adapter, Provider
 from kindlm.section import Described
 
@@ -64,7 +78,7 @@ def write_out(
         }
         root.put("prompts", Node.mapping(prompts, **named))
     writer.section(root, (), (KindlmConfig,))
-    return writer.moved | fill_in(root, name, project, files)
+    return writer.moved | _fill_in(root, name, project, files)
 
 
 class Writer:
@@ -169,3 +183,250 @@ def _shape(annotations: Iterable[Any]) -> Shape:
         elif isinstance(each, type) and issubclass(each, BaseModel):
             sections.append(each)  # type: ignore[arg-type]
     return Shape(is_list and not is_text, is_mapping and not is_list, tuple(sections))
+
+
+_OBJECT = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
+_MODEL = re.compile(r"([\w-]+)[/:](.+)")
+_PROTOCOLS = {
+    "/chat/completions": "chat",
+    "/v1/responses": "responses",
+    "/v1/messages": "anthropic",
+}
+"""How the URLs of agents end that speak a protocol."""
+
+_INPUT = "{{input}}"
+_NEARLY = re.compile(r"\{\{\s+input\s*\}\}|\{\{input\s+\}\}")
+_SYSTEM = frozenset({"system", "systemFile", "system_prompt_file"})
+
+
+def _fill_in(
+    root: Node, name: Callable[[], str], project: Callable[[], str], files: ReferencedFiles
+) -> dict[Path, Path]:
+    """Fill in what a file leaves out; return where the values stand that moved by this."""
+    _default(root, "kindlm", 1)
+    if "project" not in root.value:
+        _default(root, "project", project())
+    suite = root.child("suite") or Node.mapping(root)
+    if isinstance(suite.value, dict) and "name" not in suite.value:
+        suite.put("name", suite.leaf(name()))
+        root.put("suite", suite)
+    for number, agent in root.entries("agents").items():
+        _fill_in_agent(agent, number)
+    models = root.entries("models")
+    explicit = {at for at, model in models.items() if "provider" in model.value}
+    for model in models.values():
+        _fill_in_model(model, section(root.value, "providers"))
+    for judge in _judges(root):
+        _add_judge(root, judge)
+    _add_providers(root, explicit)
+    _add_keys(root)
+    for prompt in (root.child("prompts") or Node({}, 0)).children.values():
+        if isinstance(prompt.value, dict) and prompt.value.keys() <= _SYSTEM and prompt.value:
+            _default(prompt, "user", _INPUT)
+    moved: dict[Path, Path] = {}
+    # The prompts of inputs, which are added below, are none of those.
+    named = {name: [*it.values()] for name, it in prompt_templates(root.value, files).items()}
+    takers: list[str] | None = [
+        name for name, held in named.items() if any(_INPUT in text for text in held)
+    ]
+    if any(map(_NEARLY.search, chain(*named.values()))):
+        takers = None
+    for number, test in root.entries("tests").items():
+        names = takers if "input" in test.value else list(named)
+        moved |= _fill_in_test(root, test, ("tests", number), names)
+    return moved
+
+
+def _default(node: Node, key: str, value: Any) -> None:
+    if key not in node.value:
+        node.put(key, node.leaf(value))
+
+
+def protocol_of(url: str) -> str | None:
+    """Return the protocol that an agent speaks by the end of its URL, None if that says nothing."""
+    return next((name for end, name in _PROTOCOLS.items() if url.endswith(end)), None)
+
+
+def _fill_in_agent(agent: Node, number: int) -> None:
+    _default(agent, "id", "agent" if number == 0 else f"agent-{number + 1}")
+    place = agent.value.get("endpoint", agent.value.get("url"))
+    if place is None or agent.value.keys() & {"adapter", "type"}:
+        return
+    if not isinstance(place, str):
+        _default(agent, "adapter", "http")
+    elif _OBJECT.fullmatch(place):
+        _default(agent, "adapter", "python")
+    else:  # a URL; the adapter refuses anything else
+        spoken = protocol_of(place)
+        if spoken is not None and not agent.value.keys() & {"request", "body"}:
+            _default(agent, "protocol", spoken)
+        _default(agent, "adapter", "http")
+
+
+def _fill_in_model(model: Node, providers: Any) -> None:
+    name = model.value.get("model")
+    if not isinstance(name, str) or not name:
+        return
+    _default(model, "id", name)
+    if "provider" in model.value:
+        return
+    if found := _split(name, providers):
+        _default(model, "provider", found[0])
+        model.put("model", model.leaf(found[1]))
+    elif len(providers) == 1:
+        _default(model, "provider", next(iter(providers)))
+
+
+def _split(text: str, providers: Any) -> tuple[str, str] | None:
+    """Return the provider and the model of `openai/gpt-4o` or `openai:gpt-4o`.
+
+    A single provider may be a gateway, whose models are called `groq/…` themselves. A scripted one
+    is not: it would answer in place of Groq.
+    """
+    found = _MODEL.fullmatch(text)
+    if found is None:
+        return None
+    is_gateway = (
+        len(providers) == 1
+        and found[1] not in own_names(Provider)
+        and all(section(providers, name).get("type", name) != "scripted" for name in providers)
+    )
+    if found[1] in providers or not (is_gateway or own(Provider, found[1]) is None):
+        return found[1], found[2]
+    return None
+
+
+def _judges(root: Node) -> Iterator[Node]:
+    """Yield the names of models that judge."""
+    defaults = root.child("defaults")
+    found = [] if defaults is None else [defaults.child("judgeModel")]
+    for test in root.entries("tests").values():
+        for part in (test, *test.entries("conversation").values()):
+            expect = part.child("expect")
+            judges = {} if expect is None else expect.entries("judge")
+            found += [each.child("model") for each in judges.values()]
+    yield from (each for each in found if each is not None and isinstance(each.value, str))
+
+
+def _add_judge(root: Node, judge: Node) -> None:
+    """Add the model of a judge that is named as `openai/gpt-4o`."""
+    providers = section(root.value, "providers")
+    models = root.child("models") or Node.sequence(judge)
+    names = [each.value.get("id") for each in root.entries("models").values()]
+    if isinstance(models.value, list) and judge.value not in names:
+        if _split(judge.value, providers) is None:
+            return
+        model = Node.mapping(judge, model=judge, role=judge.leaf("judge"))
+        _fill_in_model(model, providers)
+        root.put("models", Node.sequence(models, *models.children.values(), model))
+
+
+def _add_providers(root: Node, explicit: Collection[int]) -> None:
+    """Add the known providers that models name, and that need no more than their usual key.
+
+    Models that are `explicit` have a key `provider`, which refers to `providers` if there is any.
+    """
+    are_configured = bool(section(root.value, "providers"))
+    for at, model in root.entries("models").items():
+        name = model.value.get("provider")
+        kind = own(Provider, name) if isinstance(name, str) else None
+        if kind is None or any(field.is_required() for field in kind.model_fields.values()):
+            continue
+        if kind.usual_base_url is not None and are_configured and at in explicit:
+            continue
+        providers = root.child("providers") or Node.mapping(model)
+        if isinstance(providers.value, dict) and name not in providers.value:
+            settings = Node.mapping(model)
+            if kind.usual_key_variable is not None:
+                _default(settings, "apiKeyEnv", kind.usual_key_variable)
+            providers.put(str(name), settings)
+            root.put("providers", providers)
+
+
+def _add_keys(root: Node) -> None:
+    """Add the usual `apiKeyEnv` of providers that are at their usual address."""
+    for name, settings in (root.child("providers") or Node({}, 0)).children.items():
+        if not isinstance(settings.value, dict) or "baseUrl" in settings.value:
+            continue
+        type_ = settings.value.get("type", name)
+        kind = own(Provider, type_) if isinstance(type_, str) else None
+        if kind is not None and kind.usual_base_url and kind.usual_key_variable:
+            _default(settings, "apiKeyEnv", kind.usual_key_variable)
+
+
+def _fill_in_test(root: Node, test: Node, place: Path, names: list[str] | None) -> dict[Path, Path]:
+    """Give a test its prompts: those of these names, or its own input."""
+    given, moved = test.child("input"), dict[Path, Path]()
+    if not test.value.keys() & {"prompt", "prompts", "command", "call"}:
+        if names is None:
+            return {}  # The schema refuses the input: it is not clear where it belongs.
+        if names:
+            test.put("prompts", Node.sequence(test, *map(test.leaf, names)))
+        elif given is not None:
+            return _as_prompt(root, test, given, place)
+    prompts = test.child("prompts")
+    if prompts is not None and "prompt" not in test.value and len(prompts.children) == 1:
+        test.put("prompt", test.take("prompts").children[0], test.keys["prompts"])
+        moved[*place, "prompt"] = (*place, "prompts", 0)
+    if given is not None and "call" not in test.value:
+        moved |= _as_variable(test, given, place)
+    return moved
+
+
+def _as_variable(test: Node, given: Node, place: Path) -> dict[Path, Path]:
+    """Make the input of a test that names its prompts the variable `input` of these."""
+    variables = test.child("vars") or Node.mapping(given)
+    is_free = isinstance(variables.value, dict) and "input" not in variables.value
+    if not is_free or not isinstance(given.value, dict) or given.value.keys() != {"user"}:
+        return {}
+    variables.put("input", test.take("input").children["user"], test.keys["input"])
+    test.put("vars", variables)
+    return {(*place, "vars", "input"): (*place, "input")}
+
+
+def _as_prompt(root: Node, test: Node, given: Node, place: Path) -> dict[Path, Path]:
+    """Make the input of a test a prompt of its name, and its further messages a conversation."""
+    at, name = (*place, "input"), test.value.get("name")
+    prompts = root.child("prompts") or Node.mapping(given)
+    said = _said(given.value)
+    further = [inner for role, inner in said if role == "user"][1:]
+    does_fit = isinstance(given.value, dict) or (
+        messages_fit([role for role, _ in said]) and not (further and "conversation" in test.value)
+    )
+    if not isinstance(name, str) or not isinstance(prompts.value, dict) or not does_fit:
+        return {}
+    while name in prompts.value:
+        name += " (input)"
+    moved: dict[Path, Path] = {("prompts", name): at, (*place, "prompt"): at}
+    entry = given
+    if not isinstance(given.value, dict):
+        entry = Node.mapping(given)
+        for role, inner in reversed(said):  # of several messages of the user, the first stays
+            entry.put(role, _at(given, inner))
+            moved["prompts", name, role] = (*at, *inner)
+    if further:
+        turns = [Node.mapping(given, user=_at(given, inner)) for inner in further]
+        test.put("conversation", Node.sequence(given, *turns))
+        for number, inner in enumerate(further):
+            moved[*place, "conversation", number, "user"] = (*at, *inner)
+    prompts.put(name, entry, test.keys["input"])
+    root.put("prompts", prompts)
+    test.put("prompt", test.take("input").leaf(name))
+    return moved
+
+
+def _said(value: Any) -> list[tuple[str, Path]]:
+    """Return the role of each message in a list, and where in it its text is."""
+    said: list[tuple[str, Path]] = []
+    for index, message in enumerate(value if isinstance(value, list) else ()):
+        if isinstance(message, dict) and message.keys() == {"role", "content"}:
+            said.append((str(message["role"]), (index, "content")))
+        else:
+            said.append(("user" if isinstance(message, str) else "", (index,)))
+    return said
+
+
+def _at(node: Node, path: Path) -> Node:
+    for part in path:
+        node = node.children[part]
+    return node
