@@ -71,6 +71,8 @@ class Extras:
     Of the input tokens, `cache_read` were read from a prompt cache and `cache_written` were written
     to it, `written_1h` of these for an hour. `searches` counts the provider's own web searches, and
     `file_searches` those of files. `tier` is how the call was served; None for the standard way.
+    `us_only` says that Anthropic served it in the US alone. `unpriced` says that it took something
+    else that is charged, such as code that ran in a container.
     """
 
     cache_read: int = 0
@@ -79,6 +81,8 @@ class Extras:
     searches: int = 0
     file_searches: int = 0
     tier: str | None = None
+    us_only: bool = False
+    unpriced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,8 @@ def extras_of(usages: Iterable[Usage]) -> Extras | None:
         sum(extras.file_searches for extras in known),
         # Several have no price together.
         tiers.pop() if len(tiers) == 1 else "several",
+        any(extras.us_only for extras in known),
+        any(extras.unpriced for extras in known),
     )
 
 

@@ -3,7 +3,8 @@
 A price belongs to a model, not to names that look like it. A dated or tagged version of a model
 (`gpt-4o-2024-08-06`, `x@20250514`, `y-latest`) has the price of the model; any other longer name
 (`gpt-4o-mini` beside `gpt-4o`, `o3-pro` beside `o3`) is another model. What has no price costs an
-unknown amount, never 0. So does a call in a tier of service that the table has no price for.
+unknown amount, never 0. So does a call in a tier of service that the table has no price for, or
+with something else that is charged.
 
 A prompt cache has separate prices. If the table has none, Anthropic's documented factors apply: a
 token written costs 1.25 times an input token, or twice as much if it is kept for an hour. A token
@@ -138,7 +139,10 @@ def _listed_cost(provider: str | None, model: str, usage: Usage) -> Cost:
     found = _listed(provider, model)
     if found is None:
         return Cost()
-    now, tier = datetime.now(UTC), (usage.extras or Extras()).tier
+    extras = usage.extras or Extras()
+    if extras.unpriced:
+        return Cost()
+    now, tier = datetime.now(UTC), extras.tier
     listed = found.get_prices(now)
     if tier is not None:
         standard, listed = listed, found.get_prices(now, dict.fromkeys(_TIERS, tier))
@@ -146,6 +150,7 @@ def _listed_cost(provider: str | None, model: str, usage: Usage) -> Cost:
             return Cost()
     prices = {
         name: _of_length(price, usage.input_tokens or 0)
+        * (_US_ONLY if extras.us_only and name.endswith("_mtok") else 1)
         for name, price in vars(listed).items()
         if price is not None
     }
@@ -176,6 +181,9 @@ def _of_length(price: Decimal | TieredPrices, input_tokens: int) -> Decimal:
 _CLAUDE_READ = Decimal("0.1")
 _CACHE_WRITE = Decimal("1.25")
 _CACHE_WRITE_1H = Decimal(2)
+_US_ONLY = Decimal("1.1")
+"""https://platform.claude.com/docs/en/manage-claude/data-residency"""
+
 _SEARCH = Decimal(10_000)
 """The price of a million web searches at Anthropic and OpenAI."""
 

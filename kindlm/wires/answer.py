@@ -122,9 +122,13 @@ def token_usage(counts: Any, sent: str, written: str, tier: Any = None) -> Usage
     """Return the tokens that an answer reports by these names, and the tier that it names."""
     if not isinstance(counts, dict):
         return Usage()
-    details = object_or_empty(counts.get(f"{sent}_details"))
+    details, of_answer = (
+        object_or_empty(counts.get(f"{name}_details")) for name in (sent, written)
+    )
     cached, stored = details.get("cached_tokens"), details.get("cache_write_tokens")
-    extras = extras_from(cached, stored, tier=tier)
+    # Audio has prices of its own.
+    has_audio = any(token_count(each.get("audio_tokens")) for each in (details, of_answer))
+    extras = extras_from(cached, stored, tier=tier, unpriced=has_audio)
     return Usage(token_count(counts.get(sent)), token_count(counts.get(written)), extras)
 
 
@@ -139,13 +143,15 @@ def extras_from(
     searches: Any = None,
     *,
     tier: Any = None,
+    us_only: bool = False,
+    unpriced: bool = False,
 ) -> Extras | None:
     """Return the extras by their reported numbers; None if there are none."""
     read, written, longer, searched = (
         token_count(number) or 0 for number in (cache_read, cache_written, written_1h, searches)
     )
     named = tier if isinstance(tier, str) and tier and tier not in _STANDARD else None
-    extras = Extras(read, written, longer, searched, tier=named)
+    extras = Extras(read, written, longer, searched, tier=named, us_only=us_only, unpriced=unpriced)
     return None if extras == Extras() else extras
 
 

@@ -164,6 +164,9 @@ def usage_of(body: Mapping[str, Any]) -> Usage:
     it was sent, and it is part of what other providers call input.
     """
     told = object_or_empty(body.get("usage"))
+    blocks = objects(body.get("content"))
+    ran = {str(each.get("name")) for each in blocks if each.get("type") == "server_tool_use"}
+    runs_code = any(name.endswith("code_execution") for name in ran)
     fresh = token_count(told.get("input_tokens"))
     output = token_count(told.get("output_tokens"))
     extras = extras_from(
@@ -172,6 +175,9 @@ def usage_of(body: Mapping[str, Any]) -> Usage:
         object_or_empty(told.get("cache_creation")).get("ephemeral_1h_input_tokens"),
         object_or_empty(told.get("server_tool_use")).get("web_search_requests"),
         tier="fast" if told.get("speed") == "fast" else told.get("service_tier"),
+        us_only=told.get("inference_geo") == "us",
+        # With a look at the web, its container costs nothing.
+        unpriced=runs_code and ran.isdisjoint(("web_search", "web_fetch")),
     )
     if fresh is None or extras is None:
         return Usage(fresh, output)

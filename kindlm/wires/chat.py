@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from kindlm.dataclass import replace
-from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
+from kindlm.transcript import Extras, FinishReason, Message, Role, ToolCall, Usage
 from kindlm.wires.answer import (
     DONE,
     UnreadableReply,
@@ -77,6 +77,10 @@ def usage_of(body: Mapping[str, Any]) -> Usage:
     """
     told, tier = body.get("usage"), body.get("service_tier")
     usage = token_usage(told, "prompt_tokens", "completion_tokens", tier)
+    messages = objects([choice.get("message") for choice in objects(body.get("choices"))])
+    if any(message.get("executed_tools") for message in messages):
+        # Groq ran them, for a fee: https://groq.com/pricing
+        usage = replace(usage, extras=replace(usage.extras or Extras(), unpriced=True))
     total = token_count(told.get("total_tokens")) if isinstance(told, dict) else None
     if total is None or usage.input_tokens is None or usage.output_tokens is None:
         return usage
@@ -109,6 +113,8 @@ def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bo
                 delta = _unsaid(choice["message"], message, calls)
             if not isinstance(delta, dict):
                 continue
+            if delta.get("executed_tools"):
+                message["executed_tools"] = delta["executed_tools"]
             for key in ("content", "refusal"):
                 message[key] += "" if number else content_text(delta.get(key))
             if delta.get("function_call") is not None:

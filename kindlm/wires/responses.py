@@ -33,6 +33,10 @@ _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed
 _NAMELESS = frozenset({"function_call", "custom_tool_call", "mcp_call"})
 """Items of calls whose type is not the name of the tool."""
 
+_KNOWN_FEES = frozenset({"web_search_call", "file_search_call", "mcp_call", "tool_search_call"})
+"""Items of calls that the provider ran and that cost nothing, or what the price list says.
+https://platform.openai.com/docs/pricing"""
+
 _RESULTS = ("output", "outputs", "results", "result")
 _NOT_ARGUMENTS = frozenset({"id", "call_id", "type", "status", "name", "error", *_RESULTS})
 
@@ -79,10 +83,19 @@ def usage_of(body: Mapping[str, Any]) -> Usage:
     items = objects(body.get("output"))
     searches = sum(map(_is_search, items))
     in_files = sum(item.get("type") == "file_search_call" for item in items)
-    if not searches and not in_files:
+    unpriced = any(map(_is_unpriced, items))
+    if not searches and not in_files and not unpriced:
         return usage
     extras = usage.extras or Extras()
+    extras = replace(extras, unpriced=unpriced or extras.unpriced)
     return replace(usage, extras=replace(extras, searches=searches, file_searches=in_files))
+
+
+def _is_unpriced(item: Mapping[str, Any]) -> bool:
+    """Return whether an item shows that the provider ran a tool whose fee is not known here."""
+    kind = item.get("type")
+    ran = isinstance(kind, str) and kind.endswith("_call") and "call_id" not in item
+    return (ran and kind not in _KNOWN_FEES) or kind == "shell_call_output"
 
 
 def _is_search(item: Mapping[str, Any]) -> bool:

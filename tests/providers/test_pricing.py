@@ -265,6 +265,20 @@ def test_a_tier_of_service_costs_its_own_price_and_without_one_nobody_knows(
     assert PriceTable({}).cost(provider, model, usage) == Cost(usd, source)
 
 
+def test_what_is_charged_apart_without_a_price_makes_the_cost_unknown():
+    usage = Usage(1_000_000, 0, Extras(unpriced=True))
+    assert PriceTable({}).cost("openai", "gpt-5", usage) == Cost()
+    assert PriceTable({"gpt-5": Price(1.0, 2.0)}).cost("openai", "gpt-5", usage).usd == 1.0
+
+
+def test_inference_in_the_us_alone_costs_a_tenth_more():
+    usage = Usage(2_000_000, 1_000_000, Extras(1_000_000, us_only=True, searches=100))
+    cost = PriceTable({}).cost("anthropic", "claude-opus-4-8", usage)
+    assert cost.usd == pytest.approx(1.1 * (5 + 0.5 + 25) + 1)
+    table = PriceTable({"claude-opus-4-8": Price(1.0, 2.0, 0.0)})
+    assert table.cost("anthropic", "claude-opus-4-8", usage).usd == 1.0 + 2.0 + 1
+
+
 def test_what_the_user_says_is_the_price_of_any_tier():
     table = PriceTable({"gpt-5": Price(1.0, 2.0)})
     assert table.cost("openai", "gpt-5", Usage(1_000_000, 0, Extras(tier="scale"))).usd == 1.0

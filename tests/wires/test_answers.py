@@ -19,6 +19,9 @@ CALL = ToolCall("c1", "refund", {"order": 7})
 RAW = ToolCall("c2", "notify", {}, malformed='{"to": ')
 
 
+CHAT_USAGE = {"prompt_tokens": 10, "completion_tokens": 5}
+
+
 def chat(message: dict[str, Any], reason: str = "stop") -> dict[str, Any]:
     return {
         "id": "chatcmpl-1",
@@ -265,6 +268,73 @@ def test_the_fast_mode_of_anthropic_is_a_tier() -> None:
     usage = {"input_tokens": 10, "output_tokens": 5, "service_tier": "standard", "speed": "fast"}
     answer = read_answer("anthropic", "", json.dumps({**BODIES["anthropic"], "usage": usage}))
     assert answer.usage == Usage(10, 5, Extras(tier="fast"))
+
+
+def test_anthropics_inference_in_the_us_alone_is_known() -> None:
+    for told, us_only in (("us", True), ("global", False), ("not_available", False)):
+        usage = {"input_tokens": 10, "output_tokens": 5, "inference_geo": told}
+        answer = read_answer("anthropic", "", json.dumps({**BODIES["anthropic"], "usage": usage}))
+        assert answer.usage == Usage(10, 5, Extras(us_only=True) if us_only else None)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "unpriced"),
+    [
+        (["code_interpreter_call"], True),
+        (["image_generation_call", "file_search_call"], True),
+        (["web_search_call", "mcp_call", "tool_search_call"], False),
+    ],
+)
+def test_tools_that_openai_runs_for_an_unknown_fee_are_known(
+    kinds: list[str], unpriced: bool
+) -> None:
+    items = [{"type": kind, "id": f"{kind}_1", "name": "n"} for kind in kinds]
+    own = {"type": "shell_call", "call_id": "c1", "id": "sh_1"}
+    answer = read_answer("responses", "", json.dumps(response(*items, own, {"type": "message"})))
+    assert answer.usage.extras is not None
+    assert answer.usage.extras.unpriced is unpriced
+    output = {"type": "shell_call_output", "call_id": "c1", "output": []}
+    answer = read_answer("responses", "", json.dumps(response(own, output, {"type": "message"})))
+    assert answer.usage.extras is not None
+    assert answer.usage.extras.unpriced
+
+
+@pytest.mark.parametrize(
+    ("names", "unpriced"),
+    [
+        (["code_execution"], True),
+        (["bash_code_execution", "text_editor_code_execution"], True),
+        (["tool_search_tool_regex"], False),
+        # With these, code runs for free.
+        (["web_search", "code_execution"], False),
+        (["web_fetch", "code_execution"], False),
+    ],
+)
+def test_code_that_anthropic_runs_has_an_unknown_fee(names: list[str], unpriced: bool) -> None:
+    blocks = [
+        {"type": "server_tool_use", "id": f"srv_{name}", "name": name, "input": {}}
+        for name in names
+    ]
+    body = {**BODIES["anthropic"], "content": [*blocks, {"type": "text", "text": "Hi"}]}
+    extras = read_answer("anthropic", "", json.dumps(body)).usage.extras
+    assert extras is not None
+    assert extras.unpriced is unpriced
+
+
+def test_tools_that_groq_runs_have_an_unknown_fee() -> None:
+    ran = {"content": "Hi", "executed_tools": [{"index": 0, "type": "browser_search"}]}
+    whole = read_answer("chat", "", json.dumps(chat(ran) | {"usage": CHAT_USAGE}))
+    chunk = {"choices": [{"index": 0, "delta": ran, "finish_reason": "stop"}], "usage": CHAT_USAGE}
+    stream = read_answer("chat", "", f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n")
+    assert whole.usage == stream.usage == Usage(10, 5, Extras(unpriced=True))
+
+
+@pytest.mark.parametrize("detail", ["prompt_tokens_details", "completion_tokens_details"])
+def test_tokens_of_audio_have_an_unknown_price(detail: str) -> None:
+    for number, extras in ((3, Extras(unpriced=True)), (0, None)):
+        usage = {**CHAT_USAGE, detail: {"audio_tokens": number}}
+        body = json.dumps(chat({"content": "Hi"}) | {"usage": usage})
+        assert read_answer("chat", "", body).usage == Usage(10, 5, extras)
 
 
 def test_tokens_that_only_the_total_counts_were_written() -> None:
