@@ -20,7 +20,7 @@ from kindlm.dataclass import dataclass
 from kindlm.errors import ErrorCode, KindlmError, misuse, unanswered
 from kindlm.strict_json import parse_json, read_json
 from kindlm.unreachable import rate_limit_hint, retry_after, unreachable_reason
-from kindlm.wires.answer import Spent
+from kindlm.wires import Spent
 from kindlm.wording import last_words
 
 SHORTEST_HIDDEN = 6

@@ -22,7 +22,7 @@ from kindlm.agents.reply_reading import read_counts, read_model, summed
 from kindlm.agents.tool_entries import failed_tool, listed_calls, reported_calls, together
 from kindlm.dataclass import dataclass, replace
 from kindlm.transcript import UNNAMED, Role, ToolCall, ToolUse, Usage
-from kindlm.wires.answer import content_text
+from kindlm.wires import content_text
 
 _SPEAKERS = {
     "human": Role.USER,

@@ -33,7 +33,7 @@ from kindlm.ports import AgentReply, AgentRequest
 from kindlm.same_calls import Told, uses_together
 from kindlm.strict_json import as_text
 from kindlm.transcript import ToolCall, ToolUse, Usage
-from kindlm.wires.answer import Spent, parse_object
+from kindlm.wires import Spent, parse_object
 
 _TEXTS = ("result", "output", "final_output", "raw")
 _TASKS = ("tasks", "tasks_output")

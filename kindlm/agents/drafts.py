@@ -15,7 +15,7 @@ from kindlm.agents.tool_entries import failed_tool, names_a_tool
 from kindlm.dataclass import dataclass
 from kindlm.ports import AgentReply
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse
-from kindlm.wires.answer import Spent
+from kindlm.wires import Spent
 
 
 class Frame(NamedTuple):

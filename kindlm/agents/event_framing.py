@@ -23,7 +23,7 @@ from kindlm.agents.drafts import Frame
 from kindlm.agents.protocols.a2a import ends_answer, is_call_answer
 from kindlm.agents.reply_parts import MAX_EVENTS, NotJson, StreamBrokeOff, refuse_more
 from kindlm.strict_json import KeyTwiceError, parse_json, unique_keys
-from kindlm.wires.answer import DONE, LINE_END, Event, objects, parse_events
+from kindlm.wires import DONE, LINE_END, Event, objects, parse_events
 
 _EVENT = re.compile(r"[\ufeff\s]*(?:(?:event|id|retry):[^\r\n]*[\r\n]+)*data: ?\{")
 _OBJECT = re.compile(r"\s*\{\s*(?:\"|$)")

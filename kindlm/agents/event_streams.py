@@ -46,8 +46,7 @@ from kindlm.agents.tool_entries import (
 from kindlm.dataclass import dataclass
 from kindlm.same_calls import completed, tells_again
 from kindlm.transcript import ToolUse, Usage
-from kindlm.wires import anthropic, chat, responses
-from kindlm.wires.answer import Spent, content_text, objects
+from kindlm.wires import Spent, anthropic, chat, content_text, objects, responses
 
 T = TypeVar("T")
 

@@ -28,7 +28,7 @@ from kindlm.ports import AgentReply, AgentRequest
 from kindlm.section import Maybe, Text
 from kindlm.spelling import Spelling
 from kindlm.strict_json import parse_json
-from kindlm.wires.answer import parse_body
+from kindlm.wires import parse_body
 
 _PORT_OF_SERVER = 2024
 _ACCEPT = "text/event-stream, application/json;q=0.9, */*;q=0.8"

@@ -39,7 +39,7 @@ from kindlm.ports import AgentReply
 from kindlm.same_calls import Told, uses_together
 from kindlm.strict_json import as_text
 from kindlm.transcript import ToolUse, Usage
-from kindlm.wires.answer import Spent, objects
+from kindlm.wires import Spent, objects
 
 _TEXTS = ("output", "result", "answer", "response", "text", "content")
 _STATE_TEXTS = (*_TEXTS, "running_summary")

@@ -32,7 +32,7 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import AgentReply, AgentRequest
 from kindlm.suite import AgentTarget
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse
-from kindlm.wires.answer import objects, parse_object
+from kindlm.wires import objects, parse_object
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import Any
 from kindlm.errors import DOCS
 from kindlm.matching import ABSENT, value_at
 from kindlm.strict_json import compact_json
-from kindlm.wires.answer import UnreadableReply
+from kindlm.wires import UnreadableReply
 from kindlm.wording import count
 
 __all__ = [

@@ -41,8 +41,7 @@ from kindlm.same_calls import with_ids
 from kindlm.section import Maybe, Text
 from kindlm.transcript import ToolUse, Usage, extras_of
 from kindlm.values import refuse
-from kindlm.wires import anthropic, chat
-from kindlm.wires.answer import Spent, extras_from, object_or_empty, token_count
+from kindlm.wires import Spent, anthropic, chat, extras_from, object_or_empty, token_count
 from kindlm.wording import shown
 
 

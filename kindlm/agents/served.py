@@ -31,7 +31,7 @@ from kindlm.ports import Agent, AgentReply, AgentRequest
 from kindlm.section import Maybe, Text
 from kindlm.suite import AgentTarget
 from kindlm.values import check_url, is_url
-from kindlm.wires.answer import is_sse
+from kindlm.wires import is_sse
 
 if TYPE_CHECKING:
     import httpx

@@ -38,7 +38,7 @@ from kindlm.agents.tool_entries import calls_of_event, read_tool_use
 from kindlm.bounds import MAX_COUNTED
 from kindlm.dataclass import dataclass
 from kindlm.transcript import UNNAMED, Usage
-from kindlm.wires.answer import Spent, parse_body
+from kindlm.wires import Spent, parse_body
 
 _ACCEPT = "application/x-ndjson, text/event-stream, application/json;q=0.9, */*;q=0.8"
 

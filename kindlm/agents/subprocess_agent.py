@@ -68,7 +68,7 @@ from kindlm.suggestions import hint_for
 from kindlm.suite import AgentTarget
 from kindlm.transcript import Role
 from kindlm.values import refuse
-from kindlm.wires.answer import parse_object
+from kindlm.wires import parse_object
 
 
 class Program(ProgramOptions):

@@ -28,7 +28,7 @@ from kindlm.dataclass import replace
 from kindlm.errors import DOCS
 from kindlm.same_calls import Told, uses_together
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse
-from kindlm.wires.answer import content_text, objects
+from kindlm.wires import content_text, objects
 from kindlm.wording import shown
 
 _NAMES = ("tool", "tool_name", "toolName", "name", "action")

@@ -22,7 +22,7 @@ from kindlm.ports import CallDesk, Purpose, RecordedModelCall, Seen
 from kindlm.stored_form import bounded
 from kindlm.strict_json import read_json
 from kindlm.transcript import Cost, CostSource, Message, Role, ToolCall, ToolUse, Usage, sum_of
-from kindlm.wires.answer import WireAnswer, error_message, token_count
+from kindlm.wires import WireAnswer, error_message, token_count
 from kindlm.wires.reading import WireRequest, read_answer, read_request
 from kindlm_store.new_event import scrub
 

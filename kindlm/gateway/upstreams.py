@@ -14,7 +14,7 @@ from typing import Any
 from kindlm.dataclass import dataclass
 from kindlm.strict_json import read_json
 from kindlm.suite import ProviderSettings
-from kindlm.wires.answer import Wire
+from kindlm.wires import Wire
 
 WIRES: Mapping[str, Wire] = {
     "openai/chat/completions": "chat",

@@ -24,7 +24,7 @@ from kindlm.providers.client import (
 from kindlm.providers.provider_failures import Endpoint
 from kindlm.strict_json import parse_json
 from kindlm.transcript import FinishReason, Message, Role, ToolCall
-from kindlm.wires.answer import WireAnswer
+from kindlm.wires import WireAnswer
 from kindlm.wires.anthropic import answer_of, usage_of
 
 if TYPE_CHECKING:

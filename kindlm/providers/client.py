@@ -28,7 +28,7 @@ from kindlm.providers.quota import quotas
 from kindlm.strict_json import json_or_text, parse_json, unique_keys
 from kindlm.suite import ModelParams
 from kindlm.transcript import FinishReason, Message, ToolCall, Usage
-from kindlm.wires.answer import (
+from kindlm.wires import (
     UnreadableReply,
     WireAnswer,
     error_message,

@@ -28,7 +28,7 @@ from kindlm.providers.provider_registry import check_settings, options_of
 from kindlm.strict_json import parse_json
 from kindlm.suite import ProviderSettings, Suite
 from kindlm.transcript import Usage
-from kindlm.wires.answer import UnreadableReply, error_message, token_count
+from kindlm.wires import UnreadableReply, error_message, token_count
 
 _OK = 200
 

@@ -30,7 +30,7 @@ from kindlm.providers.client import (
 from kindlm.providers.embedders import EmbeddingWire, WireEmbedder
 from kindlm.providers.provider_failures import Endpoint, HttpAnswer
 from kindlm.transcript import FinishReason, Message, Role, Usage
-from kindlm.wires.answer import UnreadableReply, WireAnswer, error_message, token_usage
+from kindlm.wires import UnreadableReply, WireAnswer, error_message, token_usage
 from kindlm.wires.chat import function_calls
 
 _PORT = 11434

@@ -29,7 +29,7 @@ from kindlm.providers.client import (
 from kindlm.providers.embedders import EmbeddingWire, WireEmbedder
 from kindlm.providers.provider_failures import Endpoint
 from kindlm.transcript import Message, Role, ToolCall
-from kindlm.wires.answer import WireAnswer
+from kindlm.wires import WireAnswer
 from kindlm.wires.chat import answer_of, usage_of
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from kindlm.providers.openai_provider import (
 )
 from kindlm.providers.provider_failures import bad_address_part
 from kindlm.section import HostPart
-from kindlm.wires.answer import WireAnswer, objects
+from kindlm.wires import WireAnswer, objects
 
 
 class _Preset(OpenAi):

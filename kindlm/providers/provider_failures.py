@@ -214,7 +214,7 @@ class Endpoint:
 
     def _said(self, body: str) -> str:
         """Return what the provider said: its own sentence if there is one, else the body."""
-        from kindlm.wires.answer import error_message  # runs without failures do not need it
+        from kindlm.wires import error_message  # runs without failures do not need it
 
         return self._quoted(error_message(json_or_text(body)) or body) or "no explanation"
 

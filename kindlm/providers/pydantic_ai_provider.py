@@ -32,7 +32,7 @@ from kindlm.providers.client import (
 )
 from kindlm.providers.provider_failures import Endpoint, HttpAnswer, billed
 from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
-from kindlm.wires.answer import extras_from
+from kindlm.wires import extras_from
 
 if TYPE_CHECKING:
     from pydantic_ai import messages as parts

@@ -16,7 +16,7 @@ from kindlm.dataclass import dataclass
 from kindlm.ports import ToolDefinition
 from kindlm.strict_json import read_json
 from kindlm.telemetry.spans import Span
-from kindlm.wires.answer import token_count
+from kindlm.wires import token_count
 
 
 class Kind(StrEnum):

@@ -17,7 +17,7 @@ from kindlm.telemetry import dialects
 from kindlm.telemetry.dialects import AskedCall, Kind
 from kindlm.telemetry.spans import Span
 from kindlm.transcript import UNNAMED, ToolCall, ToolUse, Usage, storable_json
-from kindlm.wires.answer import extras_from
+from kindlm.wires import extras_from
 from kindlm.wording import shown
 
 MAX_CALLS = 1000

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
-from kindlm.wires.answer import (
+from kindlm.wires import (
     UnreadableReply,
     WireAnswer,
     error_message,

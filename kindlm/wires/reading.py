@@ -14,16 +14,18 @@ from typing import Any
 from kindlm.dataclass import dataclass, replace
 from kindlm.strict_json import read_json
 from kindlm.transcript import FinishReason, Message, Usage
-from kindlm.wires import anthropic, chat, responses
-from kindlm.wires.answer import (
+from kindlm.wires import (
     DONE,
     UnreadableReply,
     Wire,
     WireAnswer,
+    anthropic,
+    chat,
     is_sse,
     objects,
     parse_events,
     parse_object,
+    responses,
     text_or_none,
 )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from kindlm.dataclass import replace
 from kindlm.transcript import Extras, FinishReason, Message, Role, ToolCall, Usage
-from kindlm.wires.answer import (
+from kindlm.wires import (
     DONE,
     UnreadableReply,
     WireAnswer,

@@ -12,7 +12,7 @@ from kindlm.agents.reply_reading import read_cost
 from kindlm.strict_json import parse_json
 from kindlm.suite import AgentTarget
 from kindlm.transcript import Extras, ToolCall, ToolUse, Usage
-from kindlm.wires.answer import token_count
+from kindlm.wires import token_count
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from kindlm.ports import ResponseSchema, ToolDefinition
 from kindlm.providers.anthropic_provider import decode, encode
 from kindlm.suite import ModelParams
 from kindlm.transcript import Extras, FinishReason, Message, Role, ToolCall, Usage
-from kindlm.wires.answer import UnreadableReply
+from kindlm.wires import UnreadableReply
 
 USER = Message(Role.USER, "U")
 SCHEMA = {"type": "object", "properties": {"score": {"type": "number"}}}

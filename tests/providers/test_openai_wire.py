@@ -8,7 +8,7 @@ from kindlm.ports import ResponseSchema
 from kindlm.providers.openai_provider import decode, encode, is_reasoning_model
 from kindlm.suite import ModelParams
 from kindlm.transcript import FinishReason, Message, Role, ToolCall, Usage
-from kindlm.wires.answer import UnreadableReply
+from kindlm.wires import UnreadableReply
 
 USER = Message(Role.USER, "U")
 VERDICT = {

@@ -22,7 +22,7 @@ from kindlm.providers.pricing import prices_of
 from kindlm.providers.provider_registry import make_client
 from kindlm.suite import ModelParams, ProviderSettings
 from kindlm.transcript import Usage
-from kindlm.wires.answer import error_message
+from kindlm.wires import error_message
 
 KEY = "a-key-of-the-preset-0123456789"
 PRESETS = {name: kind for name, kind in all_own(Provider).items() if kind.usual_base_url}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from examples import examples
 from kindlm.transcript import Extras, FinishReason, Message, Role, ToolCall, Usage
-from kindlm.wires.answer import Wire, WireAnswer
+from kindlm.wires import Wire, WireAnswer
 from kindlm.wires.reading import read_answer, read_request
 
 CALL = ToolCall("c1", "refund", {"order": 7})

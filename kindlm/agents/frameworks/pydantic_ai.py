@@ -18,7 +18,7 @@ from kindlm.agents.frameworks import as_json, is_a
 from kindlm.agents.http_request import last_user_text, system_text
 from kindlm.agents.reply_parts import compact_json
 from kindlm.plugins import AgentReply, AgentRequest, Framework, Usage
-from kindlm.wires.answer import extras_from
+from kindlm.wires import extras_from
 
 _PACKAGE = "pydantic_ai"
 _HIDDEN = "kindlm does not see the tool calls of agents that run inside tools"

@@ -19,7 +19,7 @@ from kindlm.agents.reply_parts import UnreadableReply, compact_json, error_text
 from kindlm.agents.reply_reading import FailedReply, agent_reply, read_spent
 from kindlm.agents.tool_entries import hidden_calls, names_a_tool, read_tool_use, reported_calls
 from kindlm.ports import AgentRequest
-from kindlm.wires.answer import Spent, content_text, objects
+from kindlm.wires import Spent, content_text, objects
 
 _NOT_YET = frozenset({"submitted", "working", "unspecified", "unknown"})
 _FAILED = frozenset({"failed", "rejected", "canceled"})

@@ -22,7 +22,7 @@ from kindlm.agents.tool_entries import UNREAD, failed_tool, is_of_tool
 from kindlm.ports import AgentRequest
 from kindlm.strict_json import as_text, read_json
 from kindlm.transcript import Usage
-from kindlm.wires.answer import Spent, objects, said_text
+from kindlm.wires import Spent, objects, said_text
 
 _WAITS = "the run waits for a person: the answer is incomplete"
 

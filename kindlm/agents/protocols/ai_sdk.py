@@ -21,7 +21,7 @@ from kindlm.agents.reply_parts import UnreadableReply, end_reasons, first_text
 from kindlm.agents.reply_reading import FailedReply, agent_reply, read_spent
 from kindlm.agents.tool_entries import UNREAD, is_of_tool
 from kindlm.ports import AgentRequest
-from kindlm.wires.answer import Spent
+from kindlm.wires import Spent
 
 
 def _body(request: AgentRequest, _stream: bool, _carried: Any) -> dict[str, Any]:

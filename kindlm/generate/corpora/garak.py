@@ -8,7 +8,7 @@ from typing import Any
 
 from kindlm.generate.corpora import KEEPS_TO_ITS_RULES, Attack, leak_of_system_text, read_text
 from kindlm.strict_json import parse_json
-from kindlm.wires.answer import objects
+from kindlm.wires import objects
 
 _JAILBREAKS = ("dan/*.json", "autodan/autodan_prompts.json", "inthewild_jailbreak_llms.json")
 _LEAKS = ("sysprompt_extraction/*.json",)

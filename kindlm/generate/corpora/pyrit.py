@@ -8,7 +8,7 @@ from typing import Any
 
 from kindlm.generate.corpora import Attack, leak_of_system_text, read_text
 from kindlm.generate.forms import slug
-from kindlm.wires.answer import objects
+from kindlm.wires import objects
 from kindlm.yaml_document import read_document
 
 _FOLDER = "datasets/seed_datasets/local"

@@ -27,7 +27,7 @@ from kindlm.generate.recordings.exported_spans import (
 from kindlm.generate.recordings.otlp import recordings_of
 from kindlm.telemetry.spans import Span
 from kindlm.transcript import Transcript
-from kindlm.wires.answer import objects
+from kindlm.wires import objects
 
 _Object = Mapping[str, Any]
 

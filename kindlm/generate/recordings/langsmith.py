@@ -18,7 +18,7 @@ from kindlm.generate.recordings.exported_spans import (
 )
 from kindlm.generate.recordings.otlp import recordings_of
 from kindlm.telemetry.spans import Span
-from kindlm.wires.answer import objects
+from kindlm.wires import objects
 
 _Object = Mapping[str, Any]
 
