@@ -12,7 +12,7 @@ from workspace import Workspace
 @pytest.fixture(autouse=True)
 def _latin_letters_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read no font with all letters: that takes longer than all else that makes a PDF."""
-    monkeypatch.setattr("kindlm.reports.compliance.pdf._FONTS", ())
+    monkeypatch.setattr("kindlm.reports.compliance_report._FONTS", ())
 
 
 def files(workspace: Workspace) -> list[str]:

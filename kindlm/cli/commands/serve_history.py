@@ -69,7 +69,7 @@ def serve_history_command(
     project = project_here(db)
     threshold = or_fail(regression_threshold(project.root))
     with ExitStack() as stack:
-        tokens = stack.enter_context(open_tokens(project.database, create=True))
+        tokens = stack.enter_context(_open_tokens(project.database, create=True))
         has_token = any(token.state == "valid" for token in tokens.tokens())
         create = f"kindlm token create --name ci --scopes push,pull{db_option(db)}"
         if not (has_token or is_loopback(host)):
@@ -238,7 +238,7 @@ def revoke_command(
     note(f"The token {name} is revoked.")
 
 
-def open_tokens(database: Path, *, create: bool = False) -> TokenStore:
+def _open_tokens(database: Path, *, create: bool = False) -> TokenStore:
     """Open the tokens of a history; end the command if that fails, or there are none to open."""
     if not create and not token_file(database).exists():
         refuse(
@@ -255,7 +255,7 @@ def open_tokens(database: Path, *, create: bool = False) -> TokenStore:
 @contextmanager
 def _tokens(database: Path, *, create: bool = False) -> Iterator[TokenStore]:
     """Open the tokens of a history; end the command if they cannot be written, either."""
-    with open_tokens(database, create=create) as store:
+    with _open_tokens(database, create=create) as store:
         try:
             yield store
         except sqlite3.Error as error:
