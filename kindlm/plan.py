@@ -148,13 +148,14 @@ class Earlier:
 
     `finished` executions are not run again; `attempts` is the number of the last attempt of the
     others that were started, `reruns` how many of these ended and were to be run again;
-    `spent_usd` is what everything cost.
+    `spent_usd` is what everything cost, but for `unknown_costs` calls whose cost is unknown.
     """
 
     finished: frozenset[str] = frozenset()
     attempts: Mapping[str, int] = field(default_factory=dict)
     reruns: Mapping[str, int] = field(default_factory=dict)
     spent_usd: Mapping[int, float] = field(default_factory=dict)
+    unknown_costs: int = 0
 
 
 @dataclass(frozen=True, slots=True)

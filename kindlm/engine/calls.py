@@ -44,7 +44,7 @@ from kindlm.ports import (
 )
 from kindlm.stored_form import bounded
 from kindlm.suite import ModelParams, ModelTarget, SimulatedTool, Suite
-from kindlm.transcript import Cost, Message, PaidBefore, Role, ToolCall, Usage
+from kindlm.transcript import Cost, CostSource, Message, PaidBefore, Role, ToolCall, Usage
 from kindlm_store.new_event import scrub
 
 T = TypeVar("T")
@@ -430,9 +430,11 @@ class Calls:
             return result
         number, embedding = result.value
         tokens = embedding.usage.input_tokens
-        # Vectors cost nothing going out: the price is that of the texts.
-        spent = Usage(tokens, None if tokens is None else 0)
-        cost = self.pricing.cost(provider, model, spent)
+        cost = Cost(0.0, CostSource.COMPUTED)
+        if callee is not None:
+            # Vectors cost nothing going out: the price is that of the texts.
+            spent = Usage(tokens, None if tokens is None else 0)
+            cost = self.pricing.cost(provider, model, spent)
         reply = ModelReply("", None, embedding.latency_ms, usage=Usage(tokens), model=model)
         self.recorder.record(ProviderResponded(**self.answer_facts(number, reply, cost, model)))
         return Ok((embedding, f"{provider}/{model}"))

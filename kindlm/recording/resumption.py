@@ -55,11 +55,11 @@ SELECT number, attempt, status,
 """
 
 _SPENT = """
-SELECT s.ordinal, sum(c.cost_usd)
+SELECT s.ordinal, total(c.cost_usd), total(c.is_unknown)
   FROM executions e
   JOIN suites s ON s.id = e.suite
   JOIN counted_calls c ON c.execution = e.id
- WHERE e.run = ? AND c.cost_usd IS NOT NULL
+ WHERE e.run = ?
  GROUP BY s.ordinal
 """
 
@@ -221,8 +221,10 @@ def read_earlier(db: sqlite3.Connection, run: str) -> Earlier:
             reruns[str(number)] = again
         else:
             finished.add(str(number))
-    spent = {ordinal: float(usd) for ordinal, usd in db.execute(_SPENT, (run,))}
-    return Earlier(frozenset(finished), attempts, reruns, spent)
+    paid = db.execute(_SPENT, (run,)).fetchall()
+    spent = {ordinal: usd for ordinal, usd, _ in paid}
+    unknown = sum(int(unknown) for *_, unknown in paid)
+    return Earlier(frozenset(finished), attempts, reruns, spent, unknown)
 
 
 def _ms_between(first: str, last: str) -> float:

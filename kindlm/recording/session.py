@@ -34,7 +34,7 @@ from kindlm.recording.run_events import finish_run, run_resumed, session_started
 from kindlm.recording.secrets import suite_secrets
 from kindlm.recording.serving import Served, serve_suites, unsandboxed
 from kindlm.suite import AgentTarget, Command, Suite
-from kindlm.wording import shown
+from kindlm.wording import count, shown
 from kindlm_store import EventLog, Redactor, StreamLock
 
 if TYPE_CHECKING:
@@ -156,6 +156,14 @@ class _Session:
     async def _run_once(self, plan: Plan, ports: Ports) -> bool:
         """Run a plan that is known from the start; return whether all of it is done."""
         earlier = self.before.earlier if self.before else Earlier()
+        if earlier.unknown_costs and self.request.limits.max_cost_usd is not None:
+            calls = count(earlier.unknown_costs, "earlier call")
+            self._warn(
+                "limits",
+                ErrorCode.CONFIG_VALIDATION_ERROR,
+                f"The cost limit leaves out {calls} of unknown cost.",
+                "To keep all calls within the limit, run the tests again: kindlm test",
+            )
         lacking = self.request.derived.lacking if self.request.derived else None
         if lacking is not None:
             never = {each.id for each in plan if (each.test, each.repeat) in lacking.executions}

@@ -509,7 +509,9 @@ def test_an_unknown_cost_of_an_earlier_attempt_is_unknown_in_a_replay(
     write()
     assert workspace.run("test", "--max-cost", "1").returncode == 1
     write(**{"brand-new-1": {"input": 0, "output": 1}})
-    report = workspace.report("--resume", "--force-resume")
+    done = workspace.run("test", "--resume", "--force-resume", "--reporter", "json")
+    assert "The cost limit leaves out 1 earlier call of unknown cost." in done.stderr
+    report = json.loads(done.stdout)
     for _ in range(3):
         assert [test["status"] for test in report["tests"]] == ["passed"]
         (gate,) = [each for each in report["gates"]["results"] if each["name"] == "costMaxUsd"]

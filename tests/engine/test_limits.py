@@ -12,6 +12,7 @@ from kindlm.engine.stop import Stop
 from kindlm.errors import ErrorCode
 from kindlm.outcome import Gate, Status
 from kindlm.plan import Earlier
+from kindlm.providers.embedders import LocalEmbedder
 from kindlm.suite import Expectation, Price
 from kindlm.transcript import Usage
 
@@ -83,6 +84,20 @@ def test_no_call_starts_after_one_of_unknown_cost(bench, make, which):
     assert stop.reason == (
         'a call of unknown cost was made to "model-1", so the limit cannot be kept'
     )
+
+
+def test_embeddings_on_this_machine_cost_nothing(bench, make):
+    class Local(LocalEmbedder):
+        def _encode(self, texts):
+            return [[1.0]] * len(texts)
+
+    bench.embedder = Local("potion", None)
+    answers(bench, make, make.case())
+    similar = demand("similar_to", "Hi", {"text": "Hi", "method": "embedding"})
+    suite = suite_of(make, make.case(expectations=(similar,), repeat=5))
+    assert asyncio.run(bench.run([suite], limits=Limits(max_cost_usd=1.0)))
+    costs = [event.data["cost_usd"] for event in bench.events("provider.responded")]
+    assert sorted(costs) == [0.0] * 5 + [CALL_USD] * 5
 
 
 @pytest.mark.parametrize("which", range(3))
