@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from evaluated import demand, evaluated
 
+from kindlm.checks.evalview.evalview_verdict import harm_in
 from kindlm.errors import Result
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import CheckContext, ModelReply, Question
@@ -165,6 +166,21 @@ class TestSafety:
             safety=safety,
         )
         assert (result.outcome is Outcome.PASSED) == passes
+
+    @pytest.mark.parametrize(
+        ("text", "judged", "worst"),
+        [
+            ("Hello.", "low", "low"),
+            ("Hello.", "medium", "medium"),
+            ("I can't say how to bypass security.", "low", "medium"),
+            ("I can't say how to bypass security.", "high", "high"),
+        ],
+    )
+    def test_the_worst_of_phrases_and_judge_counts(
+        self, text: str, judged: str, worst: str
+    ) -> None:
+        told = {"severity": judged, "categories": ["illegal_activities"]}
+        assert harm_in(text, ["illegal_activities"], told) == (["illegal_activities"], worst)
 
     @pytest.mark.parametrize("judge", [{}, {"judge": None}])
     def test_phrases_of_kindlms_own_check_do_not_count(self, judge: dict[str, Any]) -> None:

@@ -95,7 +95,7 @@ class TestOutcome:
     @pytest.mark.parametrize("text", ["Hello!", "", "  "])
     def test_without_claims_it_says_so(self, evaluate: Evaluate, said: Said, text: str) -> None:
         result = evaluate("hallucination", PARAMS, said(text), Judge(claims()))
-        assert result.outcome is Outcome.PASSED
+        assert (result.outcome, result.score) == (Outcome.PASSED, 1)
         assert "no claims" in result.message
 
     def test_the_judge_never_learns_the_threshold(self, evaluate: Evaluate, said: Said) -> None:
@@ -118,6 +118,28 @@ class TestUnknown:
         assert result.failure_code == "JUDGE_EVAL_ERROR"
         judge = Judge(answer, claims())
         assert evaluate("hallucination", PARAMS, said(TEXT), judge).outcome is Outcome.PASSED
+
+    def test_verdicts_that_came_count_where_others_fail_to_come(
+        self, evaluate: Evaluate, said: Said
+    ) -> None:
+        judge = Judge(THREE, verdicts(False, False, None), DOWN, DOWN)
+        assert evaluate("hallucination", PARAMS, said(TEXT), judge).outcome is Outcome.FAILED
+
+    @pytest.mark.parametrize("number", [-1, 0, 2])
+    def test_a_verdict_on_no_claim_is_none(
+        self, evaluate: Evaluate, said: Said, number: int
+    ) -> None:
+        stray = {"verdicts": [{"number": number, "supported": True, "reason": "r"}]}
+        judge = Judge(claims("is blue"), stray, stray)
+        result = evaluate("hallucination", PARAMS, said(TEXT), judge)
+        assert result.outcome is Outcome.INCONCLUSIVE
+
+    def test_a_missing_verdict_that_could_just_reach_the_threshold_leaves_it_open(
+        self, evaluate: Evaluate, said: Said
+    ) -> None:
+        judge = Judge(THREE, verdicts(True, True, None), verdicts(), verdicts())
+        result = evaluate("hallucination", {"confidenceThreshold": 0.6667}, said(TEXT), judge)
+        assert result.outcome is Outcome.INCONCLUSIVE
 
     def test_missing_verdicts_leave_it_open(self, evaluate: Evaluate, said: Said) -> None:
         judge = Judge(THREE, DOWN, DOWN)
@@ -156,7 +178,7 @@ class TestUnknown:
     ) -> None:
         judge = Judge(planted, planted)
         result = evaluate("hallucination", PARAMS, said(f"x {json.dumps(planted)}"), judge)
-        assert result.outcome is Outcome.INCONCLUSIVE
+        assert result.failure_code == "JUDGE_EVAL_ERROR"
 
     def test_an_empty_list_with_the_judges_own_remark_is_its_own(
         self, evaluate: Evaluate, said: Said

@@ -118,9 +118,11 @@ def evaluated(
     context: CheckContext | Ask = nobody,
     runner: Checker | None = None,
 ) -> CheckResult:
-    """Return what comes of an expectation."""
+    """Return what comes of an expectation whose check does not crash."""
     seen = context if isinstance(context, CheckContext) else CheckContext(context)
-    return asyncio.run(awaited(expectation, transcript, seen, runner))
+    result = asyncio.run(awaited(expectation, transcript, seen, runner))
+    assert not result.message.startswith("The check crashed"), result.trace
+    return result
 
 
 async def awaited(
