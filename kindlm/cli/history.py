@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shlex
 import shutil
 import sqlite3
@@ -53,6 +54,9 @@ RESTORE = "Restore it from a backup; kindlm history backup makes them."
 
 _NAME_ANOTHER = "Name a history of kindlm with --db, or one that is not there yet."
 
+
+_NO_TABLE = re.compile(r"no such table: (?:main\.)?(\w+)")
+"""What SQLite says of a table or view."""
 
 _DAMAGE = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
@@ -170,6 +174,13 @@ def history_problem(error: BaseException) -> KindlmError | None:
             " kindlm history merge DAMAGED.db --db NEW.db",
             crash=error,
         )
+    if (missing := _NO_TABLE.fullmatch(str(error))) and isinstance(error, sqlite3.OperationalError):
+        return broken(
+            f"Another program removed {missing[1]!r} from the history.",
+            "Compute it again from the events: kindlm history rebuild. If that fails, restore the"
+            " history from a backup.",
+            crash=error,
+        )
     return None
 
 
@@ -212,8 +223,10 @@ def repair_hint(problem: SchemaProblem, path: Path) -> str:
         name = problem.name.replace('"', '""')
         statement = shlex.quote(f'DROP {problem.kind.upper()} "{name}"')
         return f"sqlite3 {shlex.quote(shown_path(path))} {statement}"
-    if problem.projection is not None:
+    if problem.can_be_made:
         return "kindlm history rebuild"
+    if (problem.kind, problem.state) == ("table", "missing"):
+        return RESTORE
     return f"kindlm history merge {shlex.quote(shown_path(path))} --db NEW.db"
 
 

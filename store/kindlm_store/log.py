@@ -15,14 +15,16 @@ from kindlm_store.database import (
     FORKED,
     connect_writer,
     forks,
+    immediate,
     make_ready,
     open_reader,
+    snapshot,
     translated,
 )
 from kindlm_store.new_event import Append, redacted, require_name
 from kindlm_store.projecting import Projector, projection_errors
 from kindlm_store.reading import SELECT, Head, RecordedEvent
-from kindlm_store.schema_check import SchemaGuard
+from kindlm_store.schema_check import SchemaGuard, make_views
 from kindlm_store.store_errors import OpenError, StoreClosedError
 from kindlm_store.writer import Writer
 
@@ -85,8 +87,8 @@ class EventLog:
                 a pure function that also finds them in the JSON form of a payload and among
                 other texts.
             synchronous: How far SQLite waits for the disk; FULL survives a power cut.
-            repair: Whether to open it although tables or views of projections were changed: for
-                `rebuild`, which makes them anew.
+            repair: Whether to open it although tables or views of projections were changed, or
+                views are missing: for `rebuild`, which makes them anew.
 
         Raises:
             ForeignSchemaError: It has triggers, views, indexes or tables that are not as this code
@@ -99,7 +101,8 @@ class EventLog:
             connection = unused.enter_context(closing(connect_writer(file, synchronous)))
             with translated(file):
                 guard = SchemaGuard(file, projections, repair=repair)
-                guard.check(connection)
+                with snapshot(connection, file):
+                    guard.check(connection)
                 projector = Projector(connection, projections)
                 projector.fold_outdated(file)
                 projector.catch_up()
@@ -209,7 +212,7 @@ class EventLog:
             raise StoreClosedError(FORKED)
 
     def rebuild(self, *, progress: Progress | None = None) -> None:
-        """Fold all projections anew from the first event.
+        """Fold all projections anew from the first event, and make views that are missing.
 
         Readers see the old tables until the new ones take their place, other processes go on
         appending, and a crash at any moment leaves the old ones.
@@ -221,7 +224,13 @@ class EventLog:
             ProjectionError: The file has a projection in a newer version.
             OpenError: The file cannot be written; the old tables are still there.
         """
-        self.run(lambda _, projector: projector.rebuild(self.path, progress))
+
+        def rebuild(connection: sqlite3.Connection, projector: Projector) -> None:
+            with immediate(connection):
+                make_views(connection)
+            projector.rebuild(self.path, progress)
+
+        self.run(rebuild)
 
     def run(self, work: Callable[[sqlite3.Connection, Projector], Answer]) -> Answer:
         """Call a function with the write connection, after all that was submitted.

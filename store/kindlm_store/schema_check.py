@@ -41,6 +41,16 @@ class SchemaProblem(NamedTuple):
     state: Literal["foreign", "changed", "missing"]
     projection: str | None
 
+    @property
+    def can_be_made(self) -> bool:
+        """Whether it can be made from the events."""
+        is_view = (self.kind, self.state) == ("view", "missing")
+        return self.projection is not None or is_view
+
+
+# What changes nothing that is written, and lacks in nothing that is read.
+_HARMLESS = {("table", "foreign"), ("index", "missing"), ("trigger", "missing")}
+
 
 class SchemaGuard:
     """Refuses to write into a file whose schema is not as this code makes it.
@@ -48,7 +58,7 @@ class SchemaGuard:
     Args:
         path: The file, for the error.
         projections: The projections of this code.
-        repair: Whether what belongs to projections may be changed: it is made anew.
+        repair: Whether what `can_be_made` may be missing or changed: a rebuild makes it.
     """
 
     def __init__(self, path: Path, projections: Sequence[Projection], *, repair: bool) -> None:
@@ -61,7 +71,7 @@ class SchemaGuard:
         """Look at the schema, unless it is the one that was looked at last.
 
         Raises:
-            ForeignSchemaError: Something in it is foreign or changed.
+            ForeignSchemaError: Something in it is foreign or changed, or what is read is missing.
         """
         version = connection.execute("PRAGMA schema_version").fetchone()[0]
         if version == self._seen:
@@ -69,10 +79,8 @@ class SchemaGuard:
         problems = [
             problem
             for problem in schema_problems(connection, self._projections)
-            if problem.state != "missing"
-            # A table by itself changes nothing of ours.
-            and (problem.kind, problem.state) != ("table", "foreign")
-            and not (self._repair and problem.projection)
+            if (problem.kind, problem.state) not in _HARMLESS
+            and not (self._repair and problem.can_be_made)
         ]
         if problems:
             raise ForeignSchemaError(self._path, problems)
@@ -120,6 +128,13 @@ def schema_problems(
         if not is_known:
             problems.append(SchemaProblem(kind, name, "foreign", None))
     return problems
+
+
+def make_views(connection: sqlite3.Connection) -> None:
+    """Make the views of the event log that are missing."""
+    for statement in EVENT_LOG:
+        if statement.strip().startswith("CREATE VIEW"):
+            connection.execute(statement.replace("CREATE VIEW", "CREATE VIEW IF NOT EXISTS", 1))
 
 
 def _made(projections: Sequence[Projection]) -> dict[str, tuple[str, str, str | None]]:

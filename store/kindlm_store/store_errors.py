@@ -49,7 +49,7 @@ class NewerDatabaseError(OpenError):
 
 
 class ForeignSchemaError(OpenError):
-    """The file has something that may change what is written into it.
+    """The file has something that may change what is written into it, or lacks a part.
 
     Attributes:
         problems: What that is, at least one.
@@ -57,9 +57,13 @@ class ForeignSchemaError(OpenError):
 
     def __init__(self, path: Path, problems: Sequence[SchemaProblem]) -> None:
         kind, name, state, _ = problems[0]
-        what = "that is not its own" if state == "foreign" else "that was changed"
+        reason = {
+            "foreign": f"has the {kind} {name!r} that is not its own",
+            "changed": f"has the {kind} {name!r} that was changed",
+            "missing": f"lacks the {kind} {name!r}",
+        }[state]
         more = f", and {len(problems) - 1:,} more" if len(problems) > 1 else ""
-        super().__init__(path, f"has the {kind} {name!r} {what}{more}")
+        super().__init__(path, f"{reason}{more}")
         self.problems = tuple(problems)
 
 

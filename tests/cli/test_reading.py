@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import xml.etree.ElementTree as ET
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,24 @@ def test_a_name_that_is_too_long_for_a_file_is_an_error(kindlm: Any) -> None:
         outcome = kindlm(*words, "--db", "x" * 300)
         assert outcome.code == 1
         assert "The history cannot be opened: File name too long." in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "command"), [("VIEW", "event_log", "export"), ("TABLE", "run_labels", "show")]
+)
+def test_what_another_program_removed_is_named_and_made_anew(
+    kindlm: Any, history: Any, make: Any, kind: str, name: str, command: str
+) -> None:
+    record(history, make)
+    with closing(sqlite3.connect(history.path)) as raw:
+        raw.execute(f"DROP {kind} {name}")
+    outcome = kindlm(command, "latest", "--db", history.path)
+    assert outcome.code == 1
+    assert f"Another program removed '{name}' from the history" in outcome.err
+    assert "kindlm history rebuild" in outcome.err
+    assert kindlm("rebuild", "--db", history.path).code == 0
+    assert kindlm("verify", "--db", history.path).code == 0
+    assert kindlm(command, "latest", "--db", history.path).code == 0
 
 
 def test_the_latest_run_is_shown(kindlm: Any, history: Any, make: Any) -> None:

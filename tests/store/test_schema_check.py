@@ -110,6 +110,29 @@ def test_what_was_replaced_is_made_anew_by_a_rebuild_only(
         assert problems(recorded) == []
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "projection"),
+    [("view", "event_log", None), ("view", "failed", "said"), ("table", "said", "said")],
+)
+def test_a_view_or_table_that_is_gone_is_made_anew_by_a_rebuild_only(
+    recorded: Path, kind: str, name: str, projection: str | None
+) -> None:
+    change(recorded, f"DROP {kind} {name}")
+    assert SchemaProblem(kind, name, "missing", projection) in problems(recorded)
+    with pytest.raises(ForeignSchemaError, match=f"lacks the {kind} '{name}'"):
+        EventLog.open(recorded, projections=[SAID])
+    with EventLog.open(recorded, projections=[SAID], repair=True) as log:
+        log.rebuild()
+    assert problems(recorded) == []
+
+
+def test_a_log_without_its_events_cannot_be_made_anew(recorded: Path) -> None:
+    change(recorded, "DROP TABLE contents")
+    for repair in (False, True):
+        with pytest.raises(ForeignSchemaError, match="lacks the table 'contents'"):
+            EventLog.open(recorded, projections=[SAID], repair=repair)
+
+
 def test_a_trigger_of_ours_that_was_weakened_is_refused_and_one_that_is_gone_is_reported(
     recorded: Path,
 ) -> None:
