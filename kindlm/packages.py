@@ -95,11 +95,9 @@ def own_names(base: type[Provider | Adapter]) -> Mapping[str, str]:
     The file says the name: `openai_provider.py` is the provider `openai`, the last one in it. Those
     that share a file are not among them: see `_together`.
     """
-    package = import_module(base.group)
-    files = (file.name for file in pkgutil.iter_modules(package.__path__))
     return {
         file.removesuffix(base.file_ending).replace("_", "-"): f"{base.group}.{file}"
-        for file in sorted(files)
+        for file in _files(base)
         if file.endswith(base.file_ending)
     }
 
@@ -133,14 +131,17 @@ def _together(base: type[K]) -> Mapping[str, type[K]]:
 
     Such a name is that of the class, in lower case.
     """
-    package = import_module(base.group)
-    files = (file.name for file in pkgutil.iter_modules(package.__path__))
     return {
         kind.__name__.lower(): kind
-        for file in files
+        for file in _files(base)
         if file.endswith(f"{base.file_ending}s")
         for kind in _defined_in(f"{base.group}.{file}", base)
     }
+
+
+def _files(base: type[Provider | Adapter]) -> list[str]:
+    package = import_module(base.group)
+    return sorted(file.name for file in pkgutil.iter_modules(package.__path__))
 
 
 @cache

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from operator import attrgetter
 from typing import TypeAlias
 
 from kindlm.dataclass import replace
@@ -151,31 +152,20 @@ def _arguments(call: ToolCall) -> str:
     return canonical(call.arguments)
 
 
-def _only(of: Callable[[ToolCall], bool], key: _Key) -> _Key:
+def _only(of: Callable[[ToolCall], object], key: _Key) -> _Key:
     return lambda call: key(call) if of(call) else None
-
-
-def _has_id(call: ToolCall) -> bool:
-    return bool(call.id)
-
-
-def _has_none(call: ToolCall) -> bool:
-    return not call.id
-
-
-def _name(call: ToolCall) -> str:
-    return call.name
 
 
 def _said(call: ToolCall) -> tuple[str, str]:
     return call.name, _arguments(call)
 
 
+_has_id, _name = attrgetter("id"), attrgetter("name")
 _BY_ID = _only(_has_id, _identity)
 _BY_ID_BARE = _only(_is_bare, _BY_ID)
 _BY_ALL = _only(_has_id, lambda call: (*_identity(call), _arguments(call)))
 _BARE = _only(_is_bare, _name)
-_WITHOUT_ID = _only(_has_none, _name)
+_WITHOUT_ID = _only(lambda call: not call.id, _name)
 _BARE_WITHOUT_ID = _only(_is_bare, _WITHOUT_ID)
 
 _WAYS: tuple[tuple[_Key, _Key], ...] = (

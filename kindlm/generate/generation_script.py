@@ -41,8 +41,7 @@ from kindlm.generate.test_plan import (
 from kindlm.model_answers import new_token, why_unread
 from kindlm.packages import as_written
 from kindlm.ports import Question, Stage
-from kindlm.scenarios.configuration import LlmTable
-from kindlm.scenarios.scenario_suite import JUDGE, language_model
+from kindlm.scenarios.configuration import JUDGE, LlmTable, language_model
 from kindlm.secrecy import hide_headers, hide_in_urls
 from kindlm.section import resolved
 from kindlm.suite import Case, Prompt, Suite

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import groupby
@@ -120,6 +119,7 @@ def _tool(tool: ToolDefinition) -> dict[str, Any]:
 
 
 _BASE_URL = "https://api.anthropic.com"
+_CUSTOM_HEADERS = "ANTHROPIC_CUSTOM_HEADERS"
 NO_KEY = "unused"
 API_VERSION = "2023-06-01"
 """The last version that takes `temperature` and `top_p`, which suites set and judges need.
@@ -158,24 +158,23 @@ class Anthropic(Provider):
 
 
 def _headers(access: Access) -> dict[str, str | anthropic.Omit]:
-    """Return the headers that are ours on each request: see `header_names`.
+    """Return the headers that are ours on each request.
 
     The SDK sends the key as `Authorization` alone; gateways made for this API version look for
     `X-Api-Key`, and the API takes either.
     """
     import anthropic
 
-    from kindlm.providers.sdk_transport import header_names
+    from kindlm.providers.sdk_transport import ambient_headers
 
     key = access.key or NO_KEY
-    # The SDK itself reads this variable, and only from the process environment.
-    ambient = tuple(header_names(os.environ, "ANTHROPIC_CUSTOM_HEADERS"))
+    ambient = ambient_headers(anthropic, _CUSTOM_HEADERS)
     ours: dict[str, str | anthropic.Omit] = {"anthropic-version": API_VERSION, "X-Api-Key": key}
     if access.base_url is None:
         taken = {name.lower() for name in ambient}
         return {name: value for name, value in ours.items() if name.lower() not in taken}
     ours["Authorization"] = f"Bearer {key}"
-    return {name: anthropic.Omit() for name in ambient} | ours
+    return ambient | ours
 
 
 # The SDK has a class for each platform that Anthropic's models are on, too, which knows its paths
@@ -198,16 +197,16 @@ def platform_client(
     """Return the client of a platform; `make` makes the SDK's: see `Sdk`."""
     import anthropic
 
-    from kindlm.providers.sdk_transport import Sdk, SdkTransport, header_names
+    from kindlm.providers.sdk_transport import Sdk, SdkTransport, ambient_headers
 
     if int(anthropic.__version__.partition(".")[0]) < _FIRST_MAJOR:
         message = f"{endpoint.title} needs version {_FIRST_MAJOR} or later of the package anthropic"
         hint = "Update it: pip install --upgrade anthropic"
         return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint))
-    # The SDK itself reads this variable, and only from the process environment. It is Anthropic's.
-    names = header_names(os.environ, "ANTHROPIC_CUSTOM_HEADERS")
-    ours: dict[str, Any] = {name.lower(): anthropic.Omit() for name in names}
-    sdk = Sdk(anthropic, make, ours | dict(headers or {}), signing)
+    # They are for Anthropic itself, not for the platform.
+    theirs = ambient_headers(anthropic, _CUSTOM_HEADERS)
+    ours = {name.lower(): value for name, value in theirs.items()} | dict(headers or {})
+    sdk = Sdk(anthropic, make, ours, signing)
     return WireClient(endpoint, wire, SdkTransport(wire.path, lambda: sdk))
 
 

@@ -7,7 +7,6 @@ See https://platform.openai.com/docs/guides/structured-outputs (supported schema
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from functools import partial
@@ -246,16 +245,14 @@ _EMBEDDING_WIRE = EmbeddingWire("/embeddings", _vectors, ("usage", "prompt_token
 
 
 def _headers(access: Access) -> Headers:
-    """Return what each request says so that the environment does not say it: see `header_names`."""
+    """Return what each request says so that the environment does not say it."""
     import openai
 
-    from kindlm.providers.sdk_transport import header_names
+    from kindlm.providers.sdk_transport import ambient_headers
 
     if access.base_url is None:
         return {}
-    # The SDK itself reads these variables, and only from the process environment.
-    ambient = header_names(os.environ, "OPENAI_CUSTOM_HEADERS")
-    headers: dict[str, str | openai.Omit] = {name: openai.Omit() for name in ambient}
+    headers: dict[str, str | openai.Omit] = ambient_headers(openai, "OPENAI_CUSTOM_HEADERS")
     headers["OpenAI-Project"] = openai.Omit()
     headers["OpenAI-Organization"] = access.organization or openai.Omit()
     headers["Authorization"] = f"Bearer {access.key}" if access.key else openai.Omit()

@@ -24,8 +24,9 @@ import importlib
 import inspect
 import json
 import logging
+import os
 import ssl
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -285,9 +286,10 @@ def _text(response: aiohttp.ClientResponse, content: bytes) -> str:
     return whole.text
 
 
-def header_names(environ: Mapping[str, str], variable: str) -> Iterator[str]:
-    """Return the names of the headers that an SDK takes from a variable of `name: value` lines."""
-    for line in environ.get(variable, "").split("\n"):
-        name, colon, _ = line.partition(":")
-        if colon:
-            yield name.strip()
+def ambient_headers(sdk: ModuleType, variable: str) -> dict[str, Any]:
+    """Return what leaves out the headers that an SDK takes from a variable of `name: value` lines.
+
+    The SDK itself reads the variable, and only from the process environment.
+    """
+    lines = (line.partition(":") for line in os.environ.get(variable, "").split("\n"))
+    return {name.strip(): sdk.Omit() for name, colon, _ in lines if colon}

@@ -39,7 +39,7 @@ from kindlm.scenarios.finding import (
 )
 from kindlm.scenarios.function_script import FunctionScript
 from kindlm.scenarios.marks import AGENT_FIXTURE, arguments_of
-from kindlm.scenarios.scenario_files import Surroundings, compiled_suite
+from kindlm.scenarios.scenario_suite import Surroundings, compiled_suite
 from kindlm.scenarios.written import FileText, read_text
 from kindlm.scenarios.yaml_form import read_scenarios
 from kindlm.suite import Suite

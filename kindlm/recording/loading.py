@@ -29,7 +29,7 @@ from kindlm.suite import Suite
 
 if TYPE_CHECKING:
     from kindlm.formats.evalview import Surroundings as CaseSurroundings
-    from kindlm.scenarios.scenario_files import Surroundings as ScenarioSurroundings
+    from kindlm.scenarios.scenario_suite import Surroundings as ScenarioSurroundings
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ def _load(
     @cache
     def scenarios() -> ScenarioSurroundings:
         from kindlm.scenarios.configuration import load_configuration
-        from kindlm.scenarios.scenario_files import Surroundings
+        from kindlm.scenarios.scenario_suite import Surroundings
 
         return Surroundings(root, project(), environ, load_configuration(root, environ))
 
@@ -202,7 +202,7 @@ def _load(
         elif item.front_end == "kindlm":
             yield load_suite(item.path, root=root, environ=environ, project=project)
         elif item.front_end == "scenario":
-            from kindlm.scenarios.scenario_files import load_scenarios
+            from kindlm.scenarios.scenario_suite import load_scenarios
 
             yield load_scenarios(item.path, scenarios(), item.suite)
         elif (named := folders.pop(item.path.parent.resolve(), None)) is not None:

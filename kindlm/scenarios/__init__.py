@@ -4,8 +4,8 @@
   exports their public names. `spans` has what checks are of, one answer or a conversation, and
   `function_thread` serves functions that are not `async`.
 - `function_script` runs such a test for the engine.
-- `scenario_files` turns a file into a suite: `yaml_form` reads YAML, `finding`, `marks` and
-  `written` read Python, `configuration` reads kindlm.toml, and `scenario_suite` makes the suite.
-  Under pytest, pytest itself collects Python files, and `scenario_suite` does the rest.
+- `scenario_suite` turns a file into a suite: `yaml_form` reads YAML, `finding`, `marks` and
+  `written` read Python, and `configuration` reads kindlm.toml. Under pytest, pytest itself
+  collects Python files, and `scenario_suite` does the rest.
 - `packs` finds packs in installed packages; below it are those that come with kindlm.
 """

@@ -12,6 +12,7 @@ from pydantic.alias_generators import to_snake
 
 from kindlm.bounds import MAX_REPEAT
 from kindlm.config import read_bytes
+from kindlm.config.compile import compile_agent
 from kindlm.config.diagnostics import Diagnostic, Reporter
 from kindlm.config.entries import provider_types, read_agent
 from kindlm.config.interpolation import insert
@@ -28,6 +29,7 @@ from kindlm.secrecy import header_secrets
 from kindlm.section import Maybe, Score, Seconds, Table, Text, Url
 from kindlm.spelling import TOML
 from kindlm.suggestions import suggest
+from kindlm.suite import AgentTarget, ModelTarget, ProviderSettings
 from kindlm.values import filled, is_url
 
 AGENT = "agent"
@@ -144,6 +146,29 @@ def provider_fault(llm: LlmTable) -> tuple[str, str] | None:
     )
     message = f'Unknown provider "{llm.provider}", and there is no base_url'
     return message, hint if meant is None else f'Did you mean "{meant}"?'
+
+
+JUDGE = "llm"
+"""The id of the model that judges and simulates: that of `[llm]`."""
+
+
+def language_model(
+    llm: LlmTable | None,
+) -> tuple[dict[str, ProviderSettings], dict[str, ModelTarget]]:
+    """Return the provider and the model of `[llm]` as the engine takes them, by their names."""
+    if llm is None:
+        return {}, {}
+    kind = provider_by_name(llm.provider)
+    if kind is not None and kind.usual_base_url is not None and llm.base_url is not None:
+        kind = None  # any server with OpenAI's API, whatever it is called
+    provider = ProviderSettings(
+        name=llm.provider,
+        type="openai" if kind is None else llm.provider.lower(),
+        api_key_env=llm.api_key_env or (None if kind is None else kind.usual_key_variable),
+        base_url=llm.base_url,
+    )
+    model = ModelTarget(JUDGE, llm.provider, llm.model)
+    return {llm.provider: provider}, {JUDGE: model}
 
 
 def agent_config(
@@ -339,3 +364,10 @@ def _unread(file: Path) -> Diagnostic:
         {"reason": "syntax"},
     )
     return Diagnostic(error, "warning")
+
+
+def compiled_agent(loaded: LoadedConfiguration, root: Path) -> AgentTarget | None:
+    """Return the agent of the configuration as the engine takes it."""
+    if loaded.agent is None:
+        return None
+    return compile_agent(loaded.agent, root if loaded.file is None else loaded.file.parent)

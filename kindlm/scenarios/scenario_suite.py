@@ -1,50 +1,163 @@
-"""From the scenarios of a file to the `Suite` that the engine runs."""
+"""Loads files with scenarios: each is a suite, and one that cannot be loaded keeps no other.
+
+A Python file is imported as a module of its own, with what stands beside it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+from kindlm.config import LoadedSuite, read_bytes, suite_identity
 from kindlm.config.compile import canonical, compile_agent, config_hash
 from kindlm.config.credentials import hide_in_options
-from kindlm.config.diagnostics import Reporter
+from kindlm.config.diagnostics import Diagnostic, Reporter
 from kindlm.dataclass import dataclass, replace
 from kindlm.document import Document, section
-from kindlm.errors import KindlmError, misuse
+from kindlm.errors import Err, KindlmError, Ok, Result, SourceLocation, misuse
 from kindlm.packages import as_written
 from kindlm.scenarios.configuration import (
     AGENT,
-    LlmTable,
     LoadedConfiguration,
     ProjectConfiguration,
     SandboxTable,
+    compiled_agent,
+    language_model,
     own_agent,
-    provider_by_name,
 )
-from kindlm.scenarios.finding import Scenario
+from kindlm.scenarios.finding import FoundScenarios, Scenario, find_scenarios
+from kindlm.scenarios.marks import AgentFixture, agent_fixture
+from kindlm.scenarios.written import Conftests, read_conftests
+from kindlm.scenarios.yaml_form import read_scenarios
 from kindlm.secrecy import header_secrets, hide_headers
 from kindlm.section import resolved
 from kindlm.spelling import PYTHON, SCENARIO_YAML
-from kindlm.suite import AgentTarget, Case, ModelTarget, Prompt, ProviderSettings, Suite
-
-JUDGE = "llm"
-"""The id of the model that judges and simulates: that of `[llm]`."""
+from kindlm.suite import AgentTarget, Case, Prompt, Suite
+from kindlm.user_modules import SkippedFile, import_file
 
 
-def compile_scenarios(
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What decides how scenarios are loaded, besides their files."""
+
+    root: Path
+    project: str
+    environ: Mapping[str, str]
+    configuration: LoadedConfiguration
+
+
+def load_scenarios(file: Path, around: Surroundings, name: str | None = None) -> LoadedSuite:
+    """Load the scenarios of a Python or YAML file. Never raises for what a user did.
+
+    `name` is what its suite is known by, if that is not where the file is.
+    """
+    path = name or suite_identity(file, around.root)
+    data = read_bytes(file)
+    if isinstance(data, Err):
+        return _unusable(file, path, 0, [data.error])
+    if file.suffix.lower() != ".py":
+        found, tests = read_scenarios(file, data.value)
+        if any(each.severity == "error" for each in found.problems):
+            return LoadedSuite(file, None, path, tests, found.problems)
+        return compiled_suite(file, path, found, around, data.value)
+    imported = import_file(file)
+    if isinstance(imported, Err):
+        return _unusable(file, path, 1, [imported.error])
+    if isinstance(imported.value, SkippedFile):
+        skipped = imported.value
+        error = misuse(
+            f"The file skips itself, so none of its tests run: {skipped.reason}",
+            None,
+            SourceLocation(str(file), skipped.line),
+            "skipped",
+        )
+        found = FoundScenarios((), (Diagnostic(error, "warning"),))
+    else:
+        conftests = read_conftests(file, around.root)
+        before = Conftests(None, ()) if isinstance(conftests, Err) else conftests.value
+        agent = _agent_of(imported.value, before.agents)
+        if isinstance(agent, Err):
+            return _unusable(file, path, 1, [agent.error])
+        module, automatic = imported.value, before.automatic
+        found = find_scenarios(module, data.value, str(file), automatic, agent.value)
+        if isinstance(conftests, Err) and found.scenarios:
+            return _unusable(file, path, len(found.scenarios), [conftests.error])
+    return compiled_suite(file, path, found, around, data.value)
+
+
+def _agent_of(module: ModuleType, conftests: Sequence[Path]) -> Result[AgentFixture | None]:
+    """Return the fixture that makes the agent of a file; a conftest.py that has it is imported.
+
+    Only then: most of what a conftest.py holds is for pytest.
+    """
+    found = agent_fixture(module)
+    for conftest in conftests:
+        if found is not None:
+            break
+        imported = import_file(conftest)
+        if isinstance(imported, Err):
+            return imported
+        if not isinstance(imported.value, SkippedFile):
+            found = agent_fixture(imported.value)
+    return Ok(found)
+
+
+def compiled_suite(
+    file: Path, path: str, found: FoundScenarios, around: Surroundings, data: bytes
+) -> LoadedSuite:
+    """Return the suite of a file whose scenarios were found; `data` is its text."""
+    loaded, scenarios = around.configuration, found.scenarios
+    if any(each.severity == "error" for each in found.problems):
+        return LoadedSuite(file, None, path, len(scenarios), found.problems)
+    if loaded.config is None:
+        return LoadedSuite(file, None, path, len(scenarios), loaded.diagnostics)
+    chosen = _choose_agents(scenarios, around)
+    if len(chosen.faults) == len(scenarios) > 0:
+        unusable = _unusable(file, path, len(scenarios), chosen.errors)
+        return replace(unusable, diagnostics=(*loaded.diagnostics, *unusable.diagnostics))
+    suite = _compiled(path, around.project, scenarios, chosen, loaded.config, data)
+    referenced = () if loaded.file is None else (loaded.file,)
+    faults = (Diagnostic(error, "error", "agent") for error in chosen.errors)
+    told = (*loaded.diagnostics, *found.problems, *faults, *_hints(scenarios))
+    return LoadedSuite(file, suite, path, len(scenarios), told, referenced)
+
+
+def _hints(scenarios: Sequence[Scenario]) -> Iterator[Diagnostic]:
+    """Yield what to know of scenarios, once for all cases of one.
+
+    That is why they can only be run by pytest, and that those in Python cannot fail.
+    """
+    found: dict[tuple[str, str], KindlmError] = {}
+    for each in scenarios:
+        name, where = each.name.partition("[")[0], each.where
+        if each.hint is not None:
+            error = misuse(f"{name} is skipped: {each.hint}", None, where, "fixture")
+            found.setdefault((name, each.hint), error)
+        elif each.spec.pass_rate == 0 and where.file.endswith(".py"):
+            message = f"{name} passes even if all its repeats fail: its pass_rate is 0"
+            found.setdefault((name, ""), misuse(message, None, where, "never_fails"))
+    for (name, _), error in found.items():
+        yield Diagnostic(error, "warning", name)
+
+
+def _unusable(file: Path, path: str, tests: int, errors: Sequence[KindlmError]) -> LoadedSuite:
+    found = tuple(Diagnostic(error) for error in errors)
+    return LoadedSuite(file, None, path, tests, found)
+
+
+def _compiled(
     path: str,
     project: str,
     scenarios: Sequence[Scenario],
-    chosen: ChosenAgents,
-    loaded: LoadedConfiguration,
+    chosen: _ChosenAgents,
+    config: ProjectConfiguration,
     data: bytes,
 ) -> Suite:
     """Return the suite of a file; its `path` is its name, `data` is its text."""
-    config = loaded.config
-    assert config is not None, "a configuration is checked before anything is compiled"
     providers, models = language_model(config.llm)
     text = _config_text(scenarios, chosen.agents, config, data)
     return Suite(
@@ -66,7 +179,7 @@ def compile_scenarios(
     )
 
 
-def _case(path: str, scenario: Scenario, chosen: ChosenAgents) -> Case:
+def _case(path: str, scenario: Scenario, chosen: _ChosenAgents) -> Case:
     spec, agent = scenario.spec, chosen.agents[scenario.name]
     return Case(
         name=f"{path}::{scenario.name}",
@@ -87,25 +200,6 @@ def _case(path: str, scenario: Scenario, chosen: ChosenAgents) -> Case:
 
 def _milliseconds(seconds: float) -> int:
     return max(1, round(seconds * 1000))
-
-
-def language_model(
-    llm: LlmTable | None,
-) -> tuple[dict[str, ProviderSettings], dict[str, ModelTarget]]:
-    """Return the provider and the model of `[llm]` as the engine takes them, by their names."""
-    if llm is None:
-        return {}, {}
-    kind = provider_by_name(llm.provider)
-    if kind is not None and kind.usual_base_url is not None and llm.base_url is not None:
-        kind = None  # any server with OpenAI's API, whatever it is called
-    provider = ProviderSettings(
-        name=llm.provider,
-        type="openai" if kind is None else llm.provider.lower(),
-        api_key_env=llm.api_key_env or (None if kind is None else kind.usual_key_variable),
-        base_url=llm.base_url,
-    )
-    model = ModelTarget(JUDGE, llm.provider, llm.model)
-    return {llm.provider: provider}, {JUDGE: model}
 
 
 def _config_text(
@@ -151,7 +245,7 @@ def _recordable(agent: AgentTarget) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class ChosenAgents:
+class _ChosenAgents:
     """The agents of scenarios by their names, and what is wrong with those that have none.
 
     A scenario with a fault has an agent with a name and nothing else, so that its name in the
@@ -171,14 +265,9 @@ class ChosenAgents:
         return list(told.values())
 
 
-def choose_agents(
-    scenarios: Sequence[Scenario],
-    configuration: LoadedConfiguration,
-    root: Path,
-    environ: Mapping[str, str],
-) -> ChosenAgents:
+def _choose_agents(scenarios: Sequence[Scenario], around: Surroundings) -> _ChosenAgents:
     """Return the agent of each scenario."""
-    default = compiled_agent(configuration, root)
+    default = compiled_agent(around.configuration, around.root)
     agents: dict[str, AgentTarget] = {}
     faults: dict[str, KindlmError] = {}
     for each in scenarios:
@@ -186,7 +275,7 @@ def choose_agents(
         if own is None:
             found = default or _no_agent(each)
         else:
-            found = _own(own, each, configuration, environ)
+            found = _own(own, each, around.configuration, around.environ)
         if isinstance(found, KindlmError):
             # What is not run needs none: a mark may skip it where a variable is not set.
             if not each.is_skipped and each.hint is None:
@@ -194,14 +283,7 @@ def choose_agents(
             name = own.get("name") if isinstance(own, Mapping) else None
             found = AgentTarget(name if isinstance(name, str) and name else AGENT, "http", "")
         agents[each.name] = _seen(found, each)
-    return ChosenAgents(agents, faults)
-
-
-def compiled_agent(loaded: LoadedConfiguration, root: Path) -> AgentTarget | None:
-    """Return the agent of the configuration as the engine takes it."""
-    if loaded.agent is None:
-        return None
-    return compile_agent(loaded.agent, root if loaded.file is None else loaded.file.parent)
+    return _ChosenAgents(agents, faults)
 
 
 def _own(
@@ -211,7 +293,7 @@ def _own(
     environ: Mapping[str, str],
 ) -> AgentTarget | KindlmError:
     if not isinstance(own, str | Mapping) and (callable(own) or type(own).__module__ != "builtins"):
-        return held_agent(own, Path(scenario.where.file).parent)
+        return _held_agent(own, Path(scenario.where.file).parent)
     if (wrong := _no_table(own)) is not None:
         return misuse(
             "agent of @scenario must be an agent in Python, a URL or a mapping with the keys of"
@@ -262,7 +344,7 @@ def _seen(agent: AgentTarget, scenario: Scenario) -> AgentTarget:
     )
 
 
-def held_agent(instance: Any, folder: Path) -> AgentTarget:
+def _held_agent(instance: Any, folder: Path) -> AgentTarget:
     """Return an agent that is an object; it is recorded by its name, else by that of its type."""
     name = getattr(instance, "__qualname__", None) or type(instance).__qualname__
     return AgentTarget(AGENT, "python", name, directory=str(folder), instance=instance)

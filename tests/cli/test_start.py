@@ -25,7 +25,7 @@ UNUSED = (
     "kindlm.providers.preset_providers",
     "kindlm.pytest_plugin",
     "kindlm.scenarios.api",
-    "kindlm.scenarios.scenario_files",
+    "kindlm.scenarios.scenario_suite",
     "kindlm.testing",
     "kindlm.user_modules",
     "numpy",

@@ -27,7 +27,7 @@ from kindlm.generate.test_plan import (
     read_plan,
 )
 from kindlm.scenarios.configuration import load_configuration
-from kindlm.scenarios.scenario_files import Surroundings, load_scenarios
+from kindlm.scenarios.scenario_suite import Surroundings, load_scenarios
 
 HOSTILE = [
     '"""',

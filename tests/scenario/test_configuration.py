@@ -13,9 +13,8 @@ from scenario_project import Project
 
 from kindlm.cli.app import run
 from kindlm.packages import as_written
-from kindlm.scenarios.configuration import LlmTable, load_configuration
-from kindlm.scenarios.scenario_files import Surroundings, load_scenarios
-from kindlm.scenarios.scenario_suite import language_model
+from kindlm.scenarios.configuration import LlmTable, language_model, load_configuration
+from kindlm.scenarios.scenario_suite import Surroundings, load_scenarios
 
 TEST = """
 @scenario("x")

@@ -42,10 +42,10 @@ from kindlm.reports.untrusted import one_line
 from kindlm.scenarios.configuration import (
     LlmTable,
     LoadedConfiguration,
+    compiled_agent,
     load_configuration,
     provider_fault,
 )
-from kindlm.scenarios.scenario_suite import compiled_agent
 from kindlm.suite import AgentTarget
 from kindlm.wording import count
 from kindlm_store import Redactor

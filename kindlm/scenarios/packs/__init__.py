@@ -35,7 +35,7 @@ from kindlm.errors import (
 from kindlm.formats.discovery import PACK_MARK, Discovery, Found, discover
 from kindlm.packages import installed
 from kindlm.scenarios.configuration import sandboxed
-from kindlm.scenarios.scenario_files import Surroundings
+from kindlm.scenarios.scenario_suite import Surroundings
 from kindlm.suggestions import suggest
 from kindlm.wording import count, listed_names, shown
 from kindlm.yaml_document import read_document
