@@ -17,6 +17,7 @@ from kindlm.checks.evalview.weighted_score import (
     Weights,
     deterministic_quality,
     fallback_quality,
+    judged_quality,
     mean_of_turns,
     overall_score,
     tool_accuracy,
@@ -107,10 +108,20 @@ class TestArithmetic:
             ("weather", "I don't know.", 65.0),
             ("go", "It is on the way to you", 85.0),
             ("how does weather work", "Weather: it works because of air", 91.67),
+            ("go", "x" * 19, 78.0),
+            ("go", "x" * 20, 85.0),
         ],
     )
     def test_what_stands_in_for_a_judge(self, query: str, output: str, quality: float) -> None:
         assert fallback_quality(OutputFacts(query, output)) == quality
+
+    @pytest.mark.parametrize(("length", "points"), [(0, 0), (1, 7.5), (10, 7.5), (11, 15)])
+    def test_a_short_answer_is_worth_less(self, length: int, points: float) -> None:
+        found = OutputFacts("go", "x" * length, avoided=0)
+        assert deterministic_quality(found) == 30 + 15 + 10 + points
+
+    def test_a_judged_quality_is_not_below_zero(self) -> None:
+        assert judged_quality(10, OutputFacts("", "", unmatched=1)) == 0
 
 
 class TestWithoutJudge:
@@ -141,9 +152,20 @@ class TestWithoutJudge:
         assert result.outcome is Outcome.PASSED
 
     def test_the_texts_that_must_not_be_there_count(self, evaluate: Evaluate, said: Said) -> None:
-        params = {"minScore": 0, "notContains": ["sky", "sea"]}
+        params = {"minScore": 0, "notContains": ["sky", "sea", "sun"]}
         result = evaluate("weighted_score", params, said("The sky color is blue"))
-        assert result.actual["outputQuality"] == 30 + 7.5 + 15 + 15 + 10 - 2.5
+        assert result.actual["outputQuality"] == 30 + 10 + 15 + 15 + 10 - 5
+
+    @pytest.mark.parametrize(
+        ("text", "points"), [('Blue: {"sky": 1}', 10), ('Blue: {"sea": 1}', 0), ("Blue: sky, 1", 0)]
+    )
+    def test_a_schema_counts_if_json_in_the_text_fits_it(
+        self, evaluate: Evaluate, said: Said, text: str, points: int
+    ) -> None:
+        schema = {"type": "object", "required": ["sky"]}
+        params = {"minScore": 0, "notContains": ["blue"], "jsonSchema": schema}
+        result = evaluate("weighted_score", params, said(text))
+        assert result.actual["outputQuality"] == 30 + 15 + 15 + points
 
 
 class TestWithJudge:
