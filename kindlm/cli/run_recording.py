@@ -270,7 +270,7 @@ def tell_loaded(loaded: Loaded, options: TestOptions) -> None:
     shown = [found for found in loaded.diagnostics if found.severity == "error" or options.warnings]
     show(shown)
     if loaded.ignored and options.warnings:
-        note(f"Ignored, no tests: {', '.join(map(str, loaded.ignored))}")
+        note(loaded.told_of_ignored)
     is_judged = any(suite.front_end == "evalview" for suite in loaded.suites)
     if options.compat and options.warnings and not is_judged:
         note("--compat judges EvalView test cases, and there are none here.")

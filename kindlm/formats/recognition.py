@@ -30,7 +30,8 @@ _CASE_KEYS = frozenset({"input", "turns", "expected", "thresholds"})
 _OF_CASES_ALONE = _CASE_KEYS - {"turns"}
 _SCENARIO_KEYS = ("assertions", "persona", "turns")
 _OTHER_KEYS = frozenset(
-    {"cases", "expect", "gates", "models", "prompts", "providers", "scenarios", "suite", "tests"}
+    {"agent", "agents", "cases", "expect", "gates", "model", "models", "prompts", "providers"}
+    | {"scenarios", "suite", "tests"}
 )
 _ELSEWHERE = frozenset({"jobs", "runs", "services", "steps"})
 """Keys of workflows, actions and compositions, which have a name and may have inputs, too."""

@@ -51,6 +51,14 @@ class Loaded:
     ignored: tuple[Path, ...]
     unnamed: frozenset[tuple[str, str]] = frozenset()
 
+    @property
+    def told_of_ignored(self) -> str:
+        """Which files look like tests and are not run, and what they may lack."""
+        return (
+            f"Ignored: {', '.join(map(str, self.ignored))}. A suite in a folder needs `kindlm: 1`"
+            " at its top, unless its name is kindlm.yaml."
+        )
+
 
 @put_off()
 def load_paths(

@@ -72,7 +72,8 @@ def test_what_only_looks_like_tests_is_an_error_where_that_is_asked_for(
     write(here / "tests" / "a.yaml")
     write(here / "tests" / "b.yaml", "input: {query: x}\nexpect: {}\n")
     outcome = kindlm("validate", "tests")
-    assert (outcome.code, "Ignored, no tests: tests/b.yaml" in outcome.err) == (0, True)
+    assert (outcome.code, "Ignored: tests/b.yaml" in outcome.err) == (0, True)
+    assert "needs `kindlm: 1`" in outcome.err
     outcome = kindlm("validate", "tests", "--strict")
     assert (outcome.code, "'tests/b.yaml' looks like tests" in outcome.err) == (1, True)
     assert "Ignored" not in outcome.err

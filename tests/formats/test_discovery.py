@@ -76,6 +76,8 @@ def test_other_yaml_is_passed_over_in_a_folder(tmp_path: Path, text: str) -> Non
         " kindlm: 1\n---\nproviders:\n- openai:gpt-4o\nprompts: [hi]\n",
         "input: x\nexpected: {tools: [search]}\n",
         '"turns": []\n"expect": {}\n',
+        "agent: http://127.0.0.1:8000/chat\ntests: [{name: a, input: x, expect: {}}]\n",
+        "model: openai/gpt-4o\ntests:\n- {name: a, input: x, expect: {}}\n",
     ],
 )
 def test_what_looks_like_tests_but_is_not_is_reported(tmp_path: Path, text: str) -> None:

@@ -73,7 +73,7 @@ def validate_command(
     else:
         show(diagnostics)
         if loaded.ignored:
-            note(f"Ignored, no tests: {', '.join(map(str, loaded.ignored))}")
+            note(loaded.told_of_ignored)
         found = [count(errors, "error")] if errors else []
         found += [count(warnings, "warning")] if warnings else []
         problems = ", ".join(found) or "no problems"
