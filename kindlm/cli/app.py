@@ -96,6 +96,7 @@ _LOADABLE = frozenset(COMMANDS) - {"history"}
 
 _MODULES: Mapping[str, str] = {
     "backup": "upkeep",
+    "browse": "serving",
     "import": "import_",
     "label": "review",
     "list": "validate",
@@ -106,7 +107,8 @@ _MODULES: Mapping[str, str] = {
     "replay": "rescore",
     "report": "show",
     "schema": "validate",
-    "token": "serve_history",
+    "serve-history": "serving",
+    "token": "serving",
     "verify": "upkeep",
     "watch": "test",
 }

@@ -1,4 +1,7 @@
-"""`kindlm serve-history` and `kindlm token`: one history for a team, and who may use it."""
+"""`kindlm browse` and `kindlm serve-history`: a history in the browser, for one person or a team.
+
+`kindlm token` says who may push to the history of a team, and pull from it.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +11,44 @@ import shlex
 import sqlite3
 import sys
 import threading
+import webbrowser
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
+from kindlm.cli.commands.review import recorder_of
 from kindlm.cli.commands.runs import table
 from kindlm.cli.commands.upkeep import remove_abandoned
 from kindlm.cli.console import fail, note, or_fail, refuse, warn
-from kindlm.cli.history import db_option, disk_full, forget_erased, project_here
+from kindlm.cli.history import (
+    db_option,
+    disk_full,
+    existing_history,
+    forget_erased,
+    open_history,
+    project_here,
+)
+from kindlm.cli.journal import author
 from kindlm.cli.logs import log_as_asked
-from kindlm.cli.options import DATABASE, LIST_FORMAT, ListFormat, argument, option, parse_since
+from kindlm.cli.options import (
+    DATABASE,
+    LIST_FORMAT,
+    ListFormat,
+    argument,
+    flag,
+    option,
+    parse_since,
+)
 from kindlm.errors import ErrorCode
-from kindlm.recording.history_file import open_log
+from kindlm.recording.history_file import open_log, project_secrets
 from kindlm.recording.purging import erase, runs_before, streams_to_purge, with_news
 from kindlm.reports.untrusted import one_line, printed_json
+from kindlm.team.protocol import is_loopback
 from kindlm.team.token_store import Limits, TokenStore, token_file
 from kindlm.wording import count, shown_path
 from kindlm_store import EventLog, StoreError
@@ -33,6 +56,77 @@ from kindlm_store.erasing import find_erasable
 
 if TYPE_CHECKING:
     from kindlm.browse.routes import Actor, RecordReview, Reviewer
+
+
+def browse_command(
+    port: int | None = option(
+        "--port N", "Port to bind. Default: 8001, or a free one.", min=0, max=65535
+    ),
+    host: str = option(
+        "--host HOST",
+        "Address to bind. Anyone who can reach it can read the history.",
+        default="127.0.0.1",
+    ),
+    no_open: bool = flag("--no-open", "Do not open the web browser."),
+    metadata: bool = flag("--metadata", "Print table descriptions for a Datasette without kindlm."),
+    db: Path | None = DATABASE,
+) -> None:
+    """Open the history in a web browser. Ctrl-C ends it."""
+    if metadata:
+        _print_metadata(db)
+        return
+    from kindlm.browse.descriptions import START_PAGE
+    from kindlm.browse.history_server import LOOPBACK_NAMES, listen, make_datasette, serve
+    from kindlm.recording.project import regression_threshold
+
+    with open_history(db):
+        project = existing_history(db)
+    threshold = or_fail(regression_threshold(project.root))
+    listening = or_fail(listen(host, port))
+    shown = f"[{host}]" if ":" in host else host
+    address, bound_port = listening.getsockname()[:2]
+    names = None
+    if is_loopback(address):
+        names = LOOPBACK_NAMES | {shown.lower()}
+    else:
+        warn(
+            f"Everybody who can reach {address} can read the whole history.",
+            "Without --host only programs on this machine can.",
+        )
+    url = f"http://{shown}:{bound_port}{START_PAGE}"
+
+    def tell() -> None:
+        sys.stdout.write(f"{url}\n")
+        sys.stdout.flush()
+        note("Ctrl-C ends it.")
+        if not no_open:
+            # Some browsers return when they are closed, and pages are to be served before that.
+            threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
+
+    # Whoever else could reach the pages reads only.
+    made = make_datasette(project.database, threshold, reviews_of(db) if names else None)
+    with listening:
+        serve(made, listening, tell, names)
+
+
+def reviews_of(database: Path | None) -> Reviewer:
+    """Return what records the user's reviews from pages of a history."""
+    project = existing_history(database)
+    opened = partial(open_log, project.database, project_secrets(project.root))
+    return lambda _: recorder_of(opened, author())
+
+
+def _print_metadata(database: Path | None) -> None:
+    """Print descriptions, facets and saved queries of the history, as Datasette's metadata.
+
+    Datasette names a database by its file.
+    """
+    from kindlm.browse.descriptions import INSTANCE, metadata
+
+    name = project_here(database).database.stem
+    told = INSTANCE | {"databases": {name: metadata()}}
+    sys.stdout.write(printed_json(told, indent=2) + "\n")
+
 
 _DAY_S = 24 * 3600
 _HEADER = re.compile(r"[A-Za-z0-9-]+", re.ASCII)
@@ -59,7 +153,6 @@ def serve_history_command(
     from kindlm.recording.project import regression_threshold
     from kindlm.team.history_api import HistoryApi
     from kindlm.team.pages import Pages
-    from kindlm.team.protocol import is_loopback
     from kindlm.team.team_server import make_app, serve
 
     if trust_header is not None and not _HEADER.fullmatch(trust_header):
@@ -119,7 +212,6 @@ def serve_history_command(
 
 def reviews_in(log: EventLog) -> Reviewer:
     """Return what records the reviews of people who look at a served history, by their names."""
-    from kindlm.cli.commands.review import recorder_of
     from kindlm.team.pages import reviewing
 
     def reviewer(actor: Actor | None) -> RecordReview | None:
