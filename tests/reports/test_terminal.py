@@ -212,6 +212,16 @@ def test_a_large_run_lists_only_what_went_wrong(history: Any, make: Any, write: 
     assert "test 69" in write(view, "terminal", verbose=True)
 
 
+def test_one_cause_more_than_is_shown_is_counted_as_one(
+    history: Any, make: Any, write: Any
+) -> None:
+    run = history.run()
+    run.suite("large", tests=[make.planned(f"test {i}") for i in range(21)])
+    for i in range(21):
+        run.execution(f"test {i}", assertions=(make.failed("contains", f"text {i}"),))
+    line_with(write(run.finish(), "terminal"), "… and 1 more cause: kindlm show")
+
+
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_lines_fit_the_width(varied: Any, write: Any, width: int) -> None:
     for line in write(varied, "terminal", width=width).splitlines():

@@ -152,6 +152,8 @@ def _show_runs(db: sqlite3.Connection, wanted: RunFilter, form: ListFormat) -> N
         sys.stdout.write(table(_HEADER, map(_cells, listed), paints))
         if len(listed) > 1:
             note("Compare two runs: kindlm diff BEFORE AFTER")
+    elif next(runs(db, RunFilter(limit=1)), None) is None:
+        note("No run is recorded yet. Record one: kindlm test")
     else:
         note("No run matches. All runs: kindlm runs")
 

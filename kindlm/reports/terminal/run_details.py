@@ -44,7 +44,7 @@ def write_failures(view: RunView, page: Page) -> None:
     if most is not None and len(blocks) > most:
         page.blank()
         more = page.typed(f"{show_run(view)} --verbose")
-        page.line(f"… and {len(blocks) - most:,} more causes: {more}")
+        page.line(f"… and {count(len(blocks) - most, 'more cause')}: {more}")
     if next(islice(went_wrong(view), _TESTS, None), None) is not None:
         page.line(f"The causes are those of the first {_TESTS:,} tests that did not pass.")
     flaky = (test for test in view.tests() if test.flaky)
