@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kindlm.bounds import MAX_RETRY_AFTER_S
-from kindlm.checks.check_runner import CheckRunner
+from kindlm.checks import CheckRunner
 from kindlm.config.diagnostics import Diagnostic
 from kindlm.dataclass import dataclass, replace
 from kindlm.engine.resources import LiveRun, Ports

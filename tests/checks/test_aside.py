@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from evaluated import demand, evaluated
 
-from kindlm.checks.check_runner import CheckRunner
+from kindlm.checks import CheckRunner
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import ModelReply, Question
 from kindlm.transcript import Transcript

@@ -11,7 +11,7 @@ from typing import Any, Self
 import pytest
 from evaluated import demand
 
-from kindlm.checks.check_runner import CheckRunner
+from kindlm.checks import CheckRunner
 from kindlm.engine.attempt import Finished, run_execution
 from kindlm.engine.resources import Limits, LiveRun, Ports
 from kindlm.engine.runner import run_plan

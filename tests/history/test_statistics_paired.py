@@ -12,8 +12,7 @@ import scipy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindlm.history.statistics.paired import Pair, compare_paired
-from kindlm.history.statistics.tables import Counts
+from kindlm.history.statistics.tables import Counts, Pair, compare_paired
 
 _side = st.builds(Counts, st.integers(0, 4), st.just(4))
 

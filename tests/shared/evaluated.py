@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic.alias_generators import to_camel
 
+from kindlm.checks import CheckRunner
 from kindlm.checks.base import all_checks
 from kindlm.checks.call_matching import CallCount
-from kindlm.checks.check_runner import CheckRunner
 from kindlm.checks.evalview.safety import Safety
 from kindlm.checks.evalview.tools import SequenceMode
 from kindlm.checks.evalview.weighted_score import Scored, Weights

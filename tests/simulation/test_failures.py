@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kindlm.checks.check_runner import CheckRunner
+from kindlm.checks import CheckRunner
 from kindlm.engine.simulation import SimulatedAnswer, SimulatedTools
 from kindlm.suite import Fault, RecordedAnswer, SimulatedTool, ToolAnswer
 from kindlm.transcript import ToolCall, ToolProblemKind

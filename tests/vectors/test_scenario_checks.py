@@ -15,7 +15,7 @@ from scenario_project import Project, new_project, serving_agent
 from vector_cases import known, unknown
 
 from kindlm import Persona, Reply, Trial, scenario
-from kindlm.checks.check_runner import CheckRunner
+from kindlm.checks import CheckRunner
 from kindlm.engine.stage import ScriptedTrial
 from kindlm.engine.stop import SystemClock
 from kindlm.engine.talk import HeldTalk

@@ -14,7 +14,7 @@ import pytest
 from evaluated import awaited, demand
 from vector_cases import Departure, NoCounterpart, known, unknown
 
-from kindlm.checks.check_runner import CheckRunner
+from kindlm.checks import CheckRunner
 from kindlm.checks.judge import judgement
 from kindlm.engine.simulation import SimulatedTools
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result

@@ -40,7 +40,6 @@ from kindlm.history.diff.evidence_values import (
     TestPair,
     Verdict,
 )
-from kindlm.history.statistics.paired import compare_paired
 from kindlm.history.statistics.pass_rates import (
     Looks,
     Settlement,
@@ -48,7 +47,12 @@ from kindlm.history.statistics.pass_rates import (
     repeats_needed,
     settlements,
 )
-from kindlm.history.statistics.tables import discrete_discoveries, score_drop, score_repeats_needed
+from kindlm.history.statistics.tables import (
+    compare_paired,
+    discrete_discoveries,
+    score_drop,
+    score_repeats_needed,
+)
 
 REGRESSION_THRESHOLD = 0.05
 """How far the mean of a score may fall, unless the project says so."""

@@ -10,9 +10,8 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from kindlm.dataclass import dataclass
 from kindlm.history.statistics import rate_difference_interval
-from kindlm.history.statistics.paired import PairedComparison
 from kindlm.history.statistics.pass_rates import Looks, Settlement, pass_rate_drop
-from kindlm.history.statistics.tables import Counts, pooled
+from kindlm.history.statistics.tables import Counts, PairedComparison, pooled
 from kindlm.outcome import Status
 from kindlm.plan import QualifiedName
 

@@ -14,7 +14,16 @@ from itertools import groupby
 from operator import attrgetter, itemgetter
 
 from kindlm.dataclass import dataclass, replace
-from kindlm.history.diff.behaviour import compare_behaviour
+from kindlm.history.diff.compared_tests import (
+    Figure,
+    ModelChange,
+    compare_behaviour,
+    compare_figures,
+    compare_models,
+    newly_broken_limits,
+    pair_checks,
+    side_of,
+)
 from kindlm.history.diff.config import (
     Suite,
     SuiteConfig,
@@ -25,15 +34,6 @@ from kindlm.history.diff.config import (
     unread_tests,
 )
 from kindlm.history.diff.details import TestDetails, read_details
-from kindlm.history.diff.diff_figures import (
-    Figure,
-    ModelChange,
-    compare_figures,
-    compare_models,
-    newly_broken_limits,
-    pair_checks,
-    side_of,
-)
 from kindlm.history.diff.evidence import judge_pair
 from kindlm.history.diff.evidence_values import (
     BehaviourChange,

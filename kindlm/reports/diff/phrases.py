@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from kindlm.dataclass import dataclass
-from kindlm.history.diff.diff_figures import Figure
+from kindlm.history.diff.compared_tests import Figure
 from kindlm.history.diff.evidence_values import (
     Change,
     FailOn,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kindlm.history.diff.behaviour import compare_behaviour, usual
+from kindlm.history.diff.compared_tests import compare_behaviour, usual
 from kindlm.history.diff.evidence_values import BehaviourChange
 from kindlm.history.diff.samples import CallRef, Failure, Sample
 from kindlm.outcome import Status
