@@ -1,16 +1,26 @@
-"""`kindlm init`: what it writes, what it leaves alone."""
+"""`kindlm init`: what it asks and writes, and what it leaves alone."""
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from planned_shop import serving_shop
+from scenario_project import LoopbackAgent, serving_agent
+from terminal_typing import Terminal
+
+from kindlm.cli.app import run
+from kindlm.cli.commands.init import KINDS
 
 TEMPLATES = ["basic", "agent", "compliance", "evalview", "scenario"]
 CARD = b"4111 1111 1111 1111"
@@ -136,3 +146,222 @@ def test_a_file_in_the_way_is_an_error_with_its_place(kindlm: Any, here: Path) -
     outcome = kindlm("init", "shop")
     assert outcome.code == 1
     assert outcome.err.startswith("✗ The project cannot be written")
+
+
+def suite_in(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((folder / "kindlm.yaml").read_text("utf-8"))
+    return found
+
+
+@pytest.mark.parametrize("kind", ["fastapi", "node", "http", "program"])
+def test_a_service_has_a_suite_that_is_valid(kindlm: Any, here: Path, kind: str) -> None:
+    outcome = kindlm("init", "--agent", kind)
+    assert outcome.code == 0
+    assert outcome.err.endswith("Next: kindlm test\n")
+    assert kindlm("validate").code == 0
+    assert suite_in(here)["agent"]["gateway"] is True
+
+
+def test_an_agent_at_a_url_has_a_suite_of_a_few_lines(kindlm: Any, here: Path) -> None:
+    with serving_agent() as agent:  # it repeats the message
+        outcome = kindlm("init", "--agent", agent.url)
+        assert outcome.code == 0
+        assert outcome.err.endswith("Next: kindlm test\n")
+        assert len((here / "kindlm.yaml").read_text("utf-8").splitlines()) <= 15
+        assert kindlm("test", "--quiet").code == 0
+    kindlm("init", "--force", "--agent", "http://127.0.0.1:1/v1/chat/completions")
+    assert suite_in(here)["agent"]["protocol"] == "chat"
+    assert kindlm("validate").code == 0
+    secret = kindlm("init", "--force", "--agent", "http://user:secret-word@127.0.0.1/")
+    assert secret.code == 1
+    assert "secret-word" not in secret.err
+
+
+@pytest.mark.parametrize("kind", ["langgraph", "google-adk", "python"])
+def test_an_object_has_a_scenario(kindlm: Any, here: Path, kind: str) -> None:
+    outcome = kindlm("init", "shop", "--agent", kind)
+    assert outcome.code == 0
+    assert outcome.err.endswith("Next: cd shop && kindlm test test_agent.py\n")
+    ast.parse((here / "shop" / "test_agent.py").read_text("utf-8"))
+    assert "Which tool must it call? Assumed: lookup_order\n" in outcome.err
+    assert "Edit shop/test_agent.py where your agent differs" in outcome.err
+
+
+def test_an_object_is_imported_from_its_place(kindlm: Any, here: Path) -> None:
+    assert kindlm("init", "--agent", "shop.bot:graph").code == 0
+    written = (here / "test_agent.py").read_text("utf-8")
+    assert "from shop.bot import graph\n" in written
+    assert "agent=graph)" in written
+
+
+def test_the_kind_and_what_it_needs_are_asked_for(here: Path, terminal: Terminal) -> None:
+    service = ["cobol", "node", '"', 'node "my server.mjs"', "ready now", "chat", "/api/chat"]
+    typed = "\n".join([*service, 'Refund "A1"!', "issue_refund", ""])
+    assert terminal.init("--agent", typed=typed) == 0
+    shown = terminal.shown
+    assert "One of langgraph" in shown
+    assert "A command, please" in shown
+    assert "A path, please" in shown
+    suite = suite_in(here)
+    [service] = suite["serve"]
+    assert service["command"] == 'node "my server.mjs"'
+    assert service["ready"] == {"line": "ready now"}
+    assert suite["agent"]["url"] == "http://127.0.0.1:{{serve.agent.port}}/api/chat"
+    [test] = suite["tests"]
+    assert test["input"] == 'Refund "A1"!'
+    assert test["expect"] == {"toolCalls": "issue_refund"}
+
+
+def test_the_place_of_an_object_is_asked_for(here: Path, terminal: Terminal) -> None:
+    typed = 'shop\nshop.bot:graph\nRefund "A1"!\nissue_refund\n'
+    assert terminal.init("--agent", "langgraph", typed=typed) == 0
+    written = (here / "test_agent.py").read_text("utf-8")
+    assert "from shop.bot import graph\n" in written
+    assert 't.agent.send("Refund \\"A1\\"!")' in written
+    assert 'tool_called("issue_refund")' in written
+
+
+def test_a_url_without_its_scheme_is_shown_whole(kindlm: Any, here: Path) -> None:
+    outcome = kindlm("init", "--agent", "127.0.0.1:8000/chat")
+    assert outcome.code == 1
+    assert "http://127.0.0.1:8000/chat" in outcome.err
+    assert ", ".join(KINDS) not in outcome.err
+    assert "http://127.0.0.1:8000/chat" in kindlm("init", "--agent", "a/b").err
+    assert list(here.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--agent"], ["--agent", "cobol"], ["--agent", "node", "--template", "basic"]],
+)
+def test_what_cannot_be_meant_names_the_kinds_and_writes_nothing(
+    kindlm: Any, here: Path, arguments: list[str]
+) -> None:
+    outcome = kindlm("init", *arguments)
+    assert outcome.code == 1
+    assert ", ".join(KINDS) in outcome.err or "--template" in outcome.err
+    assert list(here.iterdir()) == []
+
+
+def test_a_test_of_an_agent_is_not_overwritten(kindlm: Any, here: Path) -> None:
+    (here / "test_agent.py").write_text("mine", "utf-8")
+    assert kindlm("init", "--agent", "python").code == 1
+    assert (here / "test_agent.py").read_text("utf-8") == "mine"
+
+
+@pytest.fixture
+def agent() -> Iterator[LoopbackAgent]:
+    with serving_shop() as agent:
+        yield agent
+
+
+def configuration(folder: Path) -> dict[str, Any]:
+    return tomllib.loads((folder / "kindlm.toml").read_text("utf-8"))
+
+
+def test_without_a_terminal_nothing_is_asked(kindlm: Any, here: Path) -> None:
+    assert kindlm("init", "--template", "scenario").code == 0
+    assert configuration(here)["llm"] == {
+        "provider": "openai",
+        "model": "gpt-4o-mini",
+        "api_key_env": "OPENAI_API_KEY",
+    }
+
+
+def test_provider_model_and_variable_are_asked_for(here: Path, terminal: Terminal) -> None:
+    typed = "anthropic\nclaude-sonnet-4-5\nSHOP_JUDGE_KEY\n\n"
+    assert terminal.init("--template", "scenario", typed=typed) == 0
+    assert configuration(here)["llm"] == {
+        "provider": "anthropic",
+        "model": "claude-sonnet-4-5",
+        "api_key_env": "SHOP_JUDGE_KEY",
+    }
+    assert (here / "agent.py").is_file()
+
+
+def test_a_key_is_not_taken_and_not_shown(here: Path, terminal: Terminal) -> None:
+    typed = "gpt\nopenai\n\nsk-proj-abc123def456\n\n\n"
+    assert terminal.init("--template", "scenario", typed=typed) == 0
+    shown = terminal.shown
+    assert "One of openai, anthropic, ollama" in shown
+    assert "never the key" in shown
+    assert "sk-proj" not in shown
+    assert configuration(here)["llm"]["api_key_env"] == "OPENAI_API_KEY"
+    assert "sk-proj" not in (here / "kindlm.toml").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["sk-proj-abc123", "AIzaSyA1234567890abcdefghijklmnop"],
+)
+def test_a_key_is_no_name_of_a_model(here: Path, terminal: Terminal, key: str) -> None:
+    model = "ft:gpt-4o-mini-2024-07-18:my-org::AbC123dE"
+    assert terminal.init("--template", "scenario", typed=f"\n{key}\n{model}\n\n\n") == 0
+    shown = terminal.shown
+    assert "never the key" in shown
+    assert key not in shown
+    assert key not in (here / "kindlm.toml").read_text("utf-8")
+    assert configuration(here)["llm"]["model"] == model
+
+
+def test_a_local_model_needs_no_key(here: Path, terminal: Terminal) -> None:
+    assert terminal.init("--template", "scenario", typed="ollama\n\n\n") == 0
+    assert configuration(here)["llm"] == {"provider": "ollama", "model": "llama3.2"}
+
+
+def test_tests_are_offered_for_an_agent_of_the_user(
+    here: Path,
+    terminal: Terminal,
+    agent: LoopbackAgent,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    base = agent.url.removesuffix("/chat")
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{base}/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", "not-a-real-key")
+    typed = f"\n\n\nno url\n{agent.url}\ny\nHelps with orders; lookup_order, issue_refund\n"
+    assert terminal.init("shop", "--template", "scenario", typed=typed) == 0
+    assert "must be a URL" in terminal.shown
+    assert configuration(here / "shop")["agent"] == {"type": "http", "url": agent.url}
+    assert len(list((here / "shop" / "tests" / "generated").glob("test_*.py"))) == 10
+    # As it is typed in the folder where the user is.
+    told = capsys.readouterr().out
+    assert "Run them: cd shop && kindlm test tests/generated\n" in told
+    paths = re.findall(r"shop/\S+", told)
+    assert len(paths) == 11
+    assert all((here / path).is_file() for path in paths)
+    monkeypatch.chdir(here / "shop")
+    assert run(["test", "--quiet"]) == 0
+
+
+def test_the_offer_can_be_left(here: Path, terminal: Terminal, agent: LoopbackAgent) -> None:
+    assert terminal.init("--template", "scenario", "--agent", agent.url, typed="\n\n\nn\n") == 0
+    assert "kindlm gen" in terminal.shown
+    assert agent.requests == []
+
+
+def test_what_can_be_typed_next_is_typed_from_here(
+    here: Path, terminal: Terminal, agent: LoopbackAgent
+) -> None:
+    options = ("--template", "scenario", "--agent", agent.url)
+    assert terminal.init("shop", *options, typed="\n\n\nn\n") == 0
+    assert "cd shop && kindlm gen --description" in terminal.shown
+
+
+@pytest.mark.parametrize("url", ["shop", "http://user:secret-word@127.0.0.1/"])
+def test_a_url_of_no_use_writes_nothing(kindlm: Any, here: Path, url: str) -> None:
+    outcome = kindlm("init", "--template", "scenario", "--agent", url)
+    assert outcome.code == 1
+    assert "secret-word" not in outcome.err
+    assert list(here.iterdir()) == []
+
+
+def test_other_templates_take_no_agent(kindlm: Any, here: Path) -> None:
+    assert kindlm("init", "--template", "agent", "--agent", "http://127.0.0.1/").code == 1
+    assert list(here.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["back\\slash", "__LLM__"])
+def test_scenarios_have_the_name_of_their_folder(kindlm: Any, here: Path, name: str) -> None:
+    assert kindlm("init", "--template", "scenario", here / name).code == 0
+    assert configuration(here / name)["project"] == name
