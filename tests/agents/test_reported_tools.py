@@ -1,8 +1,9 @@
-"""Whether an answer shows that its agent reports tool calls, where it holds none."""
+"""What an answer shows: whether it would report tool calls, and why its agent failed."""
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -12,8 +13,10 @@ from kindlm.agents.drafts import Frame, hear
 from kindlm.agents.event_framing import frames_of
 from kindlm.agents.event_streams import ModelDraft
 from kindlm.agents.langgraph_replies import Sent, read_value
+from kindlm.agents.reply_parts import error_text
 from kindlm.agents.reply_reading import Reading, read_reply
 from kindlm.agents.streaming_agent import EventsDraft
+from kindlm.agents.tool_entries import has_place_for_calls
 from kindlm.ports import AgentReply
 from kindlm.transcript import UNNAMED
 
@@ -202,3 +205,61 @@ def test_calls_in_the_words_of_react_do_not_show_that_calls_are_reported() -> No
     message = {"role": "assistant", "content": "Action: refund\nAction Input: {}"}
     answer = {"raw": "Done.", "tasks_output": [{"raw": "Done.", "messages": [message]}]}
     assert read_crew(json.dumps(answer)).reports_tools is False
+
+
+CALL = {"type": "function", "function": {"name": "lookup", "arguments": "{}"}}
+
+
+@pytest.mark.parametrize(
+    ("reply", "has_place"),
+    [
+        ({"tool_calls": []}, True),
+        ({"toolCalls": [CALL]}, True),
+        ({"message": {"tool_calls": []}}, True),
+        ({"trace": {"toolUses": []}}, True),
+        ({"choices": [{"message": {"tool_calls": [CALL]}}]}, True),
+        ({"choices": [{"delta": {"tool_calls": []}}]}, True),
+        ({"tools_used": []}, True),
+        ({"tools_used": ["lookup"]}, True),
+        ({"intermediate_steps": []}, True),
+        ({"steps": []}, True),
+        ({"steps": [{"tool": "lookup", "input": {"id": 1}}]}, True),
+        ({"text": "Hi"}, False),
+        ({"tool_calls": None}, False),
+        ({"tools_used": None}, False),
+        ({"intermediate_steps": None}, False),
+        ({"steps": None}, False),
+        ({"steps": ["I looked it up"]}, False),
+        ({"choices": [{"message": {"content": "Hi"}}]}, False),
+        ({"other": {"tool_calls": []}}, False),
+        ([{"tool_calls": []}], False),
+        ("tool_calls", False),
+    ],
+)
+def test_a_usual_list_shows_it_even_if_it_is_empty(reply: Any, has_place: bool) -> None:
+    assert has_place_for_calls(reply, None) is has_place
+
+
+@pytest.mark.parametrize("reply", [{"text": "Hi"}, [], None])
+def test_so_does_the_path_that_the_user_wrote(reply: Any) -> None:
+    assert has_place_for_calls(reply, "data.calls")
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        (["down"], "down"),
+        ([{"error": "down"}], "down"),
+        ([{"error": {"message": "down", "code": 1}}], "down"),
+        ([{"error": "ValueError", "message": "down"}], "ValueError: down"),
+        ([{"message": "down"}], "down"),
+        ([{"error": {"code": 1}}], '{"code":1}'),
+        ([{"error": True, "message": "down"}], "down"),
+        ([{"error": True, "detail": "down"}], "down"),
+        ([{"type": "error"}, {"message": "down"}], "down"),
+        ([None, "the whole line"], "the whole line"),
+        ([{"error": 7}, ""], "no explanation"),
+    ],
+)
+def test_the_first_part_that_says_anything_is_heard(parts: list[Any], said: str) -> None:
+    assert error_text(*parts) == said

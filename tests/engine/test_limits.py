@@ -1,20 +1,27 @@
-"""A limit of costs that is passed: no further call is made, by whoever has started already."""
+"""What ends a run or an execution early: costs, time, and the waits between tries."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 
 import pytest
+from engine_calls import make_calls
 from evaluated import demand
+from hypothesis import given
+from hypothesis import strategies as st
+from virtual_time import LoopClock, run_at_once
 
+from kindlm.engine.calls import MAX_DELAY_S, retry_delay
+from kindlm.engine.pace import Pace
 from kindlm.engine.resources import Limits
-from kindlm.engine.stop import Stop
+from kindlm.engine.stop import Budget, Deadline, Stop
 from kindlm.errors import ErrorCode
 from kindlm.outcome import Gate, Status
 from kindlm.plan import Earlier
 from kindlm.providers.embedders import LocalEmbedder
 from kindlm.suite import Expectation, Price
-from kindlm.transcript import Usage
+from kindlm.transcript import Cost, CostSource, Usage
 
 CALL_USD = 0.01
 PRICES = {"model-1": Price(0, 2)}
@@ -219,3 +226,199 @@ def test_a_model_that_answers_by_another_name_costs_what_the_user_says(bench, ma
     limits = Limits(max_cost_usd=2 * CALL_USD)
     assert not asyncio.run(bench.run([suite], limits=limits))
     assert len(bench.client.requests) <= 2 + AT_ONCE
+
+
+USD = st.integers(0, 50).map(lambda cents: cents / 100)
+
+
+def cost(usd: float) -> Cost:
+    return Cost(usd, CostSource.COMPUTED)
+
+
+@given(st.lists(st.tuples(st.sampled_from([0, 1]), USD)), USD, USD)
+def test_a_limit_holds_up_its_own_suite_only(
+    spent: list[tuple[int, float]], limit: float, most: float
+) -> None:
+    told: list[float] = []
+    budget = Budget({0: limit}, most, passed=lambda: told.append(budget.total_usd))
+    for ordinal, usd in spent:
+        budget.spend(ordinal, "m", cost(usd))
+    total = sum(usd for _, usd in spent)
+    assert math.isclose(budget.total_usd, total, abs_tol=1e-9)
+    assert budget.is_used_up is (total > most and not math.isclose(total, most))
+    assert bool(told) is any(budget.is_spent(ordinal) for ordinal, _ in spent)
+    of_suite = math.fsum(usd for ordinal, usd in spent if ordinal == 0)
+    if not math.isclose(of_suite, limit):
+        assert (budget.limit_exceeded(0) == limit) is (of_suite > limit)
+    assert budget.limit_exceeded(1) is None
+
+
+def test_to_spend_exactly_what_is_allowed_is_allowed() -> None:
+    budget = Budget({0: 0.5}, 0.5)
+    budget.spend(0, "m", cost(0.5))
+    assert not budget.is_used_up
+    assert budget.limit_exceeded(0) is None
+
+
+def test_what_is_off_by_rounding_alone_is_within_the_limit() -> None:
+    budget = Budget({0: 0.6}, 0.6)
+    for _ in range(60):
+        budget.spend(0, "m", cost(0.01))
+    assert not budget.is_spent(0)
+    budget.spend(0, "m", cost(0.000_001))
+    assert budget.is_used_up
+    assert budget.limit_exceeded(0) == 0.6
+
+
+def test_what_earlier_sessions_spent_counts() -> None:
+    budget = Budget({0: 0.5}, 2.0, {0: 0.6, 1: 1.5})
+    assert budget.is_used_up
+    assert budget.limit_exceeded(0) == 0.5
+
+
+def test_without_a_limit_nothing_is_used_up() -> None:
+    budget = Budget({})
+    budget.spend(0, "m", cost(1e9))
+    assert not budget.is_used_up
+    assert budget.limit_exceeded(0) is None
+
+
+def test_a_model_without_a_price_is_reported_once_where_there_is_a_limit() -> None:
+    told: list[str] = []
+    budget = Budget({0: 1.0}, unpriced=told.append)
+    for ordinal, model in [(0, "new"), (0, "new"), (1, "other"), (0, "newer")]:
+        budget.spend(ordinal, model, Cost())
+    assert told == ["new", "newer"]
+    assert budget.total_usd == 0
+    assert not budget.is_spent(0)
+
+
+def test_a_call_of_unknown_cost_passes_the_limit_of_the_run_alone() -> None:
+    told: list[str | None] = []
+    budget = Budget({0: 1.0}, 2.0, passed=lambda: told.append(budget.unknown))
+    budget.report_unpriced(0, "new")
+    assert not budget.is_used_up
+    budget.spend(0, "newer", Cost())
+    assert budget.is_used_up
+    assert budget.limit_exceeded(0) is None
+    assert told == ["newer"]
+
+
+TIME_S = 60.0
+
+
+async def for_ever() -> None:
+    await asyncio.Event().wait()
+
+
+def test_work_that_never_ends_is_ended() -> None:
+    async def whole() -> None:
+        with pytest.raises(TimeoutError):
+            async with Deadline(TIME_S, LoopClock()).timeout:
+                await for_ever()
+
+    run_at_once(whole())
+
+
+def test_time_that_stands_still_does_not_run_out_and_runs_on_afterwards() -> None:
+    came_back: list[bool] = []
+
+    async def work() -> None:
+        deadline = Deadline(TIME_S, LoopClock())
+        async with deadline.timeout:
+            with deadline.paused():
+                await asyncio.sleep(4 * TIME_S)
+            came_back.append(True)
+            await for_ever()
+
+    with pytest.raises(TimeoutError):
+        run_at_once(work())
+    assert came_back
+
+
+def test_how_much_is_left_does_not_shrink_while_time_stands_still() -> None:
+    async def whole() -> None:
+        deadline = Deadline(3_600, LoopClock())
+        async with deadline.timeout:
+            assert deadline.leaves(3_590)
+            assert not deadline.leaves(3_600)
+            with deadline.paused():
+                await asyncio.sleep(TIME_S)
+            assert deadline.leaves(3_590)
+
+    run_at_once(whole())
+
+
+def test_time_stands_still_until_the_last_one_goes_on() -> None:
+    async def whole() -> None:
+        deadline = Deadline(TIME_S, LoopClock())
+        first_goes_on, second_goes_on = asyncio.Event(), asyncio.Event()
+
+        async def wait(until: asyncio.Event) -> None:
+            with deadline.paused():
+                await until.wait()
+
+        async with deadline.timeout:
+            waiting = [asyncio.create_task(wait(e)) for e in (first_goes_on, second_goes_on)]
+            await asyncio.sleep(0)
+            first_goes_on.set()
+            await asyncio.sleep(4 * TIME_S)
+            assert deadline.leaves(TIME_S / 2)
+            second_goes_on.set()
+            await asyncio.gather(*waiting)
+
+    run_at_once(whole())
+
+
+def test_who_is_cancelled_while_time_stands_still_is_cancelled() -> None:
+    async def whole() -> None:
+        deadline = Deadline(TIME_S, LoopClock())
+        waits = asyncio.Event()
+
+        async def work() -> None:
+            async with deadline.timeout:
+                with deadline.paused():
+                    waits.set()
+                    await for_ever()
+
+        task = asyncio.create_task(work())
+        await waits.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run_at_once(whole())
+
+
+def test_waiting_for_a_turn_takes_none_of_the_time_of_an_execution() -> None:
+    async def whole() -> None:
+        clock = LoopClock()
+        pace = Pace("p", clock, lambda change: None, most=1)
+        first = await pace.turn()
+        deadline = Deadline(TIME_S, clock)
+        calls = make_calls(clock, deadline)
+
+        async def give_back() -> None:
+            await asyncio.sleep(4 * TIME_S)
+            pace.answered(first)
+
+        giving = asyncio.create_task(give_back())
+        async with deadline.timeout:
+            await calls.turn(pace)
+        await giving
+
+    run_at_once(whole())
+
+
+def test_the_wait_doubles_with_each_try():
+    delays = [retry_delay(attempt, None, 0.5) for attempt in range(4)]
+    assert delays == [0.25, 0.5, 1.0, 2.0]
+
+
+def test_what_the_provider_says_is_taken_as_it_is():
+    assert retry_delay(5, 7.5, 0.9) == 7.5
+
+
+@given(st.integers(0, 200), st.floats(0, 1, exclude_max=True))
+def test_no_wait_is_longer_than_the_longest_or_shorter_than_half_the_base(attempt, random):
+    assert 0.25 <= retry_delay(attempt, None, random) <= MAX_DELAY_S

@@ -1,15 +1,23 @@
-"""A recorded run, read back."""
+"""A recorded run, read back: what passed, failed and is pending, and what gates look at."""
 
 from __future__ import annotations
 
+import io
+import json
 import re
 from typing import Any
 
 import pytest
 
+from kindlm.errors import Ok
 from kindlm.events.execution_events import AssertionEvaluated
 from kindlm.history import queries
+from kindlm.history.trends import failing_tests, read_trend
+from kindlm.history.verdict import StatusCounts, suite_metrics
 from kindlm.outcome import Status
+from kindlm.plan import QualifiedName
+from kindlm.reports.facts import totals_of
+from kindlm.reports.report_registry import ReportOptions, find_report
 from kindlm_store import NewEvent, StreamLock
 
 
@@ -143,3 +151,215 @@ def test_a_check_whose_duration_was_not_recorded_took_none(history: Any, make: A
     (execution,) = view.executions(next(view.tests()))
     (assertion,) = view.assertions(execution)
     assert assertion.duration_ms == 0.0
+
+
+WANTED = {("good", "gpt"), ("bad", "gpt"), ("bad", "claude")}
+
+
+def record(history: Any, make: Any, run: str, results: dict[str, bool], **suite: Any) -> None:
+    """Record a run with one execution for each test, passed or not."""
+    writer = history.run(run)
+    writer.suite(tests=[make.planned(name) for name in results], **suite)
+    for name, passed in results.items():
+        writer.execution(name, assertions=(make.passed() if passed else make.failed(),))
+    writer.finish()
+
+
+def failing(history: Any, suite: str = "support", project: str = "shop") -> set[tuple[str, str]]:
+    return failing_tests(history.reader(), project, suite, WANTED)
+
+
+def test_the_last_result_of_each_test_counts(history: Any, make: Any) -> None:
+    record(history, make, "first", {"good": False, "bad": False})
+    record(history, make, "second", {"good": True})
+    assert failing(history) == {("bad", "gpt")}
+    record(history, make, "third", {"bad": True})
+    assert failing(history) == set()
+
+
+def test_other_suites_and_projects_are_others(history: Any, make: Any) -> None:
+    record(history, make, "first", {"bad": False})
+    assert failing(history, suite="sales") == set()
+    assert failing(history, project="bank") == set()
+
+
+def test_a_failure_that_the_pass_rate_tolerates_does_not_fail(history: Any, make: Any) -> None:
+    run = history.run()
+    run.suite(tests=[make.planned("bad", repeat=2, pass_rate=0.5)])
+    run.execution("bad", repeat=1, assertions=(make.passed(),))
+    run.execution("bad", repeat=2, assertions=(make.failed(),))
+    run.finish()
+    assert failing(history) == set()
+
+
+def test_a_stopped_run_counts_as_far_as_it_went(history: Any, make: Any) -> None:
+    record(history, make, "first", {"good": True, "bad": False})
+    run = history.run("second")
+    run.suite(tests=[make.planned("good"), make.planned("bad")])
+    run.execution("good", assertions=(make.failed(),))
+    run.interrupt("--fail-fast")
+    assert failing(history) == {("good", "gpt"), ("bad", "gpt")}
+
+
+@pytest.mark.parametrize("unfinished", [None, "skipped"])
+def test_repeats_that_passed_do_not_clear_a_failure_while_others_did_not_run(
+    history: Any, make: Any, unfinished: str | None
+) -> None:
+    def repeats(run: str, passed: int) -> Any:
+        writer = history.run(run)
+        writer.suite(tests=[make.planned("bad", repeat=3)])
+        for repeat in range(1, passed + 1):
+            writer.execution("bad", repeat=repeat, assertions=(make.passed(),))
+        return writer
+
+    record(history, make, "first", {"bad": False})
+    stopped = repeats("second", passed=1)
+    if unfinished == "skipped":
+        for repeat in (2, 3):
+            stopped.execution("bad", repeat=repeat, status="skipped")
+        stopped.finish()
+    else:
+        stopped.interrupt("--fail-fast")
+    assert failing(history) == {("bad", "gpt")}
+    repeats("third", passed=3).finish()
+    assert failing(history) == set()
+
+
+def test_repeats_that_passed_are_no_failure_where_the_test_had_not_failed(
+    history: Any, make: Any
+) -> None:
+    record(history, make, "first", {"bad": True})
+    run = history.run("second")
+    run.suite(tests=[make.planned("bad", repeat=3)])
+    run.execution("bad", assertions=(make.passed(),))
+    run.interrupt("--fail-fast")
+    assert failing(history) == set()
+
+
+def test_runs_that_are_not_live_say_nothing_of_now(history: Any, make: Any) -> None:
+    run = history.run("rescored", mode="rescored")
+    run.suite(tests=[make.planned("bad")])
+    run.execution("bad", assertions=(make.failed(),))
+    run.finish()
+    assert failing(history) == set()
+
+
+@pytest.fixture
+def half_way(history: Any, make: Any) -> Any:
+    """A run of four executions: one passed, one has begun, two wait; nobody is at it."""
+    run = history.run("abc11111", planned=4)
+    run.suite(tests=[make.planned(repeat=2), make.planned("refunds"), make.planned("waits")])
+    run.execution(assertions=(make.passed(),))
+    run.execution("refunds", finished=False)
+    return run.leave()
+
+
+def test_it_is_counted_apart(half_way: Any) -> None:
+    summary = half_way.summary
+    assert summary.tests == StatusCounts(passed=1, pending=2)
+    assert summary.executions == StatusCounts(passed=1, pending=1)
+    trend = read_trend(half_way.db, QualifiedName("shop", "support", "refunds", "gpt"), limit=1)
+    assert trend.points[0].test.counts == StatusCounts(pending=1)
+
+
+def test_a_run_that_goes_on_says_what_runs_and_what_waits(half_way: Any, history: Any) -> None:
+    with StreamLock(history.path, "run/abc11111"):
+        totals = dict(totals_of(history.view("abc11111")))
+    assert totals["tests"] == "3: 1 passed, 2 pending"
+    assert totals["executions"] == "4: 1 passed, 1 running, 2 pending"
+
+
+def test_of_a_run_without_a_process_it_was_not_run(half_way: Any) -> None:
+    totals = dict(totals_of(half_way))
+    assert totals["tests"] == "3: 1 passed, 2 not run"
+    assert totals["executions"] == "4: 1 passed, 3 not run"
+
+
+def test_formats_for_programs_call_it_skipped(half_way: Any) -> None:
+    out = io.StringIO()
+    found = find_report("json")
+    assert isinstance(found, Ok)
+    found.value.write(half_way, out, ReportOptions())
+    counts = json.loads(out.getvalue())["summary"]["tests"]
+    assert counts == {"total": 3, "passed": 1, "failed": 0, "errored": 0, "skipped": 2}
+
+
+def test_every_metric(history: Any, make: Any) -> None:
+    run = history.run()
+    run.suite(tests=[make.planned("one", repeat=2), make.planned("two")])
+    for repeat, score in ((1, 0.6), (2, 1.0)):
+        run.execution(
+            "one",
+            repeat=repeat,
+            latency_ms=100.0 * repeat,
+            judge=str(score),
+            assertions=(
+                make.passed("judge", "is kind", score=score),
+                make.failed("schema", "is JSON", "SCHEMA_INVALID"),
+                make.failed("keywords_deny", "no promises", "KEYWORD_DENIED"),
+                make.passed("drift", "like the baseline", score=0.9),
+            ),
+        )
+    run.execution(
+        "two",
+        latency_ms=300.0,
+        cost_usd=None,
+        assertions=(
+            make.passed("judge", "is kind", score=0.4),
+            make.failed(
+                "judge", "is right", "JUDGE_EVAL_ERROR", outcome="inconclusive", score=None
+            ),
+            make.failed("pii", "no personal data", "PII_DETECTED"),
+            make.failed("contains", "says hi", "CONTAINS_FAILED"),
+        ),
+    )
+    view = run.finish()
+    metrics = suite_metrics(history.reader(), view.suites[0].id)
+
+    assert metrics.executions.failed == 3
+    assert (metrics.schema_failures, metrics.pii_failures, metrics.keyword_failures) == (2, 1, 2)
+    # The mean over (test, criterion) of its mean: (0.8 + 0.4) / 2, not (0.6 + 1.0 + 0.4) / 3.
+    assert metrics.judge_average == pytest.approx(0.6)
+    assert metrics.drift_maximum == pytest.approx(0.1)
+    assert metrics.cost_usd == pytest.approx(2 * 0.001 + 2 * 0.002)
+    assert metrics.unknown_costs == 1
+    assert metrics.latency_average_ms == pytest.approx(200.0)
+    assert not metrics.narrowed
+
+
+def test_only_the_last_attempt_counts_but_all_its_spend(history: Any, make: Any) -> None:
+    run = history.run()
+    run.suite(tests=[make.planned()])
+    failed = make.failed("schema", "is JSON", "SCHEMA_INVALID")
+    run.execution(assertions=(failed,), finished=False)
+    run.execution(number=1, attempt=2, assertions=(make.passed(),))
+    view = run.finish()
+    metrics = suite_metrics(history.reader(), view.suites[0].id)
+
+    assert metrics.schema_failures == 0
+    assert metrics.executions.passed == 1
+    assert metrics.cost_usd == pytest.approx(0.002)
+
+
+def test_a_selection_narrows(history: Any, make: Any) -> None:
+    run = history.run()
+    run.suite(tests=[make.planned("one"), make.planned("two", selected=False)])
+    run.execution("one")
+    view = run.finish()
+
+    assert suite_metrics(history.reader(), view.suites[0].id).narrowed
+    assert [test.name for test in view.tests()] == ["one"]
+
+
+def test_suites_and_runs_are_kept_apart(history: Any, make: Any) -> None:
+    for name in ("run1", "run2"):
+        run = history.run(name)
+        for ordinal in (0, 1):
+            run.suite(f"suite {ordinal}", tests=[make.planned()])
+            run.execution(suite=ordinal, assertions=(make.failed("pii", "p", "PII_DETECTED"),))
+        view = run.finish()
+    for suite in view.suites:
+        metrics = suite_metrics(history.reader(), suite.id)
+        assert (metrics.executions.total, metrics.pii_failures) == (1, 1)
+        assert metrics.cost_usd == pytest.approx(0.001)
+    assert view.summary.cost_usd == pytest.approx(0.002)

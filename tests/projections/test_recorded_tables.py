@@ -1,11 +1,8 @@
-"""What the tables hold of runs that were recorded once: a suite, an agent, a test that was rerun.
-
-The runs are exports in `data/`, their tables are beside them. `KINDLM_TABLES=write pytest` on this
-file writes the tables anew, to be read before they are committed.
-"""
+"""What the tables hold of recorded runs, also of earlier versions; a change takes a version."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -15,9 +12,12 @@ from pathlib import Path
 import pytest
 
 from kindlm.events import merge_of
+from kindlm.events.codec import new_event
+from kindlm.events.execution_events import AgentReplied, AgentSent, AgentToolUse, ExecutionStarted
 from kindlm.projections import PROJECTIONS
 from kindlm.recording.export_file import read_export
-from kindlm_store import EventLog
+from kindlm.transcript import ToolCall, ToolUse
+from kindlm_store import EventLog, Projection
 
 DATA = Path(__file__).with_name("data")
 
@@ -54,3 +54,56 @@ def test_a_recorded_run_gives_the_tables_that_it_gave(name: str, tmp_path: Path)
     if os.environ.get("KINDLM_TABLES") == "write":
         expected.write_text("\n".join(folded) + "\n", encoding="utf-8")
     assert folded == expected.read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize(
+    ("recorded", "calls", "shown"),
+    [(True, 0, 1), (False, 0, 0), (False, 1, 0), (None, 0, 0), (None, 1, 1)],
+)
+def test_an_answer_of_an_earlier_version_shows_only_by_a_call_that_calls_are_reported(
+    tmp_path: Path, recorded: bool | None, calls: int, shown: int
+) -> None:
+    started = ExecutionStarted(suite=0, test="t", target="shop", repeat=1, attempt=1, messages=[])
+    call = AgentToolUse(index=0, use=ToolUse(ToolCall("c", "lookup", {}), 1))
+    replied = AgentReplied(
+        call=1,
+        text="Done.",
+        latency_ms=1.0,
+        tool_calls=[call] * calls,
+        reports_tools=recorded,
+    )
+    sent = AgentSent(agent="shop", adapter="http", call=1, after=0)
+    with EventLog.open(tmp_path / "kindlm.db", projections=PROJECTIONS) as log:
+        events = [new_event(payload, subject="1.1") for payload in (started, sent, replied)]
+        log.append("run/r", events)
+        assert log.projection_errors() == {}
+        with closing(log.reader()) as reader:
+            row = reader.execute("SELECT reports_tools FROM provider_calls").fetchone()
+    assert row[0] == shown
+
+
+_KNOWN = {
+    "runs": (5, "fef275f6263f"),
+    "suites": (8, "3588febec54e"),
+    "executions": (8, "cb091924417b"),
+    "provider_calls": (7, "70b2e62efba8"),
+    "tool_calls": (2, "50c2051394fa"),
+    "agent_spans": (1, "d8f828de27bf"),
+    "assertions": (5, "fa955fa2d375"),
+    "gates": (2, "ad79b511f78c"),
+    "baselines": (3, "0d265f93f2f1"),
+    "reviews": (3, "299186e6fbe8"),
+    "views": (17, "5bb827ba66de"),
+}
+"""The version of each projection, and a digest of its tables and views."""
+
+
+@pytest.mark.parametrize("projection", PROJECTIONS, ids=lambda projection: projection.name)
+def test_changed_tables_and_views_have_a_new_version(projection: Projection) -> None:
+    # A changed comment counts: recorded histories would be taken for changed by somebody.
+    views = (f"{name}: {query}" for name, query in sorted(projection.views.items()))
+    text = "\n".join([projection.create, *views])
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    assert _KNOWN[projection.name] == (projection.version, digest), (
+        "raise the version, if it is not"
+    )

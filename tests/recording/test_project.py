@@ -1,4 +1,4 @@
-"""The configuration of a project, read from TOML."""
+"""The project of a run: its configuration, and variables that stand for a repository."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from kindlm.errors import Err
-from kindlm.recording.project import remote_name, report_files
+from kindlm.events.run import GitState
+from kindlm.recording.project import git_state, project_name, remote_name, report_files
 
 DEEP = "[" * 3_000 + "]" * 3_000
 
@@ -47,3 +48,22 @@ def test_the_name_of_a_repository_holds_no_credentials(
     (tmp_path / ".git" / "refs").mkdir()
     (tmp_path / ".git" / "config").write_text(f'[remote "origin"]\n\turl = "{remote}"\n')
     assert remote_name(tmp_path) == name
+
+
+def test_a_copy_without_git_has_the_commit_of_its_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KINDLM_COMMIT", "a" * 40 + "-dirty")
+    monkeypatch.setenv("KINDLM_BRANCH", "main")
+
+    assert git_state(tmp_path) == GitState(commit="a" * 40, branch="main", dirty=True)
+
+
+def test_the_configuration_names_the_project_before_the_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KINDLM_PROJECT", "shop")
+    named = project_name(tmp_path)
+    (tmp_path / "kindlm.toml").write_text('project = "desk"\n')
+
+    assert (named, project_name(tmp_path)) == ("shop", "desk")

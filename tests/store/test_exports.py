@@ -1,9 +1,15 @@
-"""The public names of the package."""
+"""What the package promises: its public names, and that its README runs as it stands."""
 
 from __future__ import annotations
 
+import gc
+import re
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 import kindlm_store
 
@@ -33,3 +39,17 @@ def test_the_package_needs_the_standard_library_alone() -> None:
     )
     found = set(done.stdout.strip().strip("{}").replace("'", "").split(", "))
     assert found == {"kindlm_store", "kindlm_migrations"}
+
+
+README = Path(__file__).parents[2] / "store" / "README.md"
+
+
+@pytest.mark.filterwarnings("ignore:unclosed database:ResourceWarning")
+def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) == 6
+    names: dict[str, Any] = {}
+    exec("\n".join(blocks), names)
+    names.clear()
+    gc.collect()
