@@ -89,6 +89,14 @@ class KindlmError:
     trace: str | None = None
 
 
+class Raised(Exception):  # noqa: N818 - it is not an error itself
+    """Carries an `error` to where it can be returned."""
+
+    def __init__(self, error: KindlmError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
 def not_there(message: str, hint: str | None, where: SourceLocation | None = None) -> KindlmError:
     """Return the error that what a user named is not there."""
     return KindlmError(ErrorCode.CONFIG_NOT_FOUND, message, hint, where)

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, runtime_checkable
 
 from kindlm.dataclass import dataclass
-from kindlm.errors import KindlmError, Result, SourceLocation
+from kindlm.errors import KindlmError, Raised, Result, SourceLocation
 from kindlm.outcome import CheckResult
 from kindlm.plan import Execution
 from kindlm.suite import (
@@ -303,12 +303,8 @@ class AgentReply:
     unseen: str | None = None
 
 
-class ConversationSpoilt(Exception):  # noqa: N818 - it names what became of it
+class ConversationSpoilt(Raised):
     """Tells, at the end of a conversation, that its answers can't be trusted: `error` says why."""
-
-    def __init__(self, error: KindlmError) -> None:
-        super().__init__(error.message)
-        self.error = error
 
 
 @runtime_checkable

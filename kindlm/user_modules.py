@@ -68,16 +68,13 @@ def import_file(file: Path) -> Result[ModuleType | SkippedFile]:
 def _is_beside(module: str, folder: Path) -> bool:
     """Return whether a module is one of a folder, and of no package that is installed there."""
     file = getattr(sys.modules.get(module), "__file__", None)
-    if file is None or not Path(file).is_relative_to(folder) or _is_of_kindlm(module):
+    if file is None or not Path(file).is_relative_to(folder):
+        return False
+    if module.partition(".")[0] == "kindlm":  # packs that come along stand in the same folder
         return False
     if "site-packages" in Path(file).parts:
         return False
     return not any(part.startswith(".") for part in Path(file).relative_to(folder).parts)
-
-
-def _is_of_kindlm(module: str) -> bool:
-    """Return whether a module is one of ours: packs that come along stand in the same folder."""
-    return module.partition(".")[0] == "kindlm"
 
 
 class _FreshLoader(SourceFileLoader):

@@ -17,7 +17,7 @@ from kindlm.agents.reply_parts import WHERE_THE_TEXT_IS, UnreadableReply, error_
 from kindlm.agents.reply_reading import FailedReply, read_spent
 from kindlm.agents.tool_entries import calls_anywhere
 from kindlm.dataclass import dataclass
-from kindlm.errors import ErrorCode, KindlmError, misuse, unanswered
+from kindlm.errors import ErrorCode, KindlmError, Raised, misuse, unanswered
 from kindlm.strict_json import parse_json, read_json
 from kindlm.unreachable import rate_limit_hint, retry_after, unreachable_reason
 from kindlm.wires import Spent
@@ -45,12 +45,8 @@ _A_PAGE_CAME = (
 _RETRYABLE_STATUSES = frozenset({408, 409, 429})
 
 
-class AgentFailed(Exception):  # noqa: N818 - it names what happened
+class AgentFailed(Raised):
     """An exchange with an agent failed; who opened or asked the agent gets the `error`."""
-
-    def __init__(self, error: KindlmError) -> None:
-        super().__init__(error.message)
-        self.error = error
 
 
 @dataclass(frozen=True, slots=True)

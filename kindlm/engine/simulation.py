@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 from uuid import uuid4
 
 from kindlm.dataclass import dataclass, replace
-from kindlm.errors import Err, KindlmError, Result
+from kindlm.errors import Err, Raised, Result
 from kindlm.events.codec import Payload
 from kindlm.events.execution_events import AgentToolUse, ToolCalled, ToolSimulated
 from kindlm.json_schema import UndecidableSchemaError, schema_issues
@@ -408,12 +408,8 @@ class Tools:
             index += 1
 
 
-class ToolServerFailed(Exception):  # noqa: N818 - it names what became of it
+class ToolServerFailed(Raised):
     """A server gave no result: `error` says why."""
-
-    def __init__(self, error: KindlmError) -> None:
-        super().__init__(error.message)
-        self.error = error
 
 
 class ToolServers(AsyncExitStack):

@@ -191,12 +191,9 @@ def refused_parameters(status: int, body: str, sent: Iterable[str]) -> frozenset
     return frozenset(
         name
         for name in sent
-        if (is_refusal and _names(words, name)) or (name == _FORMAT and _OF_FORMAT.search(words))
+        if (is_refusal and re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", words))
+        or (name == _FORMAT and _OF_FORMAT.search(words))
     )
-
-
-def _names(words: str, name: str) -> bool:
-    return re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", words) is not None
 
 
 MAX_BODY_BYTES = 10_000_000

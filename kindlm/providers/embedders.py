@@ -220,8 +220,4 @@ def _candidates(suite: Suite, target: str) -> Iterator[ProviderSettings]:
     """Return the providers that can embed, the target's own first."""
     model = suite.models.get(target)
     own = None if model is None else suite.providers.get(model.provider)
-    if own is not None and can_embed(own):
-        yield own
-    for settings in suite.providers.values():
-        if settings is not own and can_embed(settings):
-            yield settings
+    return filter(can_embed, sorted(suite.providers.values(), key=lambda each: each is not own))

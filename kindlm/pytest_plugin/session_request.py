@@ -339,14 +339,10 @@ def lost_scenarios(items: Sequence[pytest.Item]) -> dict[pytest.Item, KindlmErro
 
 def _lost(item: pytest.Function, text: FileText) -> KindlmError | None:
     """Return why a function that pytest runs is no scenario, though the file says it is one."""
-    name = _name_without_case(item)
+    name = _name(item).removesuffix(item.name) + item.originalname  # that of all its cases
     if name not in text.scenarios:
         return None
     return next(iter(text.namesakes), None) or hidden(name, written_at(item.function))
-
-
-def _name_without_case(item: pytest.Function) -> str:
-    return _name(item).removesuffix(item.name) + item.originalname
 
 
 def _found(

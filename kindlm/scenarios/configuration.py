@@ -294,9 +294,6 @@ def _expanded(whole: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str,
     return {key: filled(item, deferred if key == AGENT else put) for key, item in whole.items()}
 
 
-_IN_PYPROJECT = ("tool", "kindlm")
-
-
 def load_configuration(root: Path, environ: Mapping[str, str]) -> LoadedConfiguration:
     """Load the configuration of a project. Never raises for what a user did.
 
@@ -304,8 +301,8 @@ def load_configuration(root: Path, environ: Mapping[str, str]) -> LoadedConfigur
     """
     file, pyproject = root / "kindlm.toml", root / "pyproject.toml"
     if file.is_file():
-        found = _load(file, (), environ)
-        second = _load(pyproject, _IN_PYPROJECT, environ) if pyproject.is_file() else None
+        found = _load(file, environ)
+        second = _load(pyproject, environ) if pyproject.is_file() else None
         if second is None or second.file is None:
             return found
         error = misuse(
@@ -318,41 +315,33 @@ def load_configuration(root: Path, environ: Mapping[str, str]) -> LoadedConfigur
         return replace(found, diagnostics=(*found.diagnostics, ignored))
     if not pyproject.is_file():
         return LoadedConfiguration(ProjectConfiguration(), None, None)
-    return _load(pyproject, _IN_PYPROJECT, environ)
+    return _load(pyproject, environ)
 
 
-def _load(file: Path, path: tuple[str, ...], environ: Mapping[str, str]) -> LoadedConfiguration:
-    """Load the tables at `path` of a file; `file` of the result is None if they are not there."""
+def _load(file: Path, environ: Mapping[str, str]) -> LoadedConfiguration:
+    """Load a file; the `file` of the result is None for a pyproject.toml without kindlm."""
     data = read_bytes(file)
     if isinstance(data, Err):
         return LoadedConfiguration(None, None, file, (Diagnostic(data.error),))
     document = read_toml(data.value)
     whole = Reporter(str(file), document)
     text = data.value.decode("utf-8", errors="replace")
-    is_ours = _has(document.value[0], path) if document.readable else names_kindlm(text)
-    if path and not is_ours:
+    is_pyproject = file.name == "pyproject.toml"
+    table = section(document.value[0], "tool").get("kindlm") if document.readable else None
+    is_ours = table not in (None, {}) if document.readable else names_kindlm(text)
+    if is_pyproject and not is_ours:
         # The file has no table for kindlm, or cannot be read.
         told = () if document.readable else (_unread(file),)
         return LoadedConfiguration(ProjectConfiguration(), None, None, told)
     whole.problems()
-    if path and document.readable and not isinstance(_at(document.value[0], path), dict):
-        message = f"`{'.'.join(path)}` must be a table"
-        whole.error((0, *path), message, f"Write [{'.'.join(path)}]")
+    if is_pyproject and document.readable and not isinstance(table, dict):
+        whole.error((0, "tool", "kindlm"), "`tool.kindlm` must be a table", "Write [tool.kindlm]")
     if whole.has_errors:
         return LoadedConfiguration(None, None, file, tuple(whole.diagnostics))
     part = document.part(0)
-    for name in path:
-        part = part.part(name)
+    if is_pyproject:
+        part = part.part("tool").part("kindlm")
     return read_configuration(part, file, environ)
-
-
-def _at(value: Any, path: tuple[str, ...]) -> Any:
-    *above, last = path
-    return section(value, *above).get(last)
-
-
-def _has(value: Any, path: tuple[str, ...]) -> bool:
-    return not path or _at(value, path) not in (None, {})
 
 
 def _unread(file: Path) -> Diagnostic:

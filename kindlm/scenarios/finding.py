@@ -209,7 +209,8 @@ def _cases(
         needs = taken.fixture or next(asked, None)
         why = f"it needs the fixture {needs}" if needs else _prepared(test) or conftest
         names_none = spec.agent is None and not by_value
-        if names_none and (owner := _with_agent(test.classes)) is not None:
+        inside = (c for c in reversed(test.classes) if any(map(agent_fixture, c.__mro__)))
+        if names_none and (owner := next(inside, None)) is not None:
             why = why or f"the fixture {AGENT_FIXTURE} is a method of {owner.__name__}"
         elif names_none and agent is not None:
             spec, why = replace(spec, agent=agent.make), why or agent.hint
@@ -241,11 +242,6 @@ def uncallable(classes: Sequence[type]) -> str | None:
             if getattr(owner, name) is not getattr(object, name):
                 return f"{owner.__name__} has {name}, so pytest does not collect it: remove {name}"
     return None
-
-
-def _with_agent(classes: Sequence[type]) -> type | None:
-    """Return the class whose tests have the agent of its own fixture, the innermost one."""
-    return next((c for c in reversed(classes) if any(map(agent_fixture, c.__mro__))), None)
 
 
 def _prepared(test: _Test) -> str | None:

@@ -23,7 +23,7 @@ from kindlm.scenarios.under_test import AgentError
 from kindlm.scenarios.users import SimulationError
 from kindlm.suite import Expectation
 from kindlm.user_modules import failed_at, is_of_pytest, user_trace
-from kindlm.wording import sentence
+from kindlm.wording import sentence, shown_path
 
 
 def asked_at(file: Path) -> SourceLocation:
@@ -35,13 +35,6 @@ def asked_at(file: Path) -> SourceLocation:
             return SourceLocation(str(file), frame.f_lineno)
         frame = frame.f_back
     return SourceLocation(str(file))
-
-
-def shown_at(where: SourceLocation) -> str:
-    """Return a place as `file:line`, seen from the working directory."""
-    file, here = Path(where.file), Path.cwd()
-    return str(SourceLocation(str(file.relative_to(here) if file.is_relative_to(here) else file),
-                              where.line))  # fmt: skip
 
 
 _HOW_TO_CHECK = (
@@ -129,7 +122,7 @@ class FunctionScript:
 
     def _raised(self, error: BaseException) -> KindlmError:
         where, _ = failed_at(error, self.file)
-        place = shown_at(where)
+        place = SourceLocation(shown_path(Path(where.file)), where.line)
         if is_of_pytest(error, "Skipped"):
             return KindlmError(
                 ErrorCode.ASSERTION_EVAL_ERROR,

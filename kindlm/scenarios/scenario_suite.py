@@ -293,7 +293,10 @@ def _own(
     environ: Mapping[str, str],
 ) -> AgentTarget | KindlmError:
     if not isinstance(own, str | Mapping) and (callable(own) or type(own).__module__ != "builtins"):
-        return _held_agent(own, Path(scenario.where.file).parent)
+        # An object is recorded by its name, else by that of its type.
+        name = getattr(own, "__qualname__", None) or type(own).__qualname__
+        folder = str(Path(scenario.where.file).parent)
+        return AgentTarget(AGENT, "python", name, directory=folder, instance=own)
     if (wrong := _no_table(own)) is not None:
         return misuse(
             "agent of @scenario must be an agent in Python, a URL or a mapping with the keys of"
@@ -342,12 +345,6 @@ def _seen(agent: AgentTarget, scenario: Scenario) -> AgentTarget:
         gateway=agent.gateway or spec.gateway,
         telemetry=agent.telemetry or spec.telemetry,
     )
-
-
-def _held_agent(instance: Any, folder: Path) -> AgentTarget:
-    """Return an agent that is an object; it is recorded by its name, else by that of its type."""
-    name = getattr(instance, "__qualname__", None) or type(instance).__qualname__
-    return AgentTarget(AGENT, "python", name, directory=str(folder), instance=instance)
 
 
 def _no_table(own: object) -> str | None:

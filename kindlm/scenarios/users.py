@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from kindlm.checks.judging import Prompt
 from kindlm.dataclass import dataclass
-from kindlm.errors import Err, ErrorCode, KindlmError
+from kindlm.errors import Err, ErrorCode, KindlmError, Raised
 from kindlm.model_answers import new_token, why_unread
 from kindlm.ports import Ask, Purpose
 from kindlm.scenarios.under_test import AgentUnderTest, Message, Persona, Reply
@@ -102,16 +102,12 @@ class Conversed:
         return self.replies[-1]
 
 
-class SimulationError(Exception):
+class SimulationError(Raised):
     """The model that plays the user said nothing; the execution is errored in any case.
 
     Attributes:
         error: why, as it is recorded.
     """
-
-    def __init__(self, error: KindlmError) -> None:
-        super().__init__(error.message)
-        self.error = error
 
 
 async def converse(

@@ -17,7 +17,6 @@ from kindlm.testing.script import Script, fault_rules, load_script
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
-    from types import TracebackType
 
 
 def require_loopback(host: str) -> str:
@@ -74,12 +73,7 @@ class LoopbackServer:
         self._port, self._stop = self._started.result()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop()
         self._thread.join()
 

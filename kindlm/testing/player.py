@@ -49,11 +49,6 @@ def fill(template: Any, scope: Mapping[str, Any]) -> Any:
     return template
 
 
-def fill_text(template: str, scope: Mapping[str, Any]) -> str:
-    """As `fill`, always giving text."""
-    return as_text(_fill_text(template, scope))
-
-
 def as_text(value: Any) -> str:
     """A value inside a text: text as it is, everything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value)
@@ -273,7 +268,7 @@ def _play_rule(rule: Rule, conversation: TalkRequest, captures: dict[str, str]) 
     }
     try:
         reply = Reply(
-            text=None if template.text is None else fill_text(template.text, scope),
+            text=None if template.text is None else as_text(fill(template.text, scope)),
             structured=None if template.json is None else fill(template.json, scope),
             calls=tuple(
                 replace(call, arguments=fill(call.arguments, scope)) for call in template.calls
