@@ -22,6 +22,7 @@ TOKEN = "tok-planted-0123456789"
         (401, ErrorCode.PROVIDER_AUTH_ERROR, False),
         (408, ErrorCode.PROVIDER_TIMEOUT, True),
         (429, ErrorCode.PROVIDER_RATE_LIMIT, True),
+        (500, ErrorCode.PROVIDER_API_ERROR, True),
         (503, ErrorCode.PROVIDER_API_ERROR, True),
     ],
 )
@@ -166,6 +167,21 @@ def test_an_error_beside_an_answer_is_not_the_answer(reply, body):
 
 
 @pytest.mark.parametrize(
+    ("beside", "said"),
+    [
+        ({"error": "slow"}, 'an error beside its answer: "slow"'),
+        ({"success": False}, "`success: false`"),
+        ({"status": "Incomplete"}, "`status: Incomplete`"),
+        ({"success": True, "status": "done"}, None),
+    ],
+)
+def test_an_answer_that_says_that_it_failed_is_doubted(reply, beside, said):
+    assert [said in each for each in reply({"text": "ok", **beside}).warnings] == (
+        [True] if said else []
+    )
+
+
+@pytest.mark.parametrize(
     ("body", "options"),
     [
         ({"error": True, "message": "fine"}, {"responsePath": "message"}),
@@ -279,13 +295,20 @@ def test_a_cancelled_call_closes_the_connection(make, ask, peer):
     asyncio.run(run())
 
 
-def test_credentials_never_show(talk, http, failure):
+@pytest.mark.parametrize("between", [155, 180])
+def test_credentials_never_show(talk, http, failure, between):
     headers = {"Authorization": f"Bearer {TOKEN}", "X-Api-Key": "k-planted-98765"}
-    body = {"error": f"bad token {TOKEN} {'x' * 180}{TOKEN} k-planted-98765"}
+    body = {"error": f"bad token {TOKEN} {'x' * between}{TOKEN} k-planted-98765"}
     (result,), _ = talk(http(body, status=401), headers=headers)
     error = failure(result)
     assert "planted" not in repr(error)
     assert "[hidden]" in error.message
+
+
+def test_nothing_is_left_of_a_credential_that_begins_with_another_one(talk, http, failure):
+    headers = {"X-Api-Key": TOKEN, "X-Session": f"{TOKEN}-and-more"}
+    (result,), _ = talk(http({"error": f"bad {TOKEN}-and-more"}, status=401), headers=headers)
+    assert "and-more" not in repr(failure(result))
 
 
 def test_what_is_too_short_to_be_a_credential_leaves_words_whole(talk, http, failure):

@@ -155,6 +155,17 @@ def test_calls_are_read_under_their_usual_names(reply, body):
     assert (use.call.name, use.call.arguments) == ("refund", {"id": 1})
 
 
+@pytest.mark.parametrize(
+    ("told", "response"),
+    [({}, "gone"), ({"is_error": False}, "gone"), ({"is_error": True}, {"error": "gone"})],
+)
+def test_a_result_among_parts_may_be_of_a_tool_that_failed(reply, told, response):
+    result = {"type": "tool_result", "tool_use_id": "c", "content": "gone", **told}
+    parts = [{"type": "tool_use", "id": "c", "name": "look", "input": {}}, result]
+    (use,) = reply({"text": "ok", "content": parts}).tool_uses
+    assert use.response == response
+
+
 def test_names_of_tools_that_were_used_are_calls(reply):
     told = reply({"text": "ok", "tools_used": ["look", "refund"]})
     assert [use.call.name for use in told.tool_uses] == ["look", "refund"]
@@ -266,6 +277,7 @@ def test_usage_is_read_under_either_spelling_and_never_made_up(reply, body, usag
         ({"cost": 0}, 0.0),
         ({"metadata": {"cost": 0.5}}, 0.5),
         ({"steps": [{"tool": "a", "cost": 0.25}, {"tool": "b", "cost": 0.5}]}, 0.75),
+        ({"steps": [{"tool": "a", "cost": 0.25}, {"tool": "b"}]}, None),
         ({"cost": -1}, None),
         ({"cost": 10**400}, None),
         ({"cost": "0.5"}, None),

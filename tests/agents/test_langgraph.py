@@ -329,10 +329,19 @@ class TestStates:
         assert reply({"messages": [ai("ok", response_metadata=metadata)]}).usage == Usage(5, 2)
 
     def test_what_caches_did_for_several_answers_is_added_up(self, reply):
-        details = {"cache_read": 1, "cache_creation": 0, "ephemeral_1h_input_tokens": 3}
+        details = {"cache_read": 1, "cache_creation": 0}
+        details |= {"ephemeral_5m_input_tokens": 4, "ephemeral_1h_input_tokens": 3}
         usage = {"input_tokens": 5, "output_tokens": 2, "input_token_details": details}
         told = reply({"messages": [SENT, ai("a", usage_metadata=usage), ai("b", **used(5, 2))]})
-        assert told.usage == Usage(10, 4, Extras(cache_read=1, cache_written=3, written_1h=3))
+        assert told.usage == Usage(10, 4, Extras(cache_read=1, cache_written=7, written_1h=3))
+
+    @pytest.mark.parametrize(
+        ("tokens", "usage"),
+        [((None, 2), Usage(None, 4)), ((7, 600_000_000), Usage(14, None)), ((None, None), Usage())],
+    )
+    def test_what_no_answer_reports_and_more_than_can_be_is_unknown(self, reply, tokens, usage):
+        told = reply({"messages": [SENT, ai("a", **used(*tokens)), ai("b", **used(*tokens))]})
+        assert told.usage == usage
 
 
 class TestStreams:
