@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import MAXYEAR, MINYEAR, datetime
 from functools import lru_cache
 from itertools import chain, zip_longest
 from random import Random
@@ -105,13 +106,20 @@ _FRACTION = re.compile(r"\d{6}(?:Z|\+00:00)", re.ASCII)
 
 
 def is_timestamp(text: str) -> bool:
-    """Whether a text is UTC in ISO 8601 with microseconds, so that texts sort as times do."""
+    """Whether a text is UTC in ISO 8601 with microseconds, so that texts sort as times do.
+
+    It can be shown in any time zone: the first and the last year that Python knows are left out.
+    """
     return _is_second(text[:20]) and _FRACTION.fullmatch(text, 20) is not None
 
 
 @lru_cache(maxsize=64)
 def _is_second(text: str) -> bool:
-    return _SECOND.fullmatch(text) is not None
+    try:
+        year = datetime.fromisoformat(text[:-1]).year
+    except ValueError:
+        return False
+    return _SECOND.fullmatch(text) is not None and MINYEAR < year < MAXYEAR
 
 
 class NewEvent:

@@ -134,6 +134,15 @@ CHANGES: dict[str, tuple[Callable[[list[Any]], Any], str]] = {
     "data": (lambda lines: event(lines)["data"].update(planned=9), "does not match its hash"),
     "time": (lambda lines: event(lines).update(at="2020-01-01T00:00:00.000000Z"), "its hash"),
     "no time": (lambda lines: event(lines).update(at="now"), "stored form"),
+    "no day": (lambda lines: event(lines).update(at="2026-99-01T00:00:00.000000Z"), "stored form"),
+    "the last time": (
+        lambda lines: event(lines).update(at="9999-12-31T23:59:59.999999Z"),
+        "stored form",
+    ),
+    "the first time": (
+        lambda lines: event(lines).update(at="0001-01-01T00:00:00.000000Z"),
+        "stored form",
+    ),
     "hash": (lambda lines: event(lines).update(hash="sha256:" + "0" * 64), "its hash"),
     "type": (lambda lines: event(lines).update(type="run.resumed"), "its hash"),
     "id": (lambda lines: event(lines, 1).update(id=event(lines)["id"]), "id of another event"),
