@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from json import loads
+from json import dumps, loads
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
@@ -112,7 +111,7 @@ def events_of_types(
 ) -> Iterator[RecordedEvent]:
     """All events of some types, by position."""
     # Of a type that is a blob, too: an index that does not have it must not hide events.
-    rows = connection.execute(f"{SELECT}{_OF_TYPES}", (json.dumps([*types]),))
+    rows = connection.execute(f"{SELECT}{_OF_TYPES}", (dumps([*types]),))
     return map(RecordedEvent._make, rows)
 
 
@@ -129,7 +128,7 @@ def stored_texts(connection: sqlite3.Connection, refs: Iterable[str]) -> sqlite3
     return connection.execute(
         "SELECT ref, salt, digest, body FROM contents"
         " WHERE ref IN (SELECT value FROM json_each(?)) ORDER BY ref",
-        (json.dumps([*refs]),),
+        (dumps([*refs]),),
     )
 
 
