@@ -71,6 +71,21 @@ def test_each_pass_of_a_judge_is_a_call() -> None:
     assert found.input_tokens > 10 + 3 * (10 + 10 + 100)
 
 
+@pytest.mark.parametrize(
+    "check",
+    [
+        demand("similar_to", "s", {"text": "Hi", "method": "judge"}),
+        demand("similar_to", "s", {"text": "Hi"}),
+        demand("drift", "d", {"maxScore": 0.1, "method": "judge"}),
+    ],
+)
+def test_what_another_check_asks_a_model_is_not_known(check: Any) -> None:
+    found = estimate(case(expectations=(check,)))
+    assert (found.judge_calls, found.unforeseen) == (0, {check.kind})
+    offline = {"p": ProviderSettings("p", "scripted")}
+    assert estimate(case(expectations=(check,)), providers=offline).unforeseen == frozenset()
+
+
 def test_what_an_agent_spends_is_not_known() -> None:
     assert estimate(case(follow_ups=("more",)), "shop") == Estimate(
         calls=2, unforeseen=frozenset({"shop"})

@@ -2,7 +2,7 @@
 
 The estimate is made from sizes and prices. Input counts four characters a token, and every answer
 is as long as `maxTokens` allows. Each message of the user is one call, and each judge one call for
-each of its passes. Tool results, retries and drift are not counted: only the run shows them.
+each of its passes. Tool results and retries are not counted: only the run shows them.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _write_totals(total: Estimate, page: Page) -> None:
     page.blank()
     page.line(
         "Assumed: four characters a token, every answer as long as maxTokens allows. Not counted:"
-        " answers to tool calls, retries, drift."
+        " answers to tool calls, retries."
     )
     if total.unpriced:
         names = ", ".join(one_line(name) for name in sorted(total.unpriced))
@@ -133,7 +133,8 @@ def _cost(estimate: Estimate) -> str:
 class Estimate:
     """Calls, tokens and dollars of some executions; `unpriced` are models without a price.
 
-    `unforeseen` are agents and commands: what they spend, they tell afterwards.
+    `unforeseen` are agents and commands, and kinds of checks that ask a model: what they spend is
+    known afterwards.
     """
 
     calls: int = 0
@@ -176,8 +177,13 @@ def estimate_execution(suite: Suite, case: Case, target: str, prices: PriceTable
             total.add(_call(suite, model, said, answer, prices))
             said += answer * _CHARACTERS_PER_TOKEN
     transcript = system + sum(map(len, users)) + answer * _CHARACTERS_PER_TOKEN * len(users)
+    is_offline = all(each.type == "scripted" for each in suite.providers.values())
     for check in (expectation.check for expectation in case.expectations):
-        judge = suite.judge(check.model) if isinstance(check, Judge) else None
+        if not isinstance(check, Judge):
+            if (check.asks_judge or check.embeds) and not is_offline:
+                total.unforeseen |= {check.kind}
+            continue
+        judge = suite.judge(check.model)
         if judge is not None:
             asked = len(check.asked[0]) + len(check.rubric or "")
             characters = transcript + asked + _JUDGE_INSTRUCTIONS
