@@ -380,6 +380,11 @@ class Paid:
         known = [usd for usd in (self.agents_usd, self.judges_usd) if usd is not None]
         return sum(known) if known else None
 
+    @property
+    def whole_usd(self) -> float | None:
+        """All that was paid; None if a part of it is unknown."""
+        return None if self.unknown else self.total_usd or 0.0
+
 
 def paid_for_runs(db: sqlite3.Connection, runs: Sequence[str]) -> dict[str, Paid]:
     """Return what each of these runs cost, by its id, in one statement."""

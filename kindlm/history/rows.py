@@ -308,6 +308,7 @@ class Summary:
     latency_average_ms: float | None
     cost_then_usd: float | None
     judge_cost_then_usd: float | None
+    unknown_costs_then: int
     calls: int
     calls_from_history: int
 
@@ -315,6 +316,11 @@ class Summary:
     def paid(self) -> Paid:
         """What was paid now."""
         return Paid(self.cost_usd, self.judge_cost_usd, self.unknown_costs)
+
+    @property
+    def paid_then(self) -> Paid:
+        """What was paid for answers of another run when they were recorded."""
+        return Paid(self.cost_then_usd, self.judge_cost_then_usd, self.unknown_costs_then)
 
 
 def test_of(row: sqlite3.Row) -> TestView:

@@ -270,7 +270,10 @@ def read_numbers(ask: Callable[[str], sqlite3.Cursor]) -> dict[str, Any]:
     came_to, checked, spent = queries.CAME_TO, queries.CHECKED, queries.SPENT
     found = {**ask(came_to).fetchone(), **ask(checked).fetchone(), **ask(spent).fetchone()}
     then = [usd for usd in (found["cost_then_usd"], found["rescored_then_usd"]) if usd is not None]
-    return found | {"cost_then_usd": sum(then) if then else None}
+    return found | {
+        "cost_then_usd": sum(then) if then else None,
+        "unknown_costs_then": found["unknown_costs_then"] + int(found["unknown_then"]),
+    }
 
 
 def suite_metrics(db: sqlite3.Connection, *parts: str) -> SuiteMetrics:
@@ -283,7 +286,7 @@ def suite_metrics(db: sqlite3.Connection, *parts: str) -> SuiteMetrics:
     # What was recorded in another run counts with what it cost there: gates judge what a run did.
     costs = found["all_cost_usd"], found["judge_cost_then_usd"], found["cost_then_usd"]
     known = [usd for usd in costs if usd is not None]
-    unknown = found["unknown_costs"], found["unknown_costs_then"], found["unknown_then"]
+    unknown = found["unknown_costs"], found["unknown_costs_then"]
     return queries.value_of(
         SuiteMetrics,
         found,

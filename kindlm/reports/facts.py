@@ -18,7 +18,6 @@ from typing import Any
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.history.groups import Group, Shard
-from kindlm.history.queries import Paid
 from kindlm.history.rows import AssertionView, SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import Run, options_of
@@ -335,12 +334,13 @@ def totals_of(view: RunView, suite: SuiteView | None = None) -> Iterator[tuple[s
         yield "drift", f"at most {figures.score(summary.drift_maximum)}"
     if summary.input_tokens is not None or summary.output_tokens is not None:
         yield "tokens", f"{_number(summary.input_tokens)} in, {_number(summary.output_tokens)} out"
-    costs = [] if summary.paid.total_usd is None else [figures.cost(summary.paid)]
+    known = replace(summary.paid, unknown=0)
+    costs = [] if known.total_usd is None else [figures.cost(known)]
     if summary.unknown_costs:
         costs.append(unknown_cost_text(view, suite))
     # What the answers of another run cost there follows what was spent now.
-    then = Paid(summary.cost_then_usd, summary.judge_cost_then_usd)
-    recorded = "" if then.total_usd is None else f"; when it was recorded {figures.cost(then)}"
+    then = figures.cost(summary.paid_then)
+    recorded = "" if then == "none" else f"; when it was recorded {then}"
     yield "cost", (", ".join(costs) or "none") + recorded
     if summary.calls_from_history and view.info.mode == "live":
         calls = count(summary.calls, "call")

@@ -35,13 +35,17 @@ def duration(ms: float) -> str:
 
 def cost(paid: Paid) -> str:
     """Return what was paid, apart if judges were: `$0.0044 (agents $0.0031, judges $0.0013)`."""
-    if paid.total_usd is None:
-        return "none"
-    total = money(paid.total_usd)
-    if paid.judges_usd is None:
-        return total
+    if paid.total_usd is None or paid.judges_usd is None:
+        return total(paid) or "none"
     agents = "" if paid.agents_usd is None else f"agents {money(paid.agents_usd)}, "
-    return f"{total} ({agents}judges {money(paid.judges_usd)})"
+    unknown = " + unknown" if paid.unknown else ""
+    return f"{money(paid.total_usd)} ({agents}judges {money(paid.judges_usd)}){unknown}"
+
+
+def total(paid: Paid) -> str:
+    """Return all that was paid, with its unknown part: `$0.0044 + unknown`; "" if it is nothing."""
+    known = [] if paid.total_usd is None else [money(paid.total_usd)]
+    return " + ".join([*known, *(["unknown"] if paid.unknown else [])])
 
 
 def local_time(at: str) -> str:

@@ -82,10 +82,8 @@ def _head(view: RunView) -> Iterator[str]:
         figures.append(f"{rate} of {tested} passed ({plain(f'95 % interval {interval}')})")
     if (attacks := attacks_of(view)) is not None:
         figures.append(f"attack success rate {plain(str(attacks))}")
-    if summary.paid.total_usd is not None:
-        unknown = f", unknown for {count(summary.unknown_costs, 'call')}"
-        paid = plain(cost(summary.paid))
-        figures.append(f"cost {paid}{unknown if summary.unknown_costs else ''}")
+    if summary.paid.total_usd is not None or summary.unknown_costs:
+        figures.append(f"cost {plain(cost(summary.paid))}")
     if view.info.duration_ms is not None:
         figures.append(duration(view.info.duration_ms))
     what = "Run" if view.group is None else "Group"

@@ -10,14 +10,13 @@ from typing import NamedTuple, TextIO
 
 from rich.cells import cell_len, set_cell_size
 
-from kindlm.history.queries import Paid
 from kindlm.history.repeat_statistics import differing_verdicts
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.reports import facts
 from kindlm.reports.attacks import attacks_of
-from kindlm.reports.figures import comparison, duration, money, score
+from kindlm.reports.figures import comparison, duration, money, score, total
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.terminal.page import Page, mark
 from kindlm.reports.untrusted import bounded, one_line, visible
@@ -251,9 +250,8 @@ def _write_verdict(view: RunView, page: Page, *, in_one_line: bool = False) -> N
             told[-1] += f" and {facts.unknown_cost_text(view)}"
     elif summary.unknown_costs:
         told.append("cost unknown")
-    then = Paid(summary.cost_then_usd, summary.judge_cost_then_usd).total_usd
-    if then is not None:
-        told.append(f"{money(then)} when it was recorded")
+    if then := total(summary.paid_then):
+        told.append(f"{then} when it was recorded")
     if summary.calls_from_history and view.info.mode == "live":
         calls = count(summary.calls, "call")
         told.append(f"{summary.calls_from_history:,} of {calls} from the history")

@@ -10,6 +10,7 @@ from pages import HOSTILE, assert_harmless, text_of
 
 from kindlm.outcome import Status
 from kindlm.reports.conversation import highlighted
+from kindlm.transcript import CostSource
 
 
 @pytest.fixture
@@ -86,6 +87,15 @@ def test_each_call_is_a_bar_of_the_timeline_that_leads_to_it(ask: Any, failing: 
     assert "call 4 judge " in text
     assert all(f'id="{place}"' in page for place, _ in bars)
     assert "Tokens 10 in, 5 out Cost $0.0030 (agents $0.0010, judges $0.0020)" in text
+
+
+def test_an_unknown_cost_beside_free_answers_is_shown(ask: Any, history: Any, make: Any) -> None:
+    writer = history.run("bbbb3333")
+    writer.suite(tests=[make.planned()])
+    unusable = make.provider_failed(input_tokens=9, cost_source=CostSource.UNKNOWN)
+    writer.execution(failures=(unusable,), cost_usd=0.0, assertions=(make.passed(),))
+    writer.finish()
+    assert "Cost $0 + unknown" in text_of(ask("execution/bbbb3333-1").text)
 
 
 def test_a_long_text_is_folded_under_its_beginning(ask: Any, history: Any, make: Any) -> None:

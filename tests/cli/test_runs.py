@@ -70,6 +70,22 @@ def test_programs_get_json(kindlm: Any, history: Any, make: Any) -> None:
     assert run["git"]["branch"] == "main"
 
 
+@pytest.mark.parametrize(
+    ("costs", "shown"),
+    [((0.5, 0.25), "$0.75"), ((0.5, None), "$0.50 + unknown"), ((None, None), "unknown")],
+)
+def test_an_unknown_part_of_a_cost_is_shown(
+    kindlm: Any, history: Any, make: Any, costs: tuple[float | None, ...], shown: str
+) -> None:
+    writer = history.run("k3f9x2ab")
+    writer.suite(tests=[make.planned(repeat=2)])
+    for repeat, usd in enumerate(costs, start=1):
+        writer.execution(repeat=repeat, cost_usd=usd, assertions=(make.passed(),))
+    writer.finish()
+    header, line, *_ = kindlm("runs", "--db", history.path).out.splitlines()
+    assert line[header.index("COST") : header.index("GIT")].strip() == shown
+
+
 def test_gates_that_nobody_wrote_are_counted_where_they_fail(kindlm: Any, here: Path) -> None:
     suite = """\
 kindlm: 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,9 @@ from recorded_history import History
 
 from kindlm.cli.commands.settle_rounds import RepeatsOfBefore
 from kindlm.engine.stop import Stop
+from kindlm.history.queries import Paid
+from kindlm.reports.report_registry import ReportOptions
+from kindlm.reports.terminal.settled_tests import Settled, write_settled
 
 BEFORE = "before01"
 
@@ -39,6 +43,11 @@ def test_the_cost_of_repeats_is_known_or_not(history: History, cost_usd: float |
         assert repeats.made(db) == (1, cost_usd)
 
 
+def test_a_cost_with_an_unknown_part_is_unknown() -> None:
+    costs = [paid.whole_usd for paid in (Paid(), Paid(0.5, 0.25), Paid(0.5, None, 1))]
+    assert costs == [0, 0.75, None]
+
+
 def test_judges_of_repeats_cost_too(history: History) -> None:
     repeats = repeats_of_before(history, 0.25, judge="0.9")
     with closing(history.reader()) as db:
@@ -60,6 +69,14 @@ def test_nothing_is_repeated_past_a_limit_that_cannot_be_kept(
     with closing(history.reader()) as db:
         why = asyncio.run(repeats.add(db, history.path, 5, Stop()))
     assert says in why
+
+
+@pytest.mark.parametrize(("cost_usd", "shown"), [(None, "cost unknown"), (0.25, "$0.25")])
+def test_an_unknown_cost_is_said_to_be_unknown(cost_usd: float | None, shown: str) -> None:
+    out = io.StringIO()
+    settled = Settled(BEFORE, "after001", (), "settled1", 3, cost_usd)
+    write_settled(settled, out, ReportOptions(width=100))
+    assert out.getvalue().splitlines()[0].endswith(f"3 repeats added by run settled1, {shown}")
 
 
 def test_settling_for_nothing_is_refused(kindlm: Any, history: History) -> None:

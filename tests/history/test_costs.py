@@ -12,6 +12,7 @@ from kindlm.history.runs import RunFilter, read_figures, runs
 from kindlm.history.trends import read_trend
 from kindlm.history.verdict import suite_metrics
 from kindlm.plan import QualifiedName
+from kindlm.reports.facts import totals_of
 from kindlm.reports.figures import cost
 from kindlm.transcript import CostSource, PaidBefore
 
@@ -46,6 +47,9 @@ def test_judges_and_earlier_attempts_count_everywhere(judged: Any, history: Any)
         (Paid(0.5, 0.25), "$0.75 (agents $0.50, judges $0.25)"),
         (Paid(None, 0.25), "$0.25 (judges $0.25)"),
         (Paid(0.0, 0.25), "$0.25 (agents $0, judges $0.25)"),
+        (Paid(0.5, None, 2), "$0.50 + unknown"),
+        (Paid(0.5, 0.25, 1), "$0.75 (agents $0.50, judges $0.25) + unknown"),
+        (Paid(None, None, 1), "unknown"),
     ],
 )
 def test_agents_and_judges_are_distinguished(paid: Paid, told: str) -> None:
@@ -96,6 +100,7 @@ def test_an_earlier_attempt_of_unknown_cost_is_unknown_in_a_rescored_run(
     view = rescored.finish()
     assert then.unknown_costs == 1
     assert suite_metrics(view.db, view.suites[0].id).unknown_costs == 1
+    assert dict(totals_of(view))["cost"] == "$0; when it was recorded $0.0010 + unknown"
 
 
 def test_a_failed_try_of_unknown_cost_is_unknown_everywhere(history: Any, make: Any) -> None:

@@ -97,6 +97,13 @@ def test_a_baseline_that_cannot_be_compared_with_is_told_in_every_report(
     assert f"Not compared: {told}" in write(view, "html")
 
 
+def test_an_unknown_cost_is_said_to_be_unknown(history: History, write: Any) -> None:
+    run = history.run("two")
+    run.suite(tests=[Make.planned()])
+    run.execution(assertions=(Make.passed(),), cost_usd=None)
+    assert " · cost unknown · " in write(run.finish(), "markdown")
+
+
 def test_tests_are_counted_by_name_as_in_the_terminal(history: History, write: Any) -> None:
     run = history.run("two")
     run.suite(tests=[Make.planned("greets", target) for target in ("gpt", "claude")])

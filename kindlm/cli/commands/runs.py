@@ -24,7 +24,7 @@ from kindlm.history.run_view import RunView
 from kindlm.history.runs import Run, RunFigures, RunFilter, read_figures, runs, status_of
 from kindlm.history.trends import Trend, TrendPoint, find_tests, read_trend
 from kindlm.reports.facts import git_state
-from kindlm.reports.figures import duration, local_time, money, percent, score
+from kindlm.reports.figures import duration, local_time, money, percent, score, total
 from kindlm.reports.figures import points as points_of_100
 from kindlm.reports.untrusted import json_document, one_line
 from kindlm.spelling import fields_of
@@ -195,7 +195,7 @@ def _cells(each: _ListedRun) -> tuple[str, ...]:
         each.status_now,
         f"{figures.executions.passed}/{figures.executions.tested}",
         f"{figures.gates_passed - figures.gates_tacit}/{gates}" if gates else "",
-        "" if figures.paid.total_usd is None else money(figures.paid.total_usd),
+        total(figures.paid),
         one_line(git),
         one_line(", ".join(run.suites) + shard + derived),
     )

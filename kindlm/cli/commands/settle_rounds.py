@@ -235,7 +235,7 @@ class RepeatsOfBefore:
         """Return how many repeats were added since, and what they cost, None if that is unknown."""
         runs = db.execute(_SINCE, (self._pair.before, self._earlier)).fetchall()
         found = [RunView(db, row[0]).summary for row in runs]
-        costs = [None if each.unknown_costs else each.paid.total_usd or 0.0 for each in found]
+        costs = [each.paid.whole_usd for each in found]
         known = [cost for cost in costs if cost is not None]
         return (
             sum(summary.executions.tested for summary in found),

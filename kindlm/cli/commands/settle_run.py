@@ -157,7 +157,7 @@ def _report(rounds: Rounds) -> int:
                 message = suite.error or f"The suite {suite.name!r} could not start."
                 show([KindlmError(ErrorCode[suite.error_code], message, suite.hint)])
         repeats_before, cost_before = of_before.made(view.db) if of_before else (0, 0.0)
-        costs = view.summary.paid.total_usd, cost_before
+        costs = view.summary.paid.whole_usd, cost_before
         settled = Settled(
             pair.before,
             pair.after,

@@ -136,11 +136,11 @@ def _facts(execution: ExecutionView, paid: Paid) -> Iterator[tuple[str, str]]:
     if execution.cost_then_usd is not None:
         yield "Cost when recorded", money(execution.cost_then_usd)
     if paid.total_usd:
-        yield "Cost", f"{cost(paid)}{' + unknown' if paid.unknown else ''}"
+        yield "Cost", cost(paid)
     elif execution.answers and execution.cost_then_usd is None:
         # Of an imported one no call may be known, but what all of them cost.
-        usd = execution.cost_usd
-        yield "Cost", "unknown" if usd is None else money(usd)
+        unknown = paid.unknown if paid.total_usd is not None else 0
+        yield "Cost", cost(Paid(execution.cost_usd, unknown=unknown or execution.cost_usd is None))
     if execution.finish_reason:
         yield "Finish reason", one_line(execution.finish_reason)
     if execution.attempt > 1:

@@ -116,7 +116,12 @@ def _run_charts(
     found = [figures[run.id] for run in oldest_first]
     charts = (
         trend("Pass rate", points, [each.executions.pass_rate for each in found], percent, 1.0),
-        trend("Cost", points, [each.paid.total_usd for each in found], money),
+        trend(
+            "Cost",
+            points,
+            [None if each.paid.unknown else each.paid.total_usd for each in found],
+            money,
+        ),
     )
     return [chart for chart in charts if chart is not None]
 

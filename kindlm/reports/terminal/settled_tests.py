@@ -138,11 +138,11 @@ def _explained(found: Suspect) -> Iterator[str]:
 def _added_text(settled: Settled) -> str:
     if settled.run is None:
         return "no repeats added"
-    cost = "" if settled.cost_usd is None else f", {money(settled.cost_usd)}"
+    cost = "cost unknown" if settled.cost_usd is None else money(settled.cost_usd)
     added = f"{count(settled.repeats, 'repeat')} added by run {settled.run}"
     if settled.repeats_before:
         added += f", {settled.repeats_before:,} to BEFORE"
-    return added + cost
+    return f"{added}, {cost}"
 
 
 def _next_step(settled: Settled) -> tuple[str, str]:
