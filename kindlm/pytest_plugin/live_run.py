@@ -38,42 +38,6 @@ from kindlm.suite import Case, Script
 from kindlm_store import EventLog, WriteFailedError
 
 
-class Cuttable:
-    """Runs a script that pytest can cut short, for example by a timeout; see `suite.Script`."""
-
-    def __init__(self, script: Script) -> None:
-        self._script = script
-        self._running: set[asyncio.Task[Any]] = set()
-        self._cut: KindlmError | None = None
-
-    def cut(self, why: str) -> None:
-        """End all its trials as errored. Called in the thread of their event loop."""
-        self._cut = KindlmError(
-            ErrorCode.ASSERTION_EVAL_ERROR,
-            f"pytest ended the scenario: {why}",
-            "What it had checked until then is shown.",
-        )
-        for task in self._running:
-            task.cancel()
-
-    async def run(self, stage: Stage) -> KindlmError | None:
-        """Run the script, unless it is cut short already."""
-        if (cut := self._cut) is not None:
-            return cut
-        task = asyncio.current_task()
-        assert task is not None
-        self._running.add(task)
-        try:
-            error = await self._script.run(stage)
-        except asyncio.CancelledError:
-            if self._cut is None:
-                raise
-            return self._cut
-        finally:
-            self._running.discard(task)
-        return self._cut or error
-
-
 def interrupt_on_sigterm() -> Callable[[], None]:
     """Let SIGTERM end the session as Ctrl-C does; return a function that undoes that.
 
@@ -113,29 +77,56 @@ class Ran:
         return test_status(StatusCounts(**statuses), self.finished[0].execution.case.pass_rate)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class _Asked:
-    """A test that pytest asks for: `path` is its suite, `change` prepares the planned case."""
+    """A test that pytest asks for, and that it can cut short, for example by a timeout.
+
+    `path` is its suite, `change` prepares the planned case. It stands before the script of that
+    case; see `suite.Script`.
+    """
 
     path: str
     name: str
     change: Callable[[Case], Case]
     heard: Callable[[Ran], None]
-    scripts: list[Cuttable] = field(default_factory=list)
     done: Future[Ran] = field(default_factory=Future)
+    _script: Script | None = None
+    _running: set[asyncio.Task[Any]] = field(default_factory=set)
+    _cut: KindlmError | None = None
 
     def changed(self, case: Case) -> Case:
-        """Return the prepared case, with a script that can be cut short."""
+        """Return the prepared case, which can be cut short."""
         case = self.change(case)
-        if case.script is None:
-            return case
-        self.scripts.append(Cuttable(case.script))
-        return replace(case, script=self.scripts[-1])
+        self._script = case.script
+        return case if case.script is None else replace(case, script=self)
 
     def cut(self, why: str) -> None:
-        """End its running trials."""
-        for script in self.scripts:
-            script.cut(why)
+        """End all its trials as errored. Called in the thread of their event loop."""
+        self._cut = KindlmError(
+            ErrorCode.ASSERTION_EVAL_ERROR,
+            f"pytest ended the scenario: {why}",
+            "What it had checked until then is shown.",
+        )
+        for task in self._running:
+            task.cancel()
+
+    async def run(self, stage: Stage) -> KindlmError | None:
+        """Run the script, unless it is cut short already."""
+        if (cut := self._cut) is not None:
+            return cut
+        task = asyncio.current_task()
+        assert task is not None
+        assert self._script is not None
+        self._running.add(task)
+        try:
+            error = await self._script.run(stage)
+        except asyncio.CancelledError:
+            if self._cut is None:
+                raise
+            return self._cut
+        finally:
+            self._running.discard(task)
+        return self._cut or error
 
     def ended(self, ran: Ran) -> None:
         """Report the result."""

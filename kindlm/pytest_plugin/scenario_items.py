@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 
-from kindlm.dataclass import dataclass, replace
+from kindlm.dataclass import replace
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.guard import guard
 from kindlm.outcome import Status
-from kindlm.ports import Stage
 from kindlm.pytest_plugin.controller import Controller
 from kindlm.pytest_plugin.live_run import LiveRun, Ran
 from kindlm.pytest_plugin.session_request import (
@@ -102,18 +101,6 @@ _MOST = 3
 
 _FAILURES = (Exception, pytest.fail.Exception)
 """What fails a test; all else ends the session."""
-
-
-@dataclass(frozen=True, slots=True)
-class _NeverRan:
-    """The script of a scenario that could not run because a fixture failed."""
-
-    error: KindlmError
-
-    async def run(self, stage: Stage) -> KindlmError | None:
-        """Return the error; see `suite.Script`."""
-        del stage
-        return self.error
 
 
 class ScenarioItems:
@@ -273,8 +260,7 @@ class ScenarioItems:
                 f"A fixture failed before the scenario began: {why}",
                 "Fix the fixture; pytest shows where it failed.",
             )
-            never = _NeverRan(error)
-            self._run(item, lambda case: replace(case, script=never))
+            self._run(item, lambda case: replace(case, fault=error))
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
