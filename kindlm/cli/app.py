@@ -217,9 +217,7 @@ def _add(app: typer.Typer, name: str, said: str, group: str | None, *, loaded: b
             rich_help_panel=group,
         )
         return
-    command = getattr(module, f"{word}_command")
-    # `watch` is a name of another command.
-    app.command(name, help=said if name == "watch" else None, rich_help_panel=group)(command)
+    app.command(name, rich_help_panel=group)(getattr(module, f"{word}_command"))
 
 
 def run(arguments: Sequence[str]) -> int:

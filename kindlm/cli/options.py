@@ -350,13 +350,13 @@ def with_options(work: Callable[..., int]) -> Callable[..., None]:
     """Return the command of a function that takes its options as a dataclass.
 
     `work` has the parameter `options`, of a class made by `command_options`, in which options that
-    may be repeated are `tuple[X, ...]`. It may also have `context`, and returns the exit code.
+    may be repeated are `tuple[X, ...]`. It returns the exit code.
     """
-    hints = get_type_hints(work)
-    types = get_type_hints(hints["options"])
-    parameters = [Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context)]
-    known = {field.name: field for field in fields(hints["options"])}
-    for name in getattr(hints["options"], "takes", ()) or known:
+    made_of = get_type_hints(work)["options"]
+    types = get_type_hints(made_of)
+    parameters = list[Parameter]()
+    known = {field.name: field for field in fields(made_of)}
+    for name in getattr(made_of, "takes", ()) or known:
         kind, made = types[name], known[name].metadata.get("typer")
         if made is None:
             continue  # no option
@@ -365,15 +365,13 @@ def with_options(work: Callable[..., int]) -> Callable[..., None]:
             made.default = None
         parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, default=made, annotation=kind))
 
-    def command(context: typer.Context, **given: Any) -> None:
+    def command(**given: Any) -> None:
         values = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in given.items()
             if value is not None
         }
-        options = hints["options"](**values)
-        others = {"context": context} if "context" in hints else {}
-        if code := work(options, **others):
+        if code := work(made_of(**values)):
             raise typer.Exit(code)
 
     command.__doc__ = work.__doc__

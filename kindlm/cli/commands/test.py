@@ -1,20 +1,29 @@
-"""`kindlm test`: run what the paths hold, record it, report it."""
+"""`kindlm test` and `kindlm watch`: run what the paths hold, record it, report it."""
 
 from __future__ import annotations
 
 import os
 
-import typer
-
 from kindlm.cli.ending import loading
 from kindlm.cli.options import TestOptions, with_options
 from kindlm.cli.server_environ import kept_from_tests
+from kindlm.dataclass import replace
 from kindlm.guard import ENDED_BY_USER_CODE, guard
 
 
 @with_options
-def test_command(options: TestOptions, context: typer.Context) -> int:
+def test_command(options: TestOptions) -> int:
     """Run tests and record every event."""
+    return _test(options)
+
+
+@with_options
+def watch_command(options: TestOptions) -> int:
+    """Run tests again whenever a relevant file changes."""
+    return _test(replace(options, watch=True))
+
+
+def _test(options: TestOptions) -> int:
     if options.die_with_parent:
         from kindlm.keeper import keep
 
@@ -22,7 +31,7 @@ def test_command(options: TestOptions, context: typer.Context) -> int:
         guard.ends_all = True
         if "KINDLM_LEASE" in os.environ:
             guard.code_of_ended = ENDED_BY_USER_CODE
-    if options.watch or context.info_name == "watch":
+    if options.watch:
         with loading():
             from kindlm.cli.commands.watch import watch_tests
 
@@ -32,6 +41,3 @@ def test_command(options: TestOptions, context: typer.Context) -> int:
 
     with kept_from_tests():
         return run_tests(options)
-
-
-watch_command = test_command
