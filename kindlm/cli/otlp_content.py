@@ -14,7 +14,7 @@ from typing import Any
 from kindlm.dataclass import dataclass
 from kindlm.history.masking import Mask, mask_of
 from kindlm.history.run_view import RunView
-from kindlm.projections.views import ERASED
+from kindlm.projections import ERASED
 from kindlm.strict_json import json_or_text
 from kindlm.transcript import Message, Role
 

@@ -17,7 +17,7 @@ from typing import Any, overload
 from kindlm.dataclass import replace
 from kindlm.history.rows import AttemptView, ToolCallView
 from kindlm.normal_form import meanings_of
-from kindlm.projections.views import GONE
+from kindlm.projections import GONE
 from kindlm.strict_json import read_json
 
 _ARGUMENTS = re.compile(r"tool\[(\d+)\]\.arguments")

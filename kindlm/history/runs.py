@@ -14,7 +14,7 @@ from typing import Any
 from kindlm.dataclass import dataclass
 from kindlm.history.queries import Paid, among, paid_for_runs, value_of
 from kindlm.history.verdict import StatusCounts
-from kindlm.projections.views import RUN_LABEL
+from kindlm.projections import RUN_LABEL
 from kindlm_store import is_held
 
 STATUSES = ("passed", "failed", "interrupted", "aborted", "not ended")

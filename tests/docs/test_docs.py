@@ -11,7 +11,7 @@ import loaded_kindlm
 from workspace import new_workspace
 
 from kindlm.cli.app import run
-from kindlm.projections.views import VIEWS
+from kindlm.projections import VIEWS
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "store" / "README.md", *ROOT.glob("docs/**/*.md")])

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from kindlm.dataclass import dataclass
 from kindlm.matching import ABSENT, Bounds, equal, in_sequence, mismatches
-from kindlm.projections.views import GONE
+from kindlm.projections import GONE
 
 _MOST_COMPARED = 300
 """Of longer sequences, so many calls are compared: the work grows with their product."""

@@ -27,7 +27,7 @@ from kindlm.history.diff.samples import USERS, Attempts, score_name, turns_of
 from kindlm.history.masking import Mask, mask_of
 from kindlm.history.rows import AttemptView
 from kindlm.history.run_view import RunView
-from kindlm.projections.views import GONE
+from kindlm.projections import GONE
 
 if TYPE_CHECKING:
     from kindlm.history.diff.run_diff import RunDiff

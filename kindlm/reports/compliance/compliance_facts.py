@@ -21,7 +21,7 @@ from kindlm.history.read_models import changed_tables
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics import wilson_interval
-from kindlm.projections.views import RUN_LABEL
+from kindlm.projections import RUN_LABEL
 from kindlm.reports import facts
 from kindlm.reports.diff.phrases import headline_of
 from kindlm.reports.figures import comparison
