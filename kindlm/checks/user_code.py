@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
-import math
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -205,7 +204,7 @@ class PythonFunction(CheckSection, AskingCheck):
                 return failed("CUSTOM_CHECK_FAILED", f"{name} returned False.")
             case str() if returned.strip():
                 return failed("CUSTOM_CHECK_FAILED", returned.strip())
-            case int() | float() if math.isfinite(returned) and 0 <= returned <= 1:
+            case int() | float() if 0 <= returned <= 1:
                 score = float(returned)
                 if score >= least:
                     return passed(score=score, threshold=least)

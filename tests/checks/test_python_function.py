@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from evaluated import evaluated
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kindlm.checks.user_code import CheckedExecution, PythonFunction
@@ -77,6 +77,9 @@ def test_it_cannot_change_what_others_see() -> None:
     | st.just(10**400)
     | st.builds(object)
 )
+@example(0.6)
+@example(1)
+@example(1.5)
 def test_only_true_and_a_high_score_pass(returned: Any) -> None:
     result = checked(lambda _: returned, minScore=0.6)
 
