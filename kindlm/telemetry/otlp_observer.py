@@ -27,7 +27,7 @@ from kindlm.telemetry.receiver import receiving, take_own_spans, watch_own_spans
 from kindlm.telemetry.spans import Span
 from kindlm.telemetry.trace_reading import in_order, read_trace
 from kindlm.trace_context import trace_id
-from kindlm.transcript import sum_of
+from kindlm.transcript import Cost, Usage, sum_of
 from kindlm.wording import count
 
 MAX_SPANS = 20_000
@@ -233,16 +233,18 @@ class TracedConversation:
         reading = await asyncio.to_thread(read_trace, spans)
         if spans:
             self.desk.record(_event(self.call, spans))
-        missing = incomplete or self._strange() or self._unread_request() or reading.missing
+        lost = incomplete or self._strange() or self._unread_request()
         calls = reading.model_calls
         price = self.desk.price
-        usage, cost = sum_of([(c.usage, price(c.provider, c.model, c.usage)) for c in calls])
+        spent = [(c.usage, price(c.provider, c.model, c.usage)) for c in calls]
+        # Spans of further calls of models may be lost.
+        usage, cost = sum_of(spent) if lost is None else (Usage(), Cost())
         return Seen(
             tool_uses=reading.tool_uses,
             usage=usage,
             cost=cost if calls else None,
             model=calls[-1].model if calls else None,
-            missing=missing,
+            missing=lost or reading.missing,
         )
 
     async def trouble(self) -> None:

@@ -133,6 +133,19 @@ def test_each_message_has_its_own_spans_and_late_ones_are_no_other_messages(benc
     assert notes == ["3 spans arrived after the end of their execution."]
 
 
+def test_where_spans_may_be_missing_tokens_and_costs_are_unknown(bench):
+    conversation = bench.open()
+    sent = bench.begin(conversation)
+    bench.arrive(conversation.trace, around(1, sent), otlp_span(2, CHAT, parent=1))
+    assert bench.seen(conversation).cost.usd == 0.12
+    sent = bench.begin(conversation, 2)
+    lost_parent = otlp_span(5, CHAT, parent=4)
+    bench.arrive(conversation.trace, around(3, sent), lost_parent)
+    found = bench.seen(conversation)
+    assert "but 1 parent of theirs did not" in (found.missing or "")
+    assert (found.usage, found.cost, found.model) == (Usage(), Cost(), "m-1")
+
+
 def test_what_an_agent_did_in_a_try_that_failed_is_done(bench):
     conversation = bench.open()
     failed = bench.begin(conversation)
