@@ -238,7 +238,7 @@ class RecordedBaselines:
         runs = self._runs(suite.project, suite.name)
         if isinstance(runs, Err):
             return runs
-        return Ok(output_of(self._db, runs.value, execution.test) if runs.value else None)
+        return Ok(output_of(self._db, runs.value, execution.test))
 
     def _find(self, project: str, suite: str) -> Result[tuple[str, ...]]:
         key = (project, suite)

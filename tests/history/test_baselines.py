@@ -23,6 +23,7 @@ from kindlm.plan import QualifiedName
 from kindlm_store import Append, HeadOf
 from kindlm_store.verification import Verification, verify_file
 
+SUITE = ("shop", "support")
 TEST = QualifiedName("shop", "support", "greets", "gpt")
 
 
@@ -96,6 +97,25 @@ class TestWhichRun:
         set_baseline(recorded, "run1")
 
         assert baselines.run("shop", "support") == Ok(None)
+
+    @pytest.mark.parametrize(
+        ("chosen", "run"), [({}, "run2"), ({SUITE: "run1"}, "run1"), ({SUITE: None}, None)]
+    )
+    def test_a_resumed_run_keeps_what_its_first_session_found(
+        self, recorded: Any, make: Any, chosen: dict[tuple[str, str], str | None], run: str | None
+    ) -> None:
+        writer = recorded.run("run2")
+        writer.suite(tests=[make.planned()])
+        writer.finish()
+        set_baseline(recorded, "run2")
+
+        assert RecordedBaselines(recorded.reader(), chosen).run(*SUITE) == Ok(run)
+
+    def test_a_resumed_run_keeps_all_shards_of_a_group(self, recorded: Any) -> None:
+        set_baseline(recorded, "run1", runs=["run1", "gone"])
+        baselines = RecordedBaselines(recorded.reader(), {SUITE: "run1"})
+
+        assert code_of(baselines.run(*SUITE)) is ErrorCode.BASELINE_CORRUPT
 
 
 class TestUnusable:
