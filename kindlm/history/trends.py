@@ -1,21 +1,127 @@
-"""Tests over time: how one did in the runs that selected it, and which of them fail now."""
+"""How tests do over time: over the repeats of a run and over runs, and which of them fail now."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterator
 from itertools import pairwise
+from statistics import fmean, stdev
+from typing import NamedTuple
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.history.queries import ONE_TEST, paid_for_test
-from kindlm.history.repeat_statistics import Flakiness, flakiness
 from kindlm.history.rows import TestView, test_of
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import Run, RunFilter, runs
+from kindlm.history.statistics import (
+    Flakiness,
+    flakiness,
+    mean_interval,
+    pass_at,
+    pass_hat,
+    wilson_interval,
+)
 from kindlm.history.statistics.tables import Counts
 from kindlm.history.verdict import is_flaky
 from kindlm.outcome import Status
 from kindlm.plan import QualifiedName
+
+_SCORES = """
+SELECT a.score
+  FROM executions e
+  JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt
+ WHERE e.suite = ? AND e.test = ? AND e.target = ?
+   AND a.kind = 'weighted_score' AND a.score IS NOT NULL
+ ORDER BY e.repeat, e.id
+"""
+
+# Suites first: those that are not of EvalView have no such verdict, and are not looked through.
+_VERDICTS = """
+SELECT e.test, e.target, count(*) AS n, sum(v.body ->> '$.passed') AS evalview,
+       sum(v.body ->> '$.kindlm' = 'passed') AS kindlm,
+       sum((v.body ->> '$.passed') <> (v.body ->> '$.kindlm' = 'passed')) AS differ
+  FROM suites s
+ CROSS JOIN executions e ON e.suite = s.id
+  JOIN assertions a ON a.execution = e.id AND a.attempt = e.attempt AND a.kind = 'evalview_verdict'
+  JOIN contents v ON v.ref = a.actual_ref
+ WHERE s.id IN $ids AND s.front_end = 'evalview' AND json_valid(v.body)
+"""
+
+_OF_TEST = _VERDICTS.replace("IN $ids", "= ?") + " AND e.test = ? AND e.target = ?"
+
+_DIFFERING = _VERDICTS + " GROUP BY e.test, e.target HAVING differ ORDER BY min(e.number)"
+
+
+class ScoreStatistics(NamedTuple):
+    """The weighted scores of repeats, 0 to 1; `std_dev` is that of a sample.
+
+    The interval is that of their mean. Both are None for fewer than two scores.
+    """
+
+    n: int
+    mean: float
+    std_dev: float | None
+    interval: tuple[float, float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatStatistics:
+    """A test over `n` repeats that were tested, of which `passed` passed; errored ones did not.
+
+    `interval` is that of the pass rate, and holds it with `confidence`. `pass_at` and `pass_hat`
+    are pass@k and pass^k for k from 1 to n.
+    """
+
+    passed: int
+    n: int
+    confidence: float
+    interval: tuple[float, float]
+    pass_at: tuple[float, ...]
+    pass_hat: tuple[float, ...]
+    score: ScoreStatistics | None
+
+
+def repeat_statistics(db: sqlite3.Connection, test: TestView) -> RepeatStatistics | None:
+    """Return the statistics of a test over its repeats; None if fewer than two were tested."""
+    passed, n, level = test.counts.passed, test.counts.tested, test.confidence
+    interval = wilson_interval(passed, n, level)
+    if n < 2 or interval is None:
+        return None
+    scores = [row[0] for row in db.execute(_SCORES, (test.suite_id, test.name, test.target))]
+    score = None
+    if scores:
+        spread = stdev(scores) if len(scores) > 1 else None
+        score = ScoreStatistics(len(scores), fmean(scores), spread, mean_interval(scores, level))
+    return RepeatStatistics(
+        passed, n, level, interval, pass_at(passed, n), pass_hat(passed, n), score
+    )
+
+
+class TwoVerdicts(NamedTuple):
+    """How many of `n` executions of a test pass by the rules of EvalView, and by those of kindlm.
+
+    In `differ` of them the two disagree.
+    """
+
+    test: str
+    target: str
+    n: int
+    evalview: int
+    kindlm: int
+    differ: int
+
+
+def verdicts_of(db: sqlite3.Connection, test: TestView) -> TwoVerdicts | None:
+    """Return both verdicts on a test, None unless it was judged by the rules of EvalView."""
+    row = db.execute(_OF_TEST, (test.suite_id, test.name, test.target)).fetchone()
+    return TwoVerdicts(*row) if row["n"] else None
+
+
+def differing_verdicts(view: RunView) -> Iterator[TwoVerdicts]:
+    """Yield the tests of a run on which the two verdicts differ, in some execution at least."""
+    for row in view.over_suites(_DIFFERING):
+        yield TwoVerdicts(*row)
+
 
 _SHORT = 8
 

@@ -13,7 +13,7 @@ from kindlm.wording import count
 if TYPE_CHECKING:
     from kindlm.history.diff.power import ComparisonPower
     from kindlm.history.queries import Paid
-    from kindlm.history.repeat_statistics import RepeatStatistics
+    from kindlm.history.trends import RepeatStatistics
     from kindlm.history.verdict import StatusCounts
     from kindlm.outcome import GateResult
 

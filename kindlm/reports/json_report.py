@@ -15,10 +15,10 @@ from typing import Any, TextIO
 from kindlm import __version__
 from kindlm.history.groups import ShardRun
 from kindlm.history.masking import as_shown
-from kindlm.history.repeat_statistics import RepeatStatistics, repeat_statistics, verdicts_of
 from kindlm.history.rows import AssertionView, AttemptView, ExecutionView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics import wilson_interval
+from kindlm.history.trends import RepeatStatistics, repeat_statistics, verdicts_of
 from kindlm.outcome import Status
 from kindlm.reports.attacks import attacks_of
 from kindlm.reports.facts import git_state, unsettled

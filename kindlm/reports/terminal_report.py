@@ -10,9 +10,9 @@ from typing import NamedTuple, TextIO
 
 from rich.cells import cell_len, set_cell_size
 
-from kindlm.history.repeat_statistics import differing_verdicts
 from kindlm.history.rows import SuiteView, TestView
 from kindlm.history.run_view import RunView
+from kindlm.history.trends import differing_verdicts
 from kindlm.outcome import Status
 from kindlm.reports import facts
 from kindlm.reports.attacks import attacks_of

@@ -15,9 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kindlm.history.diff.power import power
-from kindlm.history.repeat_statistics import flakiness, pass_at, pass_hat
 from kindlm.history.statistics import (
+    flakiness,
     mean_interval,
+    pass_at,
+    pass_hat,
     rate_difference_interval,
     wilson_interval,
 )

@@ -9,9 +9,9 @@ from compared_statuses import compare_statuses
 from recorded_history import History, Make
 from vector_cases import Departure, known, unknown
 
-from kindlm.history.repeat_statistics import RepeatStatistics, repeat_statistics
 from kindlm.history.run_view import RunView
 from kindlm.history.statistics import mean_interval
+from kindlm.history.trends import RepeatStatistics, repeat_statistics
 from kindlm.history.verdict import LimitedScores
 from kindlm.outcome import ScoreLimits, Status
 from kindlm.providers.pricing import PriceTable

@@ -1,15 +1,18 @@
 """Statistics on counts and scores, each with its formula and where it is from.
 
 Pure functions without random numbers: the same input gives the same output, to the last bit. Here
-are intervals: what a pass rate, a difference of two, or a mean may really be.
+are intervals, what a pass rate, a difference of two, or a mean may really be; and how often repeats
+of a test pass, and disagree.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from math import atan, cos, fsum, hypot, pi, sin, sqrt
+from itertools import pairwise
+from math import atan, comb, cos, fsum, hypot, pi, sin, sqrt
 from statistics import NormalDist, fmean
+from typing import NamedTuple
 
 _LEVEL = 0.95
 _Z_95 = 1.959963984540054
@@ -99,3 +102,47 @@ def _within(t: float, freedom: int) -> float:
         total += term
         term *= square * step / (step + 1)
     return 2 / pi * (angle + sin(angle) * total) if odd else sin(angle) * total
+
+
+def pass_at(passed: int, n: int) -> tuple[float, ...]:
+    """Return pass@k for k from 1 to n: how likely at least one of k tries passes.
+
+    Unbiased, from n repeats of which c passed, 1 - C(n - c, k) / C(n, k): M. Chen and others,
+    "Evaluating Large Language Models Trained on Code", arXiv:2107.03374 (2021).
+    """
+    return tuple(1 - comb(n - passed, k) / comb(n, k) for k in range(1, n + 1))
+
+
+def pass_hat(passed: int, n: int) -> tuple[float, ...]:
+    """Return pass^k for k from 1 to n: how likely all of k tries pass.
+
+    Unbiased, C(c, k) / C(n, k): S. Yao and others, "τ-bench", arXiv:2406.12045 (2024).
+    """
+    return tuple(comb(passed, k) / comb(n, k) for k in range(1, n + 1))
+
+
+class Flakiness(NamedTuple):
+    """How much a test disagrees with itself; None where it was never seen twice.
+
+    `within` is the probability that two repeats of one run come out differently, 0 to 1/2 for
+    independent repeats. `between` is the part of successive runs in which the test went from all
+    passed to not, or back.
+    """
+
+    within: float | None
+    between: float | None
+
+
+def flakiness(history: Sequence[tuple[int, int]]) -> Flakiness:
+    """Return the flakiness of a test from its repeats in successive runs, oldest first.
+
+    Of each run, how many passed of how many.
+
+    `within` counts pairs of repeats, 2 sum k (n - k) / sum n (n - 1): the unbiased estimate of
+    2 p (1 - p), the diversity of E. H. Simpson (Nature 163 (1949), 688), pooled over runs.
+    """
+    runs = [(passed, n) for passed, n in history if n]
+    pairs = sum(n * (n - 1) for _, n in runs)
+    unequal = sum(2 * passed * (n - passed) for passed, n in runs)
+    flips = [(one[0] == one[1]) != (other[0] == other[1]) for one, other in pairwise(runs)]
+    return Flakiness(unequal / pairs if pairs else None, fmean(flips) if flips else None)

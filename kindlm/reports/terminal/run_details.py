@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from itertools import islice
 
 from kindlm.history.masking import as_shown
-from kindlm.history.repeat_statistics import repeat_statistics
 from kindlm.history.rows import ExecutionView
 from kindlm.history.run_view import RunView
+from kindlm.history.trends import repeat_statistics
 from kindlm.outcome import Status
 from kindlm.reports.causes import Cause, Row, causes_of
 from kindlm.reports.conversation import attempts_of
