@@ -92,8 +92,6 @@ def _found(
         raise UndecidableSchemaError(
             f"The schema refers to {reference}, which is not in it."
         ) from None
-    except OverflowError:
-        raise UndecidableSchemaError("A number is too large for the schema.") from None
     except TypeError as error:
         # The library trips over some rules, such as `items: true` beside `unevaluatedItems`.
         raise UndecidableSchemaError(f"A rule of the schema cannot be applied: {error}.") from None

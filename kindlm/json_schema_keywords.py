@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -169,6 +170,19 @@ def _one_of(validator: Any, branches: list[Any], value: Any, _schema: Any) -> It
         yield _error(f"{value!r} is valid under each of {listed}")
 
 
+def _multiple_of(validator: Any, rule: Any, value: Any, _schema: Any) -> Iterator[Any]:
+    if not isinstance(rule, int | float) or rule <= 0:
+        # A schema of an MCP server may be no schema.
+        raise UndecidableSchemaError(f"A number cannot be a multiple of {shown(rule)}.")
+    # As both are written: 19.99 is a multiple of 0.01, and no two floats say so.
+    if validator.is_type(value, "number") and _exactly(value) % _exactly(rule):
+        yield _error(f"{value!r} is not a multiple of {rule!r}")
+
+
+def _exactly(number: float) -> Fraction:
+    return Fraction(number) if isinstance(number, int) else Fraction(repr(number))
+
+
 def _unique_items(validator: Any, rule: Any, value: Any, _schema: Any) -> Iterator[Any]:
     if rule and validator.is_type(value, "array"):
         texts = [canonical(item) for item in value]
@@ -292,7 +306,9 @@ def _error(message: str, **details: Any) -> Any:
 _KEYWORDS: dict[str, _Keyword] = {
     "additionalProperties": _additional_properties,
     "anyOf": _any_of,
+    "divisibleBy": _multiple_of,
     "format": _format,
+    "multipleOf": _multiple_of,
     "oneOf": _one_of,
     "pattern": _pattern,
     "patternProperties": _pattern_properties,

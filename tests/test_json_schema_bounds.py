@@ -314,10 +314,28 @@ def test_a_budget_that_is_stopped_ends_the_validation() -> None:
         schema_issues({"type": "integer"}, 1)
 
 
-def test_a_number_that_the_library_cannot_divide_decides_nothing() -> None:
-    assert schema_issues({"multipleOf": 7}, 10**400)
-    with pytest.raises(UndecidableSchemaError, match="too large"):
-        schema_issues({"multipleOf": 0.1}, 10**400)
+@pytest.mark.parametrize(
+    ("rule", "value", "is_multiple"),
+    [
+        (0.01, 19.99, True),
+        (0.01, 19.999, False),
+        (0.1, 0.3, True),
+        (7, 10**400, False),
+        (0.1, 10**400, True),
+        (1e-308, 1e308, True),
+        (3, 1.5, False),
+    ],
+)
+def test_numbers_are_divided_as_they_are_written(
+    rule: float, value: float, is_multiple: bool
+) -> None:
+    assert (schema_issues({"multipleOf": rule}, value) == []) == is_multiple
+
+
+@pytest.mark.parametrize("rule", [0, -0.5, "x", None])
+def test_what_nothing_can_be_a_multiple_of_decides_nothing(rule: object) -> None:
+    with pytest.raises(UndecidableSchemaError, match="a multiple of"):
+        schema_issues({"multipleOf": rule}, 5)
 
 
 def test_a_schema_of_many_equal_items_is_checked_in_bounded_work() -> None:

@@ -14,7 +14,7 @@ from kindlm.json_schema import SchemaIssue, schema_issues
 from kindlm.model_answers import unfenced
 from kindlm.outcome import CheckResult, Demands
 from kindlm.ports import CheckContext
-from kindlm.strict_json import parse_json, parse_json_at
+from kindlm.strict_json import parse_json, parse_json_at, unique_keys
 from kindlm.transcript import Transcript
 from kindlm.wording import excerpt, listed, shown
 
@@ -92,10 +92,10 @@ def json_of(text: str) -> Any:
     """Return the JSON that a whole text is, a code fence around it allowed.
 
     Raises:
-        ValueError: it is not JSON; says where.
+        ValueError: it is not JSON, or a key occurs twice: one value hides another; says where.
     """
     inside = unfenced(text)
-    return parse_json(text if inside is None else inside)
+    return parse_json(text if inside is None else inside, unique_keys)
 
 
 def find_json(text: str) -> Any:
