@@ -18,6 +18,7 @@ from typing import Any
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.history.groups import Group, Shard
+from kindlm.history.queries import paid_for_test
 from kindlm.history.rows import AssertionView, SuiteView, TestView
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import Run, options_of
@@ -355,6 +356,15 @@ def totals_of(view: RunView, suite: SuiteView | None = None) -> Iterator[tuple[s
         times.append(f"mean latency {figures.duration(summary.latency_average_ms)}")
     if times:
         yield "time", ", ".join(times)
+
+
+def cost_of(view: RunView, test: TestView) -> str:
+    """Return what a test cost, judges and what was run again included; "" if it is unknown."""
+    paid = paid_for_test(view.db, test.suite_id, test.name, test.target)
+    usd = None if paid.unknown else paid.total_usd
+    if view.info.mode == "imported":
+        usd = test.cost_usd  # of its calls, less may be known
+    return "" if usd is None else figures.money(usd)
 
 
 def unknown_cost_text(view: RunView, suite: SuiteView | None = None) -> str:

@@ -21,7 +21,7 @@ from kindlm.reports.causes import Cause, causes_of
 from kindlm.reports.diff.markdown import SIGNS, changes_table, comment_of
 from kindlm.reports.diff.parts import changes_since_before
 from kindlm.reports.diff.phrases import notes_of
-from kindlm.reports.figures import comparison, cost, duration, interval_text, money, percent
+from kindlm.reports.figures import comparison, cost, duration, interval_text, percent
 from kindlm.reports.report_registry import ReportOptions
 from kindlm.reports.untrusted import cell, code, html_code, one_line, plain
 from kindlm.wording import count
@@ -232,7 +232,7 @@ def _list(view: RunView) -> Iterator[str]:
         passed = f"{counts.passed}/{counts.tested}" if counts.tested else "not run"
         passed += ", flaky" if test.flaky else ""
         time = "" if test.latency_ms is None else duration(test.latency_ms)
-        spent = "" if test.cost_usd is None else plain(money(test.cost_usd))
+        spent = plain(facts.cost_of(view, test))
         name = f"{cell(test.name)} · {cell(test.target)}"
         yield f"| {_STATUS_SIGNS[test.status]} | {name} | {passed} | {time} | {spent} |\n"
     if total > _LISTED:

@@ -109,7 +109,7 @@ def _write_suite(
         targets = [one_line(target) for target in view.targets(suite)]
         width = min(max(map(cell_len, targets), default=0), _TARGET_WIDTH)
         for test in view.tests(suite.id):
-            _write_test(test, page, width, file=suite.path)
+            _write_test(view, test, page, width, file=suite.path)
     # The gates that the suite wrote and that hold; the verdict names those that do not.
     shown = [f"{g.name} {comparison(g)}" for g in suite.gates if g.written and g.passed]
     if shown:
@@ -148,7 +148,7 @@ def _scope(view: RunView, suite: SuiteView) -> _Scope:
     return _Scope(f"{count(len(tests), 'test')} on {where}{often}{skipped}", has_causes)
 
 
-def _write_test(test: TestView, page: Page, target_width: int, file: str) -> None:
+def _write_test(view: RunView, test: TestView, page: Page, target_width: int, file: str) -> None:
     """Write one line: name, target, repeats passed, mean time, cost as far as they are known.
 
     Names of scenarios begin with their file, which stands above them.
@@ -156,8 +156,7 @@ def _write_test(test: TestView, page: Page, target_width: int, file: str) -> Non
     name, target = one_line(test.name.removeprefix(f"{file}::")), one_line(test.target)
     figures = set_cell_size(target, target_width) + "  " + _repeats(test).ljust(_REPEATS_WIDTH)
     time = "" if test.latency_ms is None else duration(test.latency_ms)
-    cost = "" if test.cost_usd is None else money(test.cost_usd)
-    figures += time.rjust(_FIGURE_WIDTH) + cost.rjust(_FIGURE_WIDTH)
+    figures += time.rjust(_FIGURE_WIDTH) + facts.cost_of(view, test).rjust(_FIGURE_WIDTH)
     room = page.width - 6 - len("  ") - cell_len(figures)
     if cell_len(name) <= room:
         name = set_cell_size(name, room)

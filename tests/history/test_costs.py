@@ -12,7 +12,7 @@ from kindlm.history.runs import RunFilter, read_figures, runs
 from kindlm.history.trends import read_trend
 from kindlm.history.verdict import suite_metrics
 from kindlm.plan import QualifiedName
-from kindlm.reports.facts import totals_of
+from kindlm.reports.facts import cost_of, totals_of
 from kindlm.reports.figures import cost
 from kindlm.transcript import CostSource, PaidBefore
 
@@ -37,6 +37,8 @@ def test_judges_and_earlier_attempts_count_everywhere(judged: Any, history: Any)
     assert judged.summary.paid.total_usd == pytest.approx(0.004)
     assert read_trend(db, TEST, limit=1).points[0].cost_usd == pytest.approx(0.004)
     assert paid_for_execution(db, "abc11111-1").total_usd == pytest.approx(0.004)
+    (test,) = judged.tests()
+    assert cost_of(judged, test) == "$0.0040"
 
 
 @pytest.mark.parametrize(
