@@ -1,8 +1,13 @@
-"""The recorder of a run: personal data is hidden beside the calls, all stays in order."""
+"""The recorder of a run: all stays in order, and personal data does not get into the log.
+
+What patterns match is hidden beside the calls, whatever it is wrapped in.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,17 +15,25 @@ from typing import Any
 
 import pytest
 from evaluated import demand
+from hypothesis import given
+from hypothesis import strategies as st
 from suites import make_suite
 
 from kindlm.engine.attempt import Finished
 from kindlm.errors import ErrorCode, KindlmError
-from kindlm.events.execution_events import AssertionEvaluated, ExecutionFinished, ExecutionStarted
+from kindlm.events.codec import new_event
+from kindlm.events.execution_events import (
+    AssertionEvaluated,
+    ExecutionFinished,
+    ExecutionStarted,
+    ProviderResponded,
+)
 from kindlm.guard import guard
 from kindlm.outcome import CheckResult, Outcome, Status
 from kindlm.plan import Plan, Selection, make_plan
-from kindlm.recording.recorder import RunRecorder
-from kindlm.suite import Case, Prompt
-from kindlm_store import EventLog
+from kindlm.recording.recorder import PersonalData, RunRecorder, patterns_of
+from kindlm.suite import Case, Expectation, Prompt, Suite
+from kindlm_store import EventLog, Text
 
 SLOW = r"^(a|a)*$"
 EMAIL = "jane.roe@example.com"
@@ -219,3 +232,187 @@ def test_what_is_shown_is_what_is_recorded(log: EventLog, redact: bool) -> None:
     assert shown.error is not None
     texts = (shown.error.message, shown.failed[0].message)
     assert all((EMAIL in text) is not redact for text in texts)
+
+
+CARD = "4111 1111 1111 1111"
+CARD_NUMBER = 4111111111111111
+
+
+def suite(*expectations: Expectation) -> Suite:
+    return make_suite(Case("greets", Prompt("Hi"), targets=("gpt",), expectations=expectations))
+
+
+@pytest.fixture
+def personal() -> PersonalData:
+    return PersonalData(patterns_of(suite()))
+
+
+def is_gone(text: str) -> bool:
+    return not any(part in text for part in (EMAIL, CARD, str(CARD_NUMBER)))
+
+
+def test_a_match_keeps_its_length_and_its_ends(personal: PersonalData) -> None:
+    assert personal.hide(f"Write to {EMAIL}!") == f"Write to ja{'*' * 16}om!"
+
+
+def test_texts_without_matches_stay_as_they_are(personal: PersonalData) -> None:
+    body = '{ "order":"A-17", "n": [1, 2.50, -3e4],  "t": "caf\\u00e9 \\"x\\"" }'
+    for text in (body, "", "[", "order 1234 5678 9012 3456", '"quoted" and more'):
+        assert personal.hide(text) == text
+
+
+@pytest.mark.parametrize("nested", [1, 2, 3])
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_json_inside_json_is_looked_into(
+    personal: PersonalData, nested: int, ascii_only: bool
+) -> None:
+    value: Any = {"é": f"to\n{EMAIL}", "card": CARD_NUMBER, "n": 12, "list": [CARD, None]}
+    for _ in range(nested):
+        value = {"arguments": json.dumps(value, ensure_ascii=ascii_only)}
+    hidden = personal.hide(json.dumps(value))
+    assert is_gone(hidden)
+    for _ in range(nested):
+        hidden = json.loads(hidden)["arguments"]
+    assert json.loads(hidden)["n"] == 12
+    assert json.loads(hidden)["é"] == f"to\nja{'*' * 16}om"
+
+
+def test_what_is_escaped_is_found(personal: PersonalData) -> None:
+    escaped = EMAIL.replace("@", "\\u0040")
+    assert json.loads(personal.hide(f'{{"to": "{escaped}"}}')) == {"to": f"ja{'*' * 16}om"}
+
+
+def test_json_stays_json_where_a_pattern_takes_its_punctuation() -> None:
+    personal = PersonalData((r'"name": "[^"]*"',))
+    hidden = personal.hide('{"name": "Jane Roe"}')
+    assert "Jane" not in hidden
+    json.loads(hidden)
+
+
+def test_a_mask_that_still_matches_is_made_of_stars_alone() -> None:
+    assert PersonalData((r"\d{2,}",)).hide("born 19841231 there") == "born ******** there"
+
+
+@pytest.mark.usefixtures("impatient_patterns")
+def test_a_pattern_that_takes_too_long_keeps_the_text_out() -> None:
+    personal = PersonalData((r"^(a|a)*$",))
+    hidden = personal.hide("a" * 40 + "!")
+    assert "aaaa" not in hidden
+    assert "not recorded" in hidden
+
+
+@pytest.mark.usefixtures("impatient_patterns")
+def test_a_pattern_that_took_too_long_is_reported_once_and_still_lets_nothing_through() -> None:
+    given_up: list[str] = []
+    personal = PersonalData((r"^(a|a)*$", r"E-\d{4}"), given_up.append)
+    texts = ["a" * 40 + ending for ending in "!?."]
+    assert not any("aaaa" in personal.hide(text) for text in texts)
+    assert given_up == [r"^(a|a)*$"]
+    assert personal.hide("E-1234 is quick to search") == "E-**34 is quick to search"
+
+
+@pytest.mark.usefixtures("impatient_patterns")
+def test_a_pattern_that_others_left_no_time_is_not_given_up() -> None:
+    given_up: list[str] = []
+    personal = PersonalData((r"^(a|a)*$", "b"), given_up.append)
+    assert "b" not in personal.hide("a" * 40 + "b")
+    assert given_up == [r"^(a|a)*$"]
+
+
+def test_a_pattern_that_does_not_compile_hides_nothing() -> None:
+    assert PersonalData(("(",)).hide("(") == "("
+
+
+def test_the_patterns_of_the_tests_are_looked_for_too() -> None:
+    params = {
+        "denyPatterns": [r"\bC-\d{6}\b"],
+        "customPatterns": [{"name": "staff", "pattern": r"\bE-\d{4}\b"}],
+    }
+    personal = PersonalData(patterns_of(suite(demand("pii", "pii", params))))
+    assert personal.hide("C-123456, E-1234") == "C-****56, E-**34"
+    assert is_gone(personal.hide(EMAIL))
+
+
+def test_texts_of_an_event_are_hidden_and_names_stay(personal: PersonalData) -> None:
+    data = {
+        "test": EMAIL,
+        "text": Text(EMAIL),
+        "warnings": [EMAIL],
+        "messages": [{"text": Text(f"Hi {EMAIL}"), "role": "user"}],
+        "evidence": [{"excerpt": EMAIL, "start": 3}],
+        "call": 1,
+    }
+    hidden = personal.hide_in("provider.responded", data)
+    assert hidden["test"] == EMAIL
+    assert hidden["text"] == Text(f"ja{'*' * 16}om")
+    assert hidden["messages"][0]["role"] == "user"
+    assert is_gone(hidden["messages"][0]["text"].body)
+    assert is_gone(str((hidden["warnings"], hidden["evidence"])))
+    assert (hidden["call"], hidden["evidence"][0]["start"]) == (1, 3)
+
+
+def test_warnings_of_an_answer_are_hidden_as_they_are_recorded(personal: PersonalData) -> None:
+    """An event that was just made holds them as a tuple."""
+    answer = ProviderResponded(call=1, text="", latency_ms=1.0, warnings=(f"about {EMAIL}",))
+    event = new_event(answer)
+    assert is_gone(str(personal.hide_in(event.type, event.data)))
+
+
+NUMBERS = PersonalData((r"\d{4,}",))
+
+
+def test_what_kindlm_says_of_a_text_is_hidden_as_the_text_is() -> None:
+    hidden = NUMBERS.hide_in("provider.failed", {"message": Text("OpenAI returned 500: 1984123")})
+    assert hidden["message"].body == "OpenAI returned 500: 19***23"
+
+
+texts = st.text(st.sampled_from('a1 @.-"\\{}[]:,\n') | st.characters(exclude_categories=["Cs"]))
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.tuples(values, st.sampled_from([EMAIL, CARD, CARD_NUMBER])), st.booleans())
+def test_no_json_lets_anything_through(value: Any, ascii_only: bool) -> None:
+    personal = PersonalData(patterns_of(suite()))
+    hidden = personal.hide(json.dumps(value, ensure_ascii=ascii_only))
+    assert is_gone(hidden)
+    assert isinstance(json.loads(hidden), list)
+
+
+@given(texts, texts)
+def test_no_text_lets_an_address_through(before: str, after: str) -> None:
+    personal = PersonalData(patterns_of(suite()))
+    assert EMAIL not in personal.hide(f"{before} {EMAIL} {after}")
+
+
+@pytest.mark.parametrize("matched", [EMAIL, CARD])
+@pytest.mark.parametrize("form", ["{}", '{{"said": "{}", "n": 12}}', 'got "{}".'])
+def test_no_part_of_a_match_is_left_where_a_text_was_cut(
+    personal: PersonalData, matched: str, form: str
+) -> None:
+    for at in range(len(matched)):
+        for part in (f"it says {matched[:at]}…", f"…{matched[at:]} is said"):
+            event = {"message": Text(form.format(part)), "output": Text(part)}
+            hidden = personal.hide_in("assertion.evaluated", event)
+            message = hidden["message"].body
+            assert "sa" in message
+            left = set(re.findall(r"[\w@.]+", message)) - {
+                "it",
+                "says",
+                "is",
+                "said",
+                "n",
+                "12",
+                ".",
+            }
+            assert left - {"got"} == set()
+            if form.startswith("{{"):
+                assert json.loads(message)["n"] == 12
+
+
+def test_what_was_not_cut_stays(personal: PersonalData) -> None:
+    event = {"message": Text("Expected 5 words, got 12."), "output": Text("Wait… what?")}
+    assert personal.hide_in("assertion.evaluated", event) == event

@@ -1,15 +1,20 @@
-"""Simulated tools: which rule answers a call, and with what."""
+"""Simulated tools: which rule answers a call, and with what, also where a tool fails on purpose.
+
+Calls and answers may break a tool's schemas.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
+from kindlm.checks import CheckRunner
 from kindlm.engine.simulation import SimulatedAnswer, SimulatedTools
 from kindlm.ports import ToolDefinition
-from kindlm.suite import SimulatedTool, ToolAnswer
+from kindlm.suite import Fault, RecordedAnswer, SimulatedTool, ToolAnswer
 from kindlm.transcript import ToolCall, ToolProblemKind
 
 
@@ -99,3 +104,197 @@ def test_definitions_keep_the_order_and_default_to_no_properties() -> None:
         ToolDefinition("b", "does b", schema),
         ToolDefinition("a", None, {"type": "object", "properties": {}}),
     )
+
+
+PARAMETERS = {
+    "type": "object",
+    "required": ["id"],
+    "properties": {"id": {"type": "string", "pattern": "^A"}},
+    "additionalProperties": False,
+}
+RESULT = {"type": "object", "required": ["ok"], "properties": {"ok": {"type": "boolean"}}}
+
+
+def answer_of(tool: SimulatedTool, arguments: dict[str, Any] | None = None) -> Any:
+    return ask(SimulatedTools([tool]), ToolCall("c", tool.name, arguments or {}))
+
+
+class TestFaults:
+    @pytest.mark.parametrize("fault", [Fault.TIMEOUT, Fault.ERROR])
+    def test_a_failure_is_an_error_object_after_its_delay(self, fault: Fault) -> None:
+        answer = answer_of(
+            SimulatedTool("t", answers=(ToolAnswer(None, fault=fault, delay_ms=1500),))
+        )
+
+        assert answer.response["tool"] == "t"
+        assert "t" in answer.response["error"]
+        assert answer.delay_s == 1.5
+        assert answer.text is None
+        assert answer.rule == f"responses[0], fault: {fault}"
+        assert answer.problems == ()
+
+    def test_failures_can_be_distinguished(self) -> None:
+        texts = {
+            answer_of(SimulatedTool("t", answers=(ToolAnswer(fault=fault),))).response["error"]
+            for fault in (Fault.TIMEOUT, Fault.ERROR)
+        }
+
+        assert len(texts) == 2
+
+    def test_a_malformed_answer_is_a_text_that_is_no_json(self) -> None:
+        answer = answer_of(SimulatedTool("t", answers=(ToolAnswer(fault=Fault.MALFORMED),)))
+
+        assert answer.response == answer.text
+        with pytest.raises(ValueError, match=r"."):
+            json.loads(answer.text)
+
+    def test_a_failed_call_may_have_done_its_work(self) -> None:
+        done = ToolAnswer(None, "already done", when_state={"done": True})
+        fails = ToolAnswer(fault=Fault.TIMEOUT, set_state={"done": True})
+        tools = SimulatedTools([SimulatedTool("t", answers=(done, fails))])
+
+        assert "error" in ask(tools, ToolCall("1", "t", {})).response
+        assert ask(tools, ToolCall("2", "t", {})).response == "already done"
+
+    def test_a_sequence_can_fail_once(self) -> None:
+        steps = (ToolAnswer(fault=Fault.ERROR), ToolAnswer(then="fine"))
+        tools = SimulatedTools([SimulatedTool("t", answers=(ToolAnswer(sequence=steps),))])
+
+        answers = [ask(tools, ToolCall("c", "t", {})).response for _ in range(2)]
+
+        assert "error" in answers[0]
+        assert answers[1] == "fine"
+
+    def test_a_fault_need_not_fit_the_result_schema(self) -> None:
+        for fault in Fault:
+            tool = SimulatedTool("t", answers=(ToolAnswer(fault=fault),), result_schema=RESULT)
+            assert answer_of(tool).problems == ()
+
+
+def test_an_answer_may_take_its_time() -> None:
+    assert (
+        answer_of(SimulatedTool("t", answers=(ToolAnswer(None, 1, delay_ms=250),))).delay_s == 0.25
+    )
+
+
+class TestParameters:
+    TOOL = SimulatedTool("t", parameters=PARAMETERS, default="fine", has_default=True)
+
+    def test_arguments_that_fit_are_no_problem(self) -> None:
+        assert answer_of(self.TOOL, {"id": "A1"}).problems == ()
+
+    def test_arguments_that_break_the_schema_are_reported_and_answered_all_the_same(self) -> None:
+        answer = answer_of(self.TOOL, {"id": "B1", "x": 1})
+
+        assert answer.response == "fine"
+        (problem,) = answer.problems
+        assert problem.kind is ToolProblemKind.ARGUMENTS
+        assert '"t"' in problem.message
+        assert "$.id" in problem.message
+        assert '"x"' in problem.message
+
+    def test_a_call_can_break_the_schema_and_be_unmatched(self) -> None:
+        answer = answer_of(SimulatedTool("t", parameters=PARAMETERS), {})
+
+        assert [problem.kind for problem in answer.problems] == [
+            ToolProblemKind.ARGUMENTS,
+            ToolProblemKind.UNMATCHED,
+        ]
+
+    @pytest.mark.usefixtures("impatient_patterns")
+    def test_a_pattern_that_takes_too_long_is_a_problem_in_bounded_time(self) -> None:
+        parameters = {"properties": {"id": {"pattern": "^(a|a)*$"}}}
+        tool = SimulatedTool("t", parameters=parameters, default=1, has_default=True)
+
+        (problem,) = answer_of(tool, {"id": "a" * 60 + "!"}).problems
+
+        assert "could not be checked" in problem.message
+        assert problem.message.endswith("it took too long.")
+
+    def test_a_message_stays_short(self) -> None:
+        schema = {"additionalProperties": {"type": "string"}}
+        tool = SimulatedTool("t", parameters=schema, default=1, has_default=True)
+
+        (problem,) = answer_of(tool, {f"key {n}": n for n in range(1_000)}).problems
+
+        assert len(problem.message) < 2_000
+        assert "more" in problem.message
+
+
+class TestResults:
+    @pytest.mark.parametrize(
+        "tool",
+        [
+            SimulatedTool("t", answers=(ToolAnswer(None, {"ok": "{{args.ok}}"}),)),
+            SimulatedTool("t", answers=(ToolAnswer(sequence=(ToolAnswer(then={"ok": 1}),)),)),
+            SimulatedTool("t", recorded=(RecordedAnswer({"ok": "yes"}, {"ok": "yes"}),)),
+            SimulatedTool("t", default=None, has_default=True),
+        ],
+    )
+    def test_an_answer_that_breaks_the_result_schema_is_given_and_reported(
+        self, tool: SimulatedTool
+    ) -> None:
+        with_schema = SimulatedTool(
+            "t",
+            answers=tool.answers,
+            recorded=tool.recorded,
+            default=tool.default,
+            has_default=tool.has_default,
+            result_schema=RESULT,
+        )
+
+        answer = answer_of(with_schema, {"ok": "yes"})
+
+        assert answer.response == answer_of(tool, {"ok": "yes"}).response
+        (problem,) = answer.problems
+        assert problem.kind is ToolProblemKind.RESULT
+        assert "resultSchema" in problem.message
+
+    def test_an_answer_that_fits_is_no_problem(self) -> None:
+        tool = SimulatedTool(
+            "t", answers=(ToolAnswer(None, {"ok": "{{args.ok}}"}),), result_schema=RESULT
+        )
+
+        assert answer_of(tool, {"ok": True}).problems == ()
+
+
+HANGS = "^(a|a)*$"
+VICTIM = "a" * 60 + "!"
+BOUNDED = {"properties": {"id": {"pattern": HANGS}}}
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "turns_meanwhile"),
+    [
+        (SimulatedTool("t", parameters=BOUNDED, has_default=True), {"id": VICTIM}, True),
+        (
+            SimulatedTool("t", answers=(ToolAnswer(then={"id": VICTIM}),), result_schema=BOUNDED),
+            {},
+            True,
+        ),
+        (SimulatedTool("t", parameters=RESULT, has_default=True), {"l": [{}] * 1_000}, True),
+        (SimulatedTool("t", parameters=RESULT, has_default=True), {"ok": 1}, False),
+    ],
+)
+@pytest.mark.usefixtures("impatient_patterns")
+def test_the_loop_turns_while_a_slow_schema_is_validated(
+    tool: SimulatedTool, arguments: dict[str, Any], turns_meanwhile: bool
+) -> None:
+    finished: list[str] = []
+
+    async def other_work() -> None:
+        finished.append("other")
+
+    async def answering() -> None:
+        answer = await SimulatedTools([tool], CheckRunner().aside).answer(
+            ToolCall("c", "t", arguments)
+        )
+        finished.append("answer")
+        assert len(answer.problems) == 1
+
+    async def both() -> None:
+        await asyncio.gather(answering(), other_work())
+
+    asyncio.run(both())
+
+    assert finished == (["other", "answer"] if turns_meanwhile else ["answer", "other"])
