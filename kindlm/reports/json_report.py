@@ -120,7 +120,7 @@ def _summary(view: RunView) -> dict[str, Any]:
         "judgeAvg": summary.judge_average,
         "driftMax": summary.drift_maximum,
         **fields_of(summary, "costUsd judgeCostUsd costThenUsd judgeCostThenUsd"),
-        **fields_of(summary, "calls callsFromHistory"),
+        **fields_of(summary, "unknownCosts unknownCostsThen calls callsFromHistory"),
         "tokens": {"input": summary.input_tokens, "output": summary.output_tokens},
         "latencyAvgMs": summary.latency_average_ms,
         "reviews": view.reviewed()._asdict(),

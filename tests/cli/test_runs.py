@@ -84,6 +84,12 @@ def test_an_unknown_part_of_a_cost_is_shown(
     writer.finish()
     header, line, *_ = kindlm("runs", "--db", history.path).out.splitlines()
     assert line[header.index("COST") : header.index("GIT")].strip() == shown
+    (run,) = json.loads(kindlm("runs", "--db", history.path, "--format", "json").out)["runs"]
+    report = kindlm("report", "--db", history.path, "--format", "json")
+    for told in (run, json.loads(report.out)["summary"]):
+        known = [usd for usd in costs if usd is not None]
+        assert told["costUsd"] == (sum(known) if known else None)
+        assert told["unknownCosts"] == costs.count(None)
 
 
 def test_gates_that_nobody_wrote_are_counted_where_they_fail(kindlm: Any, here: Path) -> None:

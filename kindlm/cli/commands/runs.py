@@ -137,6 +137,7 @@ def _show_runs(db: sqlite3.Connection, wanted: RunFilter, form: ListFormat) -> N
                 },
                 "gates": {"passed": each.figures.gates_passed, "total": each.figures.gates},
                 "costUsd": each.figures.paid.total_usd,
+                "unknownCosts": each.figures.paid.unknown,
                 "git": git_state(run),
                 "group": run.group_id,
                 **fields_of(run, "shard mode sourceRun"),
