@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def require_loopback(host: str) -> str:
+def _require_loopback(host: str) -> str:
     """The address, if only this machine can reach it.
 
     Raises:
@@ -57,7 +57,7 @@ class LoopbackServer:
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
-        self._host = require_loopback(host)
+        self._host = _require_loopback(host)
         self._port = port
         self._app = App(_as_script(script), _as_faults(faults))
         self._started = Future[tuple[int, Callable[[], object]]]()

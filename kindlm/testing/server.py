@@ -8,19 +8,15 @@ It prints one line when it is ready, and ends on SIGTERM or SIGINT.
 from __future__ import annotations
 
 import argparse
-import asyncio
-import contextlib
 import os
 import signal
 import sys
 import threading
 from typing import TYPE_CHECKING, TextIO
 
-from kindlm.testing.http1 import listening
-from kindlm.testing.loopback import require_loopback
+from kindlm.testing.loopback import LoopbackServer
 from kindlm.testing.node import ScriptError
-from kindlm.testing.provider_routes import App
-from kindlm.testing.script import builtin_scripts, load_script
+from kindlm.testing.script import builtin_scripts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,9 +37,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--port", type=int, help="default: $PORT, else a free one")
     options = parser.parse_args(arguments)
     try:
-        host = require_loopback(options.host)
         port = options.port if options.port is not None else _environment_port()
-        asyncio.run(_serve(App(load_script(options.script)), host, port))
+        with LoopbackServer(options.script, host=options.host, port=port) as server:
+            # Not an `Event`: a handler of a signal may not wait for its lock.
+            ended, end = os.pipe()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda _number, _frame: os.write(end, b"."))
+            if os.environ.get("KINDLM_SERVICE"):
+                # Whoever started this holds its input open: its end means that nobody is left.
+                threading.Thread(target=_until_input_ends, args=(end,), daemon=True).start()
+            _say(f"listening on {server.url}", sys.stdout)
+            os.read(ended, 1)
     except (ScriptError, OSError) as error:
         _say(f"error: {error}", sys.stderr)
         return 1
@@ -57,27 +61,11 @@ def _environment_port() -> int:
     return int(written)
 
 
-async def _serve(app: App, host: str, port: int) -> None:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    if os.environ.get("KINDLM_SERVICE"):
-        # Whoever started this holds its input open: its end means that nobody is left to end it.
-        threading.Thread(target=_until_input_ends, args=(loop, stop), daemon=True).start()
-    async with listening(app.handle, host, port) as bound_port:
-        shown = f"[{host}]" if ":" in host else host
-        _say(f"listening on http://{shown}:{bound_port}", sys.stdout)
-        await stop.wait()
-
-
-def _until_input_ends(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+def _until_input_ends(end: int) -> None:
     # Not through sys.stdin: Python aborts when it ends while a thread holds the lock of that.
     while os.read(sys.stdin.fileno(), 1024):
         pass
-    # The loop may be closed by now: then the server has ended already.
-    with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(stop.set)
+    os.write(end, b".")
 
 
 def _say(line: str, stream: TextIO) -> None:
