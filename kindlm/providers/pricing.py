@@ -155,8 +155,8 @@ def _listed_cost(provider: str | None, model: str, usage: Usage) -> Cost:
         if price is not None
     }
     input_usd = prices.get("input_mtok")
-    if input_usd is None:
-        return Cost()  # it sells something else than text
+    if input_usd is None or not prices.keys().isdisjoint(_OUTPUT_APART):
+        return Cost()  # it sells something else than text, or text at several prices
     rates = _Rates(
         input_usd,
         prices.get("output_mtok"),
@@ -190,6 +190,9 @@ _SEARCH = Decimal(10_000)
 _FILE_SEARCH = Decimal(2_500)
 """The price of a million searches of files at OpenAI."""
 
+_OUTPUT_APART = ("output_reasoning_mtok", "output_citation_mtok")
+"""Prices of output that answers do not count apart."""
+
 _TIERS = ("service_tier", "processing", "speed")
 """Where the table has the prices of tiers of service."""
 
@@ -216,11 +219,11 @@ class _Rates(NamedTuple):
             return Cost()
         extras = usage.extras or Extras()
         cached, stored = extras.cache_read, extras.cache_written
-        if cached + stored > sent:
-            cached = stored = 0  # the input does not include them
+        # Some report an input that does not include them.
+        fresh = sent if cached + stored > sent else sent - cached - stored
         stored_1h = min(extras.written_1h, stored)
         usd = (
-            (sent - cached - stored) * self.input
+            fresh * self.input
             + cached * self.cache_read
             + (stored - stored_1h) * self.cache_write
             + stored_1h * self.cache_write_1h

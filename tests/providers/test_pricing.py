@@ -220,9 +220,14 @@ def test_a_user_may_say_what_reading_from_the_cache_costs():
     assert table.cost("p", "claude-x", Usage(10, 0, Extras(cache_read=10))).usd == 0.000005
 
 
-def test_a_cache_that_the_input_cannot_include_makes_nothing_cheaper():
-    usage = Usage(1_000_000, 0, Extras(cache_read=1_000_001))
-    assert PriceTable({}).cost("openai", "gpt-5", usage).usd == 1.25
+def test_a_cache_that_the_input_cannot_include_costs_something_beside_it():
+    usage = Usage(1_000_000, 0, Extras(cache_read=2_000_000))
+    assert PriceTable({}).cost("openai", "gpt-5", usage).usd == 1.25 + 0.25
+
+
+def test_what_is_written_at_several_prices_has_an_unknown_cost():
+    """The answer counts what was thought and cited with other output."""
+    assert PriceTable({}).cost("perplexity", "sonar-deep-research", Usage(10, 10)) == Cost()
 
 
 def test_vectors_cost_what_their_texts_do():
