@@ -131,9 +131,7 @@ class Mask:
         for found, shown in self._known:
             for start in _starts(found, text):
                 yield start, shown
-            if not is_cut or len(found) <= _HEAD:
-                continue
-            for start in _starts(found[:_HEAD], text):
+            for start in _starts(found[:_HEAD], text) if is_cut else ():
                 # A message may be cut within what was found.
                 cut = text.find("…", start, start + len(found))
                 if cut >= start + _HEAD and found.startswith(text[start:cut]):
@@ -260,8 +258,6 @@ def _forms(found: str) -> set[str]:
 
 def _fitted(excerpt: str, length: int) -> str:
     """Return an excerpt at the length of what it stands for."""
-    if len(excerpt) == length:
-        return excerpt
     if len(excerpt) > length:
         return "*" * length
     middle = len(excerpt) // 2

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kindlm.checks.pii import redacted
-from kindlm.history.masking import Mask
+from kindlm.history.masking import Mask, mask_of
+from kindlm.outcome import Evidence
+from kindlm.projections import GONE
 
 FOUND = "jane.roe@example.com"
 
@@ -56,3 +60,65 @@ def test_no_beginning_of_a_finding_is_shown_before_a_cut(
     mask = Mask({text: redacted(text) for text in found})
     shown = mask.text(f"{before}{whole[:cut]}…")
     assert len(whole) < 5 or not shown.endswith(f"{whole[:cut]}…")
+
+
+@pytest.mark.parametrize(
+    ("excerpt", "length", "text", "shown"),
+    [
+        ("ja****om", 20, f"To {FOUND.upper()}!", "To ja****************om!"),
+        ("ja****om", 20, "To jane.roe@example.coom!", "To jane.roe@example.coom!"),
+        ("ja****om", 7, "jaja.omom", "*********"),
+        ("*****", 5, "12345", "12345"),
+        ("ab*cd", 4, "abcd", "abcd"),
+    ],
+)
+def test_what_looks_like_a_finding_in_an_erased_text_is_not_shown(
+    excerpt: str, length: int, text: str, shown: str
+) -> None:
+    assert Mask({}, [(excerpt, length)]).text(text) == shown
+
+
+@pytest.mark.parametrize("before", ["", "İ"])
+def test_a_finding_is_hidden_in_upper_case_where_lower_case_is_longer(before: str) -> None:
+    assert Mask({FOUND: redacted(FOUND)}).text(before + FOUND.upper()) == before + redacted(FOUND)
+
+
+ARGUMENTS = {"to": FOUND}
+PURGED = min(GONE)
+
+
+@pytest.mark.parametrize(
+    ("source", "start", "output", "arguments", "is_whole"),
+    [
+        ("output", 3, f"To {FOUND}", {}, True),
+        ("output", 3, PURGED, {}, False),
+        ("tool[0].arguments", 8, "The output is another text.", ARGUMENTS, True),
+        ("tool[0].arguments", 8, "The output is another text.", PURGED, False),
+        ("tool[1].arguments", 8, "The output is another text.", ARGUMENTS, False),
+        ("turn[1].output", 0, "The output is another text.", {}, True),
+    ],
+)
+def test_a_finding_is_hidden_in_other_texts_whether_its_own_is_there_or_not(
+    source: str, start: int, output: str, arguments: Any, is_whole: bool
+) -> None:
+    found = Evidence(source, start, start + len(FOUND), "email", redacted(FOUND))
+
+    mask = mask_of([_attempt(found, output, arguments)])
+
+    assert mask.text(f"It wrote to {FOUND}.") == f"It wrote to {redacted(FOUND)}."
+    assert mask.is_whole == is_whole
+
+
+def test_a_finding_with_escapes_is_hidden_where_it_is_read() -> None:
+    written = "jane\\u0040roe.com"
+    found = Evidence("output", 0, len(written), "email", redacted(written))
+
+    assert mask_of([_attempt(found, written)]).text("To jane@roe.com!") == "To ************!"
+
+
+def _attempt(found: Evidence, output: str, arguments: Any = None) -> Any:
+    return SimpleNamespace(
+        execution=SimpleNamespace(output=output),
+        tool_calls=[SimpleNamespace(arguments=arguments)],
+        assertions=[SimpleNamespace(evidence=[found])],
+    )
