@@ -29,8 +29,8 @@ from jinja2.ext import Extension
 from markupsafe import Markup, escape
 
 from kindlm.browse import routes
+from kindlm.browse.datasette_server import App, Message, Receive, Send
 from kindlm.browse.descriptions import VIEW_DESCRIPTIONS, metadata
-from kindlm.browse.history_server import App, Message, Receive, Send
 from kindlm.browse.routes import (
     ACCOUNT,
     PREFIX,

@@ -18,7 +18,7 @@ from kindlm.errors import ErrorCode, KindlmError
 from kindlm.guard import guard
 from kindlm.outcome import Status
 from kindlm.pytest_plugin.controller import Controller
-from kindlm.pytest_plugin.live_run import LiveRun, Ran
+from kindlm.pytest_plugin.driven_run import DrivenRun, Ran
 from kindlm.pytest_plugin.session_request import (
     Asked,
     Test,
@@ -116,7 +116,7 @@ class ScenarioItems:
         self._ran = 0
         self._recorded: dict[str, Status | None] = {}
         self._failed: dict[str, str] = {}
-        self._live: LiveRun | None = None
+        self._live: DrivenRun | None = None
 
     def pytest_collect_file(
         self, file_path: Path, parent: pytest.Collector
@@ -206,7 +206,7 @@ class ScenarioItems:
         files = {test.file: None for test in (*chosen.values(), *others)}
         items = {file: list(self._items_in(file)) for file in files}
         collected = collect(items, list(chosen.values()), root, dict(os.environ))
-        live = LiveRun(self._asked.request(collected), new_run_id(), dealt=self._asked.dealt)
+        live = DrivenRun(self._asked.request(collected), new_run_id(), dealt=self._asked.dealt)
         live.problems += [each.error for each in collected.problems if each.severity == "warning"]
         try:
             live.start()
@@ -357,7 +357,7 @@ def _uncalled(collector: pytest.Class) -> Iterable[pytest.Item | pytest.Collecto
     return super(pytest.Class, collector).collect()
 
 
-def _tell_outcome(live: LiveRun, ran: Ran, asked: Asked) -> None:
+def _tell_outcome(live: DrivenRun, ran: Ran, asked: Asked) -> None:
     """End the item as its scenario ended."""
     __tracebackhide__ = True
     if ran.error is not None:

@@ -15,7 +15,7 @@ from kindlm.errors import Err, KindlmError, Ok
 from kindlm.history.run_names import find_run_or_group
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
-from kindlm.pytest_plugin.live_run import LiveRun, Ran, told_failure
+from kindlm.pytest_plugin.driven_run import DrivenRun, Ran, told_failure
 from kindlm.pytest_plugin.session_request import Asked
 from kindlm.recording.history_file import open_log
 from kindlm.recording.secrets import redactor
@@ -29,7 +29,7 @@ from kindlm_store import StoreError
 _WIDTH = 10
 
 
-def failure_report(live: LiveRun, ran: Ran, asked: Asked) -> str:
+def failure_report(live: DrivenRun, ran: Ran, asked: Asked) -> str:
     """Return why a test did not pass: the causes, what the agent did, and what shows more."""
     with closing(live.log.reader()) as reader:
         view = RunView(reader, live.run)
@@ -90,7 +90,7 @@ def tell_problems(terminal: pytest.TerminalReporter, problems: Iterable[str]) ->
         terminal.write_line(f"kindlm: {redact(problem)}", yellow=True)
 
 
-def tell_run(terminal: pytest.TerminalReporter, live: LiveRun, asked: Asked) -> None:
+def tell_run(terminal: pytest.TerminalReporter, live: DrivenRun, asked: Asked) -> None:
     """Print the run and the command that shows it, or why it could not be recorded."""
     if live.failure is not None:
         why = told_failure(live.failure)

@@ -1,7 +1,7 @@
 """Scenarios: tests of conversations with an agent, as Python functions or in YAML.
 
 - `api`, `trial`, `checks`, `under_test` and `users` are what a test works with; `kindlm`
-  exports their public names. `spans` has what checks are of, one answer or a conversation, and
+  exports their public names. `scope` says which answers a check is about: one, or all, and
   `function_thread` serves functions that are not `async`.
 - `function_script` runs such a test for the engine.
 - `scenario_suite` turns a file into a suite: `yaml_form` reads YAML, `finding`, `marks` and

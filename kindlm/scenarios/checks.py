@@ -46,7 +46,7 @@ from kindlm.json_schema import SchemaIssue, has_no_rule
 from kindlm.outcome import CheckResult, Outcome
 from kindlm.ports import Stage
 from kindlm.scenarios.function_thread import FunctionThread, raise_unless_of_a_test
-from kindlm.scenarios.spans import Span
+from kindlm.scenarios.scope import Scope
 from kindlm.scenarios.under_test import Place
 from kindlm.suggestions import hint_for
 from kindlm.suite import Expectation
@@ -216,10 +216,10 @@ class Checks:
     """
 
     def __init__(
-        self, desk: Desk, span: Span, place: Place, *, weight: float = 1.0, required: bool = False
+        self, desk: Desk, scope: Scope, place: Place, *, weight: float = 1.0, required: bool = False
     ) -> None:
         self._desk = desk
-        self._span = span
+        self._scope = scope
         self._place = place
         self._weight = weight
         self._required = required
@@ -237,11 +237,11 @@ class Checks:
 
     def equals(self, text: str) -> Self:
         """The answer is a text, apart from spaces around both; of several answers, one is."""
-        return self._check(self._span.of_text(Equals(_solid(text))), _short(text))
+        return self._check(self._scope.of_text(Equals(_solid(text))), _short(text))
 
     def starts_with(self, text: str) -> Self:
         """The answer begins with a text, whatever its case; of several answers, one does."""
-        return self._check(self._span.of_text(StartsWith(_solid(text))), _short(text))
+        return self._check(self._scope.of_text(StartsWith(_solid(text))), _short(text))
 
     def contains_any(self, texts: Iterable[str]) -> Self:
         """The answer contains one of some texts, whatever its case; of several answers, one does.
@@ -251,15 +251,15 @@ class Checks:
         """
         if isinstance(texts, str) or not (wanted := tuple(map(_solid, texts))):
             raise TypeError(f"contains_any takes a list of texts, not {texts!r}")
-        return self._check(self._span.of_text(ContainsAny(wanted)), _short(" | ".join(wanted)))
+        return self._check(self._scope.of_text(ContainsAny(wanted)), _short(" | ".join(wanted)))
 
     def contains(self, text: str) -> Self:
         """The answer contains a text, whatever its case; of several answers, one does."""
-        return self._check(self._span.of_text(Contains(_given(text))), _short(text))
+        return self._check(self._scope.of_text(Contains(_given(text))), _short(text))
 
     def not_contains(self, text: str) -> Self:
         """The answer does not contain a text, whatever its case; of several answers, none does."""
-        check = self._span.of_text(NotContains(_given(text)), of_all=True)
+        check = self._scope.of_text(NotContains(_given(text)), of_all=True)
         return self._check(check, _short(text))
 
     def matches(self, pattern: str | re.Pattern[str]) -> Self:
@@ -268,12 +268,12 @@ class Checks:
         It is found as `re.search` would find it.
         """
         written, letters = _pattern("matches", pattern)
-        return self._check(self._span.of_text(Matches(written, letters)), _short(written))
+        return self._check(self._scope.of_text(Matches(written, letters)), _short(written))
 
     def not_matches(self, pattern: str | re.Pattern[str]) -> Self:
         """A regular expression matches nowhere in the answer, or in any of several answers."""
         written, letters = _pattern("not_matches", pattern)
-        check = self._span.of_text(NotMatches(written, letters), of_all=True)
+        check = self._scope.of_text(NotMatches(written, letters), of_all=True)
         return self._check(check, _short(written))
 
     def json_schema(self, schema: Mapping[str, Any] | type[Any]) -> Self:
@@ -282,7 +282,7 @@ class Checks:
         Raises:
             TypeError: it is no schema, or this is about a conversation.
         """
-        if self._span.is_conversation:
+        if self._scope.is_conversation:
             raise TypeError("json_schema is about one answer: write t.check(reply).json_schema(…)")
         if isinstance(schema, Mapping):
             if has_no_rule(schema):
@@ -331,10 +331,10 @@ class Checks:
         `t.conversation`. It may be `async`. What it returns is taken as true or false; an
         `AssertionError` fails the check, and any other error leaves it undecided.
         """
-        label = self._span.labelled(asked_for("name", name))
+        label = self._scope.labelled(asked_for("name", name))
         expectation = Expectation("custom", label, **self._about())
         try:
-            found = function(self._span.value())
+            found = function(self._scope.value())
             is_so = None if inspect.isawaitable(found) else _decided(name, found)
         except BaseException as error:  # noqa: BLE001 - the user's function
             raise_unless_of_a_test(error)
@@ -349,7 +349,7 @@ class Checks:
         return self
 
     def _check(self, check: Check, label: str) -> Self:
-        expectation = check.expected(self._span.labelled(label), **self._about())
+        expectation = check.expected(self._scope.labelled(label), **self._about())
         done = self._desk.evaluate(expectation, now=self._required)
         if self._required:
             self._stop_unless_passed(done.result())
@@ -367,18 +367,18 @@ class Checks:
 
     def _about(self) -> dict[str, Any]:
         self._desk.begun.pop(self, None)
-        since, turn = self._span.first, self._span.last
+        since, turn = self._scope.first, self._scope.last
         return {"where": self._place(), "turn": turn, "since": since, "weight": self._weight}
 
 
 class ConversationChecks(Checks):
     """Checks of the whole conversation so far; `t.check` and `t.judge` take it like a reply."""
 
-    def span_at(self, desk: Desk) -> Span:
+    def scope_at(self, desk: Desk) -> Scope:
         """Return what they are of; raise `ValueError` if that is in another trial."""
         if self._desk is not desk:
             raise ValueError("this is the conversation of another trial")
-        return self._span
+        return self._scope
 
 
 def verdict(kind: str, label: str, *, passed: bool | None, message: str = "") -> CheckResult:

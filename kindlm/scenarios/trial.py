@@ -27,7 +27,7 @@ from kindlm.scenarios.checks import (
     verdict_of,
 )
 from kindlm.scenarios.function_thread import FunctionThread, at_once
-from kindlm.scenarios.spans import Span
+from kindlm.scenarios.scope import Scope
 from kindlm.scenarios.under_test import (
     AgentUnderTest,
     Begun,
@@ -95,8 +95,8 @@ class _Checking:
         replies = self._talked.replies
         if not replies:
             raise ValueError("there is no conversation yet: send a message first")
-        span = Span(lambda: self.messages, 1, replies[-1].turn)
-        return ConversationChecks(self._desk, span, self._place)
+        scope = Scope(lambda: self.messages, 1, replies[-1].turn)
+        return ConversationChecks(self._desk, scope, self._place)
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -187,7 +187,7 @@ class _Checking:
         threshold. A threshold of 0 is an error, since no answer would miss it. A list of criteria
         is a question each, and has a verdict for each.
         """
-        span = self._span(what)
+        scope = self._scope(what)
         if not (scale > 0 and math.isfinite(scale)):
             raise ValueError(f"scale must be a number, more than 0, but is {scale}")
         if not 0 < threshold <= scale:
@@ -202,7 +202,7 @@ class _Checking:
             Judge.model_construct(criteria=asked_for("criteria", each), min_score=least)
             for each in listed
         ]
-        asked = [self._ask(span, each.on_scale(scale), each.label, weight) for each in judges]
+        asked = [self._ask(scope, each.on_scale(scale), each.label, weight) for each in judges]
         if isinstance(criteria, str):
             return Pending(asked, lambda found: verdict_of(found[0]), self._wait)
         return Pending(asked, _verdicts, self._wait)
@@ -230,14 +230,14 @@ class _Checking:
 
         Those of `must` come first.
         """
-        span = self._span(self._talked.answered(reply))
+        scope = self._scope(self._talked.answered(reply))
         rules = [Guardrail(asked_for("must", rule)) for rule in _listed(must)]
         rules += [
             Guardrail(asked_for("must_not", rule), must_not=True) for rule in _listed(must_not)
         ]
         if not rules:
             raise ValueError("guardrail needs a rule: must=[...] or must_not=[...]")
-        asked = [self._ask(span, rule, f"{rule.words}: {rule.rule}", weight) for rule in rules]
+        asked = [self._ask(scope, rule, f"{rule.words}: {rule.rule}", weight) for rule in rules]
         return Pending(asked, _verdicts, self._wait)
 
     def score(self, name: str, value: float) -> None:
@@ -254,31 +254,31 @@ class _Checking:
         self._desk.record_score(name, float(value), self._place())
 
     def _verdict(self, reply: Reply, check: Check, label: str, weight: float) -> Pending[Verdict]:
-        asked = [self._ask(self._span(self._talked.answered(reply)), check, label, weight)]
+        asked = [self._ask(self._scope(self._talked.answered(reply)), check, label, weight)]
         return Pending(asked, lambda found: verdict_of(found[0]), self._wait)
 
-    def _ask(self, span: Span, check: Check, label: str, weight: float) -> Future[CheckResult]:
+    def _ask(self, scope: Scope, check: Check, label: str, weight: float) -> Future[CheckResult]:
         where = self._place()
-        more = {"turn": span.last, "where": where, "weight": _checked(weight)}
-        return self._desk.evaluate(check.expected(span.labelled(label), **more))
+        more = {"turn": scope.last, "where": where, "weight": _checked(weight)}
+        return self._desk.evaluate(check.expected(scope.labelled(label), **more))
 
     def _begun_checks(self, what: Checked, weight: float, *, required: bool) -> Checks:
-        span, weight = self._span(what), _checked(weight)
-        checks = Checks(self._desk, span, self._place, weight=weight, required=required)
+        scope, weight = self._scope(what), _checked(weight)
+        checks = Checks(self._desk, scope, self._place, weight=weight, required=required)
         self._desk.begun[checks] = self._place()
         return checks
 
-    def _span(self, what: object) -> Span:
+    def _scope(self, what: object) -> Scope:
         """Return what a check is asked for about; see `AgentUnderTest.answered`."""
         if isinstance(what, ConversationChecks):
-            return what.span_at(self._desk)
+            return what.scope_at(self._desk)
         if isinstance(what, Conversed):
             turns = [self._talked.answered(each).turn for each in what.replies]
-            return Span(lambda: what, turns[0], turns[-1])
+            return Scope(lambda: what, turns[0], turns[-1])
         if isinstance(what, tuple) and all(isinstance(each, Message) for each in what):
             raise TypeError("for the whole conversation, write t.conversation, not t.messages")
         reply = self._talked.answered(what)
-        return Span(lambda: reply, reply.turn, reply.turn, is_conversation=False)
+        return Scope(lambda: reply, reply.turn, reply.turn, is_conversation=False)
 
     async def _conversed(
         self,

@@ -24,7 +24,7 @@ from tempfile import SpooledTemporaryFile
 from typing import Any, BinaryIO, NamedTuple, Protocol
 from urllib.parse import parse_qsl
 
-from kindlm.browse.history_server import Message, Receive, Send
+from kindlm.browse.datasette_server import Message, Receive, Send
 from kindlm.dataclass import replace
 from kindlm.history.runs import streams_of
 from kindlm.recording.export_file import write_export

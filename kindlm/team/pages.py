@@ -22,8 +22,8 @@ from urllib.parse import urlencode
 
 from datasette.utils.asgi import Request, Response  # type: ignore[import-untyped]
 
+from kindlm.browse.datasette_server import Message, Receive, Send
 from kindlm.browse.descriptions import DATABASE, START_PAGE
-from kindlm.browse.history_server import Message, Receive, Send
 from kindlm.browse.routes import (
     ACCOUNT,
     PREFIX,

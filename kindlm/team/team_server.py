@@ -18,7 +18,7 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from kindlm.browse.history_server import (
+from kindlm.browse.datasette_server import (
     App,
     Message,
     Receive,

@@ -12,7 +12,7 @@ from cheap_settings import without_dask
 from jinja2 import BytecodeCache
 from jinja2.bccache import Bucket
 
-from kindlm.browse.history_server import make_datasette
+from kindlm.browse.datasette_server import make_datasette
 
 with without_dask():
     from datasette.app import Datasette

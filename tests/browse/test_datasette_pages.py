@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 from datasette.app import Datasette
 
-from kindlm.browse.history_server import make_datasette
+from kindlm.browse.datasette_server import make_datasette
 from kindlm.browse.plugin import visible_page
 
 TRICKS = "</td><script>ran=1</script> \u202etxt.exe \x9b31m\u2028zero\u200bwidth"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kindlm.browse.history_server import LOOPBACK_NAMES, answers_to, only_for
+from kindlm.browse.datasette_server import LOOPBACK_NAMES, answers_to, only_for
 
 
 @pytest.mark.parametrize(

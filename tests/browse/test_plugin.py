@@ -14,7 +14,7 @@ import pytest
 from datasette.app import Datasette
 
 from kindlm.browse import plugin
-from kindlm.browse.history_server import make_datasette
+from kindlm.browse.datasette_server import make_datasette
 
 
 @pytest.fixture

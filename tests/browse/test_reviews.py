@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kindlm.browse.history_server import make_datasette
+from kindlm.browse.datasette_server import make_datasette
 from kindlm.cli.commands.serving import reviews_of
 from kindlm_store import EventLog, OpenError
 

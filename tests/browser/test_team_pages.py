@@ -12,7 +12,7 @@ from recorded_history import History, Make
 from served_history import serving
 from visits import Visit
 
-from kindlm.browse.history_server import make_datasette
+from kindlm.browse.datasette_server import make_datasette
 from kindlm.cli.commands.serving import reviews_in
 from kindlm.errors import Ok
 from kindlm.team.pages import Pages

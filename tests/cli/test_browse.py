@@ -17,8 +17,8 @@ import loaded_kindlm
 import pytest
 from recorded_history import History, Make
 
+from kindlm.browse.datasette_server import listen
 from kindlm.browse.descriptions import QUERIES, START_PAGE, metadata
-from kindlm.browse.history_server import listen
 from kindlm.errors import Err, Ok
 
 DEADLINE = 60

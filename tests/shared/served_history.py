@@ -11,8 +11,8 @@ from typing import Any
 
 import uvicorn
 
+from kindlm.browse.datasette_server import make_datasette
 from kindlm.browse.descriptions import START_PAGE
-from kindlm.browse.history_server import make_datasette
 from kindlm.cli.commands.serving import reviews_of
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from kindlm.browse.history_server import make_datasette
+from kindlm.browse.datasette_server import make_datasette
 from kindlm.cli.commands.serving import reviews_in
 from kindlm.errors import Ok
 from kindlm.team import token_store

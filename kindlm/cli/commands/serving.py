@@ -75,8 +75,8 @@ def browse_command(
     if metadata:
         _print_metadata(db)
         return
+    from kindlm.browse.datasette_server import LOOPBACK_NAMES, listen, make_datasette, serve
     from kindlm.browse.descriptions import START_PAGE
-    from kindlm.browse.history_server import LOOPBACK_NAMES, listen, make_datasette, serve
     from kindlm.recording.project import regression_threshold
 
     with open_history(db):
@@ -148,8 +148,8 @@ def serve_history_command(
     db: Path | None = DATABASE,
 ) -> None:
     """Serve one history for a team: its pages, and pushes and pulls. Ctrl-C ends it."""
+    from kindlm.browse.datasette_server import listen, make_datasette
     from kindlm.browse.descriptions import START_PAGE
-    from kindlm.browse.history_server import listen, make_datasette
     from kindlm.recording.project import regression_threshold
     from kindlm.team.history_api import HistoryApi
     from kindlm.team.pages import Pages

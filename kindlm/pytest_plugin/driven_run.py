@@ -1,4 +1,4 @@
-"""A run that goes on in a thread while pytest starts one test after the other.
+"""A run that pytest drives: the engine runs in a thread, and pytest starts one test at a time.
 
 The engine has its own event loop there. So signals, timeouts and event loops of pytest and its
 plugins do not interfere with it.
@@ -144,7 +144,7 @@ class _SteadyLoop(asyncio.SelectorEventLoop):
         return self._monotonic()
 
 
-class LiveRun:
+class DrivenRun:
     """One recorded run. It runs its tests one at a time, when pytest asks for them."""
 
     def __init__(self, request: RunRequest, run: str, *, dealt: bool) -> None:

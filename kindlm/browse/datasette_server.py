@@ -1,4 +1,6 @@
-"""Serving the history with Datasette, in this process, until it is stopped.
+"""Serves a history with Datasette from this process.
+
+`kindlm browse` uses it, and so does the server of a team for its pages.
 
 A web site can let its own name point to 127.0.0.1 once its page is open ("DNS rebinding"), and a
 browser then takes what is served here for a part of that site. Requests that browsers send on its

@@ -1,4 +1,4 @@
-"""What checks of a scenario are of: one answer, or all answers of a conversation."""
+"""The answers that a check of a scenario is about: one, or all of a conversation."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from kindlm.wording import excerpt
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """The answers that a check is of, from the turn `first` to the turn `last`, counted from 1.
+class Scope:
+    """The answers that a check is about, from the turn `first` to the turn `last`, counted from 1.
 
-    `value` returns what a function of the test is given. A span of a whole conversation has labels
+    `value` returns what a function of the test is given. A scope of a whole conversation has labels
     of its own: how many turns a conversation takes differs from run to run.
     """
 
@@ -27,13 +27,13 @@ class Span:
     is_conversation: bool = True
 
     def labelled(self, label: str) -> str:
-        """Return a label by which this span's checks of one kind differ from those of others."""
+        """Return a label by which this scope's checks of one kind differ from those of others."""
         if self.is_conversation:
             return f"conversation: {label}"
         return f"turn {self.last}: {label}" if self.last > 1 else label
 
     def of_text(self, check: Check, *, of_all: bool = False) -> Check:
-        """Return a check of the text as one of all answers of this span."""
+        """Return a check of the text as one of all answers of this scope."""
         return _OfAnswers(check, self.first, of_all) if self.is_conversation else check
 
 
@@ -74,7 +74,7 @@ class _OfAnswers(Check):
             if result.outcome is not goes_on:
                 return replace(result, evidence=tuple(_placed(result.evidence, number, turn)))
             first = first or result
-        assert first is not None, "a span has an answer"
+        assert first is not None, "a scope has an answer"
         if len(transcript.turns) > 1 and goes_on is Outcome.FAILED:
             return replace(first, message=f"No answer matches. The first: {first.message}")
         return first
