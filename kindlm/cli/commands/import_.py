@@ -20,7 +20,6 @@ from typing import BinaryIO, NamedTuple, NoReturn
 import typer
 
 from kindlm.cli.console import fail, note, or_fail, refuse, show, warn
-from kindlm.cli.foreign_import import import_results, read_results
 from kindlm.cli.history import RESTORE, db_option, forget_erased, project_here, taken_besides
 from kindlm.cli.options import DATABASE, argument, option
 from kindlm.dataclass import dataclass
@@ -96,6 +95,8 @@ def _import_file(file: Path, project: Project, suite: str | None) -> _Imported:
             with path.open("rb") as opened:
                 if _is_export(opened):
                     return _import_events(opened, file, project.database)
+            from kindlm.cli.foreign_import import import_results, read_results
+
             read = read_results(path)
         if read is None:
             _refuse_line(file, LineError(1, "does not say that this file holds events"))

@@ -32,7 +32,6 @@ from kindlm.history.run_names import find_run, label_problem
 from kindlm.history.run_view import RunView
 from kindlm.outcome import Status
 from kindlm.recording.history_file import new_journal
-from kindlm.reports.terminal.agreement import agreement_json, write_agreement
 from kindlm_store import EventLog
 
 if TYPE_CHECKING:
@@ -98,6 +97,8 @@ def review_command(
 ) -> None:
     """Record a human verdict, or report judge–human agreement."""
     if agreement:
+        from kindlm.reports.terminal.agreement import agreement_json, write_agreement
+
         if execution is not None or verdict is not None or text is not None:
             refuse("--agreement does not go with EXECUTION, a verdict or --note.", _USAGE)
         start = None if since is None else parse_since(since)

@@ -21,8 +21,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from kindlm.cli.commands.review import recorder_of
-from kindlm.cli.commands.runs import table
 from kindlm.cli.commands.upkeep import remove_abandoned
 from kindlm.cli.console import fail, note, or_fail, refuse, warn
 from kindlm.cli.history import (
@@ -111,6 +109,8 @@ def browse_command(
 
 def reviews_of(database: Path | None) -> Reviewer:
     """Return what records the user's reviews from pages of a history."""
+    from kindlm.cli.commands.review import recorder_of
+
     project = existing_history(database)
     opened = partial(open_log, project.database, project_secrets(project.root))
     return lambda _: recorder_of(opened, author())
@@ -212,6 +212,7 @@ def serve_history_command(
 
 def reviews_in(log: EventLog) -> Reviewer:
     """Return what records the reviews of people who look at a served history, by their names."""
+    from kindlm.cli.commands.review import recorder_of
     from kindlm.team.pages import reviewing
 
     def reviewer(actor: Actor | None) -> RecordReview | None:
@@ -304,6 +305,8 @@ def create_command(
 @token_app.command("list")
 def list_command(form: ListFormat = LIST_FORMAT, db: Path | None = DATABASE) -> None:
     """List tokens, with what was pushed with them. The tokens themselves are not stored."""
+    from kindlm.cli.commands.runs import table
+
     with _tokens(project_here(db).database) as store:
         found = store.tokens()
     if form == "json":
