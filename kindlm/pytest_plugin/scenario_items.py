@@ -24,10 +24,10 @@ from kindlm.pytest_plugin.session_request import (
     Test,
     YamlFile,
     YamlItem,
-    collect,
     holds_scenarios,
     lost_scenarios,
     read_options,
+    request_for,
     test_of,
     told_error,
     trial_argument,
@@ -205,9 +205,9 @@ class ScenarioItems:
         others = [test for item in self._deselected if (test := test_of(item, root))]
         files = {test.file: None for test in (*chosen.values(), *others)}
         items = {file: list(self._items_in(file)) for file in files}
-        collected = collect(items, list(chosen.values()), root, dict(os.environ))
-        live = DrivenRun(self._asked.request(collected), new_run_id(), dealt=self._asked.dealt)
-        live.problems += [each.error for each in collected.problems if each.severity == "warning"]
+        request, warned = request_for(self._asked, items, list(chosen.values()), dict(os.environ))
+        live = DrivenRun(request, new_run_id(), dealt=self._asked.dealt)
+        live.problems += warned
         try:
             live.start()
         except Exception as error:

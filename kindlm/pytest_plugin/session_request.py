@@ -23,7 +23,7 @@ from kindlm.errors import Err, KindlmError
 from kindlm.events.run import RunOptions
 from kindlm.formats.discovery import discover
 from kindlm.history.run_names import label_problem
-from kindlm.plan import QualifiedName, Selection, name_of
+from kindlm.plan import Selection, name_of
 from kindlm.recording.project import find_project, project_name, run_environment
 from kindlm.recording.request import RunRequest, SkippedSuite
 from kindlm.reports.untrusted import visible
@@ -42,7 +42,6 @@ from kindlm.scenarios.marks import AGENT_FIXTURE, arguments_of
 from kindlm.scenarios.scenario_suite import Surroundings, compiled_suite
 from kindlm.scenarios.written import FileText, read_text
 from kindlm.scenarios.yaml_form import read_scenarios
-from kindlm.suite import Suite
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,28 +60,6 @@ class Asked:
     group: str | None = None
     shard: str | None = None
     dealt: bool = False
-
-    def request(self, collected: Collected) -> RunRequest:
-        """Return the request to run the chosen tests."""
-        options = RunOptions(
-            paths=sorted(collected.paths),
-            repeat=self.repeat,
-            max_cost_usd=self.max_cost_usd,
-            shard=self.shard,
-            runner="pytest",
-        )
-        return RunRequest(
-            suites=collected.suites,
-            skipped=collected.skipped,
-            selection=Selection(repeat=self.repeat, only=collected.chosen),
-            root=self.root,
-            database=self.database,
-            environ=collected.environ,
-            options=options,
-            limits=Limits(self.max_cost_usd),
-            label=self.label,
-            group=self.group,
-        )
 
 
 def read_options(config: pytest.Config) -> Asked:
@@ -260,61 +237,62 @@ def _name(item: pytest.Function) -> str:
     return "::".join(node.name for node in chain[file + 1 :])
 
 
-@dataclass(frozen=True, slots=True)
-class Collected:
-    """The suites of what pytest collected, and which of their tests it chose to run."""
-
-    suites: tuple[Suite, ...]
-    skipped: tuple[SkippedSuite, ...]
-    chosen: frozenset[QualifiedName]
-    environ: Mapping[str, str]
-    problems: tuple[Diagnostic, ...]
-
-    @property
-    def paths(self) -> set[str]:
-        """The files of the tests."""
-        return {suite.path for suite in self.suites} | {each.path for each in self.skipped}
-
-
-def collect(
+def request_for(
+    asked: Asked,
     files: Mapping[pytest.File, Sequence[pytest.Item]],
     chosen: Sequence[Test],
-    root: Path,
     environ: Mapping[str, str],
-) -> Collected:
-    """Return the suites of files: one for each, with all its scenarios, chosen or not.
+) -> tuple[RunRequest, list[KindlmError]]:
+    """Return the request to run the chosen tests, and what to warn of.
 
-    `files` holds all items of each file, also those that pytest was not asked for.
+    Each file is a suite, with all its scenarios, chosen or not. `files` holds all items of each
+    file, also those that pytest was not asked for.
     """
+    root = asked.root
     folders = list(dict.fromkeys(file.path.parent for file in files))
     whole = run_environment([*folders, root], environ)
     around = Surroundings(root, project_name(root), whole, load_configuration(root, whole))
-    suites, skipped, problems = [], [], {}
+    suites, skipped, warnings = [], [], {}
     for file, items in files.items():
         path, read = suite_identity(file.path, root), read_bytes(file.path)
         data = b"" if isinstance(read, Err) else read.value
         found = _found(file, data, items, root)
         loaded = compiled_suite(file.path, path, found, around, data)
-        problems.update({found.error.message: found for found in loaded.diagnostics})
+        told = (each.error for each in loaded.diagnostics if each.severity == "warning")
+        warnings.update({error.message: error for error in told})
         if loaded.suite is not None:
             suites.append(loaded.suite)
         else:
             error = next(f.error for f in loaded.diagnostics if f.severity == "error")
             skipped.append(SkippedSuite(loaded.name, path, loaded.tests, error))
     names = {test.full_name for test in chosen}
-    return Collected(
-        tuple(suites),
-        tuple(skipped),
-        frozenset(
-            name_of(suite, case, target)
-            for suite in suites
-            for case in suite.cases
-            for target in case.targets
-            if case.name in names
-        ),
-        whole,
-        tuple(problems.values()),
+    only = frozenset(
+        name_of(suite, case, target)
+        for suite in suites
+        for case in suite.cases
+        for target in case.targets
+        if case.name in names
     )
+    options = RunOptions(
+        paths=sorted({suite.path for suite in suites} | {each.path for each in skipped}),
+        repeat=asked.repeat,
+        max_cost_usd=asked.max_cost_usd,
+        shard=asked.shard,
+        runner="pytest",
+    )
+    request = RunRequest(
+        suites=tuple(suites),
+        skipped=tuple(skipped),
+        selection=Selection(repeat=asked.repeat, only=only),
+        root=root,
+        database=asked.database,
+        environ=whole,
+        options=options,
+        limits=Limits(asked.max_cost_usd),
+        label=asked.label,
+        group=asked.group,
+    )
+    return request, list(warnings.values())
 
 
 def lost_scenarios(items: Sequence[pytest.Item]) -> dict[pytest.Item, KindlmError]:
