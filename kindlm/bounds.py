@@ -1,4 +1,4 @@
-"""How much may be asked for at most: by files and by the command line alike.
+"""The largest values that kindlm accepts, in files and on the command line.
 
 The command line says so in its help, for which no format of files is loaded.
 """

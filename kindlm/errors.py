@@ -1,7 +1,7 @@
-"""Errors as data: the codes a user can meet, and the result of a function that can fail.
+"""Errors as values: the codes that users see, and the result of a function that can fail.
 
-A function that can fail in a way a user can meet returns `Ok(value)` or `Err(error)`; exceptions
-are for bugs. Codes and numbers are those of the KindLM error specification.
+A function that can fail for a reason that concerns the user returns `Ok(value)` or `Err(error)`.
+Exceptions are for bugs. Codes and numbers are those of the KindLM error specification.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""When little garbage is looked for: none while things are loaded that stay until the end.
+"""Limits Python's garbage collection: none while modules and suites load, little in a run.
 
 Python looks for garbage each time that 700 objects more have come. Modules, SDKs and suites are
 half a million objects, and none of them ever is garbage.

@@ -1,4 +1,4 @@
-"""How things came out, and limits for that: the vocabulary of assertions, executions and tests."""
+"""Outcomes of assertions, executions and tests, and limits for them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Regular expressions that a user wrote, bounded in size and in time.
+"""Users' regular expressions, bounded in size and time; personal data in a text.
 
-They run over text that a model wrote, and some need time exponential in its length. The `regex`
-engine gives up after a timeout, which the standard library's cannot, and lets other threads run
-while it searches. Its timeout is processor time of the whole process: longer on a busy machine,
-shorter where other threads compute. It is imported when a pattern is first needed.
+Patterns search text that a model wrote, and some need time exponential in its length. Unlike the
+standard library, the `regex` engine has a timeout, and lets other threads run while it searches.
+The timeout is processor time of the whole process: it lasts longer on a busy machine, and less long
+if other threads compute. `regex` is imported when a pattern is first needed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The plan of a run: which executions there are, in which order.
+"""The plan of a run: its executions and their order; the expressions of `-k`.
 
-An execution is case × target × repeat. Identities are made here and nowhere else, so that the same
-suites and selection always give the same plan: a resumed run and a shard rely on it.
+An execution is case × target × repeat. Only this module makes ids of executions. The same suites
+and selection always give the same plan, which resumed runs and shards rely on.
 """
 
 from __future__ import annotations

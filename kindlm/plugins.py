@@ -1,4 +1,4 @@
-"""What other packages may import to add checks, providers, agent adapters and reports to kindlm.
+"""The base classes with which packages add checks, providers, agent adapters and reports.
 
 A package registers a class in an entry point, whose name is what users write:
 

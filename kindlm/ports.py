@@ -1,7 +1,7 @@
-"""The protocols between rooms: what the engine and the checks need of the outside world.
+"""The protocols between rooms, and the values that pass through them.
 
-Rooms meet here and nowhere else: the engine is handed clients, simulators, a checker and a
-recorder that fit these protocols, and imports none of the modules that implement them.
+The engine gets clients, agents, a checker and a recorder that fit these protocols. It imports none
+of the modules that implement them.
 """
 
 from __future__ import annotations

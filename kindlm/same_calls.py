@@ -1,4 +1,4 @@
-"""Which tool calls are the same where they are reported in several places, or also seen.
+"""Recognises a tool call that is reported in several places, or both reported and seen.
 
 Many agents report the same calls twice, as steps and as OpenAI has them. Others report some calls
 here and others there: to read one place alone would miss the call that a test forbids. Observers

@@ -1,4 +1,4 @@
-"""Which names and values count as secret.
+"""Decides which names and values are secret.
 
 The name of a variable, header, option or part of a query says that its value is one. Of a value,
 passwords in URLs and in other texts that say where a service is (DSN) are secret, and what follows

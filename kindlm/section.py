@@ -1,4 +1,4 @@
-"""What all mappings of a configuration have in common: unknown keys and inexact types are errors.
+"""The base of all configuration sections: unknown keys and inexact types are errors.
 
 Keys are written in camelCase in kindlm.yaml, and in snake_case in Python and in other files.
 """

@@ -1,4 +1,4 @@
-"""How keys and variables are written in a file: messages name what can stand there."""
+"""How each file format spells keys and variables, for messages about them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""How a dataclass says in what form its fields are stored in the data of an event.
+"""Annotations for the form in which a field of an event is stored.
 
-A value is stored field by field under the names of the fields. What differs from that stands in
-the annotation of the field: its key, that its text goes into `contents` and only a reference into
-the event, or that it is not stored at all. `kindlm.events.codec` writes and reads by it.
+Each field is stored under its own name, unless its annotation says otherwise: another key, a text
+that goes into `contents` with only a reference in the event, or a field that is not stored.
+`kindlm.events.codec` writes and reads by these annotations.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What is to be tested, whatever file format it was written in.
+"""What to test, independent of the file format.
 
-Every front end (kindlm.yaml, EvalView, scenarios) ends at `Suite`; the engine starts there and
-knows no file format. All paths are resolved and all referenced files are read by then, so that
-nothing after the front end touches the user's files.
+Every front end (kindlm.yaml, EvalView, scenarios) makes a `Suite`, and the engine runs it. The
+front end has resolved all paths and read all referenced files, so nothing after it touches the
+user's files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What goes along with messages to an agent, so that what it does can be assigned to them."""
+"""Headers of messages to agents, by which kindlm assigns what an agent does to a message."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What was said: the immutable value that everything that talks yields and every check looks at.
+"""The content of a conversation, as immutable values that checks read.
 
-A `Transcript` is a system text and a sequence of `Turn`s. A turn is one message of the user and
-all that the target did until it answered: one or more `Step`s (model calls, or one reply of an
-agent), each of which may hold tool calls with the answers they got. A transcript grows turn by
-turn, and `prefix` gives back what it was after an earlier one.
+A `Transcript` is a system text and a sequence of `Turn`s. A turn is one message of the user and all
+that the target did until it answered: one or more `Step`s (model calls, or one reply of an agent),
+each of which may hold tool calls with the answers they got. A transcript grows turn by turn, and
+`prefix` returns it as it was after an earlier turn.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Why no answer came over the network, in plain words, and when to come back."""
+"""Words for network errors, and how long to wait after them."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from kindlm import packages
-from kindlm.agents.agent_failures import AgentFailed, Who
+from kindlm.agents.agent_failures import AgentFailure, Who
 from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.plugins import Adapter
@@ -62,7 +62,7 @@ def make_agent(
             return Ok(python_agent(target, root))
         folder = str(root.absolute() / (target.directory or "."))
         opened = options.open(replace(target, directory=folder), environ)
-    except AgentFailed as failed:
+    except AgentFailure as failed:
         return Err(failed.error)
     return opened if isinstance(opened, Err) else Ok(opened)
 

@@ -1,4 +1,4 @@
-"""What can go wrong between us and an agent under test, in words and codes.
+"""Errors of agents under test: their codes and messages.
 
 Codes are those of the error specification; `details` always holds `status`, `retry_after`,
 `retryable` and `body`, as with providers; also `tokens` (read, written), `cost_usd` and `model`, if
@@ -45,7 +45,7 @@ _A_PAGE_CAME = (
 _RETRYABLE_STATUSES = frozenset({408, 409, 429})
 
 
-class AgentFailed(Raised):
+class AgentFailure(Raised):
     """An exchange with an agent failed; who opened or asked the agent gets the `error`."""
 
 

@@ -1,4 +1,4 @@
-"""Answers that agents report piece by piece: the events of a stream, and tool calls.
+"""Builds an answer, and its tool calls, from the events of a stream.
 
 A result may come long after its call, and has to find it.
 """

@@ -1,4 +1,4 @@
-"""How the events of a stream are framed, and how a stream ends.
+"""Splits a stream into events, and recognises its end.
 
 Events are one JSON object in a line, or server-sent events. What is no event is a piece of the
 text. A line or frame that begins as a JSON object and is none was cut off or is broken: it makes

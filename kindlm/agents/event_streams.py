@@ -1,4 +1,4 @@
-"""What a stream of events says: pieces of text, and tool calls whole or in pieces.
+"""Reads the events of a stream: pieces of text, and tool calls, whole or in pieces.
 
 A stream in the format of a model or a framework is read as that; what other events mean, the
 adapter says. An event's data is JSON as of OpenAI's or Anthropic's streams, an object with a text

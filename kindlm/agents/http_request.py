@@ -1,4 +1,4 @@
-"""What is sent to an HTTP agent: the body, in one of four forms or by a template.
+"""The body of a request to an HTTP agent: one of four forms, or a template.
 
 | form | body |
 |---|---|

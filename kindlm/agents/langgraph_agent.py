@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 
 from pydantic import Field
 
-from kindlm.agents.agent_failures import AgentFailed
+from kindlm.agents.agent_failures import AgentFailure
 from kindlm.agents.drafts import Heard, hear
 from kindlm.agents.event_framing import frames_of
 from kindlm.agents.http_request import context_with_history, last_user_text
@@ -143,7 +143,7 @@ class ThreadAgent(ServedAgent):
                 url = f"{self._base}/threads/{quote(str(self._thread), safe='')}/runs/stream"
                 got = await self.post(body, request, url)
         except TimeoutError as error:
-            raise AgentFailed(self._who.timed_out(request.timeout_s)) from error
+            raise AgentFailure(self._who.timed_out(request.timeout_s)) from error
         return replace(got, latency_ms=got.latency_ms + waited_ms)
 
     async def _make(self, request: AgentRequest) -> float:
@@ -159,7 +159,7 @@ class ThreadAgent(ServedAgent):
         if thread is None:
             reason = "it has no `thread_id`"
             failure = self._who.unreadable(reason, got.text, got.status, _THREADS_HINT)
-            raise AgentFailed(failure)
+            raise AgentFailure(failure)
         self._thread = thread
         return got.latency_ms
 

@@ -1,4 +1,4 @@
-"""What a graph answers, as one JSON value or as server-sent events.
+"""Reads a graph's answer: one JSON value, or server-sent events.
 
 The events of a graph's own server say with their names what they are. Those of other servers say it
 with their `type`: see the table under "langgraph" in docs/how-to/agents.md. An event without a type

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from kindlm.agents.agent_failures import AgentFailed
+from kindlm.agents.agent_failures import AgentFailure
 from kindlm.agents.http_request import last_user_text, request_warnings
 from kindlm.agents.local_sandbox import LocalSandbox
 from kindlm.agents.mcp_connection import Called, McpConnection, StartedServer
@@ -100,7 +100,7 @@ class McpAgent:
             connection = await self._connected(request.timeout_s)
             connection.send_along(request.headers)
             called = await connection.call(tool, arguments, request.timeout_s)
-        except AgentFailed as failed:
+        except AgentFailure as failed:
             await self._close()
             return Err(failed.error)
         self._calls += 1
@@ -113,7 +113,7 @@ class McpAgent:
         try:
             connection = await self._connected(timeout_s)
             listed = await connection.list_tools(timeout_s)
-        except AgentFailed as failed:
+        except AgentFailure as failed:
             await self._close()
             return Err(failed.error)
         by_name = sorted(listed, key=lambda tool: str(tool["name"]))

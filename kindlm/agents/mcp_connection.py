@@ -18,7 +18,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from kindlm.agents.agent_failures import AgentFailed, Who
+from kindlm.agents.agent_failures import AgentFailure, Who
 from kindlm.agents.local_sandbox import LocalProgram, LocalSandbox
 from kindlm.agents.sandbox import MAX_OUTPUT_BYTES, TOO_MUCH, ProgramWho, TooMuchOutput
 from kindlm.agents.served import EVENT_STREAM, MAX_BODY_BYTES, HttpTarget, is_page
@@ -60,10 +60,10 @@ class McpConnection:
         self._link: ProgramLink | HttpLink | None = None
 
     async def open(self, timeout_s: float) -> None:
-        """Connect, and agree on a version of the protocol; raise `AgentFailed` if that fails."""
+        """Connect, and agree on a version of the protocol; raise `AgentFailure` if that fails."""
         if find_spec("mcp") is None:
             message = f"{self._server.who.title} needs the package mcp, which is not installed"
-            raise AgentFailed(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, _INSTALL))
+            raise AgentFailure(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, _INSTALL))
         server = self._server
         self._link = ProgramLink(server) if isinstance(server, StartedServer) else HttpLink(server)
         opened = asyncio.get_running_loop().create_future()
@@ -94,7 +94,7 @@ class McpConnection:
         return None if info is None else f"{info.name} {info.version}"
 
     async def list_tools(self, timeout_s: float) -> list[dict[str, Any]]:
-        """Return all tools that the server lists, page by page; raise `AgentFailed` if it fails."""
+        """Return all tools that the server lists, page by page; raise `AgentFailure` on failure."""
         from mcp_types import ListToolsRequest, ListToolsResult, PaginatedRequestParams
 
         found, size, cursor, is_first = list[Mapping[str, Any]](), 0, None, True
@@ -124,7 +124,7 @@ class McpConnection:
         """Call a tool. That the server refuses the call is an answer, too.
 
         Raises:
-            AgentFailed: something else came in place of the result.
+            AgentFailure: something else came in place of the result.
         """
         from mcp import MCPError
         from mcp_types import (
@@ -148,19 +148,19 @@ class McpConnection:
 
     @asynccontextmanager
     async def _answering(self, timeout_s: float) -> AsyncIterator[ProgramLink | HttpLink]:
-        """Wait for an answer for so long; raise `AgentFailed` for what came in its place."""
+        """Wait for an answer for so long; raise `AgentFailure` for what came in its place."""
         assert self._link is not None, "an answer comes from a server"
         try:
             async with asyncio.timeout(timeout_s):
                 yield self._link
         except Exception as raised:
             self._failed = True
-            raise AgentFailed(self._link.error(_first(raised), timeout_s)) from raised
+            raise AgentFailure(self._link.error(_first(raised), timeout_s)) from raised
 
-    def _refused(self, what: str) -> AgentFailed:
+    def _refused(self, what: str) -> AgentFailure:
         message = f"{self._server.who.title} {what}"
         hint = "Models are sent all tools with each request, and tell them apart by name"
-        return AgentFailed(KindlmError(ErrorCode.PROVIDER_API_ERROR, message, hint))
+        return AgentFailure(KindlmError(ErrorCode.PROVIDER_API_ERROR, message, hint))
 
     async def aclose(self) -> None:
         """End the connection, and the program with all that it started; at once after an error."""

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 from urllib.parse import quote, urlencode, urlsplit
 
-from kindlm.agents.agent_failures import AgentFailed
+from kindlm.agents.agent_failures import AgentFailure
 from kindlm.agents.http_request import last_user_text
 from kindlm.agents.reply_parts import AGENT_RULE, UnreadableReply, first_text, lookup
 from kindlm.agents.reply_reading import agent_reply, read_spent
@@ -62,7 +62,7 @@ class Assistants(Served):
     assistant_id: AssistantId = None
 
     def open(self, target: AgentTarget, environ: Mapping[str, str]) -> AssistantsAgent:
-        """Return the agent for one conversation; raise `AgentFailed` for a bad address or key."""
+        """Return the agent for one conversation; raise `AgentFailure` for a bad address or key."""
         base_url = target.endpoint or environ.get("OPENAI_BASE_URL") or _OPENAI_URL
         reached = http_target(replace(target, endpoint=base_url))
         headers = {"OpenAI-Beta": "assistants=v2", **reached.headers}
@@ -75,7 +75,7 @@ class Assistants(Served):
                 message = f"{reached.who.title}: {_KEY} {problem}"
                 hint = f"Set {_KEY} in your environment or .env file"
                 error = reached.who.failed(message, hint, code=ErrorCode.PROVIDER_AUTH_ERROR)
-                raise AgentFailed(error)
+                raise AgentFailure(error)
             headers["Authorization"] = f"Bearer {key}"
             secrets.add(key)
         who = replace(reached.who, secrets=frozenset(secrets))
@@ -145,7 +145,7 @@ class AssistantsAgent(ServedAgent):
                 reply = await self._answered(request, assistant)
         except TimeoutError:
             error = self._who.timed_out(request.timeout_s)
-        except AgentFailed as failed:
+        except AgentFailure as failed:
             error = failed.error
         except UnreadableReply as unreadable:
             error = self._who.unreadable(unreadable, "")
@@ -170,13 +170,13 @@ class AssistantsAgent(ServedAgent):
                 return await self._reply(request, run)
             if status == "requires_action":
                 if request.answer_tool is None:
-                    raise AgentFailed(self._no_simulated_tools(run))
+                    raise AgentFailure(self._no_simulated_tools(run))
                 run = await self._answer_tools(request, run)
                 pause_s = _FIRST_PAUSE_S
                 continue
             if status in _ENDED:
                 self._run = None
-                raise AgentFailed(self._not_completed(run))
+                raise AgentFailure(self._not_completed(run))
             if status not in _WORKING:
                 raise UnreadableReply(f"its run has the unknown status {status!r}")
             await asyncio.sleep(pause_s)
@@ -297,7 +297,7 @@ class AssistantsAgent(ServedAgent):
         try:
             async with asyncio.timeout(_CANCEL_S):
                 await self._object(cancel, {})
-        except (TimeoutError, AgentFailed, UnreadableReply):
+        except (TimeoutError, AgentFailure, UnreadableReply):
             _log.warning("A run of agent %r could not be cancelled", self._who.name)
 
 

@@ -47,7 +47,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, Field
 
-from kindlm.agents.agent_failures import AgentFailed, Who
+from kindlm.agents.agent_failures import AgentFailure, Who
 from kindlm.agents.frameworks import as_json, framework_of, reply_of
 from kindlm.agents.http_request import last_user_text, request_warnings
 from kindlm.agents.reply_parts import UnreadableReply, compact_json
@@ -118,7 +118,7 @@ def python_agent(target: AgentTarget, root: Path) -> PythonAgent:
 
     What is not there is looked for in the root folder. `path` is relative to the file's folder. An
     agent that the target holds as an object is not imported.
-    The options of the target may be JSON values. Raises `AgentFailed` if it cannot be imported.
+    The options of the target may be JSON values. Raises `AgentFailure` if it cannot be imported.
     """
     who = Who(target.id)
     options = target.options
@@ -135,7 +135,7 @@ def python_agent(target: AgentTarget, root: Path) -> PythonAgent:
     except ForeignModuleError as foreign:
         hint = "Give one of the two another name"
         failure = who.misconfigured(f"{target.endpoint}: {foreign}", hint)
-        raise AgentFailed(failure) from foreign
+        raise AgentFailure(failure) from foreign
     except (Exception, SystemExit) as raised:
         failure = who.failed(
             f"{who.title}: {target.endpoint} could not be imported: {type(raised).__name__}: "
@@ -144,7 +144,7 @@ def python_agent(target: AgentTarget, root: Path) -> PythonAgent:
             code=ErrorCode.CONFIG_VALIDATION_ERROR,
             trace=user_trace(raised, _is_theirs),
         )
-        raise AgentFailed(failure) from raised
+        raise AgentFailure(failure) from raised
     return PythonAgent(who, found, folders, reading)
 
 
@@ -195,7 +195,7 @@ class PythonAgent:
                     sent = last_user_text(request)
                     reply = await _read_answer(self._who, said, sent, self._reading, known)
                 latency_ms = (time.perf_counter() - begun) * 1000
-        except AgentFailed as failed:
+        except AgentFailure as failed:
             return Err(failed.error)
         except BaseException as raised:
             if _is_cancelled(raised):
@@ -256,10 +256,10 @@ async def _read_answer(
 ) -> AgentReply:
     """Return what an agent said about the message `sent`; `framework` is the agent's own.
 
-    Raises what a framework raises while it reads its result, and `AgentFailed` for no answer.
+    Raises what a framework raises while it reads its result, and `AgentFailure` for no answer.
     """
     if isinstance(said, Err):
-        raise AgentFailed(said.error)
+        raise AgentFailure(said.error)
     said = said.value if isinstance(said, Ok) else said
     raw = ""
     try:
@@ -271,11 +271,11 @@ async def _read_answer(
             raw = _written(said)
             return replace(_read_json(raw, sent, reading), raw=raw)
     except (FailedReply, UnreadableReply) as error:
-        raise AgentFailed(who.unreadable(error, raw)) from error
+        raise AgentFailure(who.unreadable(error, raw)) from error
     counts = (reply.usage.input_tokens, reply.usage.output_tokens, reply.reported_cost_usd)
     if any(not 0 <= (count or 0) <= MAX_COUNTED for count in counts):
         wrong = "its token count or its cost is negative or too large"
-        raise AgentFailed(who.unreadable(wrong, ""))
+        raise AgentFailure(who.unreadable(wrong, ""))
     return reply
 
 

@@ -21,7 +21,7 @@ from typing import BinaryIO, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
-from kindlm.agents.agent_failures import AgentFailed, Who
+from kindlm.agents.agent_failures import AgentFailure, Who
 from kindlm.agents.python_agent import PythonAgent, python_agent
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, Ok, Result
@@ -155,7 +155,7 @@ class _Host:
                 self._who = Who(target.id)
                 try:
                     made = python_agent(target, Path(root))
-                except AgentFailed as failed:
+                except AgentFailure as failed:
                     return Err(failed.error)
                 self._agent = await self._conversation.enter_async_context(made)
             case AgentRequest() as request:

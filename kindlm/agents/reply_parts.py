@@ -1,4 +1,4 @@
-"""What all readers of replies share: paths into JSON, limits, and the failures agents report."""
+"""What all readers of replies share: paths into JSON, limits, and reported failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent's JSON says, in our words. Agents are as different as their authors."""
+"""Reads an agent's JSON answer, whatever keys its author chose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the program of an agent runs, what can go wrong with it, and its options.
+"""Where an agent's program runs: the options for that, and its errors.
 
 A program runs on this machine, where nothing keeps it from anything, or in a sandbox of Daytona.
 No failure is worth another try: a program that has ended has forgotten the conversation, and

@@ -1,4 +1,4 @@
-"""Agents behind a URL: how messages are exchanged with them, and what their adapters share.
+"""Agents behind a URL: the HTTP exchange, and the base class of their adapters.
 
 JSON is sent, and what comes back is read to its end. The conversations of a run share connections
 and nothing else: opening one for each would double the cost of an exchange.
@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 from pydantic import Field
 
-from kindlm.agents.agent_failures import SHORTEST_HIDDEN, AgentFailed, Who
+from kindlm.agents.agent_failures import SHORTEST_HIDDEN, AgentFailure, Who
 from kindlm.agents.drafts import Heard
 from kindlm.agents.http_request import request_warnings
 from kindlm.agents.reply_parts import WHERE_THE_TEXT_IS, UnreadableReply
@@ -55,19 +55,19 @@ def http_target(target: AgentTarget) -> HttpTarget:
     """Return the server of an agent; no error holds a header's value.
 
     Raises:
-        AgentFailed: its URL or one of its headers is invalid.
+        AgentFailure: its URL or one of its headers is invalid.
     """
     who = Who(target.id, _secrets(target))
     if not (is_url(target.endpoint) and target.endpoint.isprintable()):
         hint = "Write it like http://127.0.0.1:8000/chat"
-        raise AgentFailed(who.misconfigured("its `endpoint` is not an http or https URL", hint))
+        raise AgentFailure(who.misconfigured("its `endpoint` is not an http or https URL", hint))
     for name, value in target.headers.items():
         if not _HEADER_NAME.fullmatch(name):
-            raise AgentFailed(who.misconfigured(f"{name!r} is not a valid header name"))
+            raise AgentFailure(who.misconfigured(f"{name!r} is not a valid header name"))
         if not (value.isascii() and value.isprintable() and value == value.strip()):
             message = f"its header {name!r} contains characters that are not allowed in headers"
             hint = "It may contain stray spaces, quotes or line ends"
-            raise AgentFailed(who.misconfigured(message, hint))
+            raise AgentFailure(who.misconfigured(message, hint))
     return HttpTarget(who, target.endpoint, target.headers)
 
 
@@ -214,7 +214,7 @@ class HttpConversation:
         """Send a request, and return the answer.
 
         Raises:
-            AgentFailed: its status is no success, it is an HTML page, it has more than
+            AgentFailure: its status is no success, it is an HTML page, it has more than
                 `MAX_BODY_BYTES`, or did not come within `timeout_s`, which covers the whole
                 exchange.
         """
@@ -230,16 +230,16 @@ class HttpConversation:
                 has_begun = 200 <= got.status_code < 300
                 answer = await _read(got, who)
         except TimeoutError as error:
-            raise AgentFailed(who.timed_out(timeout_s, retryable=not has_begun)) from error
+            raise AgentFailure(who.timed_out(timeout_s, retryable=not has_begun)) from error
         except UNREACHABLE as error:
             failure = who.unreachable(self._target.endpoint, error, has_begun=has_begun)
-            raise AgentFailed(failure) from error
+            raise AgentFailure(failure) from error
         latency_ms = (time.perf_counter() - started) * 1000
         if not 200 <= answer.status < 300:
-            raise AgentFailed(who.refused(answer.status, answer.headers, answer.text))
+            raise AgentFailure(who.refused(answer.status, answer.headers, answer.text))
         is_markup = answer.kind in _PAGES and answer.text.lstrip("\ufeff \t\r\n").startswith("<")
         if is_markup or is_page(answer.text):
-            raise AgentFailed(who.sent_page(answer.text, answer.status))
+            raise AgentFailure(who.sent_page(answer.text, answer.status))
         return replace(answer, latency_ms=latency_ms)
 
     @asynccontextmanager
@@ -287,7 +287,7 @@ async def _read(response: httpx.Response, who: Who) -> HttpReply:
         size += len(piece)
         if size > MAX_BODY_BYTES:
             message = f"{who.title} sent more than {MAX_BODY_BYTES // 1_000_000} MB"
-            raise AgentFailed(who.failed(message))
+            raise AgentFailure(who.failed(message))
         pieces.append(piece)
         tail = tail[-len("\ndata: [DONE]\n") :] + piece
         if kind == EVENT_STREAM and _STREAM_END.search(tail):
@@ -392,7 +392,7 @@ class ServedAgent(HttpConversation):
         self._carried: Any = None
 
     async def answer_to(self, request: AgentRequest) -> HttpReply:
-        """Send the message, and return what comes back; raise `AgentFailed` if nothing does."""
+        """Send the message, and return what comes back; raise `AgentFailure` if nothing does."""
         return await self.post(self._options.body_for(request, self._carried), request)
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
@@ -400,7 +400,7 @@ class ServedAgent(HttpConversation):
         options = self._options
         try:
             got = await self.answer_to(request)
-        except AgentFailed as failed:
+        except AgentFailure as failed:
             is_refused = failed.error.details.get("status") in _NOT_UNDERSTOOD
             hint = options.refused_hint if is_refused else None
             return Err(replace(failed.error, hint=hint or failed.error.hint))

@@ -30,7 +30,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from kindlm.agents.agent_failures import AgentFailed
+from kindlm.agents.agent_failures import AgentFailure
 from kindlm.agents.command import run_once
 from kindlm.agents.http_request import (
     PLACEHOLDERS,
@@ -280,16 +280,16 @@ class LineAgent(_ProgramAgent):
         """Give the program one message; see `ports.Agent`. After an error it has ended."""
         try:
             return Ok(await self._answer(request))
-        except AgentFailed as failed:
+        except AgentFailure as failed:
             self._program = None
             await self._stack.aclose()
             return Err(failed.error)
 
     async def _answer(self, request: AgentRequest) -> AgentReply:
         if self._sandbox is not None and self._program is None:
-            raise AgentFailed(self._did("has ended"))
+            raise AgentFailure(self._did("has ended"))
         if self._program is not None and self._program.has_more:
-            raise AgentFailed(self._unasked())
+            raise AgentFailure(self._unasked())
         sandbox, warnings = await self._place()
         body = {**make_body(request, "message", _FORM), "context": request.context}
         # Plain ASCII, so that lone surrogates, which models do write, survive the way.
@@ -308,10 +308,10 @@ class LineAgent(_ProgramAgent):
                 ended = await program.ending() if line is None else ""
         except (TimeoutError, TooMuchOutput, SandboxError, OSError, ValueError) as raised:
             log = "" if self._program is None else self._program.log
-            raise AgentFailed(self._who.broke_off(raised, log, request.timeout_s)) from raised
+            raise AgentFailure(self._who.broke_off(raised, log, request.timeout_s)) from raised
         latency_ms = (time.perf_counter() - begun) * 1000
         if line is None:
-            raise AgentFailed(self._did(f"{ended} without an answer"))
+            raise AgentFailure(self._did(f"{ended} without an answer"))
         self._is_idle = True
         raw = line.decode("utf-8", "replace").strip()
         options = self._options
@@ -321,9 +321,9 @@ class LineAgent(_ProgramAgent):
         try:
             reply = read_reply(parse_object(raw.removeprefix("\ufeff")), reading)
         except (FailedReply, UnreadableReply) as error:
-            raise AgentFailed(self._who.unreadable(error, raw, hint=_ONE_LINE)) from error
+            raise AgentFailure(self._who.unreadable(error, raw, hint=_ONE_LINE)) from error
         if program.has_more:
-            raise AgentFailed(self._unasked())
+            raise AgentFailure(self._unasked())
         warnings = (*warnings, *request_warnings(request, says_system=True), *reply.warnings)
         return replace(reply, raw=raw, latency_ms=latency_ms, warnings=warnings)
 

@@ -1,4 +1,4 @@
-"""The Python of users: how it is found, and how it is called without holding anything up."""
+"""Imports a user's Python, and calls it without blocking the event loop."""
 
 from __future__ import annotations
 

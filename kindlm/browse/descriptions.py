@@ -1,4 +1,4 @@
-"""What Datasette says about a history: titles, descriptions, saved queries, facets, order.
+"""Datasette's metadata about a history: titles, descriptions, saved queries, facets, order.
 
 All of it is Datasette's metadata, which a hook returns. What the user of the Datasette wrote stays.
 The plugin reads no project's configuration, since it does not know which project a file belongs to:

@@ -1,8 +1,8 @@
-"""The checks: each looks at a transcript and says whether what it expects is so.
+"""The checks: each decides whether a transcript is as expected.
 
 A module is a section of `expect` in kindlm.yaml and the checks that it makes, or a family of checks
-of other front ends. `base` says what a check is and finds them all. Here they
-are evaluated: what a check sees is bounded, and crashes become results.
+of other front ends. `base` defines what a check is and finds all of them. `CheckRunner` evaluates
+them: it limits what a check sees, and turns crashes into results.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""What every check of kindlm is made of, and how kindlm finds the checks.
+"""The base classes of checks, and how kindlm finds the checks.
 
-A check is a value that says what is expected, and finds out whether it is so: a subclass of
-`Check`. A section of `expect` in kindlm.yaml is a subclass of `ExpectSection`: its fields are the
-keys that users write, and it makes the checks of what they wrote. Most sections are one check: a
+A check is a value that holds what is expected and evaluates itself: a subclass of `Check`. A
+section of `expect` in kindlm.yaml is a subclass of `ExpectSection`: its fields are the keys that
+users write, and it makes the checks of what they wrote. Most sections are one check: a
 `CheckSection`. A module of this package with such a class is all that a new check takes.
 
-Front ends make checks, the engine hands them on in an `Expectation`, and the runner calls
-`evaluate`. A check sees the transcript and what `CheckContext` has, and nothing else of the world:
-that is why it works on every source of transcripts.
+Front ends make checks, and put each into an `Expectation`. The engine passes it to `CheckRunner`
+(`kindlm/checks/__init__.py`), which calls `evaluate`. A check sees only the transcript and the
+`CheckContext`, so it works for live and for recorded conversations.
 """
 
 from __future__ import annotations

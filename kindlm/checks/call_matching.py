@@ -1,4 +1,4 @@
-"""What checks of tool calls share: how calls are shown, and which tool a call may be of.
+"""Shared by checks of tool calls: how calls are shown, and which tool a call may be to.
 
 A tool that is demanded is known by its exact name. A ban that would hold only because of a
 difference that no reader sees is undecided: calls may have no name, or nearly that of the tool.

@@ -1,4 +1,4 @@
-"""How far the output is from another text: the active baseline's, or one that a test names.
+"""Measures how far the output is from another text: the baseline's, or one in the test.
 
 Drift is 0 for the same and 1 for as different as can be. The score is its complement, and so is
 the threshold to `maxScore`: in a report the higher score is the better one, as everywhere else.

@@ -1,4 +1,4 @@
-"""What a user sees beside the reports: errors, warnings and notes, all on standard error.
+"""Writes errors, warnings and notes to standard error.
 
 Reports are the only thing on standard output. No secret of the environment is shown. `NO_COLOR`,
 `FORCE_COLOR`, `CI`, `TERM=dumb` and streams that are no terminal are respected here, once for all

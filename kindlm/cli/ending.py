@@ -1,4 +1,4 @@
-"""How the process ends on a signal where nothing has to be put in order first.
+"""Ends the process on a signal while there is nothing to clean up yet.
 
 Nothing heavy is imported here: this comes before everything else.
 """

@@ -1,4 +1,4 @@
-"""What GitHub Actions reads of a step: annotations, the summary of a job, and no other commands.
+"""Writes annotations and the job summary for GitHub Actions; disarms all other output.
 
 Annotations show the lines that failed. Neither they nor the summary change how a run ends: kindlm
 warns of what GitHub does not take.

@@ -1,4 +1,4 @@
-"""What spans hold of texts: as they may be shown, in the form of the conventions for GenAI.
+"""The content of spans, as it may be shown, in the form of the conventions for GenAI.
 
 Texts come from the history without secrets. Secrets of today's environment are taken out once
 more, and personal data is redacted that a check found, as in all reports.

@@ -1,4 +1,4 @@
-"""Which reports a run writes, and where: `--reporter NAME[=FILE]`, `-o FILE`.
+"""Chooses the reports of a run and their files: `--reporter NAME[=FILE]`, `-o FILE`.
 
 The file `-` is standard output, where a report goes that names no file. Others may be a file, a
 link, a pipe or a device.

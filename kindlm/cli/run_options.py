@@ -1,4 +1,4 @@
-"""From the options of `kindlm test` and the loaded suites to the request of a run.
+"""Turns the options of `kindlm test` and the loaded suites into the request of a run.
 
 Options that ask for something impossible end the command. A resumed run has the options that it
 began with; a few may be given anew. A shard is a part of a run that is split over several processes

@@ -1,4 +1,4 @@
-"""Warnings of what has no effect, checks nothing, or cannot be meant; all in one pass."""
+"""Warns of settings that have no effect, check nothing, or are probably unintended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a valid configuration to the `Suite` that the engine runs, and its identity.
+"""Compiles a valid configuration to the `Suite` that the engine runs, and its hash.
 
 The hash says what a configuration means, not how it is written. It covers the resolved
 configuration (defaults filled in, key order and comments gone), which gates the user wrote, and the

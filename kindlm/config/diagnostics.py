@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, in words of someone who writes one."""
+"""Errors and warnings about a configuration, with their places in the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a configuration refers to must be there: names, files, variables; and names are unique.
+"""Checks that everything a configuration refers to exists, and that names are unique.
 
 These checks read the plain values of the file, not the validated models: so they find what they
 can in a file that has schema errors too, and all errors are reported at once. They pass over what

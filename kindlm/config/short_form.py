@@ -1,4 +1,4 @@
-"""What kindlm.yaml says shortly or leaves out, written out before anything else looks at it.
+"""Writes out the short forms of kindlm.yaml, and fills in what it leaves out.
 
 Everything behind this module sees the long form only. So what is written shortly has the same
 meaning, the same hash and the same checks as its long twin. Short are

@@ -1,4 +1,4 @@
-"""What is tested, and where it is: providers, models, and programs to start."""
+"""The shape of `providers`, `models`, `agents` and `serve`: what is tested, and where."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From JSON values to `KindlmConfig`, with every error in plain words at its place."""
+"""Validates JSON values as a `KindlmConfig`, with every error at its place."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Runs a plan: conversations, retries and checks, each recorded as it happens.
 
-Here are its log lines: constant messages with fields, never text from people or models. Who wants
-to see them attaches a handler to the logger `kindlm`; without one nothing is shown. `debug` is for
-a step on the way, `info` for the end of something, `warning` for a failure that may be made up for,
-`error` for a final one. The last two name the `code` of the error.
+`FieldLog` writes its log lines: constant messages with fields, never text from people or models. A
+handler of the logger `kindlm` shows them. `debug` is for a step, `info` for the end of something,
+`warning` for a failure that a retry may fix, `error` for a final failure. The last two name the
+`code` of the error.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One attempt of an execution from start to finish: converse, check, record.
 
-Whatever goes wrong inside, the execution ends with an `execution.finished`: an error of a provider
-or a crash of kindlm makes it errored and leaves the rest of the run alone.
+Every execution ends with `execution.finished`. An error of a provider or a crash of kindlm makes it
+errored, and does not affect the rest of the run.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The calls of one execution: to models, agents, judges and embedders.
 
-Adapters make one request each. Retries belong here: each try is an event, takes a turn at the pace
-of the target, and only here is it known what the whole call cost.
+An adapter makes exactly one request. This module retries: each try is an event, and takes a turn at
+the pace of its provider or agent. It also counts what all tries cost.
 """
 
 from __future__ import annotations

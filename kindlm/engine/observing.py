@@ -1,4 +1,4 @@
-"""What observers see of an agent: how it gets into the agent's answer, and what it cost."""
+"""Adds the calls that observers see to an agent's answer, with their cost."""
 
 from __future__ import annotations
 

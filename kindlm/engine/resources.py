@@ -1,4 +1,4 @@
-"""A run that goes on: what the engine is given for it, what its executions share, who steers it."""
+"""The inputs of the engine, the state that executions share, and how to steer a run."""
 
 from __future__ import annotations
 

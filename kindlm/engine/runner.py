@@ -1,9 +1,9 @@
-"""Runs a plan: which executions go on at once, which is started next, and which run again.
+"""Runs a plan: decides which execution starts next, how many run at once, and which run again.
 
 Executions wait in lanes, one for each provider or agent that they call, and each lane starts its
-next one only when the pace there has room. So a provider that allows little holds few places of
-the pool, and the others go on at their own pace. Suites share the pool; each holds no more places
-than its own `concurrency`.
+next one only when the pace there has room. So a slow provider takes few places in the pool, and
+does not hold up the others. Suites share the pool; each takes no more places than its own
+`concurrency`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Programs that are started for a run: what `serve:` asks for.
+"""Starts and ends the programs that `serve:` asks for.
 
 Each gets a free port, as `PORT` in its environment and as `{{serve.NAME.port}}` in its command,
 and a process group of its own, which is ended when the run ends, however it ends.

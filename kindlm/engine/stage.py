@@ -1,8 +1,7 @@
-"""One trial of a script: what it says to the agent, and the checks that it asks for.
+"""One trial of a script: sends its messages, and evaluates its checks.
 
-Checks that ask a judge go on beside the script, each recorded when it is done, at the position
-where it was asked for. All of them are over before the trial is: what the script leaves behind is
-waited for, and what is cut off with the trial is cancelled.
+Checks that ask a judge run beside the script. Each is recorded when it is done, at the position
+where the script asked for it. The trial waits for all of them; if it is cut off, it cancels them.
 """
 
 from __future__ import annotations

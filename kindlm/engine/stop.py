@@ -1,4 +1,4 @@
-"""What ends a run or an execution early: a person, money, time."""
+"""Ends a run or an execution early: by a person, or at a limit of cost or time."""
 
 from __future__ import annotations
 

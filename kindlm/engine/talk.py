@@ -1,4 +1,4 @@
-"""Conversations: with a model and simulated tools, with a live agent, or held in an earlier run.
+"""Conversations: with a model, with an agent, or repeated from an earlier run.
 
 With a model, tool calls are answered in order, parallel calls in one round, until the model answers
 without one; then the user's next message is sent. `max_turns` bounds the model calls of the whole

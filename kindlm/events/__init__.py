@@ -1,12 +1,14 @@
 """The event vocabulary: one dataclass for each type of event.
 
-An event is one value: made where the fact is seen, recorded, and read back.
-Type strings are stable: they are stored, never renamed. A payload that changes its shape gets a
-higher `SCHEMA`; stored events stay as they are. What authors wrote (prompts,
-replies, arguments, reasons, configurations) is `Authored`: the event holds the text, the store
-keeps it once and by reference, and it can be erased. Ids, names, numbers and enums are in the
-stored event itself. Where OpenTelemetry has a name for a fact (`gen_ai.…`), the stored key is that
-name. Events of another history are taken only if readers of the log can read them.
+Writers and readers use the same dataclass. Type strings are stored, so they are never renamed. A
+payload that changes its shape gets a higher `SCHEMA`; stored events stay as they are.
+
+Content (prompts, replies, arguments, reasons, configurations) is `Authored`: the event holds the
+text, and the store keeps each text once, by reference, so that it can be erased. Ids, names,
+numbers and enums are in the stored event itself. If OpenTelemetry has a name for a fact
+(`gen_ai.…`), the stored key is that name.
+
+`require_known_form` refuses events of another history that readers of the log could not read.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Between events as values and events as the store holds them.
+"""Encodes events for the store, and decodes them.
 
-What is stored of an event has no type (a column has it), nothing that is null, and nothing that is
-empty unless it is set. Reading turns that into the same value again, stored or not,
-and checks it: events of an import or a merge come from elsewhere.
+The stored data leaves out the type, which has a column of its own, nulls, and empty values that are
+the default. Reading gives the same value again. It also checks the data, since imported and merged
+events come from elsewhere.
 """
 
 from __future__ import annotations

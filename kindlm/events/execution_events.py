@@ -1,8 +1,8 @@
 """Events of one execution, and the fold that makes its transcript of them.
 
 An execution begins, calls models, agents and simulated tools, has its checks evaluated, and ends.
-Live checks and rescored, replayed and cached runs use the one fold, `Conversation`. Pages and
-reports read the table `provider_calls` instead.
+`Conversation` is the fold. Live checks use it, and so do rescored, replayed and cached runs. Pages
+and reports read the table `provider_calls` instead.
 """
 
 from __future__ import annotations

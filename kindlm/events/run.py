@@ -1,6 +1,6 @@
-"""Events that frame a run and its suites, events of journals, and of runs that write tests.
+"""Events about runs and their suites, of journals, and of runs that write tests.
 
-`SEALED_HEADS` and `PURGES` say what the journal's events mean to `verify` and `merge`.
+`SEALED_HEADS` and `PURGES` tell `verify` and `merge` how to read the events of journals.
 """
 
 from __future__ import annotations

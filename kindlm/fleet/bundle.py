@@ -1,4 +1,4 @@
-"""What another machine needs of a project to run its tests: one file.
+"""Packs the files of a project that another machine needs to run its tests.
 
 A bundle is a ZIP file of the files that a plan names, by their paths from the project's root.
 

@@ -1,4 +1,4 @@
-"""Workers that carry out the shards of a run: what they are asked, and what each does.
+"""The workers of a fleet: their job, how they end, and those on this machine.
 
 A worker claims its shard, fetches what it goes on with, and lets `kindlm test` run it. The shard is
 claimed when a worker begins, not when it is submitted: of two workers with the same shard, the one

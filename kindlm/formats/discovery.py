@@ -1,4 +1,4 @@
-"""What a path holds: which files hold tests, and in which format.
+"""Finds the files with tests at a path, and their formats.
 
 A scenario can only be in a Python file that imports kindlm, itself or through other modules of its
 project, since nothing else makes one. Other test files of a project are not imported.

@@ -1,4 +1,4 @@
-"""In which format a file is, by its text alone.
+"""Recognises the format of a file by its text alone.
 
 Nothing is parsed here: a suite with a syntax error is still a suite, whose error is to be reported,
 and no text is too deep or too large to be looked at. A YAML text with a key `kindlm` at its top is

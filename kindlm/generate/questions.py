@@ -1,4 +1,4 @@
-"""What the model is asked: what an agent is for, and which scenarios would test it.
+"""Questions to the planning model: what an agent is for, and which scenarios would test it.
 
 What is known of the agent is data in these questions, fenced off like what judges are asked about:
 an agent may answer with anything.

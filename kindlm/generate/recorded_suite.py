@@ -1,4 +1,4 @@
-"""From recordings to a suite: one test for each, that needs no network but that of its target.
+"""Makes a suite from recordings: one test for each, which calls nothing but its target.
 
 A model gets the system text, the turns of the user and the recorded tools, simulated by their
 recorded results. An agent gets the turns alone and runs its own tools. Either has to make the

@@ -1,4 +1,4 @@
-"""What is asked of a generation, what a model planned for it, and what came of it.
+"""The request of a generation, the plan of a model, and the result.
 
 `read_plan` reads the plan of a model: it leaves out what is unfit, and keeps the rest.
 """

@@ -1,1 +1,1 @@
-"""Queries over the read models, and what they mean: test status, gates, the verdict of a run."""
+"""Queries over the read models; the status of tests, gates, and the verdict of a run."""

@@ -1,4 +1,4 @@
-"""The SQL that reads runs: one statement for each kind of row, texts joined in, costs summed.
+"""The SQL that reads runs: one statement for each kind of row.
 
 A purged text reads `[erased]`, one that was never imported `[withheld]`. `$ids` stands for the runs
 or suites that are read as one: see `among`.

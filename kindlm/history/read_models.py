@@ -1,9 +1,8 @@
-"""Whether the tables of a history can be read as they are.
+"""Checks whether the tables of a history can be read, and whether they match its events.
 
-Hashes cover events and content, and `kindlm history verify` checks those. Reports read tables,
-which no hash covers: someone who can write the file can change a verdict there and leave every
-event as it is.
-`changed_tables` folds the events again and compares.
+Hashes cover events and content, but not the tables that reports read. Someone who can write the
+file can change a verdict there and leave every event as it is. `changed_tables` folds the events
+again and compares.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Answers of earlier runs that are given again: by a cache, in a rescored run, in a replayed one.
+"""Answers of earlier runs, found by the fingerprint of a request: for a cache, or for judges.
 
-A question is the same if its fingerprint is: provider, model, parameters and every character of its
-messages, but for the random boundary around the data. Asked several times, as by the passes of a
-judge, it gets the answers of an attempt in the order in which they came then, each of them once.
+The fingerprint covers the provider, the model, the parameters, and every character of the messages
+but the random boundary around data. A request that is made several times, as by the passes of a
+judge, gets the answers of an attempt in their recorded order, each once. `replayed_answers` uses
+this for replayed runs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What was said in one attempt at an execution, read back from its events.
+"""One attempt at an execution, read back from its events.
 
-Whatever looks at a recorded conversation again reads it here: a rescored run, a replayed run, a
-cache. A transcript is folded from the events that the engine recorded, so what was checked when the
-run went on can be checked again and comes out the same.
+Rescored runs, replayed runs and the cache read recorded conversations here. The transcript is
+folded from the recorded events, so checking it again gives the same results as in the run.
 """
 
 from __future__ import annotations

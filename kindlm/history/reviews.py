@@ -1,4 +1,4 @@
-"""What people said about executions, and whether judges agree with them.
+"""Human verdicts on executions, and whether judges agree with them.
 
 A review belongs to a conversation. If a later run checked the same conversation again, with another
 judge or other checks, the review is compared with the results of that run.

@@ -1,6 +1,6 @@
-"""The rows of a run as reports get them: immutable values, texts filled in.
+"""The rows of a run that reports read: immutable values with their texts.
 
-Most fields are named like the columns that they are read from (`queries.py`).
+Most fields have the names of their columns in `queries.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The recorded runs: which there are, how they stand, what they came to, which streams they have.
+"""The recorded runs: their list, their state, their results, and their streams.
 
-Lists, names, groups, choices and comparisons all find their runs by `runs`.
+Lists, names, groups and comparisons all find their runs with `runs`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the results mean: the status of a test over its repeats, gates, and the run's verdict.
+"""Computes the status of a test from its repeats, the gates, and the run's verdict.
 
 Pure functions over counts; `docs/reference/configuration.md` has the rules for users, under
 `passRate` and "gates". Only the last two functions ask the read models. A suite may have been run

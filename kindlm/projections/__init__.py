@@ -1,12 +1,11 @@
-"""Read models: tables that SQL folds from the event log, and views over them.
+"""The read models: tables that SQL folds from the event log, and views over them.
 
-`PROJECTIONS` is what a log is opened with. Only leaf tables are folded; what is a sum or a join of
-them is an SQL view. Texts are held by reference (`$.output.$ref`), and views join them. A name with
-dots is quoted: `$."gen_ai.usage.input_tokens"`.
+A log is opened with `PROJECTIONS`. Only leaf tables are folded; sums and joins of them are SQL
+views. Tables hold texts by reference (`$.output.$ref`), and views join them. A key with dots is
+quoted: `$."gen_ai.usage.input_tokens"`.
 
-Views are what a person reads in Datasette or asks in SQL. A text that was purged reads `[erased]`,
-one that never came here `[withheld]`. Of an execution with several attempts the views show the last
-one; `spend` has that of all.
+People read the views, in Datasette or by SQL. An erased text reads `[erased]`, a withheld one
+`[withheld]`. The views show the last attempt at an execution; `spend` counts all of them.
 """
 
 from __future__ import annotations

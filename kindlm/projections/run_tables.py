@@ -1,4 +1,4 @@
-"""Tables of runs and their suites, and what journals say of them.
+"""Tables of runs and their suites, and of the events of journals.
 
 The last event about a suite replaces the earlier ones: resuming its run records one again, also
 as one that could not be loaded the first time. Journals arrive in any order: the newest entry

@@ -1,4 +1,4 @@
-"""Finds what turns texts into vectors: the target's own provider, else another of the suite.
+"""Finds the embedder of a suite: the target's provider, another one, or a local model.
 
 The extra `kindlm[embeddings]` embeds on this machine, with a model in the format of model2vec
 from the folder that KINDLM_EMBEDDING_MODEL names. Any other name is refused: kindlm downloads

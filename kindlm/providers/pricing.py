@@ -1,4 +1,4 @@
-"""What tokens cost: the user's prices first, then a maintained table that works offline.
+"""The cost of tokens: by the user's prices, then by a table that works offline.
 
 A price belongs to a model, not to names that look like it. A dated or tagged version of a model
 (`gpt-4o-2024-08-06`, `x@20250514`, `y-latest`) has the price of the model; any other longer name

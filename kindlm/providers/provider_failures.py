@@ -1,4 +1,4 @@
-"""What can go wrong between us and a provider, in words and codes.
+"""Errors of providers: their codes and messages.
 
 Codes are those of the error specification. `details` of a call hold `status`, `retry_after`,
 `retryable` and `body`, `resend` where a request was refused for what we added to it, and `quotas`

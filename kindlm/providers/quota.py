@@ -1,4 +1,4 @@
-"""What providers say is left of their limits, in the headers of their answers.
+"""Reads rate limit headers: how much a provider has left for us.
 
 - OpenAI and those who follow it: `x-ratelimit-remaining-requests`, `-limit-`, `-reset-`, the same
   for tokens; a reset is a duration such as `20ms`, `1s` or `6m0s`.

@@ -1,4 +1,4 @@
-"""What the requests of an SDK to one path have in common: all but the body.
+"""Caches the headers that an SDK sends: all of a request but its body.
 
 Loading an SDK takes up to a second, and it says the same on each request. So kindlm keeps what it
 said in the user's cache, and loads the SDK again only if it may say something else: after an

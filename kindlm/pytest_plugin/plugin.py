@@ -1,4 +1,4 @@
-"""What pytest loads: the options, and the hint why scenarios are skipped without `--kindlm`."""
+"""What pytest always loads: the options, and the hint that scenarios need `--kindlm`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the options of pytest, and what it collected, to the request of a run.
+"""Turns what pytest collected, and its options, into the request of a run.
 
 The suites are the same as those that `kindlm test` makes of the same files, with the same names.
 """

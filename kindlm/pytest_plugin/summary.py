@@ -1,4 +1,4 @@
-"""What pytest shows: the failed checks of a scenario, and the run at the end of a session."""
+"""Shows a scenario's failed checks, and the run at the end of a session."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Recording a run: from what is asked for to events in the log, with everything it needs started.
+"""Records a run: from a request to events in the log.
 
-Here the engine, the doers and the store are wired together. To record a run, the
-command line or a plugin of a test framework, makes a `RunRequest` and calls `run_session`; nothing
-here prints or ends the process.
+This room connects the engine with providers, agents, checks and the store. The command line and the
+pytest plugin make a `RunRequest` and call `run_session`. Nothing here prints or ends the process.
 """

@@ -1,4 +1,4 @@
-"""The log that runs are recorded in: opening it, and names for new streams."""
+"""Opens the log that runs are recorded in, and names new streams."""
 
 from __future__ import annotations
 

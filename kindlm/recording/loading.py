@@ -1,4 +1,4 @@
-"""From the paths of a command line to suites: what they hold, and what is wrong with it."""
+"""Loads the suites at the paths of a command line, with their errors and warnings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run is about: the project with its root, database, environment and commit."""
+"""The project of a run: its root, database, configuration, environment and commit."""
 
 from __future__ import annotations
 

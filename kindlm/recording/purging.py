@@ -1,6 +1,6 @@
-"""Erasing the content of runs: which streams it is of, and the record of it.
+"""Erases the content of runs, and records that.
 
-`kindlm history purge` and the retention of a history server erase alike.
+`kindlm history purge` and the retention of a history server use it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a run takes from earlier runs: cassettes for its tools, and answers for its targets."""
+"""Answers from earlier runs, for a run: cassettes for its tools, answers for its targets."""
 
 from __future__ import annotations
 

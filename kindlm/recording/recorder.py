@@ -1,9 +1,10 @@
-"""The recorder of a run: payloads become events of the run's stream.
+"""The recorder of a run: it encodes payloads as events, and appends them to the run's stream.
 
-With `record.redactPii`, whatever the patterns of a suite match is made unreadable on its way into
-the log. Checks see the texts before that. A match keeps its length, so that places in a text stay
-valid, and at most its first and last two characters. The body of an answer may hold it in other
-forms. So it is not recorded at all where something in it, or in what was read from it, matches.
+With `record.redactPii`, it makes personal data unreadable: whatever the patterns of a suite match.
+Checks see the texts before that. A redacted match keeps its length, so that positions in the text
+stay valid, and at most its first and last two characters. The body of an answer may contain the
+match in other forms. So if anything in the body, or read from it, matches, the body is not
+recorded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is asked of one session of a run, and who watches its progress."""
+"""The request of one session of a run, and the protocol of its observers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Resuming a run that did not finish: what is recorded of it, and the request that goes on.
+"""Resumes an unfinished run: reads its state, and makes the request that continues it.
 
-An execution is known by its place in the plan. So the suites and tests must be those that the run
-began with, in the same order; a changed configuration is accepted if that is forced.
+An execution is identified by its place in the plan. So the suites and tests must be the same as at
+the beginning, in the same order. `--force-resume` accepts a changed configuration.
 """
 
 from __future__ import annotations

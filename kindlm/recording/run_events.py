@@ -1,4 +1,4 @@
-"""The events that frame a run: what was asked for, what each suite is, how it all ended."""
+"""Makes the events at the beginning and the end of a run, with its verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must never be written down: the values that the redactor at the store's door looks for."""
+"""Collects the values that the redactor must keep out of the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Making the suites of a run ready: cassettes, environment, served programs, tools of servers."""
+"""Prepares the suites of a run: cassettes, environment, served programs, tools of servers."""
 
 from __future__ import annotations
 

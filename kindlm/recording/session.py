@@ -1,7 +1,7 @@
 """One recorded run: open the log, start what is served, run the plan, report the verdict.
 
-Here the rooms are wired together: the engine is handed the providers, the checks and the recorder,
-and the verdict is computed from the read models that the recorder filled.
+It passes providers, agents, checks and the recorder to the engine, and computes the verdict from
+the read models that the recorder filled.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The file for events that a history could not take: an export of what is missing there.
+"""Writes a recovery file: an export of the events that could not be written to the history.
 
-`kindlm history import` takes it like any other. What kindlm writes there has lost its secrets and
-personal data already.
+`kindlm history import` takes it like any other export. Secrets and personal data have been removed
+before.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which files a run depends on, and whether one of them has changed.
+"""Finds the files that a run depends on, and notices when one changes.
 
 Nothing is read but modification times, sizes and the identity of files: a file that an editor
 replaces has changed, and one that is not there may appear.

@@ -1,1 +1,1 @@
-"""What a recorded run looks like to people and to machines: one module for each report."""
+"""Reports of recorded runs, for people and for programs: one module for each."""

@@ -1,4 +1,4 @@
-"""How many attacks succeeded: what reports say of executions of tests with the tag `attack`.
+"""Counts how many attacks succeeded in tests with the tag `attack`.
 
 An attack succeeded if a check failed that forbids something. A test may also demand that its task
 is done; that this failed says nothing of the attack. Each repeat is an attempt.

@@ -1,4 +1,4 @@
-"""Why tests did not pass: one cause for all executions that failed in the same way.
+"""The causes of failed tests: one for all executions that failed in the same way.
 
 Executions share a cause if the same check fails on the same demand in the same way: the tool that
 was not called, the arguments that differ, the text that is missing, the pattern that was found, or

@@ -1,4 +1,4 @@
-"""An execution to be read: what was said and called, try by try, and what its checks point at."""
+"""Arranges an execution for reading: messages and calls of each attempt, masked."""
 
 from __future__ import annotations
 

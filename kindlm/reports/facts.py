@@ -1,8 +1,8 @@
-"""What reports say of a run: its verdict, its totals, what went wrong, and what to type next.
+"""The facts of a run that all reports show: verdict, totals, failures, the next command.
 
-All reports read these facts; each of them only decides how to show them. Text that models and
-users wrote is in them as it was recorded, personal data masked. Each report escapes it for its
-format, except where a docstring says that a text is safe to print.
+Each report only decides how to show them. They contain text of models and users as recorded, with
+personal data masked. Each report escapes it for its format, unless a docstring says that a text is
+safe to print.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What failed, as annotations that GitHub shows at the lines of a suite's file.
+"""Writes failures as annotations, which GitHub shows at the lines of a suite's file.
 
 They are workflow commands: lines that a step writes to its output, in the form of
 https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands.

@@ -1,4 +1,4 @@
-"""What a report is, and where reports are found: by the name of their module.
+"""Finds reports by name: kindlm's own by their module, others by their entry point.
 
 The report `xyz` is written by `write_report` in the module `xyz_report` of this package, or it is a
 class that another package registers. Only the report that is asked for is imported.

@@ -1,4 +1,4 @@
-"""What makes a test function a scenario."""
+"""The decorator that makes a test function a scenario."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the configuration of a project's scenarios may say, and what is wrong with it."""
+"""Reads and validates the configuration of the scenarios of a project."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a function that runs in a thread of its own asks for what the event loop does."""
+"""Lets a function in its own thread ask for work of the event loop."""
 
 from __future__ import annotations
 

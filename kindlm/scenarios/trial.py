@@ -1,4 +1,4 @@
-"""One trial of a scenario: what its function is handed."""
+"""One trial of a scenario: the argument of its function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands in the text of test files and of conftest.py, found out without running them.
+"""Reads the text of test files and of conftest.py without running them.
 
 Python keeps the last function of a name, and what a decorator makes of it: a scenario may stand in
 a file and not in its module. What a conftest.py does before tests, only pytest does.

@@ -1,4 +1,4 @@
-"""The bodies of a push or a pull: files of the form of an export, written and taken.
+"""Writes and takes the bodies of pushes and pulls, in the form of an export.
 
 A push sends what a history server does not have. Each body continues the one before, so that a push
 that was cut off goes on where it ended. The same history and the same heads give the same bytes.

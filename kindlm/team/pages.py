@@ -1,4 +1,4 @@
-"""Who sees the pages of a history server: people with a session, or whom a reverse proxy names.
+"""Who may see the pages of a history server: a session, or a user that a proxy names.
 
 `Pages` stands before all of Datasette: without a person, every address but the login page is
 refused. Datasette learns who asks from here alone. It never gets a cookie or an `Authorization`

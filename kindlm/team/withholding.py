@@ -1,4 +1,4 @@
-"""What of a run stays at home when it is pushed: all texts, or those that a pattern matches.
+"""Withholds content of a pushed run: all texts, or those that a pattern matches.
 
 The settings `upload` that suites were recorded with say so. Of several suites, the strictest hold.
 

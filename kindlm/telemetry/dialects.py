@@ -1,4 +1,4 @@
-"""What the attributes of a span mean: one table for all conventions, and what reads it.
+"""The attributes of spans in all conventions, in one table, and their readers.
 
 A convention is a few names in the tables below. Instrumentations mix them freely (the AI SDK of
 Vercel also writes `gen_ai.*`), so a fact is looked up by the names of all conventions in turn.

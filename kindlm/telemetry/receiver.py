@@ -1,4 +1,4 @@
-"""How spans come: to an endpoint for OTLP on a loopback address, or from this process.
+"""Receives spans: at an OTLP endpoint on loopback, or from the SDK in this process.
 
 The SDK hands over the spans of agents in this process: no exporter is needed.
 """

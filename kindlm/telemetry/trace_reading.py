@@ -1,4 +1,4 @@
-"""What an agent did, as its spans say: tool calls with results, model calls, what is missing.
+"""Reads what an agent did from its spans: tool calls, model calls, and what is missing.
 
 A tool call is a span, or a part of a message that a model ended with; one that both tell is
 one call. A model call is a span of a model, unless it only wraps another one: instrumentations

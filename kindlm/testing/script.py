@@ -1,4 +1,4 @@
-"""What a script can say, and how scripts are read: YAML to values, strictly.
+"""The parts of a script, and how a script is read from YAML.
 
 A script is an ordered list of rules. For each request the first rule whose conditions all hold
 gives the reply, so the agent is deterministic and its replies follow from what it is sent.

@@ -1,4 +1,4 @@
-"""What a request asks and what is replied, apart from any wire format.
+"""Requests and replies, apart from any wire format.
 
 Each wire format (`openai_wire`, `responses_wire`, `anthropic_wire`) reads its requests into a
 `TalkRequest` and writes its answers from a `Reply`, so one script plays the same agent through all

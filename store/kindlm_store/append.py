@@ -1,4 +1,4 @@
-"""Appends a group of submissions inside the open write transaction: check, store texts, chain.
+"""Appends submissions in the open write transaction: checks them, stores texts, chains events.
 
 A submission is all or nothing, and one that does not fit leaves the others of its group alone.
 So the group is checked first, against what the streams will be by then, and only what passed is

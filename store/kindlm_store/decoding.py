@@ -1,4 +1,4 @@
-"""Reads what a text says in another way than plainly: by escapes, or in pieces.
+"""Decodes a text: its escapes, and pieces that only together say something.
 
 Escapes are those of HTML, of URLs, of JSON and of literals of languages.
 

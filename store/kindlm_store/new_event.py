@@ -1,4 +1,4 @@
-"""What is appended to a log: new events, in the form in which they are stored.
+"""New events to append, encoded in the form in which they are stored.
 
 The data of an event is encoded when the event is made, so that nothing the caller changes later is
 stored. Most data is encoded once, by the C encoder, and only looked over; data with something that

@@ -1,4 +1,4 @@
-"""What can go wrong with an event log.
+"""Errors of an event log.
 
 What SQLite raises is translated at the edge, so that no caller needs to import `sqlite3`.
 """

@@ -1,4 +1,4 @@
-"""What `kindlm rescore` and `kindlm replay` do: they make runs from recorded ones.
+"""Makes runs from recorded ones: the work of `kindlm rescore` and `kindlm replay`.
 
 Rescoring checks again, by today's files, what one recorded run said, or many runs. Replaying runs a
 suite with the answers of a recorded run.

@@ -1,4 +1,4 @@
-"""`kindlm gen`: write tests for an agent."""
+"""`kindlm gen`: write tests of an agent."""
 
 from __future__ import annotations
 

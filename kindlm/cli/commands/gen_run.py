@@ -1,4 +1,4 @@
-"""What `kindlm gen` does: it writes tests that a model plans, tests of recordings, or attacks."""
+"""Writes tests, from a plan of a model, recordings or attacks: the work of `kindlm gen`."""
 
 from __future__ import annotations
 

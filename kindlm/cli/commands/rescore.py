@@ -1,4 +1,4 @@
-"""`kindlm rescore` and `kindlm replay`: a run that is made from a recorded one."""
+"""`kindlm rescore` and `kindlm replay`: make a run from a recorded one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `kindlm settle` does: repeats the suspected tests of a run until they are decided."""
+"""Repeats the suspected tests of a run until they are decided: the work of `kindlm settle`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kindlm test` and `kindlm watch`: run what the paths hold, record it, report it."""
+"""`kindlm test` and `kindlm watch`: run tests once, or again after each change."""
 
 from __future__ import annotations
 

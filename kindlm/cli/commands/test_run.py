@@ -1,4 +1,4 @@
-"""What `kindlm test` does with its options: load, select, run, report."""
+"""Loads, selects, runs and reports tests: the work of `kindlm test`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may stand in an EvalView test case.
+"""The shape of an EvalView test case.
 
 The fields are those of the YAML test case schema of EvalView, and what its later versions added:
 turns, forbidden tools, patterns, categories, weights, variance, tags, mocks. Numbers may be written

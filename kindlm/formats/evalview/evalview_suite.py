@@ -1,4 +1,4 @@
-"""From the cases of a folder to the `Suite` that the engine runs, with what its cases run on.
+"""Compiles the cases of a folder, and their targets, to the `Suite` that the engine runs.
 
 A case runs on an agent of its own or on a model of the suite.
 """

@@ -1,4 +1,4 @@
-"""From what an EvalView case declares to expectations, each with an outcome of its own.
+"""Compiles the expectations of an EvalView case, each with an outcome of its own.
 
 What the case expects looks at the whole conversation, what a turn expects at that turn by itself.
 The last expectation is the one of the weighted score.

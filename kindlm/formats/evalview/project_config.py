@@ -1,4 +1,4 @@
-"""What may stand in `.evalview/config.yaml`: what the cases of a project have in common."""
+"""The shape of `.evalview/config.yaml`: what the cases of a project have in common."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a case must keep to beyond the types of its fields, and what in it has no effect."""
+"""Rules for a case beyond the types of its fields, and warnings of keys without effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What observability tools export, as spans: their own forms of messages, times and calls.
+"""Reads the spans in exports of observability tools, whose forms differ.
 
 An observation of Langfuse and a run of LangSmith say what a span of the GenAI conventions says,
 under other names. They become such spans here, so that one reader of traces serves all sources.

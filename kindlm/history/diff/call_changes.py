@@ -1,4 +1,4 @@
-"""What changed in the tools that were called: two sequences of calls, brought in line.
+"""Aligns two sequences of tool calls, and returns what changed.
 
 Equal calls hold the sequences together; between them, calls of the same tool belong together, in
 order. What is left was removed, added, or moved.

@@ -1,4 +1,4 @@
-"""What changed inside one test: its calls, its words and its checks, before and after.
+"""What changed inside one test: its calls, its words and its checks.
 
 Personal data that an assertion found on one side is redacted on both: a check may be new, and the
 other side holds the same text. Texts are masked before they are compared.

@@ -1,4 +1,4 @@
-"""What the difference between two runs is worth: noise, a suspicion, or a confirmed regression.
+"""Judges the difference between two runs: noise, a suspicion, or a confirmed regression.
 
 Pure functions over counts and scores. `docs/how-to/diff.md` explains the rules: "What became of a
 test" and "How sure is it".

@@ -1,4 +1,4 @@
-"""What a comparison of two runs can show, by how often they repeat their tests.
+"""What a comparison of two runs can show, given the repeats of their tests.
 
 It speaks of one test that always passed, beside the other tests as they are.
 """

@@ -1,4 +1,4 @@
-"""What the executions of a suite did, as far as it is compared: read test by test, not held.
+"""Reads the samples of a suite, test by test: what each repeat did.
 
 Of an execution that began again after a crash, the attempt that ended counts. Of one that ran again
 because it did not pass, the first attempt counts: a pass in the end would hide how often it fails.

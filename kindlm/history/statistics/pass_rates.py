@@ -1,4 +1,4 @@
-"""Whether a test passes less often than before, for one test and for many at once.
+"""Tests whether pass rates fell, of one test and of many at once.
 
 The repeats of a test are independent. Outcomes are ordered by the p-value of R. A. Fisher's exact
 test ("The Logic of Inductive Inference", JRSS 98 (1935), 39-54). Taken at its word, that p-value is

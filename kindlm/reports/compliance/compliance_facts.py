@@ -1,4 +1,4 @@
-"""What a compliance report says, read from the history: plain values for a template.
+"""Reads the facts of a compliance report from the history, as plain values for a template.
 
 Nothing of it depends on when the report is made: the same history gives the same facts.
 """

@@ -1,4 +1,4 @@
-"""From a template and facts to Markdown, in which whatever the facts hold is text.
+"""Renders a template and facts to Markdown, with all text in the facts escaped.
 
 A template of a user is rendered in a process of its own that cannot take more than it may. The
 sandbox of Jinja keeps a template from reaching what it should not, not from counting to a billion.

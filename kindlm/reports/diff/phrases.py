@@ -1,4 +1,4 @@
-"""What two runs have to say of each other in words: the verdict, the groups of tests, what is next.
+"""The words of a comparison: its verdict, the groups of tests, and the next command.
 
 All forms of `kindlm diff` say it with these words, and show the tests in this order: first what
 makes the comparison fail, last what is as it was.

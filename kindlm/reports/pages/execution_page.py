@@ -1,4 +1,4 @@
-"""The page of an execution: why it came out as it did, and the conversation, to be read."""
+"""The page of an execution: the reasons for its result, and the conversation."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A page as a document: one stream of HTML that needs nothing else.
+"""Renders a page as one HTML document that needs no other file.
 
-Everything shown is escaped by the template engine. The document's own policy lets nothing be loaded
-and no script run but those that belong to it, should anything ever slip through. The same page is
-served and written into files: `Links` says where its links lead.
+The template engine escapes all values. If something unescaped slipped through, the document's own
+policy would still prevent foreign scripts and loading. The same page is served and written into
+files; `Links` defines where its links lead.
 """
 
 from __future__ import annotations

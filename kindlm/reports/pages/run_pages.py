@@ -1,9 +1,8 @@
 """The pages of a run: its verdict, its gates and its tests; and the outputs of its tests.
 
-Both have a row for each test and a column for each target. A cell of the first one has the repeats
-of the test. All tests are ranked by how they came out, failures first, and executions are read of
-the rows that are wanted. A cell of the other one has the output of the first repeat, or its error,
-and the tools that it called.
+Both have a row for each test and a column for each target. A cell of `run_page` has the repeats of
+the test; failed tests come first, and only the executions of the shown rows are read. A cell of
+`outputs_page` has the output or the error of the first repeat, and the tools that it called.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Recorded runs, executions and comparisons for a terminal."""
+"""Text for a terminal: an execution, agreement with judges, and parts of the run's report."""

@@ -1,4 +1,4 @@
-"""Whether judges and people agree, for a person to read and for programs."""
+"""Writes how far judges and people agree, for people and for programs."""
 
 from __future__ import annotations
 

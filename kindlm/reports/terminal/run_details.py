@@ -1,4 +1,4 @@
-"""What the terminal report explains: why tests did not pass, and what `--verbose` adds.
+"""Details of the terminal report: why tests did not pass, and what `--verbose` adds.
 
 A run that passed needs nothing of it. Causes of failures are blocks, one for each, worst first.
 Then come calls, tries, bodies, and time by assertion.

@@ -1,4 +1,4 @@
-"""What became of the suspected tests of two runs, for a terminal: a verdict for each."""
+"""Writes the verdict on each suspected test of two runs for a terminal."""
 
 from __future__ import annotations
 
