@@ -151,7 +151,9 @@ def _more_than_nothing(limit: float | None) -> float | None:
 
 
 MAX_COST = option(
-    "--max-cost USD", "Stop the run when it has cost more.", callback=_more_than_nothing
+    "--max-cost USD",
+    "Stop the run when it cost more, or an unknown sum.",
+    callback=_more_than_nothing,
 )
 """The limit of commands that make a run of a recorded one. That of `kindlm test` may be 0."""
 
@@ -228,7 +230,7 @@ class TestOptions:
     )
     fail_fast: bool = flag("--fail-fast -x", "Stop after the first failure.")
     max_cost_usd: float | None = option(
-        "--max-cost USD", "Stop the run when it has cost more.", min=0
+        "--max-cost USD", "Stop the run when it cost more, or an unknown sum.", min=0
     )
     max_time_s: float | None = option("--max-time SECONDS", "Stop the run after this time.", min=0)
     max_rpm: float | None = option(
