@@ -61,12 +61,8 @@ def make_client(settings: ProviderSettings, *, environ: Mapping[str, str]) -> Re
 
 
 def options_of(settings: ProviderSettings) -> Provider:
-    """Return the options of a provider, those of an unknown type without any."""
-    if settings.options is not None:
-        options: Provider = settings.options
-        return options
-    kind = packages.own(Provider, settings.type)
-    return Provider() if kind is None else kind()
+    """Return the options of a provider, its defaults where a suite has none."""
+    return settings.options or _kind_of(settings)()
 
 
 def _kind_of(settings: ProviderSettings) -> type[Provider]:

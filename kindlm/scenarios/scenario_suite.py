@@ -115,13 +115,20 @@ def compiled_suite(
         return LoadedSuite(file, None, path, len(scenarios), found.problems)
     if loaded.config is None:
         return LoadedSuite(file, None, path, len(scenarios), loaded.diagnostics)
-    chosen = _choose_agents(scenarios, around)
-    if len(chosen.faults) == len(scenarios) > 0:
-        unusable = _unusable(file, path, len(scenarios), chosen.errors)
+    agents, faulty = _choose_agents(scenarios, around)
+    # The cases of a scenario share a fault, and so do those without an agent.
+    errors: dict[tuple[str, str], KindlmError] = {}
+    for fault in faulty.values():
+        place = "" if fault.details["reason"] == "no_agent" else str(fault.where)
+        errors.setdefault((place, fault.message), fault)
+    if len(faulty) == len(scenarios) > 0:
+        unusable = _unusable(file, path, len(scenarios), list(errors.values()))
         return replace(unusable, diagnostics=(*loaded.diagnostics, *unusable.diagnostics))
-    suite = _compiled(path, around.project, scenarios, chosen, loaded.config, data)
+    cases = tuple(_case(path, each, agents[each.name], faulty.get(each.name)) for each in scenarios)
+    text = _config_text(scenarios, agents, loaded.config, data)
+    suite = _compiled(path, around.project, cases, text, loaded.config)
     referenced = () if loaded.file is None else (loaded.file,)
-    faults = (Diagnostic(error, "error", "agent") for error in chosen.errors)
+    faults = (Diagnostic(error, "error", "agent") for error in errors.values())
     told = (*loaded.diagnostics, *found.problems, *faults, *_hints(scenarios))
     return LoadedSuite(file, suite, path, len(scenarios), told, referenced)
 
@@ -152,14 +159,12 @@ def _unusable(file: Path, path: str, tests: int, errors: Sequence[KindlmError]) 
 def _compiled(
     path: str,
     project: str,
-    scenarios: Sequence[Scenario],
-    chosen: _ChosenAgents,
+    cases: tuple[Case, ...],
+    text: str,
     config: ProjectConfiguration,
-    data: bytes,
 ) -> Suite:
-    """Return the suite of a file; its `path` is its name, `data` is its text."""
+    """Return the suite of a file; its `path` is its name, `text` is its configuration."""
     providers, models = language_model(config.llm)
-    text = _config_text(scenarios, chosen.agents, config, data)
     return Suite(
         name=path,
         project=project,
@@ -169,7 +174,7 @@ def _compiled(
         config_text=text,
         providers=providers,
         models=models,
-        cases=tuple(_case(path, scenario, chosen) for scenario in scenarios),
+        cases=cases,
         gates=(),
         judge_model=next(iter(models), None),
         concurrency=config.eval.parallelism,
@@ -179,8 +184,8 @@ def _compiled(
     )
 
 
-def _case(path: str, scenario: Scenario, chosen: _ChosenAgents) -> Case:
-    spec, agent = scenario.spec, chosen.agents[scenario.name]
+def _case(path: str, scenario: Scenario, agent: AgentTarget, fault: KindlmError | None) -> Case:
+    spec = scenario.spec
     return Case(
         name=f"{path}::{scenario.name}",
         prompt=Prompt(user=""),
@@ -194,7 +199,7 @@ def _case(path: str, scenario: Scenario, chosen: _ChosenAgents) -> Case:
         script=scenario.script,
         title=spec.name,
         timeout_ms=None if spec.timeout is None else _milliseconds(spec.timeout),
-        fault=chosen.faults.get(scenario.name),
+        fault=fault,
     )
 
 
@@ -244,29 +249,14 @@ def _recordable(agent: AgentTarget) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _ChosenAgents:
-    """The agents of scenarios by their names, and what is wrong with those that have none.
+def _choose_agents(
+    scenarios: Sequence[Scenario], around: Surroundings
+) -> tuple[dict[str, AgentTarget], dict[str, KindlmError]]:
+    """Return the agents of scenarios by their names, and what is wrong with those that have none.
 
     A scenario with a fault has an agent with a name and nothing else, so that its name in the
     history stays the same.
     """
-
-    agents: Mapping[str, AgentTarget]
-    faults: Mapping[str, KindlmError]
-
-    @property
-    def errors(self) -> list[KindlmError]:
-        """The faults, each once: the cases of a scenario share one, and those without an agent."""
-        told: dict[tuple[str, str], KindlmError] = {}
-        for fault in self.faults.values():
-            place = "" if fault.details["reason"] == "no_agent" else str(fault.where)
-            told.setdefault((place, fault.message), fault)
-        return list(told.values())
-
-
-def _choose_agents(scenarios: Sequence[Scenario], around: Surroundings) -> _ChosenAgents:
-    """Return the agent of each scenario."""
     default = compiled_agent(around.configuration, around.root)
     agents: dict[str, AgentTarget] = {}
     faults: dict[str, KindlmError] = {}
@@ -283,7 +273,7 @@ def _choose_agents(scenarios: Sequence[Scenario], around: Surroundings) -> _Chos
             name = own.get("name") if isinstance(own, Mapping) else None
             found = AgentTarget(name if isinstance(name, str) and name else AGENT, "http", "")
         agents[each.name] = _seen(found, each)
-    return _ChosenAgents(agents, faults)
+    return agents, faults
 
 
 def _own(

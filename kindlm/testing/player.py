@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kindlm.dataclass import dataclass, replace
 from kindlm.matching import ABSENT, equal, value_at
+from kindlm.strict_json import json_or_text
 from kindlm.testing.scripted_talk import GRADED_QUESTION, Reply, TalkRequest
 
 if TYPE_CHECKING:
@@ -163,12 +164,7 @@ def answer_drift(question: str) -> dict[str, Any]:
 
 def _read_data(question: str) -> dict[str, Any] | None:
     found = _DATA.search(question)
-    if found is None:
-        return None
-    try:
-        data = json.loads(found.group(2))
-    except (ValueError, RecursionError):
-        return None
+    data = None if found is None else json_or_text(found.group(2))
     return data if isinstance(data, dict) else None
 
 

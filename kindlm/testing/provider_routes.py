@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 from kindlm.dataclass import dataclass, replace
+from kindlm.strict_json import json_or_text
 from kindlm.testing.anthropic_wire import MESSAGES
 from kindlm.testing.http1 import HttpAnswer, HttpRequest
 from kindlm.testing.node import ScriptError
@@ -68,10 +69,7 @@ class LoggedRequest:
     @property
     def body(self) -> Any:
         """The body as JSON, or as text if it is none."""
-        try:
-            return json.loads(self.raw_body)
-        except (ValueError, RecursionError):
-            return self.raw_body.decode("utf-8", "replace")
+        return json_or_text(self.raw_body.decode("utf-8", "replace"))
 
 
 EMBEDDINGS_PATH = "/v1/embeddings"
