@@ -197,11 +197,14 @@ class LiveRun:
         try:
             return self.ports.clients(settings)
         except Exception as crash:  # noqa: BLE001 - each execution that needs it meets the error
+            hint = "Check its settings; --verbose shows the traceback."
+            if isinstance(crash, OSError):
+                hint = f"Check the files that SSL_CERT_FILE and SSL_CERT_DIR name. {hint}"
             return Err(
                 broken(
                     f"The provider {settings.name!r} could not be set up:"
                     f" {type(crash).__name__}: {crash}",
-                    "Check its settings; --verbose shows the traceback.",
+                    hint,
                     crash=crash,
                 )
             )

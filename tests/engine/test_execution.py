@@ -42,6 +42,16 @@ def test_an_answer_that_misses_an_expectation_fails_and_says_which(bench, make):
     assert (failed.kind, failed.label) == ("contains", "goodbye")
 
 
+def test_a_client_that_finds_no_certificates_names_their_variables(bench, make, monkeypatch):
+    def client(_: object) -> None:
+        raise FileNotFoundError("no such file")
+
+    monkeypatch.setattr(type(bench), "client", property(client), raising=False)
+    error = bench.execute(make.case()).error
+    assert error is not None
+    assert "SSL_CERT_FILE" in error.hint
+
+
 def test_the_first_messages_are_system_then_user(bench, make):
     bench.execute(make.case())
     (request,) = bench.client.requests
