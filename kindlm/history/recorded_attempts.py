@@ -184,14 +184,16 @@ class RecordedAttempt:
             and number in self._outcomes
             and self._outcomes[number].type in _FAILED_TYPES
         ]
-        tries = failed[::-1][: asked.get("attempt", 1) - 1]
+        tries, is_first = failed[::-1][: asked.get("attempt", 1) - 1], asked.get("after") == 0
+        if not tries and not is_first:
+            return PaidBefore()
         of_agent = (
             number
             for number, request in self._requests.items()
             if min(tries, default=call) < number < call
             and request.data.get("purpose") == Purpose.AGENT
         )
-        return self._paid((*tries, *of_agent), earlier=asked.get("after") == 0)
+        return self._paid((*tries, *of_agent), earlier=is_first)
 
     def paid_before_agent(self) -> list[tuple[PaidBefore, list[PaidBefore]]]:
         """Return what was paid for each answer of an agent besides it, whose code runs again.
