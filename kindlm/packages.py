@@ -16,6 +16,7 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from traceback import walk_tb
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
@@ -358,9 +359,19 @@ def is_cancelled(error: BaseException) -> bool:
 
 
 def crashed(plugin: Plugin, what: str, error: BaseException) -> KindlmError:
-    """Return that code of a package raised something; `what` says what it could not do."""
+    """Return that code of a package raised something; `what` says what it could not do.
+
+    The message names the last line of the package that it came through.
+    """
+    root = plugin.entry.module.partition(".")[0]
+    came_through = (
+        (frame.f_globals.get("__name__") or "", line)
+        for frame, line in walk_tb(error.__traceback__)
+    )
+    lines = [at for at in came_through if at[0].partition(".")[0] == root]
+    where = f" ({lines[-1][0]}, line {lines[-1][1]})" if lines else ""
     return broken(
-        f"{plugin} {what}: {type(error).__name__}: {error}",
+        f"{plugin} {what}: {type(error).__name__}: {error}{where}",
         f"{advice(plugin)}, or uninstall it; --verbose shows the traceback",
         crash=error,
     )

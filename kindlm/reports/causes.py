@@ -269,6 +269,7 @@ def _failed(attempt: AttemptView, assertion: AssertionView, demand: _Demand) -> 
         demand.sentence,
         assertion.kind,
         rows=sorted(rows, key=lambda row: _FIRST_ROWS.get(row[0], len(_FIRST_ROWS))),
+        trace=assertion.trace,
     )
 
 

@@ -63,9 +63,9 @@ class Shop:
         source = ACME.format(variables=variables or "pass", expected=expected)
         self.workspace.package(ENTRY_POINTS, source)
 
-    def told(self) -> str:
+    def told(self, *options: str) -> str:
         """Run the tests and return what kindlm prints."""
-        done = self.workspace.run("test")
+        done = self.workspace.run("test", *options)
         assert done.returncode == 1, done.stderr
         return done.stdout
 
@@ -133,7 +133,11 @@ PATTERNS = {"guardrails": {"pii": {"customPatterns": [{"name": "digits", "patter
     [
         ("", "Sent 1 of them.", "LONG: ** characters, at most 1 allowed"),
         ("only_numbers = True", "Sent 1 of them.", "LONG: 15 characters, at most 1 allowed"),
-        ("only_numbers = True", "A crash: 1234.", "crashed: ValueError: A crash: ****."),
+        (
+            "only_numbers = True",
+            "A crash: 1234.",
+            "crashed: ValueError: A crash: ****. (acme, line",
+        ),
         ("only_numbers = True", "1234 is unclear.", "**** is unclear."),
     ],
 )
@@ -145,6 +149,15 @@ def test_personal_data_is_looked_for_unless_results_have_only_numbers(
     assert message.replace("**", "") in " ".join(shop.told().split()).replace("**", "")
     (found,) = (each for each in shop.evaluated() if each["gen_ai.evaluation.name"] == "short")
     assert message in found["message"]
+
+
+def test_a_crash_names_its_line_and_verbose_shows_the_traceback(shop: Shop) -> None:
+    shop.check()
+    shop.write({"expect": {"short": {}}}, reply="A crash.")
+    told = " ".join(shop.told().split())
+    assert "crashed: ValueError: A crash. (acme, line 11)" in told
+    assert "Traceback" not in told
+    assert "raise ValueError(transcript.text)" in shop.told("--verbose")
 
 
 @pytest.mark.parametrize("expected", ["self.max", "None"])
