@@ -64,7 +64,7 @@ from kindlm.transcript import (
     Transcript,
     Usage,
 )
-from kindlm.values import check_url, refuse
+from kindlm.values import check_no_secret, check_url, refuse
 
 __all__ = [
     "Access",
@@ -296,9 +296,14 @@ class Adapter(Section):
 
     @classmethod
     def check_endpoint(cls, endpoint: str) -> None:
-        """Raise what `kindlm.values.refuse` returns if the agent cannot be at an endpoint."""
-        if "://" in endpoint:
+        """Raise what `refuse` returns if the agent cannot be at an endpoint.
+
+        By default, only an http URL has a form: an endpoint may be `tcp://127.0.0.1:9000`, too.
+        """
+        if endpoint.startswith(("http://", "https://")):
             check_url(endpoint)
+        else:
+            check_no_secret(endpoint)
 
     def wants_endpoint(self) -> bool:
         """Tell whether the agent cannot be reached without an endpoint."""

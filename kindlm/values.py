@@ -145,13 +145,18 @@ def check_url(value: Any) -> Any:
         meant = url_meant(value)
         hint = "Write a full URL, such as https://api.example.com/v1"
         raise refuse("must be a URL", hint if meant is None else f"Write {meant}")
+    check_no_secret(value)
+    return value
+
+
+def check_no_secret(value: str) -> None:
+    """Refuse a URL with a password or a key in it, of whatever scheme."""
     if any(not _DEFERRED.search(part) for part in secret_parts(value)):
         raise refuse(
             "contains a password or a key, and kindlm records the configuration",
             "Put it into an environment variable: {{env.NAME}}",
             secret=True,
         )
-    return value
 
 
 def check_command(value: Any) -> Any:

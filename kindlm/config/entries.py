@@ -94,7 +94,8 @@ def read_provider(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Pr
 
 
 def _report_unknown_provider(path: Path, type_: object, reporter: Reporter) -> None:
-    known, name = (*provider_types(), *installed(Provider.group)), str(path[-1])
+    known = list(dict.fromkeys((*provider_types(), *installed(Provider.group))))
+    name = str(path[-1])
     if type_ is not None:
         place = (*path, "type")
         message, hint = describe_choice(type_, known, provided(Provider.group))
@@ -245,7 +246,12 @@ def _options(
         owners = [each for each, it in every.items() if key in map(spelled, keys_of(it))]
         if not owners:
             all_keys = flat_keys(base, every.values() if kind is None else [kind])
-            reporter.unknown_key((*path, key), list(dict.fromkeys(map(spelled, all_keys))))
+            hidden = installed(base.group).get(name)
+            reporter.unknown_key(
+                (*path, key),
+                list(dict.fromkeys(map(spelled, all_keys))),
+                more=taken(hidden[0]).message if hidden else "",
+            )
             fits = False
         elif kind is not None:
             foreign[key] = owners

@@ -21,10 +21,12 @@ lax = acme:Lax
 echo-http = acme:EchoHttp
 keyed = acme:Keyed
 local = acme:Local
+openai = acme:Local
 [kindlm.agents]
 bot = acme:Bot
 crashing = acme:Crashing
 advising = acme:Advising
+plain = acme:Plain
 """
 
 ACME = """
@@ -100,6 +102,9 @@ class Bot(Adapter):
             raise refuse("must begin with bot:", "Write bot:NAME")
     def open(self, target, environ): raise NotImplementedError
 
+class Plain(Adapter):
+    def open(self, target, environ): raise NotImplementedError
+
 class Advising(Adapter):
     def advice(self, endpoint, environ): raise RuntimeError("oops")
     def open(self, target, environ): raise NotImplementedError
@@ -164,6 +169,26 @@ def test_an_adapter_says_which_keys_it_takes(
 ) -> None:
     suite(agent=agent)
     assert message in validated(workspace)
+
+
+def test_an_endpoint_has_any_scheme_and_no_password(workspace: Workspace, suite: Any) -> None:
+    suite(agent="adapter: plain, endpoint: 'tcp://127.0.0.1:9000'")
+    assert "no problems" in validated(workspace)
+    suite(agent="adapter: plain, endpoint: 'tcp://me:hunter22@127.0.0.1:9000'")
+    assert "agents[0].endpoint contains a password or a key" in validated(workspace)
+    suite(agent="adapter: plain, endpoint: 'http://'")
+    assert "agents[0].endpoint must be a URL" in validated(workspace)
+
+
+def test_an_unknown_key_may_be_one_of_a_package_with_a_reserved_name(
+    workspace: Workspace, suite: Any
+) -> None:
+    suite("openai: { apiKeyEnv: KEY, mood: merry }")
+    said = validated(workspace)
+    assert 'Unknown key "mood" in providers.openai' in said
+    assert '"openai" of the package acme has a name that kindlm reserves' in said
+    suite("mine: { type: opnai }")
+    assert validated(workspace).count("openai,") == 1
 
 
 @pytest.mark.parametrize(
