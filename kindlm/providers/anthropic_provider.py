@@ -177,11 +177,6 @@ def _headers(access: Access) -> dict[str, str | anthropic.Omit]:
     return ambient | ours
 
 
-# The SDK has a class for each platform that Anthropic's models are on, too, which knows its paths
-# and credentials. Signatures and tokens differ from request to request, so the SDK sends each of
-# them, and nothing is cached between runs. With `baseUrl`, only the key that `apiKeyEnv` names is
-# sent, or an AWS signature.
-
 _FIRST_MAJOR = 1
 """Older SDKs lack a class or a kind of credentials."""
 
@@ -194,7 +189,12 @@ def platform_client(
     headers: Mapping[str, str] | None = None,
     signing: Signing | None = None,
 ) -> WireClient | Err:
-    """Return the client of a platform; `make` makes the SDK's: see `Sdk`."""
+    """Return the client of a platform of others that Anthropic's models are on.
+
+    `make` makes the SDK's client, whose class knows paths and credentials: see `Sdk`. Signatures
+    and tokens differ from request to request, so the SDK sends each of them, and nothing is cached
+    between runs. With `baseUrl`, only the key that `apiKeyEnv` names is sent, or an AWS signature.
+    """
     import anthropic
 
     from kindlm.providers.sdk_transport import Sdk, SdkTransport, ambient_headers

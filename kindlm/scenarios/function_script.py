@@ -73,36 +73,13 @@ class FunctionScript:
         try:
             if isinstance(trial, Trial):
                 _refuse_false(await function(**arguments))
-                forgotten = trial.forgotten()
             else:
                 await _in_thread(lambda: _finished(function(**arguments)), trial)
-                forgotten = None
         except BaseException as error:  # noqa: BLE001 - the user's function
-            if isinstance(trial, Trial):
-                trial.forgotten()  # closes them: what was raised is told, and Python need not warn
+            trial.mistake()  # closes what was not awaited: Python need not warn of it, too
             return self._ended(stage, error) or trial.error
-        if forgotten is not None:
-            what, where = forgotten
-            return KindlmError(
-                ErrorCode.ASSERTION_EVAL_ERROR,
-                f"The scenario never awaited {what}, so it had no effect.",
-                f"Write `await {what}` in line {where.line}.",
-                where=where,
-            )
-        if (at := trial.refused) is not None:
-            return KindlmError(
-                ErrorCode.ASSERTION_EVAL_ERROR,
-                f"The check in line {at.line} was made in another thread: it is not recorded.",
-                "Let the thread return what it found, and check that in the scenario itself.",
-                where=at,
-            )
-        if (at := trial.unfinished) is not None:
-            return KindlmError(
-                ErrorCode.ASSERTION_EVAL_ERROR,
-                f"No check follows t.check(…) or t.require(…) in line {at.line}.",
-                "Write one: t.check(reply).contains(…)",
-                where=at,
-            )
+        if (mistake := trial.mistake()) is not None:
+            return mistake
         if not trial.checked and trial.error is None:
             record_nothing_checked(stage, self.where, _HOW_TO_CHECK)
         return trial.error

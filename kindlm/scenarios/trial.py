@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, overload
 
 from kindlm.checks.base import Check
 from kindlm.checks.judge import Factuality, Guardrail, Judge, Sentiment
-from kindlm.errors import KindlmError, Result, SourceLocation
+from kindlm.errors import ErrorCode, KindlmError, Result
 from kindlm.outcome import CheckResult
 from kindlm.ports import Ask, ModelReply, Question, Stage
 from kindlm.scenarios.checks import (
@@ -67,15 +67,17 @@ class _Checking:
         """How many checks were asked for."""
         return self._desk.checked
 
-    @property
-    def unfinished(self) -> SourceLocation | None:
-        """The place of a `t.check(reply)` or `t.require(reply)` that no check followed, if any."""
-        return next(iter(self._desk.begun.values()), None)
-
-    @property
-    def refused(self) -> SourceLocation | None:
-        """The place of a check that was made in another thread and so not recorded, if any."""
-        return self._desk.refused
+    def mistake(self) -> KindlmError | None:
+        """Return the error of a function that asked for something that was lost, else None."""
+        if (at := self._desk.refused) is not None:
+            message = f"The check in line {at.line} was made in another thread: it is not recorded."
+            hint = "Let the thread return what it found, and check that in the scenario itself."
+        elif (at := next(iter(self._desk.begun.values()), None)) is not None:
+            message = f"No check follows t.check(…) or t.require(…) in line {at.line}."
+            hint = "Write one: t.check(reply).contains(…)"
+        else:
+            return None
+        return KindlmError(ErrorCode.ASSERTION_EVAL_ERROR, message, hint, at)
 
     def check(self, what: Checked, *, weight: float = 1.0) -> Checks:
         """Return checks of an answer, or of a conversation that `t.converse` returned.
@@ -360,9 +362,18 @@ class Trial(_Checking):
         talk = self._conversed(ask, send, persona, goal, turns, script, stop)
         return self._begun.hand_out("t.converse(…)", self._place(), talk)
 
-    def forgotten(self) -> tuple[str, SourceLocation] | None:
-        """Return what the function called and did not await, and where; None if it did."""
-        return self._begun.forgotten()
+    def mistake(self) -> KindlmError | None:
+        """Return the error of a function that asked for something that was lost, else None.
+
+        What was not awaited is closed.
+        """
+        forgotten = self._begun.forgotten()
+        if forgotten is None:
+            return super().mistake()
+        what, where = forgotten
+        message = f"The scenario never awaited {what}, so it had no effect."
+        hint = f"Write `await {what}` in line {where.line}."
+        return KindlmError(ErrorCode.ASSERTION_EVAL_ERROR, message, hint, where)
 
 
 class SyncTrial(_Checking):
