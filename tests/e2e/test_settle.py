@@ -95,6 +95,20 @@ def repeats(workspace: Any) -> list[int]:
     ]
 
 
+def test_a_limit_that_cannot_be_kept_is_no_end_of_the_settling(
+    workspace: Any, server: LoopbackServer
+) -> None:
+    models = [{"id": "gpt", "provider": "openai", "model": "brand-new-1"}]
+    workspace.suite(server.url, tests=[asks("A1")], models=models)
+    record(workspace, "--runs", "10")
+    server.use_faults(wrong("A1", 2))
+    record(workspace, "--runs", "3")
+    done = workspace.run("settle", "--max-cost", "1", "-j", "1")
+    assert done.returncode == 1
+    assert "a call of unknown cost was made" in " ".join(done.stdout.split())
+    assert len(repeats(workspace)) == 1
+
+
 def test_a_real_drop_is_confirmed(
     workspace: Any, server: LoopbackServer, suspicion: Suspicion
 ) -> None:

@@ -170,7 +170,7 @@ def _report(rounds: Rounds) -> int:
             pair.labels,
             _typed_again(options),
         )
-    by_budget = view.info.ended == "aborted" and options.max_cost_usd is not None
+    by_budget = view.info.ended == "aborted" and "--max-cost" in (view.info.reason or "")
     done = (view.info.ended == "finished" and not rounds.is_stuck) or by_budget
     if options.of_before:
         return 0 if done else 1
