@@ -210,12 +210,23 @@ def test_what_was_seen_stays_seen() -> None:
         (_looks((5, 5), (4, 5)), Settlement.UNDECIDED),
         (_looks((5, 5), (4, 5), (14, 15)), Settlement.CLEARED),
         (_looks((1, 1), (0, 1)), Settlement.BEFORE_TOO_SMALL),
+        (_looks((2, 2), (0, 2)), Settlement.UNDECIDED),
+        (_looks((9, 10), (7, 10), (31, 45)), Settlement.BEFORE_TOO_SMALL),
         (_looks((2, 2), (1, 2), (14, 30)), Settlement.BEFORE_TOO_SMALL),
         (_looks((9, 10), (7, 10), (42, 60)), Settlement.EXHAUSTED),
     ],
 )
 def test_what_a_test_has_come_to(looks: Looks, expected: Settlement) -> None:
     assert settlements([looks, *[_STABLE] * 19], 0.01)[0] is expected
+
+
+@pytest.mark.parametrize(
+    ("added", "expected"), [(30, Settlement.UNDECIDED), (50, Settlement.EXHAUSTED)]
+)
+def test_a_test_of_two_sides_is_exhausted_once_both_are(added: int, expected: Settlement) -> None:
+    looks = _looks((9, 10), (7, 10), (42, 60))
+    before = [Counts(added * 4 // 5, added)]
+    assert settlements([looks], 0.01, [before], both=True) == [expected]
 
 
 def test_flaky_tests_beside_it_make_confirming_harder() -> None:

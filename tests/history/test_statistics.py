@@ -290,6 +290,11 @@ def test_many_drops_support_each_other() -> None:
     assert confirmed_drops([*[_BROKEN] * 8, _FLAKY], 0.025) == [True] * 8 + [False]
 
 
+def test_a_drop_that_could_be_chance_is_not_confirmed_by_others_beside_it() -> None:
+    clear, weak = Looks(Counts(5, 5), (Counts(0, 5),)), Looks(Counts(15, 20), (Counts(10, 20),))
+    assert confirmed_drops([*[clear] * 9, weak], 0.05) == [True] * 9 + [False]
+
+
 def test_a_drop_has_to_convince_by_itself() -> None:
     weak = Looks(Counts(2, 2), (Counts(0, 2),))
     assert not any(confirmed_drops([weak] * 20, 0.025))
