@@ -28,13 +28,7 @@ from kindlm.providers.quota import quotas
 from kindlm.strict_json import json_or_text, parse_json, unique_keys
 from kindlm.suite import ModelParams
 from kindlm.transcript import FinishReason, Message, ToolCall, Usage
-from kindlm.wires import (
-    UnreadableReply,
-    WireAnswer,
-    error_message,
-    objects,
-    text_or_none,
-)
+from kindlm.wires import UnreadableReply, WireAnswer, error_message, objects, text_or_none
 
 TO_THINK = "max_tokens.to_think"
 """What is remembered of a model whose answer to a question of ours was cut off: it may think."""

@@ -30,7 +30,7 @@ from kindlm.providers.client import (
 from kindlm.providers.embedders import EmbeddingWire, WireEmbedder
 from kindlm.providers.provider_failures import Endpoint, HttpAnswer
 from kindlm.transcript import FinishReason, Message, Role, Usage
-from kindlm.wires import UnreadableReply, WireAnswer, error_message, token_usage
+from kindlm.wires import UnreadableReply, WireAnswer, error_message, text_or_none, token_usage
 from kindlm.wires.chat import function_calls
 
 _PORT = 11434
@@ -97,18 +97,16 @@ def decode(body: Mapping[str, Any], request: ModelRequest) -> WireAnswer:
     message = body.get("message")
     if not isinstance(message, dict):
         raise UnreadableReply(error_message(body) or "it has no `message`")
-    content = message.get("content")
     calls = function_calls(message)
-    model = body.get("model")
     ended, reason = body.get("done_reason"), None
     if isinstance(ended, str):
         reason = _FINISH_REASONS.get(ended, FinishReason.OTHER)
     return WireAnswer(
-        text=prefill_of(request) + (content if isinstance(content, str) else ""),
+        text=prefill_of(request) + (text_or_none(message.get("content")) or ""),
         tool_calls=calls,
         usage=usage(body),
         finish_reason=FinishReason.TOOL_CALLS if calls else reason,
-        model=model if isinstance(model, str) else None,
+        model=text_or_none(body.get("model")),
     )
 
 

@@ -22,16 +22,7 @@ from kindlm.config.interpolation import is_deferred, names_in
 from kindlm.config.templates import part_name
 from kindlm.dataclass import replace
 from kindlm.document import Node, section
-from kindlm.errors import (
-    Err,
-    ErrorCode,
-    KindlmError,
-    Ok,
-    Result,
-    SourceLocation,
-    misuse,
-    not_there,
-)
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, misuse, not_there
 from kindlm.formats.discovery import PACK_MARK, Discovery, Found, discover
 from kindlm.packages import installed
 from kindlm.scenarios.configuration import sandboxed
