@@ -1,6 +1,7 @@
-"""kindlm: behavioural regression testing for AI agents, and the recorder of everything they did.
+"""kindlm: behavioural regression testing for AI agents, with a complete record of every run.
 
-What tests import from here is loaded when it is first asked for: most commands need none of it.
+The names that tests import from here are loaded on first use, since most commands need none of
+them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The largest values that kindlm accepts, in files and on the command line.
 
-The command line says so in its help, for which no format of files is loaded.
+They are here so that `--help` can name them without loading any file format.
 """
 
 from __future__ import annotations

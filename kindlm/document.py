@@ -1,8 +1,8 @@
-"""A file as JSON values that know where they stand, whatever format it is in.
+"""A file as JSON values that know where they stand, whatever its format.
 
-`yaml_document` and `toml_document` read files into a `Document`. Reading ends, whatever the bytes
-are: size, depth, nodes and characters are bounded. Values may have any shape; the functions below
-walk them and pass over what has another shape than they look for.
+`yaml_document` and `toml_document` read files into a `Document`. Size, depth, nodes and characters
+are bounded, so reading always ends. Values may have any shape; the functions below walk them and
+ignore values of another shape than they look for.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Keeps Python code of a user, which runs in kindlm's process, from ending a command unnoticed.
+"""Keeps a user's Python code, which runs in kindlm's process, from ending a command unnoticed.
 
-Before such code is imported, the command forks (`Guard.enter`). The child does the work; the parent
-runs no code of a user and only waits. The last thing that the child reports is that the command
-ended, and with which exit code. A child that ends without that report was ended from inside: by
-`os._exit`, by a signal, by a crash of an extension module. One whose event loop stands still is
-killed. In both cases the parent names what was running and how to go on, and exits with 1.
+Before a command imports such code, it forks (`Guard.enter`). The child does the work; the parent
+runs no user code and only waits. The child's last report is that the command ended, with its exit
+code. A child that ends without that report was ended from inside: by `os._exit`, a signal, or a
+crash of an extension module. The parent kills a child whose event loop stands still. In both cases
+the parent names what was running and how to resume, and exits with 1.
 
-The child reports in shared memory, not through a pipe: code of a user may close descriptors.
+The child reports in shared memory and not through a pipe, since user code may close descriptors.
 """
 
 from __future__ import annotations

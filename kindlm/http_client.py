@@ -1,7 +1,7 @@
-"""kindlm's own HTTP: what agents under test and Ollama are reached by.
+"""kindlm's own HTTP client, for agents under test and Ollama.
 
-httpx is used here and where its clients are used, so that a successor with the same interface can
-take its place.
+Only this module and the users of its clients use httpx, so that a successor with the same interface
+can replace it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Asks models with data that stays data, and reads the JSON that they answer.
+"""Fences data in questions to models, and reads the JSON in their answers.
 
-What a model is asked about was often written by another one, which may try to talk to it. So all of
-it is one JSON object between two lines that hold a random token, and written in such a way that
-neither line can occur inside it.
+Most data in a question was written by another model, which may try to give instructions. So all of
+it is one JSON object between two lines with a random token, written so that neither line can occur
+inside it.
 
-Where a provider can guarantee the form of the answer, it is asked to. Elsewhere models put a code
-fence around the object, a sentence before it or their thoughts, and mean the object all the same.
-That is allowed as long as it is clear which object is meant: there is one, and it is whole.
+If a provider can guarantee the form of an answer, kindlm asks for it. Other models may put a code
+fence, a sentence or their thoughts around the object. kindlm accepts that if the object is clear:
+there is exactly one, and it is complete.
 """
 
 from __future__ import annotations

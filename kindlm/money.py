@@ -1,4 +1,4 @@
-"""Sums of money against a limit."""
+"""Compares costs with a limit."""
 
 from __future__ import annotations
 

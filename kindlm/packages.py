@@ -1,8 +1,8 @@
-"""Finds the providers and adapters of kindlm, and what other packages add; guards code of packages.
+"""Finds kindlm's own providers and adapters, and those of packages; guards code of packages.
 
-A provider or an adapter of kindlm is one module, whose file says its name. Entry points are read
-only when a name is used that is not one of kindlm's own, and a class is loaded only when it is
-used. So a faulty package fails the commands that need it and no others.
+Each of kindlm's own providers and adapters is one module, found by its file name. Entry points are
+read only for a name that is not kindlm's own, and a class is loaded only on use. So a faulty
+package affects only the commands that need it.
 """
 
 from __future__ import annotations

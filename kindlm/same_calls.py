@@ -1,11 +1,11 @@
 """Recognises a tool call that is reported in several places, or both reported and seen.
 
-Many agents report the same calls twice, as steps and as OpenAI has them. Others report some calls
-here and others there: to read one place alone would miss the call that a test forbids. Observers
-see calls that the agent reports, too.
+Many agents report the same calls twice, as steps and in OpenAI's form. Others report some calls in
+one place and some in another, so reading one place alone could miss a forbidden call. Observers
+also see calls that the agent reports.
 
-A call without an id has an empty one while calls are compared: an id that kindlm made up says
-nothing of what is the same.
+A call without an id has an empty one while calls are compared, since an id that kindlm made up says
+nothing about sameness.
 """
 
 from __future__ import annotations

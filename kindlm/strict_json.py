@@ -1,4 +1,4 @@
-"""JSON as the standard has it (RFC 8259), so that whatever is read can be written again."""
+"""JSON exactly as in the standard (RFC 8259), so that everything read can be written again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guesses the name that was meant by one that does not exist."""
+"""Guesses the name that a user meant by an unknown one."""
 
 from __future__ import annotations
 

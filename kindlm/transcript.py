@@ -1,8 +1,8 @@
 """The content of a conversation, as immutable values that checks read.
 
-A `Transcript` is a system text and a sequence of `Turn`s. A turn is one message of the user and all
-that the target did until it answered: one or more `Step`s (model calls, or one reply of an agent),
-each of which may hold tool calls with the answers they got. A transcript grows turn by turn, and
+A `Transcript` is a system text and a sequence of `Turn`s. A turn is one message of the user and
+everything the target did until it answered: one or more `Step`s (model calls, or one reply of an
+agent), each of which may have tool calls with their results. A transcript grows turn by turn, and
 `prefix` returns it as it was after an earlier turn.
 """
 

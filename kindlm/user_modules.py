@@ -1,4 +1,4 @@
-"""Imports Python files of a user, each as a module of its own, and says where they failed."""
+"""Imports a user's Python files, each as a separate module, and locates errors in them."""
 
 from __future__ import annotations
 

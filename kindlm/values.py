@@ -1,4 +1,4 @@
-"""Checks of single values that types alone cannot make."""
+"""Checks of single values that types alone cannot express."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Words for messages: values a model wrote, made short and harmless for a terminal.
+"""Words for messages: values that a model wrote, made short and harmless for a terminal.
 
-What comes from a model can be of any length and hold any character: escape sequences, line
-breaks, direction overrides, halves of surrogate pairs. Nothing of that reaches a message.
+Text from a model can have any length and any character: escape sequences, line breaks, direction
+overrides, halves of surrogate pairs. Messages contain none of these.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""YAML 1.2 as a `Document`.
+"""Reads YAML 1.2 as a `Document`.
 
-PyYAML's parser gives events; values and positions are built from those here, since its own
+PyYAML's parser gives events. This module makes values and positions from them, since PyYAML's own
 constructors follow YAML 1.1, keep the last of two equal keys, and crash on deep nesting. Depth,
-nodes (counting each use of an alias) and characters are bounded, so that reading ends, and ends
-soon.
+nodes (counting each use of an alias) and characters are bounded, so that reading ends soon.
 """
 
 from __future__ import annotations

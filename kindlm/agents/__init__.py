@@ -1,7 +1,8 @@
 """Agents under test: makes the agent of one conversation from its target.
 
-`packages.own_names` finds kindlm's own adapters: a new one is one module, `NAME_agent.py`. What an
-agent of another package raises is an error, and so is what is not a reply.
+`packages.own_names` finds kindlm's own adapters: a new adapter is one module, `NAME_agent.py`. If
+an agent of another package raises, or returns something that is not a reply, the call fails with an
+error.
 """
 
 from __future__ import annotations

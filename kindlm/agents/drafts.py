@@ -1,6 +1,6 @@
 """Builds an answer, and its tool calls, from the events of a stream.
 
-A result may come long after its call, and has to find it.
+A result may come long after its call, and has to be matched with it.
 """
 
 from __future__ import annotations

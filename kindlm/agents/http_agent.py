@@ -1,6 +1,6 @@
 """The `http` adapter: agents that take JSON by POST and answer with JSON, text or a stream.
 
-The body is in a form that users choose. The `streaming` adapter is based on this one.
+Users choose the form of the body. The `streaming` adapter is based on this one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Programs on this machine, each ended with all that it starts.
+"""Runs programs on this machine, and ends each with all processes that it starts.
 
-A program leads a process group of its own. However the context is left, the group is asked to
-end, and killed a little later: also what the program left behind after it ended by itself.
+A program leads its own process group. When the context is left, for whatever reason, the group is
+asked to end, and killed a little later. This includes processes that outlive the program.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The `mcp` adapter: MCP servers, whose tools are called one by one.
 
-A message is a call as JSON, `{"tool", "arguments"}`; its answer is the result. A program is started
-with the first call of a conversation and ended with it; of an address, each conversation has a
-session of its own.
+A message is a call as JSON, `{"tool", "arguments"}`; the answer is its result. A program starts
+with the first call of a conversation and ends with the conversation. At an address, each
+conversation has its own session.
 """
 
 from __future__ import annotations

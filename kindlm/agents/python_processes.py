@@ -1,8 +1,8 @@
-"""Python agents in processes of their own, so that one that crashes ends itself and nothing else.
+"""Runs Python agents in their own processes, so that a crash of one ends nothing else.
 
-A process is lent to one conversation at a time: if it ends, it is known which agent ended it. After
-the conversation the next one with the same agent gets it, what it has imported included. A process
-that is in an unknown state, since a call was cut off or took too long, is ended instead.
+A process serves one conversation at a time: if it ends, kindlm knows which agent ended it. After
+the conversation, the next one with the same agent reuses it, with everything it has imported. A
+process in an unknown state, since a call was cut off or took too long, is ended instead.
 """
 
 from __future__ import annotations

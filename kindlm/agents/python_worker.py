@@ -1,10 +1,10 @@
 """The process that a Python agent runs in: it hosts one conversation after another.
 
-It ends when kindlm closes its input, or asks it to by SIGTERM; and soon after kindlm is gone,
-whatever the agent is doing then.
+It ends when kindlm closes its input or sends SIGTERM, and soon after kindlm itself is gone,
+whatever the agent is doing.
 
-kindlm and the process exchange lines of JSON through its standard input and output. JSON and not
-pickle: kindlm itself never executes or imports anything that an agent returns.
+kindlm and the process exchange lines of JSON through standard input and output. They do not use
+pickle, so kindlm never executes or imports anything that an agent returns.
 """
 
 from __future__ import annotations

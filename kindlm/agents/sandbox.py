@@ -1,8 +1,7 @@
 """Where an agent's program runs: the options for that, and its errors.
 
-A program runs on this machine, where nothing keeps it from anything, or in a sandbox of Daytona.
-No failure is worth another try: a program that has ended has forgotten the conversation, and
-what one did once, it may not be meant to do twice.
+A program runs on this machine, without any isolation, or in a sandbox of Daytona. kindlm never
+retries a failed program: it has forgotten the conversation, and repeating its work may do harm.
 """
 
 from __future__ import annotations

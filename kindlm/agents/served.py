@@ -1,7 +1,7 @@
 """Agents behind a URL: the HTTP exchange, and the base class of their adapters.
 
-JSON is sent, and what comes back is read to its end. The conversations of a run share connections
-and nothing else: opening one for each would double the cost of an exchange.
+kindlm sends JSON and reads the answer to its end. The conversations of a run share connections and
+nothing else: a new connection for each would double the cost of an exchange.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The history in the browser: Datasette, with descriptions, saved queries and links."""
+"""The history in the browser: a Datasette plugin, and the server that runs it."""

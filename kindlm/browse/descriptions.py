@@ -1,8 +1,8 @@
 """Datasette's metadata about a history: titles, descriptions, saved queries, facets, order.
 
-All of it is Datasette's metadata, which a hook returns. What the user of the Datasette wrote stays.
-The plugin reads no project's configuration, since it does not know which project a file belongs to:
-`kindlm browse` passes on what the project says.
+A hook returns all of it. The metadata of the user of Datasette takes precedence. The plugin reads
+no project's configuration, since it does not know which project a file belongs to: `kindlm browse`
+passes on what the project configures.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The command line: the only layer that prints, exits, and turns errors into words."""
+"""The command line: with the pytest plugin, the only room that prints or ends the process."""

@@ -1,4 +1,4 @@
-"""Compliance documents of a run: written where its suites want them, and as PDF if asked for."""
+"""Writes the compliance documents of a run where its suites want them, as PDF on request."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Writes errors, warnings and notes to standard error.
 
-Reports are the only thing on standard output. No secret of the environment is shown. `NO_COLOR`,
-`FORCE_COLOR`, `CI`, `TERM=dumb` and streams that are no terminal are respected here, once for all
-commands. An error says what happened, how to fix it, and the place with its line and a caret. One
-that should not have happened is one line, and a trace with `--verbose`.
+Standard output holds only reports. No secret of the environment is shown. This module respects
+`NO_COLOR`, `FORCE_COLOR`, `CI`, `TERM=dumb` and streams that are not terminals, for all commands.
+An error says what happened and how to fix it, and shows the line of the file with a caret. An
+unexpected error is one line, and a traceback with `--verbose`.
 """
 
 from __future__ import annotations

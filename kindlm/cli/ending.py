@@ -1,6 +1,6 @@
 """Ends the process on a signal while there is nothing to clean up yet.
 
-Nothing heavy is imported here: this comes before everything else.
+It imports nothing heavy, since it is loaded before everything else.
 """
 
 from __future__ import annotations

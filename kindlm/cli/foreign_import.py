@@ -1,7 +1,7 @@
-"""Importing what other programs recorded: their results become a run of mode `imported`.
+"""Imports results of other programs as a run of mode `imported`.
 
-The run is dated as the file is, so that it stands where it belongs among other runs. A file that
-was imported already is that run still.
+The run has the date of the file, so that it takes its place among other runs. Importing a file
+again returns the same run.
 """
 
 from __future__ import annotations

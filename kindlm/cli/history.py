@@ -1,6 +1,6 @@
-"""Opening the recorded history to read it: what all commands share that show recorded runs.
+"""Opens the history for commands that show recorded runs.
 
-Errors become messages with a way out. Tables of an older version of kindlm are updated first; no
+Errors are messages that say what to do. Tables of an older version of kindlm are updated first; no
 event is written.
 """
 

@@ -1,7 +1,7 @@
-"""The history server that a command talks to: which one it is, and runs that are pushed to it.
+"""Finds the history server of a command, and pushes runs to it while they go on.
 
-With `kindlm test --push`, a run is sent while it goes on. Whatever goes wrong with that is one
-warning: it changes no exit code, and the run stays here.
+If a push with `kindlm test --push` fails, there is one warning: the exit code stays, and the run is
+kept here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Records what people do to a history, in journals: streams apart from those of its runs."""
+"""Records what people do to a history in journals, streams apart from those of its runs."""
 
 from __future__ import annotations
 

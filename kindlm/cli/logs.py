@@ -1,9 +1,9 @@
-"""Log lines on standard error, for those who ask: `DEBUG=kindlm*`, `KINDLM_LOG=debug|info|…`.
+"""Log lines on standard error: `DEBUG=kindlm*`, `KINDLM_LOG=debug|info|…`.
 
-Lines say what happened, to whom and how long it took, and what was said only of an agent that is
-`verbose`. The code that logs gives a constant message and `fields`, and only fields of known names
-are written, so that no prompt, reply or body gets into a log by an oversight. Secrets are looked
-for all the same.
+A line says what happened, to which execution, and how long it took. Only for an agent that is
+`verbose` does it say what was said. Code that logs passes a constant message and `fields`, and only
+fields of known names are written, so that no prompt, reply or body gets into a log by mistake.
+Secrets are redacted as well.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The content of spans, as it may be shown, in the form of the conventions for GenAI.
 
-Texts come from the history without secrets. Secrets of today's environment are taken out once
-more, and personal data is redacted that a check found, as in all reports.
+Texts come from the history, without secrets. Secrets of today's environment are removed as well,
+and personal data that a check found is redacted, as in all reports.
 """
 
 from __future__ import annotations

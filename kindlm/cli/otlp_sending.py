@@ -1,7 +1,7 @@
 """Sends spans to a receiver, by OTLP over HTTP.
 
-Headers come from the variables of OpenTelemetry, mostly with a key of the receiver. Their values
-are in no message, also where an answer repeats them.
+Headers come from the variables of OpenTelemetry, mostly with a key of the receiver. No message
+shows their values, even if an answer repeats them.
 """
 
 from __future__ import annotations

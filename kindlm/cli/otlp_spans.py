@@ -1,9 +1,9 @@
 """A run as one trace of OpenTelemetry.
 
-The run is the root span. Below it, each attempt of an execution is an `invoke_agent` span, which
-holds messages to agents, model calls, tool calls, and an event for each assertion. Attributes
-have the names of the semantic conventions for GenAI; those that these do not know begin with
-`kindlm.`. What people, models and tools wrote is read, and written, only if it is asked for.
+The run is the root span. Below it, each attempt at an execution is an `invoke_agent` span, which
+holds messages to agents, model calls, tool calls, and an event for each assertion. Attributes have
+the names of the semantic conventions for GenAI; others begin with `kindlm.`. Content is read and
+written only on request.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Turns the options of `kindlm test` and the loaded suites into the request of a run.
 
-Options that ask for something impossible end the command. A resumed run has the options that it
-began with; a few may be given anew. A shard is a part of a run that is split over several processes
-or machines.
+Impossible options end the command. A resumed run keeps its original options; only a few may be
+given again. A shard is a part of a run that is split over several processes or machines.
 """
 
 from __future__ import annotations

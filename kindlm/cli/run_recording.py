@@ -1,7 +1,7 @@
-"""Recording a requested run and reporting it: for all commands that make runs.
+"""Records and reports a requested run, for all commands that make runs.
 
-The first Ctrl-C, SIGTERM or closed terminal asks the run to stop; the second ends it now. Once the
-run has ended, the first signal waits until the report is finished.
+The first Ctrl-C, SIGTERM or closed terminal asks the run to stop; the second ends it at once. After
+the end of the run, the first signal waits until the report is finished.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The variables that are for kindlm alone: whom it pushes to, as what, and as part of which run.
+"""The variables for kindlm alone: the history server, its token, and the shard of a worker.
 
-While tests run, they are not in the environment, so that agents, served programs and Python code of
-a user do not have the token, and a kindlm that one of them starts is no worker of this run.
+While tests run, they are not in the environment. So agents, served programs and a user's Python
+code do not get the token, and a kindlm that one of them starts does not act as a worker of this
+run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""kindlm.yaml: from a file to a `Suite`, or to diagnostics with line and column."""
+"""Loads kindlm.yaml: from a file to a `Suite`, or to diagnostics with line and column."""
 
 from __future__ import annotations
 

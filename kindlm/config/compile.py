@@ -1,10 +1,10 @@
 """Compiles a valid configuration to the `Suite` that the engine runs, and its hash.
 
-The hash says what a configuration means, not how it is written. It covers the resolved
-configuration (defaults filled in, key order and comments gone), which gates the user wrote, and the
-content of every file it refers to. Placeholders for environment variables and ports are hashed as
-they stand, so that a secret or a free port never changes it; a credential that is written out in a
-header has a mark in its place.
+The hash identifies what a configuration means, not how it is written. It covers the resolved
+configuration (with defaults, without key order and comments), the gates that the user wrote, and
+the content of every file it refers to. Placeholders for environment variables and ports are hashed
+unresolved, so a secret or a free port never changes the hash. A credential written out in a header
+is replaced by a mark.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Credentials that somebody wrote into a configuration, and variables that hold some.
+"""Finds credentials written into a configuration, and the variables that hold some.
 
-They belong in the environment. Where they are written out all the same, they must not reach the
-history: the redactor in front of the store removes them, the recorded configuration holds a mark in
-their place, and no message shows them.
+They belong in the environment. If they are written out anyway, they must not reach the history:
+the redactor removes them, the recorded configuration has a mark in their place, and no message
+shows them.
 """
 
 from __future__ import annotations

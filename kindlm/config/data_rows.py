@@ -1,8 +1,8 @@
-"""Rows of `varsFrom`: CSV or JSON Lines, one test a row, the columns are variables.
+"""Reads the rows of `varsFrom`: CSV or JSON Lines, one test for each row, columns as variables.
 
-The whole file is read, and everything wrong with it is found, each thing with its line. CSV is
-that of RFC 4180 with a header line; in JSON Lines a value that is no text is taken as its JSON
-text, and null as absent.
+The whole file is read, and every error is reported with its line. CSV follows RFC 4180, with a
+header line. In JSON Lines a value that is not a string becomes its JSON text, and null counts as
+absent.
 """
 
 from __future__ import annotations

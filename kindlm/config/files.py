@@ -1,4 +1,4 @@
-"""Files that a configuration refers to: under its folder, of bounded size, read once."""
+"""Reads files that a configuration refers to: below its folder, of bounded size, each once."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""`{{name}}` in templates: what is inserted is text, and never expanded again.
+"""Fills `{{name}}` in templates: inserted values are text, and never expanded again.
 
 A template is rendered twice: with the variables of a test when the suite is loaded, and with
-environment variables and ports when it is run. Between the two, placeholders for the latter are
-marked with a noncharacter that no loaded text can hold, so that a variable whose value reads
-`{{env.SECRET}}` stays the text it is.
+environment variables and ports when it runs. In between, placeholders for the latter are marked
+with a noncharacter that no loaded text can contain. So a variable whose value is `{{env.SECRET}}`
+stays that text.
 """
 
 from __future__ import annotations

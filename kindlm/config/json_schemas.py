@@ -1,6 +1,6 @@
-"""JSON Schemas that a configuration brings along: that they are valid, and refer to nothing else.
+"""Checks the JSON Schemas of a configuration: that they are valid, and refer to nothing outside.
 
-A schema that is wrong would make every check of it undecided, at the end of a paid call.
+With an invalid schema, every check by it would be undecided, at the end of a paid call.
 """
 
 from __future__ import annotations

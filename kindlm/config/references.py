@@ -1,8 +1,8 @@
 """Checks that everything a configuration refers to exists, and that names are unique.
 
-These checks read the plain values of the file, not the validated models: so they find what they
-can in a file that has schema errors too, and all errors are reported at once. They pass over what
-has the wrong type; the schema has reported it.
+It reads the plain values of the file, not the validated models. So it also works on a file with
+schema errors, and all errors are reported at once. It ignores values of the wrong type, which the
+schema reports.
 """
 
 from __future__ import annotations

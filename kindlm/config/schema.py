@@ -1,8 +1,8 @@
 """The shape of kindlm.yaml: names, types, ranges and defaults.
 
-camelCase in YAML, snake_case here. Strict: unknown keys, nulls where nothing may be empty, and
-values of another type are errors; the only leniency is that 3.0 is an integer, since JSON has one
-kind of number. What refers to something else (prompts, models, files) is checked in `references`.
+Keys are camelCase in YAML and snake_case here. Unknown keys, nulls where a value is required, and
+values of another type are errors. The only leniency is that 3.0 is an integer, since JSON has one
+kind of number. `references` checks what refers to something else (prompts, models, files).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The `tools` of a test: what may stand there, what must hold, and what they become."""
+"""The `tools` of a test: their shape, their rules, and how they are compiled."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A TOML file as a document that knows where its values stand.
+"""Reads a TOML file as a document that knows where its values stand.
 
-The parser of the standard library gives values without places. Places are found by going through
-the lines: tables and keys at the beginning of a line have their own, what is inside an inline value
-has that of its key.
+The parser of the standard library gives values without positions. This module finds them in the
+lines: tables and keys at the beginning of a line have their own position, and everything inside an
+inline value has that of its key.
 """
 
 from __future__ import annotations

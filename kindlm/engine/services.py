@@ -1,7 +1,7 @@
 """Starts and ends the programs that `serve:` asks for.
 
-Each gets a free port, as `PORT` in its environment and as `{{serve.NAME.port}}` in its command,
-and a process group of its own, which is ended when the run ends, however it ends.
+Each gets a free port, as `PORT` in its environment and as `{{serve.NAME.port}}` in its command.
+Each has its own process group, which is ended with the run, however the run ends.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Answers tool calls of models and agents: with simulated results, or by asking MCP servers.
 
-Each call is answered from what the suite says about its tool. Answers may hold placeholders:
-`{{args.order_id}}`, `{{state.items[0].price}}`. A text that is one placeholder becomes the value it
-names, whatever its type. Inside a longer text a string is put in as it is and anything else as
-JSON. What is put in is not looked at again, and what looks like a placeholder but names neither
-`args` nor `state` stays as it is.
+The suite defines the tool result of each call. A result may contain placeholders:
+`{{args.order_id}}`, `{{state.items[0].price}}`. A string that is one placeholder becomes the value
+it names, of any type. Inside a longer string, a string is inserted as it is and any other value as
+JSON. Inserted values are not expanded again. Something that looks like a placeholder but names
+neither `args` nor `state` stays as it is.
 """
 
 from __future__ import annotations

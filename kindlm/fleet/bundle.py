@@ -1,8 +1,7 @@
 """Packs the files of a project that another machine needs to run its tests.
 
 A bundle is a ZIP file of the files that a plan names, by their paths from the project's root.
-
-Environment files (`.env`) stay at home: workers have variables of their own.
+Environment files (`.env`) are left out: workers have their own variables.
 """
 
 from __future__ import annotations

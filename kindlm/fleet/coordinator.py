@@ -1,11 +1,11 @@
-"""Divides a run into shards, carries them out on a fleet, and watches over them.
+"""Divides a run into shards, runs them on a fleet, and watches over them.
 
-All that is known of a shard is what its worker pushed into the history of the coordinator. If a
-worker ends, or is silent, before the run of its shard has ended there, the shard goes to the next
-worker, which fetches that run and goes on with it.
+The coordinator knows only what workers push into its history. If a worker ends or falls silent
+before the end of its shard, the shard goes to the next worker, which pulls that run and continues
+it.
 
-Each claim of a shard gives a lease with the next number, and only the newest one counts: what a
-worker that lost its shard pushes later is refused, so that two workers never record the same run.
+Each claim of a shard gives a lease with the next number, and only the newest lease counts. Later
+pushes of a worker that lost its shard are refused, so two workers never record the same run.
 """
 
 from __future__ import annotations

@@ -1,16 +1,15 @@
 """Workers on other machines, by Dask: `kindlm test --workers tcp://HOST:PORT`.
 
-Dask starts functions of this module on its workers, known by their names. All that crosses the
-network of ours is text, and the bundle of the project's files as bytes: nothing of kindlm is
-pickled.
+Dask starts functions of this module on its workers by name. Only text crosses the network, and the
+bundle of the project's files as bytes: nothing of kindlm is pickled.
 
-Workers are looked at before they get a shard: those that are there at the beginning must all be
-fit, or nothing runs; one that comes later and is not fit gets no shard. A worker runs one shard at
-a time, which the resource `kindlm` sees to. Shards wait here, in the order in which they were
-submitted, until a worker is free: Dask's own queues do not keep an order.
+Workers are examined before they get a shard. All workers that are there at the beginning must be
+fit, or nothing runs; an unfit one that comes later gets no shard. The resource `kindlm` makes a
+worker run one shard at a time. Shards wait here, in the order of their submission, until a worker
+is free, since Dask's own queues keep no order.
 
-What leaves this machine unencrypted, leaves it with `--insecure` only: the connection to a
-scheduler elsewhere unless it is `tls://`, and what workers elsewhere push.
+Unencrypted connections beyond this machine need `--insecure`: that to a scheduler elsewhere unless
+it is `tls://`, and the pushes of workers elsewhere.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The workers of a fleet: their job, how they end, and those on this machine.
 
-A worker claims its shard, fetches what it goes on with, and lets `kindlm test` run it. The shard is
-claimed when a worker begins, not when it is submitted: of two workers with the same shard, the one
-that claimed it last has the lease, and pushes of the other one are refused.
+A worker claims its shard, pulls a run that it has to continue, and starts `kindlm test`. It claims
+the shard when it begins, not when the job is submitted: of two workers with the same shard, the
+later one has the lease, and pushes of the other are refused.
 
-The history of a worker is in a temporary folder. It stays there if the coordinator is killed, until
-the group is resumed on the same machine, or a shard begins there a month later.
+The history of a worker is in a temporary folder. If the coordinator is killed, the folder stays
+until the group is resumed on the same machine, or until a shard begins there a month later.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Finds the files with tests at a path, and their formats.
 
-A scenario can only be in a Python file that imports kindlm, itself or through other modules of its
-project, since nothing else makes one. Other test files of a project are not imported.
+Only a Python file that imports kindlm, itself or through other modules of its project, can contain
+scenarios. Other test files of a project are not imported.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""A loopback endpoint between agents and their model providers: it records what passes."""
+"""A loopback endpoint between agents and their model providers, which records their calls."""

@@ -1,8 +1,8 @@
-"""The model calls that an agent makes in one conversation: recorded, and counted.
+"""Records and counts the model calls that an agent makes in one conversation.
 
-Tool calls are counted from the answers of models, their results when a request shows them first:
-history that is repeated in each request counts for nothing. All that comes after an answer of the
-agent belongs to its next one.
+Tool calls are counted from the answers of models, and tool results when a request contains them for
+the first time. History that each request repeats counts for nothing. Everything after an answer of
+the agent belongs to its next answer.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
-"""The gateway of a run: which agents get which address, and which call belongs to whom.
+"""Assigns model calls to executions: by the address that an agent gets, by headers, or by turns.
 
-A program that is started for one conversation alone has an address of its own. Agents that are
-there for all of them share the address of the run. A call is theirs by the header that they pass
-on, `x-kindlm-execution` or `traceparent`. Until an agent has shown that it does that, its messages
-are answered one at a time, and each call belongs to the one that is being answered.
+A program that is started for one conversation has its own address. Agents that serve all
+conversations share the address of the run: their calls are assigned by a header that they pass on,
+`x-kindlm-execution` or `traceparent`. Until an agent has passed one on, its messages are answered
+one at a time, and each call belongs to the current message.
 
-Agents in this process need no address. Their clients may have been made long before the run, with
-the address of a provider and its key. So a request is sent elsewhere when it leaves: `send` of the
-HTTP clients that the SDKs are built on is replaced meanwhile. A call belongs to the message that
-its task or thread answers.
+Agents in this process need no address. Their clients may exist long before the run, with the
+address and key of a provider. So kindlm replaces `send` of the HTTP clients below the SDKs for the
+run, and redirects requests there. A call belongs to the message that its task or thread answers.
 """
 
 from __future__ import annotations

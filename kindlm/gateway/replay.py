@@ -1,14 +1,14 @@
-"""Recorded model calls, given again to agents whose code runs anew.
+"""Answers model calls of agents from a recording, while the code of the agents runs again.
 
-A request of an agent is looked up among those of one recorded attempt, by its normal form. The nth
-equal question gets the nth answer. Only whole answers are given: a call that failed then, or was
-cut off, is none. What was never recorded is a miss that names what differs.
+A request is looked up by its normal form among those of one recorded attempt. The nth equal request
+gets the nth answer. Only complete answers count, not calls that failed or were cut off. A request
+that was never recorded is a miss, and its error says what differs.
 
-The normal form is what can change the answer, without what never does. Left out are nulls, ids of
-items, and settings for accounts, caches and logs. Ids of calls are numbered by appearance, results
-that stand side by side come in the order of their calls, and tools are sorted. What is the user's
-own stays whole: arguments, parameters, schemas, texts. The form is computed from recorded requests
-when they are replayed, so it can change without new recordings.
+The normal form keeps what can change the answer. It leaves out nulls, ids of items, and settings
+for accounts, caches and logs. It numbers ids of calls by appearance, puts adjacent tool results
+into the order of their calls, and sorts tools. It keeps the user's own data: arguments, parameters,
+schemas, texts. It is computed from recorded requests at replay, so it can change without new
+recordings.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The HTTP of the gateway: takes a call, forwards it, and passes on the answer as it comes.
+"""The HTTP server of the gateway: takes a call, forwards it, and passes on the answer as it comes.
 
-Bytes pass unchanged, but for one thing: a stream of completions is asked for its tokens, and what
-answers that is taken out again. Nothing is tried again here, as clients do that themselves.
+Bytes pass unchanged, with one exception: it asks a stream of completions for its tokens, and
+removes the event that reports them. It retries nothing, since clients do that themselves.
 """
 
 from __future__ import annotations

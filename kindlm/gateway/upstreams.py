@@ -1,6 +1,6 @@
-"""The providers that the gateway forwards to: where they are, and with which key.
+"""The providers that the gateway forwards to: their addresses and keys.
 
-They are what the environment of kindlm says, or the `providers` of the suites, of the type `openai`
+They come from the environment of kindlm, or from the `providers` of the suites of the type `openai`
 or `anthropic`. Agents never see these keys.
 """
 

@@ -1,8 +1,7 @@
-"""A planned scenario as a file of Python or YAML: our templates, with the plan's texts as literals.
+"""Writes a planned scenario as a Python or YAML file, from templates of kindlm.
 
-The statements are always the same ones, whatever was planned. Nothing of the plan stands anywhere
-but inside string literals: also comments are all ours. Only a literal is safe in code; bounding a
-text or making it one line is not enough.
+The statements never depend on the plan. Text of the plan occurs only inside string literals, not
+even in comments: in code, only a literal is safe, and limiting a text to one line is not enough.
 """
 
 from __future__ import annotations

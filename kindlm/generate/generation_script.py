@@ -1,4 +1,4 @@
-"""The whole way from an agent to files with tests, as the engine runs it and records it."""
+"""The script of a generation: from an agent to files with tests, run and recorded by the engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tests of an imported suite as they are collected: their checks, names and comments."""
+"""Collects the tests of an imported suite: their checks, names and comments."""
 
 from __future__ import annotations
 

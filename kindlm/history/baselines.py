@@ -1,7 +1,7 @@
 """Baselines: the recorded runs that later ones are compared with.
 
-A baseline is a choice of a run, or of the shards of a group, and no copy. Of a suite, the baseline
-that was set last is the active one; labels keep others at hand.
+A baseline is a reference to a run, or to the shards of a group, not a copy. The baseline of a suite
+that was set last is the active one; labels name others.
 """
 
 from __future__ import annotations

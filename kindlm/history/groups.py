@@ -1,8 +1,8 @@
-"""Groups of shards: which parts a run is divided into, and all of them read as one run.
+"""Groups of shards: finds the parts of a divided run, and reads them as one run.
 
-Of a shard that ran several times, the latest run that finished counts, else the latest. Shards are
-parts of one run if there are as many of them, of the same suites, selected alike: only then do they
-have together what one run would have, every test once.
+If a shard ran several times, its latest finished run counts, else its latest run. Shards are parts
+of one run if their number is complete, and they have the same suites and the same selection: only
+then do they contain every test exactly once.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Evidence of assertions: which text a range is of, and personal data that must not be repeated.
+"""Hides personal data that assertions found, and places evidence in texts.
 
-An assertion that looks for personal data records where it found it, and how a match may be shown.
+An assertion that looks for personal data records where it found some, and the redacted form of it.
 The recorded transcript keeps the text; a report of the execution shows the redacted form wherever
-the match occurs in it. Where the text with the match was erased, whatever looks like the redacted
-form is redacted, and notes of reviewers are not shown: what they repeat can no longer be found.
+the match occurs. If the text with the match was erased, everything that looks like the redacted
+form is redacted, and notes of reviewers are hidden, since what they repeat cannot be found any
+more.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The SQL that reads runs: one statement for each kind of row.
 
-A purged text reads `[erased]`, one that was never imported `[withheld]`. `$ids` stands for the runs
-or suites that are read as one: see `among`.
+An erased text reads `[erased]`, one that was never imported `[withheld]`. `$ids` stands for the
+runs or suites that are read as one: see `among`.
 
-Every list, page and report counts costs by the same rule. A cost is all that was paid, retries
-included. Where it is divided, agents (what was tested) stand beside judges (what evaluated it,
-embeddings included).
+All lists, pages and reports count costs by the same rule. A cost is everything that was paid,
+retries included. A divided cost shows agents (what was tested) apart from judges (what evaluated
+it, embeddings included).
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""The runs that a user names: by an id, the beginning of one, a label, a group, or a word.
+"""Resolves the names of runs that a user types: an id or its beginning, a label, a group, a word.
 
-The words are `latest`, `latest~n`, `previous`, `baseline` and `git:REV`. They count runs that were
-carried out and finished: what was stopped, rescored or imported has to be named by its id or label.
-In a comparison, they mean runs of the suites of the other side. Only where one run is shown or
-followed does `latest` mean the newest run of any kind.
+The words are `latest`, `latest~n`, `previous`, `baseline` and `git:REV`. They count finished live
+runs: a stopped, rescored or imported run needs its id or label. In a comparison, they count runs
+with suites of the other side. For commands that show or follow one run, `latest` is the newest run
+of any kind.
 
-If several shards of a group are in the history, words count them as the one run that they are. As
-long as one of them is missing or did not finish, neither did the group. A shard that is alone
-there, as on a machine that ran no other, is a run like any other.
+If several shards of a group are in the history, words count them as one run. While one of them is
+missing or unfinished, so is the group. A shard alone, as on a machine that ran no other, is a run
+like any other.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`RunView`: one recorded run, or the shards of one, as every report reads it.
 
-What can be large (tests, executions, their assertions) is read in pieces, so that a report needs no
-more memory than the piece it is writing.
+Tests, executions and assertions can be many. They are read in pieces, so that a report needs no
+more memory than for the piece that it writes.
 """
 
 from __future__ import annotations

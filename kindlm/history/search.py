@@ -1,11 +1,11 @@
-"""Full-text search over what was said in executions.
+"""Full-text search over the conversations of executions.
 
-The index is a file of its own beside the history: it is made when somebody searches, brought up to
-date before it is asked, made anew when it does not fit, and removed when texts are erased. It holds
-words and where they stand, never the texts, which are read from the history.
+The index is a file beside the history. It is created by the first search, updated before each
+search, created again if it does not fit, and removed when texts are erased. It contains words and
+their positions, never the texts, which are read from the history.
 
-Texts are numbered so that the newest has the least number: full-text search finds them in that
-order without sorting. A text that is said again is numbered anew.
+Texts are numbered so that the newest has the lowest number, since full-text search returns that
+order without sorting. A text that is said again gets a new number.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Repeats that `kindlm settle` added to suspected tests, how each test stands, and what is next.
+"""The evidence of `kindlm settle`: the added repeats, the state of each test, and the next round.
 
-The repeats are runs of their own, of mode `settled`, whose source is the run that they add to. Each
-repeat counts as a look of its own, in the order of their numbers: a failing repeat may end before
-an earlier one. An errored repeat did not pass. But if the target did not answer again until the run
-ended, it was unreachable: such repeats do not count.
+The added repeats are runs of the mode `settled`, whose source is the run that they add to. Each
+repeat is a separate look, in the order of their numbers, since a failing repeat may end before an
+earlier one. An errored repeat did not pass. But if the target never answered again until the end of
+the run, it was unreachable: such repeats do not count.
 
 A test is suspected if its pass rate or that of one of its checks fell, or if its scores count as
-regressed. All tests are judged together, however few of them are settled: any of them might have
-fallen by chance.
+regressed. All tests are judged together, however few of them are settled, since any of them might
+have fallen by chance.
 """
 
 from __future__ import annotations

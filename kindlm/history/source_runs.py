@@ -1,4 +1,4 @@
-"""Runs that others are derived from: what they recorded of which tests."""
+"""Reads runs that others are derived from: their suites, tests and executions."""
 
 from __future__ import annotations
 

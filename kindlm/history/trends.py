@@ -1,4 +1,4 @@
-"""How tests do over time: over the repeats of a run and over runs, and which of them fail now."""
+"""Tests over time: their results in each run that selected them, and which of them fail now."""
 
 from __future__ import annotations
 

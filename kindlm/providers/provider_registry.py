@@ -1,8 +1,8 @@
 """Makes the client of a provider from its settings, with its key and the environment.
 
-`packages.own_names` finds kindlm's own providers: a new one is one module, `NAME_provider.py`.
-Nothing heavy is imported before a client is made: an SDK costs up to a second. What a client of
-another package raises is an error, and so is what is not a reply.
+`packages.own_names` finds kindlm's own providers: a new provider is one module, `NAME_provider.py`.
+Nothing heavy is imported before a client is made, since an SDK takes up to a second. If a client of
+another package raises, or returns something that is not a reply, the call fails with an error.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Controls the workers of pytest-xdist: each records a run, and the runs are one group.
 
 A worker gets its tests one by one, and does not know what the others ran. So the runs stay open
-until all workers have stopped. The controller ends them then: as finished if every test ran, else
+until all workers have stopped. Then the controller ends them: as finished if every test ran, else
 as interrupted.
 """
 

@@ -1,7 +1,7 @@
 """The report `html`: a run as one file that needs no server, for a CI artifact or a mail.
 
-It holds the page of the run, and each execution in short, those that failed first. Text that
-occurs several times, such as a system text, stands in it once; other places lead there.
+It contains the page of the run, and each execution in short, failed ones first. A text that occurs
+several times, such as a system text, is included once; other places link to it.
 """
 
 from __future__ import annotations

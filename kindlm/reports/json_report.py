@@ -1,7 +1,7 @@
-"""The JSON report: a run for programs to read, with a published schema (`report.schema.json`).
+"""The report `json`: a run for programs, with a published schema (`report.schema.json`).
 
-It is written execution by execution: what is in memory is one execution, whatever the size of the
-run. Whatever texts the run holds, the output is one valid JSON document.
+It is written execution by execution, so memory holds one execution whatever the size of the run. It
+is one valid JSON document whatever texts the run contains.
 """
 
 from __future__ import annotations

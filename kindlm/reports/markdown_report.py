@@ -1,8 +1,7 @@
-"""The Markdown report: a run as a comment on a pull request, or as the summary of a CI job.
+"""The report `markdown`: a run as a comment on a pull request, or as the summary of a CI job.
 
-The verdict stands first, then what changed since the run before, the gates, and what went wrong,
-cause by cause and folded. However large the run is, the report fits into a comment, and says what
-it left out.
+The verdict comes first, then changes since the run before, gates, and failures, folded by cause.
+The report of a large run still fits into a comment, and says what it leaves out.
 """
 
 from __future__ import annotations

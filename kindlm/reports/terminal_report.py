@@ -1,4 +1,4 @@
-"""The terminal report: what passed, why the rest did not, and what to type next."""
+"""The report `terminal`: what passed, why the rest did not, and the next command to type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks, which record what they find and never raise, and what a judge said."""
+"""Checks of a scenario, which record results and never raise; and the verdict of a judge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`${env.NAME}` in texts of a project's configuration and of agents of scenarios."""
+"""Fills in `${env.NAME}` in the configuration of a project and in agents of scenarios."""
 
 from __future__ import annotations
 

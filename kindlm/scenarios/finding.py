@@ -1,6 +1,6 @@
-"""Finds the scenarios of a test file where no pytest runs: the functions that it would collect.
+"""Finds the scenarios of a test file without pytest: the functions that pytest would collect.
 
-A scenario that counts on what only pytest does is found, too, with a hint why it is skipped.
+A scenario that depends on pytest is found as well, with a hint why it is skipped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs the function of a scenario as the engine asks for it."""
+"""Runs the function of a scenario for the engine."""
 
 from __future__ import annotations
 

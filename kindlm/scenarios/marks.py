@@ -1,4 +1,4 @@
-"""The marks and the fixture `agent` where no pytest runs: skips, cases of a test, its agent.
+"""Reads marks and the fixture `agent` without pytest: skips, cases of a test, its agent.
 
 A parametrised test has the same cases as under pytest, with the same names.
 """

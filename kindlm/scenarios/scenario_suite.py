@@ -1,6 +1,6 @@
-"""Loads files with scenarios: each is a suite, and one that cannot be loaded keeps no other.
+"""Loads files with scenarios: each file is a suite, and a broken one does not affect others.
 
-A Python file is imported as a module of its own, with what stands beside it.
+A Python file is imported as a separate module, together with the modules beside it.
 """
 
 from __future__ import annotations

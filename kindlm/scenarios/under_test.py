@@ -1,4 +1,4 @@
-"""The conversation of a scenario with the agent under test: who talks, and what it answers."""
+"""The conversation of a scenario with the agent under test: messages and replies."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Reads the text of test files and of conftest.py without running them.
 
-Python keeps the last function of a name, and what a decorator makes of it: a scenario may stand in
-a file and not in its module. What a conftest.py does before tests, only pytest does.
+Python keeps only the last function of a name, as its decorators leave it, so a scenario may be in a
+file and not in its module. What a conftest.py does before tests, only pytest does.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""One history for a team: a server that takes runs in and hands them out, and its clients."""
+"""One history for a team: the server that takes and hands out runs, and its clients."""

@@ -1,11 +1,11 @@
 """Writes and takes the bodies of pushes and pulls, in the form of an export.
 
-A push sends what a history server does not have. Each body continues the one before, so that a push
-that was cut off goes on where it ended. The same history and the same heads give the same bytes.
+A push sends what a history server lacks. Each body continues the previous one, so an interrupted
+push continues where it stopped. The same history and the same heads give the same bytes.
 
-All of a body is taken, or nothing. Everything in it is held to its hashes, its form and what is
-here already. It adds events and fills texts that were withheld; it erases nothing, and what was
-erased here stays so.
+A body is taken completely or not at all. Its hashes, its form and its agreement with this history
+are checked. It adds events and fills in withheld texts. It erases nothing, and does not bring back
+erased texts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Talks to a history server: bounded, patient, and without trust in what it answers.
+"""Makes requests to a history server, without trust in its answers.
 
-All requests may be repeated: pushing twice changes nothing. Redirects are never followed, and no
-proxy is asked for a server on this machine, so that the token goes to the server alone.
+All requests may be repeated: pushing twice changes nothing. Redirects are never followed, and a
+server on this machine is called without a proxy, so only the server gets the token.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The token of a history server: kept in a file that only its user can read, one for each origin.
+"""The token of a history server: in a file that only its user can read, one for each origin.
 
-`KINDLM_TOKEN` goes before it. Neither goes to another server than the one that it is for, nor over
-a network without TLS unless the user said so.
+`KINDLM_TOKEN` takes precedence. A token is sent only to its own server, and over a network only
+with TLS unless the user allows otherwise.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The interface of a history server: an ASGI application for `/v1`, as `protocol.py` describes it.
+"""The interface of a history server: an ASGI application for `/v1`, as in `protocol.py`.
 
-- Nothing is read of a body before its token is known. A body goes to a temporary file, as it comes,
-  and is unpacked in pieces: however it is packed, memory and disk are bounded.
-- Bodies are taken one after another in one thread; a body is taken whole or not at all.
-- A run that is pulled is written to a temporary file first: a slow reader holds no snapshot.
-- What fails unexpectedly is logged, and its answer shows nothing of it.
+- A body is not read before its token is known. It goes to a temporary file as it comes, and is
+  unpacked in pieces: however it is packed, memory and disk are bounded.
+- Bodies are taken one after another in one thread, each completely or not at all.
+- A pulled run is first written to a temporary file, so a slow reader holds no snapshot.
+- Unexpected errors are logged. The answer shows nothing of them.
 """
 
 from __future__ import annotations

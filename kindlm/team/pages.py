@@ -1,12 +1,12 @@
 """Who may see the pages of a history server: a session, or a user that a proxy names.
 
-`Pages` stands before all of Datasette: without a person, every address but the login page is
-refused. Datasette learns who asks from here alone. It never gets a cookie or an `Authorization`
-header, so that none of its own ways to log in counts.
+`Pages` stands before all of Datasette. Without a person, it refuses every address but the login
+page. Datasette learns only from here who asks. It never gets a cookie or an `Authorization` header,
+so none of its own ways to log in works.
 
-A session is a cookie with the id of a token, its end, and a signature whose key is the hash of the
-token. It holds no token. The token is looked up for each request: once it is revoked or expired,
-so is the session.
+A session is a cookie with the id of a token, an expiry, and a signature whose key is the hash of
+the token. It does not contain the token. Each request looks the token up, so the session ends when
+the token is revoked or expires.
 """
 
 from __future__ import annotations

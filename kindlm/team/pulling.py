@@ -1,4 +1,4 @@
-"""Pulling runs from a history server: each is fetched as a whole, checked, and taken as a whole."""
+"""Pulls runs from a history server: fetches, checks and takes each run as a whole."""
 
 from __future__ import annotations
 

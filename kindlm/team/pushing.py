@@ -1,6 +1,6 @@
-"""Pushing runs to a history server: those that are recorded, or one that goes on.
+"""Pushes runs to a history server: recorded ones, or one that is still running.
 
-What is there already is not sent again. A run that the server refuses stops no other.
+It does not send what is there already. A run that the server refuses does not stop others.
 """
 
 from __future__ import annotations

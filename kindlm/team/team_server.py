@@ -1,7 +1,7 @@
-"""Serving the history of a team: `/v1` and the pages of `browse`, in one process.
+"""Serves the history of a team: `/v1` and the pages of `browse`, in one process.
 
-A request has to arrive, and an answer to be read, within deadlines. At the limit of connections, a
-new one replaces the one that has been of no use for longest.
+Requests must arrive, and answers be read, within deadlines. At the limit of connections, a new one
+replaces the one that has been useless for longest.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The tokens of a history server: a small file beside the history, never in it.
 
-Of a token only its SHA-256 is kept, so that who reads the file cannot push or pull with it; but
-sessions of the pages are signed with that. The file is readable for its owner alone.
+It stores only the SHA-256 of a token, so someone who reads the file cannot push or pull with it.
+But sessions of the pages are signed with that hash, so only the owner can read the file.
 
-Several processes use it at once: what `kindlm token` changes counts for a server from its next
-request on.
+Several processes use it at once: a change by `kindlm token` affects a server from its next request
+on.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Withholds content of a pushed run: all texts, or those that a pattern matches.
 
-The settings `upload` that suites were recorded with say so. Of several suites, the strictest hold.
+The settings `upload` recorded with the suites decide. Of several suites, the strictest settings
+apply.
 
-A text that is withheld is sent as its reference alone. That says nothing about it: the salt that it
-was made with stays at home, too. What stands in an event itself is part of the hash chain, and
-cannot be left out: an event that holds there what is to be withheld is not sent.
+A withheld text is sent as its reference alone. The reference reveals nothing, since the salt it was
+made with is not sent either. What an event itself contains is part of the hash chain and cannot be
+left out: an event that contains something to withhold is not sent.
 """
 
 from __future__ import annotations

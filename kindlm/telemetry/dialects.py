@@ -1,7 +1,7 @@
 """The attributes of spans in all conventions, in one table, and their readers.
 
-A convention is a few names in the tables below. Instrumentations mix them freely (the AI SDK of
-Vercel also writes `gen_ai.*`), so a fact is looked up by the names of all conventions in turn.
+A convention is a few names in the tables below. Instrumentations mix conventions (the AI SDK of
+Vercel also writes `gen_ai.*`), so a fact is looked up by the names of all of them in turn.
 """
 
 from __future__ import annotations

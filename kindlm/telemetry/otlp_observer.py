@@ -1,9 +1,10 @@
-"""Observes agents by the spans that they export: which belong to a message, and whether all came.
+"""Assigns the spans of agents to messages, and decides whether all of them have arrived.
 
-Each attempt of an execution has a trace of its own, each message a span in it that is kindlm's: the
-agent gets both as `traceparent`. What an agent did about a message has arrived when a span has that
-encloses the whole answer, and no parent is missing. Spans arrive after they have ended, in turn, so
-that all within it have arrived before. One that ended long before the answer does not enclose it.
+Each attempt at an execution has its own trace, and each message a span of kindlm's in it; the agent
+gets both as `traceparent`. The spans of a message are complete when a span has arrived that
+encloses the whole answer, and no parent is missing. An exporter sends spans in the order of their
+ends, so everything within that span has arrived before. A span that ended long before the answer
+does not enclose it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Receives spans: at an OTLP endpoint on loopback, or from the SDK in this process.
 
-The SDK hands over the spans of agents in this process: no exporter is needed.
+For agents in this process, the SDK passes spans directly, without an exporter.
 """
 
 from __future__ import annotations

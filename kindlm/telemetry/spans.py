@@ -1,4 +1,4 @@
-"""OTLP in its two forms, protobuf and JSON: spans of agents are read, spans of runs are written."""
+"""Reads and writes OTLP as protobuf and JSON: spans of agents are read, spans of runs written."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Reads what an agent did from its spans: tool calls, model calls, and what is missing.
 
-A tool call is a span, or a part of a message that a model ended with; one that both tell is
-one call. A model call is a span of a model, unless it only wraps another one: instrumentations
-of a framework and of an SDK both tell the same call.
+A tool call is a span, or a part of a message that a model ended with; one that both report is one
+call. A model call is a span of a model, unless it only wraps another one, since instrumentations of
+a framework and of an SDK report the same call.
 """
 
 from __future__ import annotations

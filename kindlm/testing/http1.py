@@ -1,6 +1,6 @@
 """The server's side of HTTP/1.1: h11 speaks the protocol, asyncio moves the bytes.
 
-A connection answers one request at a time; bytes that arrive meanwhile wait. A handler is a plain
+A connection answers one request at a time; bytes that arrive meanwhile wait. A handler is a
 function from request to answer. The answer says how it is delivered (late, stalled, cut off), so
 faults are played on a real socket.
 """

@@ -1,4 +1,4 @@
-"""The server itself: listens on a loopback address and answers from a script."""
+"""The loopback server: listens on a loopback address and answers from a script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strict reading of plain data: every value knows its place, so that errors can name it."""
+"""Reads plain data strictly: every value knows its place, so that errors can name it."""
 
 from __future__ import annotations
 

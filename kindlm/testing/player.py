@@ -1,7 +1,7 @@
 """Plays a script: finds the rule for a conversation and computes its reply.
 
-The parts, from the bottom up: placeholders in replies, the conditions of rules, the answers to the
-questions of kindlm's judge and drift checks, and the reply to a conversation.
+From the bottom up: placeholders in replies, conditions of rules, answers to the questions of
+kindlm's judges and drift checks, and the reply to a conversation.
 """
 
 from __future__ import annotations

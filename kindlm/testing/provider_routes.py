@@ -1,6 +1,6 @@
 """Answers requests from a script, with its faults, and logs them.
 
-The entry in the log is there before the first byte of the answer is sent.
+The log has the entry before the first byte of the answer is sent.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The parts of a script, and how a script is read from YAML.
 
-A script is an ordered list of rules. For each request the first rule whose conditions all hold
-gives the reply, so the agent is deterministic and its replies follow from what it is sent.
+A script is an ordered list of rules. The first rule whose conditions all hold gives the reply to a
+request. So the agent is deterministic: its replies depend only on its requests.
 
 A script is a file, the name of one that comes with the package (`support`), or a mapping. With
-`extends` a script puts its rules before those of another one.
+`extends`, a script puts its rules before those of another one.
 """
 
 from __future__ import annotations

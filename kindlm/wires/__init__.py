@@ -1,8 +1,8 @@
-"""The wire formats of model APIs: what their answers and requests say, in kindlm's words.
+"""The wire formats of model APIs: reads their answers and requests.
 
 Providers, agents and the gateway read the same bodies. Everything in them is untrusted. A module is
-one format, and `reading` reads any of them. Here is what a model answered, and what all formats are
-made of: JSON, or a stream of events.
+one format, and `reading` reads any of them. This module has `WireAnswer`, what a model answered,
+and what all formats consist of: JSON, or a stream of events.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""OpenAI's Chat Completions, and all that speak its format.
+"""OpenAI's Chat Completions, and everything that speaks this format.
 
-Many servers speak it, not always to the letter: reading is lenient where a deviation has one
-meaning only (content as a list of parts, arguments as an object), strict elsewhere.
+Many servers speak it, not always to the letter. Reading is lenient if a deviation has only one
+meaning (content as a list of parts, arguments as an object), and strict otherwise.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Answers and requests in any of the wire formats, as JSON or as a stream.
 
-Each format is a module with four functions: `answer_of` reads a whole body, `usage_of` its tokens
-alone, `whole_of` puts the events of a stream together as such a body, and `messages_of` reads a
-request. So a stream says what the same answer says without streaming.
+Each format is a module with four functions: `answer_of` reads a complete body, `usage_of` only its
+tokens, `whole_of` joins the events of a stream into such a body, and `messages_of` reads a request.
+So a stream reads as the same answer without streaming does.
 """
 
 from __future__ import annotations

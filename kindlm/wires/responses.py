@@ -1,7 +1,7 @@
-"""OpenAI's Responses: an answer is a list of items, of which some are messages and some calls.
+"""OpenAI's Responses: an answer is a list of items, such as messages and calls.
 
-A call whose item has a `call_id` is for the caller, unless the answer itself holds its output.
-All others the provider ran: web searches, MCP servers, code.
+A call whose item has a `call_id` is for the caller, unless the answer itself contains its output.
+The provider ran all others: web searches, MCP servers, code.
 """
 
 from __future__ import annotations

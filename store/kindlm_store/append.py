@@ -1,13 +1,13 @@
 """Appends submissions in the open write transaction: checks them, stores texts, chains events.
 
-A submission is all or nothing, and one that does not fit leaves the others of its group alone.
-So the group is checked first, against what the streams will be by then, and only what passed is
-written.
+A submission is written completely or not at all, and a bad one does not affect the others of its
+group. So the group is checked first, against the future state of the streams, and only what passed
+is written.
 
-Texts are stored by reference: each once, found by its digest, named by a salted hash. The reference
-of a text gives nothing away about it once the row is emptied: without the salt, no one can try
-whether it was a certain text. A row without its text says why: an erased one is empty and stays so;
-a withheld one has an empty salt: its text never came here, and a later import may bring it.
+Texts are stored by reference: each once, found by its digest, named by a salted hash. Once the row
+is emptied, the reference reveals nothing: without the salt, no one can test whether it was a
+certain text. A row without its text says why. An erased one is empty and stays so. A withheld one
+has an empty salt: its text never arrived, and a later import may bring it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Opening the file of an event log: inspect it, create or migrate it, connect to it.
+"""Opens the file of an event log: inspects it, creates or migrates it, connects to it.
 
-Every statement that can meet a lock of another process waits here, so that "database is locked"
-reaches no caller. A file that is not ours, or newer than this code, is only ever read.
+Every statement that can meet a lock of another process waits here, so that no caller sees "database
+is locked". A file of another application or of a newer version is only read.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Decodes a text: its escapes, and pieces that only together say something.
 
-Escapes are those of HTML, of URLs, of JSON and of literals of languages.
+Escapes are those of HTML, URLs, JSON, and string literals of programming languages.
 
-Pieces are a few characters with each event of a stream, or each string of JSON. Which of them
-belong together depends on the format. So all strings are put together that may: those of a text in
-order, those of one name, and those of one name in events that are alike. Where a piece stands is
-not said: a text is left out as a whole if its pieces say what it must not.
+Pieces are a few characters with each event of a stream, or each string of JSON. Which pieces belong
+together depends on the format. So this module joins all strings that may belong together: those of
+a text in order, those of one name, and those of one name in similar events. It does not say where a
+piece is: if the pieces contain a secret, the whole text is removed.
 """
 
 from __future__ import annotations

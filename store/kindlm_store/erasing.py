@@ -1,10 +1,10 @@
-"""Erasing texts for good: the rows are emptied, and nothing of them stays in the file or its WAL.
+"""Erases texts permanently: empties their rows, and leaves no trace in the file or its WAL.
 
-A row keeps its reference, so that the chain holds; body, salt and digest go, so that no one can
-try whether it was a certain text. `secure_delete` overwrites what they leave in the file.
+A row keeps its reference, so that the chain stays valid. It loses body, salt and digest, so that no
+one can test whether it was a certain text. `secure_delete` overwrites what they leave in the file.
 
-What was erased is said by events: one names the texts that it erased, and wherever it is taken they
-are erased too. A row that is empty although no event says so was emptied by something else.
+Events record erasures: an event names the texts that it erased, and wherever the event is merged,
+they are erased too. An empty row without such an event was emptied by something else.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Exclusive advisory locks, one per name, in a folder beside the database file.
+"""Exclusive advisory locks, one for each name, in a folder beside the database file.
 
-The operating system releases a lock when its process ends, also by `kill -9`. A process that holds
-a lock notes who it is, for others to read; only the lock itself decides, never that note.
+The operating system releases a lock when its process ends, also by `kill -9`. The holder of a lock
+writes a note for others to read; only the lock itself decides, never the note.
 """
 
 from __future__ import annotations

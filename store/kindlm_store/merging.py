@@ -1,11 +1,11 @@
-"""Taking streams from another log: each is checked, then appended byte by byte as it was there.
+"""Merges streams of another log: checks each, then appends it byte by byte.
 
-A stream that is here already must begin, or go on, with the same events; what is missing is
-appended. One that went on apart in two files is refused, and nothing of it is taken. Which file is
-taken first makes no difference, and a second time changes nothing.
+A stream that exists here must begin with the same events, or continue them; missing events are
+appended. A stream that continued differently in two files is refused, and nothing of it is taken.
+The order of merges makes no difference, and repeating one changes nothing.
 
-The same holds for texts: one that an event says was erased is erased; of the others, one that is in
-any of the files is here in the end; what is in none of them is withheld.
+Texts follow the same rule. A text that an event erased is erased here. Of the others, this file has
+each text that any of the files has; a text that none has is withheld.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """New events to append, encoded in the form in which they are stored.
 
-The data of an event is encoded when the event is made, so that nothing the caller changes later is
-stored. Most data is encoded once, by the C encoder, and only looked over; data with something that
-a database cannot hold is copied string by string first. `Text` and `HeadOf` leave gaps in the JSON
-text, since only the writer knows what stands there.
+An event encodes its data when it is made, so later changes by the caller are not stored. Most data
+is encoded once, by the C encoder, and only inspected; data with something that a database cannot
+store is first copied string by string. `Text` and `HeadOf` leave gaps in the JSON text, which the
+writer fills.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Projections: tables that are folded from events by SQL, each from its own checkpoint.
+"""Projections: tables that SQL folds from events, each from its own checkpoint.
 
-A projection is its tables, its views, and statements that fold the events of some types. A
-statement reads `new_events`: one batch of events, as small as one commit or as large as a piece of
-a rebuild. What it does must not depend on where batches end.
+A projection consists of tables, views, and statements that fold the events of some types. A
+statement reads `new_events`: one batch of events, as small as one commit or as large as a part of a
+rebuild. Its result must not depend on where batches end.
 
-A fold runs in a savepoint: a projection that fails loses its fold, never the events, and stays
-where it is until it is rebuilt. Tables of a newer version are never touched.
+A fold runs in a savepoint. A projection that fails loses its fold, never the events, and stays
+where it is until it is rebuilt. Tables of a newer version are never changed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Events as they are recorded, and reading them and their texts through any connection to a log."""
+"""Reads recorded events and their texts, through any connection to a log."""
 
 from __future__ import annotations
 

@@ -1,16 +1,17 @@
-"""Takes secrets out of texts, also where they were encoded on the way.
+"""Removes secrets from texts, also in encoded forms.
 
-There is one rule. A secret that is found in a text as it stands is replaced by `[redacted]`. If the
-text says a secret in any other way, the whole text is replaced.
+There is one rule. If a text contains a secret as it stands, `[redacted]` replaces the secret. If
+the text says a secret in any other way, `[redacted]` replaces the whole text.
 
-What is found are fixed strings: a secret as it is, as JSON, URLs or HTML escape it, in hex or in
-base64. Of these also the beginning, where a text was cut: at its end, and before an ellipsis or a
-quotation mark. A scheme, a host and a user name are no such beginning, as they are in many texts
-that repeat no secret. Secrets may overlap, so all are found before any is replaced.
+As it stands means fixed strings: the secret itself, escaped for JSON, URLs or HTML, in hex or in
+base64. If a text was cut, the beginning of such a string counts too: at the end of the text, and
+before an ellipsis or a quotation mark. A scheme, a host and a user name are not such a beginning,
+since many texts contain them without a secret. Secrets may overlap, so all are found before any is
+replaced.
 
-What else a text says is read in two ways. Its escapes are read, level by level, and then its lines
-as one, as hex and base64 are wrapped, and its plus signs as spaces. And its strings are put
-together, as a stream and log probabilities hold a text in pieces.
+Other ways are found by two steps. The first decodes escapes, level by level, joins the lines, since
+hex and base64 may be wrapped, and reads plus signs as spaces. The second joins strings, since
+streams and log probabilities contain a text in pieces.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Reads what can be read of a damaged file, row by row, past its indexes.
+"""Reads what can be read of a damaged file, row by row, without its indexes.
 
-What is salvaged is held to its hashes like everything else that is taken; this only finds it.
+This module only finds rows. Merging them checks their hashes, as always.
 """
 
 from __future__ import annotations

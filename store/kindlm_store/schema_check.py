@@ -1,7 +1,7 @@
-"""Holds the tables, indexes, triggers and views of a file to those that this code makes.
+"""Compares the tables, indexes, triggers and views of a file with those that this code creates.
 
 A foreign trigger on a table changes what is folded into it, and so does a table with a computed
-column in the place of ours. So nothing is written into such a file.
+column in place of ours. So nothing is written into such a file.
 """
 
 from __future__ import annotations

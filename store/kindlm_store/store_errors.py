@@ -1,6 +1,6 @@
 """Errors of an event log.
 
-What SQLite raises is translated at the edge, so that no caller needs to import `sqlite3`.
+Errors of SQLite become these, so callers need not import `sqlite3`.
 """
 
 from __future__ import annotations

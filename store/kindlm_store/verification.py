@@ -1,12 +1,11 @@
 """Checks a log against its own hashes.
 
-Proves that no stored event or text was changed since it was written, and that every stream ends
-where it says it ends; with heads that were noted elsewhere, also that nothing was cut off a stream
-or written anew. It cannot prove that a whole file was not replaced by another consistent one.
+It proves that no stored event or text was changed since it was written, and that every stream ends
+where it says. With heads that were noted elsewhere, it also proves that no end of a stream was cut
+off or rewritten. It cannot prove that a whole file was not replaced by another consistent one.
 
-What is stored is taken as it is, type by type and byte by byte: a text column that holds a blob
-of the same bytes is a change too. Rows are read from the tables themselves, never from an index
-that could still have what a row had once.
+Values are compared type by type and byte by byte: a blob with the same bytes in a text column is a
+change too. Rows are read from the tables, never from an index that may still have an old value.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The writer thread: it owns the write connection and commits what is submitted in groups.
+"""The writer thread: it owns the write connection and commits submissions in groups.
 
-Callers put submissions into a queue and never wait for the disk; the thread takes all that has
-gathered since its last commit, writes it in one transaction with one fsync, folds the projections
-in the same transaction, and then settles the tickets. When the file cannot be written, nothing
-that was submitted is forgotten: `unwritten` hands it out.
+Callers put submissions into a queue and never wait for the disk. The thread takes everything since
+its last commit, writes it in one transaction with one fsync, folds the projections in the same
+transaction, and then settles the tickets. If the file cannot be written, no submission is lost:
+`unwritten` returns them.
 """
 
 from __future__ import annotations

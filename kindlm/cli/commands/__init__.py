@@ -1,1 +1,1 @@
-"""A module for each command, or for a few that belong together; a large one has a second module."""
+"""A module for each command, or for a few related ones; a large command has a second module."""

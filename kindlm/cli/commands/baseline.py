@@ -1,4 +1,4 @@
-"""`kindlm baseline`: choose the recorded run that later ones are compared with."""
+"""`kindlm baseline`: choose the recorded run that later runs are compared with."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`kindlm baseline compare`: a run beside the baseline, test by test.
+"""`kindlm baseline compare`: compare a run with the baseline, test by test.
 
-What it calls a regression is what `kindlm diff` of the two runs calls one.
+Its regressions are those that `kindlm diff` finds between the two runs.
 """
 
 from __future__ import annotations

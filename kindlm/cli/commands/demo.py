@@ -1,4 +1,4 @@
-"""`kindlm demo`: the whole story in under a minute, without a key and without a network."""
+"""`kindlm demo`: finds a change in a bundled agent, without a key or a network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kindlm diff`: what became of each test between two runs."""
+"""`kindlm diff`: compare two runs, test by test."""
 
 from __future__ import annotations
 

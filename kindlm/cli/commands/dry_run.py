@@ -1,8 +1,8 @@
 """`kindlm test --dry-run`: which tests would run, how often, and for about how much.
 
-The estimate is made from sizes and prices. Input counts four characters a token, and every answer
-is as long as `maxTokens` allows. Each message of the user is one call, and each judge one call for
-each of its passes. Tool results and retries are not counted: only the run shows them.
+The estimate uses sizes and prices. A token counts as four characters of input, and every answer as
+long as `maxTokens` allows. Each user message counts as one call, and each judge as one call for
+each of its passes. Tool results and retries are not counted, since only the run shows them.
 """
 
 from __future__ import annotations

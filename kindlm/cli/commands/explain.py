@@ -1,4 +1,4 @@
-"""`kindlm explain`: what a code means and how to fix it, from the page of the docs, offline."""
+"""`kindlm explain`: the meaning of an error code and its fix, from the docs, offline."""
 
 from __future__ import annotations
 

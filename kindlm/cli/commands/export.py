@@ -1,7 +1,7 @@
 """`kindlm history export`: a recorded run as a file that another history can import, or as a trace.
 
-The file for a history holds the run, the runs that it was derived from, the repeats that
-`kindlm settle` added to any of them, and what is noted of them.
+The file holds the run, the runs that it was derived from, the repeats that `kindlm settle` added to
+any of them, and the journals about them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`kindlm history import` and `kindlm history merge`: what was recorded elsewhere comes in.
+"""`kindlm history import` and `kindlm history merge`: add what was recorded elsewhere.
 
-A file to import is an export, a recovery file, or another tool's results. A recovery file is an
-export, too: of the events that a run could not write. Histories of other machines or shards are
-merged. Their order makes no difference, and taking a file or a history in twice changes nothing.
+`import` takes an export, a recovery file, or another tool's results. A recovery file is an export
+of the events that a run could not write. `merge` takes histories of other machines or shards, in
+any order. Taking a file or a history again changes nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`kindlm history purge`: erase texts for good; the hash chains of all events still hold.
+"""`kindlm history purge`: erase content permanently. The hash chains of all events stay valid.
 
 Names of tests, labels and numbers are part of the events themselves, and stay.
 """

@@ -1,4 +1,4 @@
-"""`kindlm login`, `kindlm push` and `kindlm pull`: what a history and that of a team exchange."""
+"""`kindlm login`, `kindlm push` and `kindlm pull`: exchange runs with a history server."""
 
 from __future__ import annotations
 

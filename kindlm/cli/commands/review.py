@@ -1,4 +1,4 @@
-"""`kindlm label` and `kindlm review`: what people note of a run, and whether judges agree with it.
+"""`kindlm label` and `kindlm review`: people's notes on runs, and agreement with judges.
 
 A label is a name by which other commands find a run. A review is a verdict on an execution.
 """

@@ -1,7 +1,4 @@
-"""`kindlm runs`: the recorded runs, newest first, or how tests did over all of them.
-
-Tests over time are tables with sparklines.
-"""
+"""`kindlm runs`: the recorded runs, newest first, or tests over time as tables with sparklines."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`kindlm browse` and `kindlm serve-history`: a history in the browser, for one person or a team.
 
-`kindlm token` says who may push to the history of a team, and pull from it.
+`kindlm token` manages who may push to the history of a team, and pull from it.
 """
 
 from __future__ import annotations

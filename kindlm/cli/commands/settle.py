@@ -1,4 +1,4 @@
-"""`kindlm settle`: repeat what is suspected until the evidence decides."""
+"""`kindlm settle`: repeat suspected tests until the evidence decides."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The rounds of `kindlm settle`: a few repeats of each open test, until no test is open.
 
-Repeats of BEFORE run in a process of their own, in the checkout of its agent: two versions of an
+Repeats of BEFORE run in a separate process, in the checkout of its agent, since two versions of an
 agent have modules, variables and `.env` files of the same names.
 """
 

@@ -1,4 +1,4 @@
-"""`kindlm show` and `kindlm report`: a recorded run or its shards as any report, at any time."""
+"""`kindlm show` and `kindlm report`: report a recorded run, or its shards, at any time."""
 
 from __future__ import annotations
 

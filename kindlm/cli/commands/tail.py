@@ -1,4 +1,4 @@
-"""`kindlm tail`: a run, or the shards of one, followed from another terminal."""
+"""`kindlm tail`: follow a run, or the shards of one, from another terminal."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`kindlm history backup`, `verify` and `rebuild`: the upkeep of a history.
 
-A backup is a copy that is made while the history is in use. Verifying finds out whether everything
-is as it was recorded. Rebuilding computes the tables that reports read anew from the events.
+`backup` copies a history while it is in use. `verify` checks events, content and tables against
+what was recorded. `rebuild` computes the tables again from the events.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""`kindlm validate`, `kindlm list` and `kindlm schema`: test files, without running them."""
+"""`kindlm validate`, `kindlm list` and `kindlm schema`: test files, without running them.
+
+`list` shows what `kindlm test` would run; `schema` prints the JSON Schema of kindlm.yaml.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`kindlm watch`: run the tests, and again whenever a file changes that matters to them.
+"""`kindlm watch`: run the tests, and again whenever a relevant file changes.
 
-Each round is `kindlm test`, in a process of its own. So it does what that command does, to its exit
-code, and Python agents are loaded anew.
+Each round is `kindlm test` in a new process. So it does exactly what that command does, and loads
+Python agents anew.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""EvalView test cases: from the files of a folder to a `Suite`, or to diagnostics with lines.
+"""Loads EvalView test cases: from the files of a folder to a `Suite`, or to diagnostics with lines.
 
-Each file is loaded by itself, with the configuration of its project, then all of them as one suite.
-The `.evalview/config.yaml` that is nearest above a case counts, up to the root of the project; what
-is not written in a case is taken from there.
+It loads each file by itself, with the configuration of its project, then makes one suite of all.
+The configuration is the nearest `.evalview/config.yaml` above a case, up to the root of the
+project; it has defaults for cases.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Compiles the expectations of an EvalView case, each with an outcome of its own.
 
-What the case expects looks at the whole conversation, what a turn expects at that turn by itself.
-The last expectation is the one of the weighted score.
+An expectation of the case is about the whole conversation, one of a turn about that turn alone. The
+last expectation is the weighted score.
 """
 
 from __future__ import annotations

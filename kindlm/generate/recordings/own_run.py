@@ -1,4 +1,4 @@
-"""Our own log: one execution of a recorded run."""
+"""Reads one execution of a recorded run of kindlm."""
 
 from __future__ import annotations
 

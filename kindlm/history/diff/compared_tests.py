@@ -1,10 +1,10 @@
-"""A test in two runs: what it came to, which checks it makes, whether it behaves differently.
+"""One test in two runs: its counts on each side, the checks of both, and changed behaviour.
 
-A behaviour is which tools are called and which checks do not pass. What most repeats do stands for
-the test. It counts as changed only where most repeats of one side do what no repeat of the other
-one did: an agent that does now this, now that has not changed by doing the other thing more often.
+Behaviour is which tools are called and which checks do not pass. What most repeats do stands for
+the test. Behaviour counts as changed only if most repeats of one side do what no repeat of the
+other does: an agent that varies anyway has not changed by doing one of its ways more often.
 
-Which checks are made at all is compared beside that: it changes the test, not the agent.
+A difference in the checks themselves is compared separately: it changes the test, not the agent.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """What changed inside one test: its calls, its words and its checks.
 
-Personal data that an assertion found on one side is redacted on both: a check may be new, and the
-other side holds the same text. Texts are masked before they are compared.
+Personal data that an assertion found on one side is redacted on both: the check may be new, and the
+other side may contain the same text. Texts are masked before they are compared.
 
-The work on words is bounded, since texts come from models: where too many words lie between the
-same beginning and the same end, all of them are replaced.
+The comparison of words is bounded, since texts come from models. If too many words lie between the
+common beginning and the common end, all of them count as replaced.
 """
 
 from __future__ import annotations

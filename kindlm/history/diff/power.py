@@ -1,6 +1,6 @@
 """What a comparison of two runs can show, given the repeats of their tests.
 
-It speaks of one test that always passed, beside the other tests as they are.
+It considers one test that always passed, beside the other tests as they are.
 """
 
 from __future__ import annotations

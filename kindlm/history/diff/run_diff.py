@@ -1,7 +1,7 @@
-"""`RunDiff`: two recorded runs side by side, as every form of `kindlm diff` reads them.
+"""`RunDiff`: two recorded runs side by side, for every form of `kindlm diff`.
 
-Both are read once, test by test, in the same order; of each test a few numbers are kept. What
-changed inside a test is read when it is asked for.
+It reads both runs once, test by test, in the same order, and keeps a few numbers of each test.
+Changes inside a test are read on request.
 """
 
 from __future__ import annotations

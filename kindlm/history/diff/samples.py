@@ -1,8 +1,8 @@
 """Reads the samples of a suite, test by test: what each repeat did.
 
-Of an execution that began again after a crash, the attempt that ended counts. Of one that ran again
-because it did not pass, the first attempt counts: a pass in the end would hide how often it fails.
-Rescored and replayed runs hold only the last attempts; beside such a run, the last attempts count
+If an execution began again after a crash, the attempt that ended counts. If it ran again because it
+did not pass, the first attempt counts, since a pass in the end would hide how often it fails.
+Rescored and replayed runs have only the last attempts; beside such a run, the last attempts count
 on both sides, so that the same conversations are compared.
 
 A conversation is a sample once. A rescored conversation, or one that `kindlm test --cache` took

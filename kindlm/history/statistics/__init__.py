@@ -1,8 +1,7 @@
-"""Statistics on counts and scores, each with its formula and where it is from.
+"""Statistics on counts and scores, each with its formula and source.
 
-Pure functions without random numbers: the same input gives the same output, to the last bit. Here
-are intervals, what a pass rate, a difference of two, or a mean may really be; and how often repeats
-of a test pass, and disagree.
+Pure functions without random numbers: the same input gives the same output, to the last bit. This
+module has intervals: of a pass rate, of a difference of two rates, and of a mean.
 """
 
 from __future__ import annotations

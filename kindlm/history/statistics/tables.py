@@ -1,7 +1,7 @@
-"""Exact tests of two sides: of one test, of the scores of a test, of all tests of two runs.
+"""Exact tests of two sides: of one test, of its scores, and of all tests of two runs.
 
-If there is no difference, every way to deal the outcomes out to the two sides is equally likely,
-and nothing else has to be known.
+If nothing changed, every way to deal the outcomes out to the two sides is equally likely. These
+tests assume nothing else.
 """
 
 from __future__ import annotations

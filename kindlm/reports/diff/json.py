@@ -1,6 +1,6 @@
 """The comparison of two runs for programs, with a published schema (`diff.schema.json`).
 
-It is written test by test. Whatever texts the runs hold, the output is one valid JSON document.
+It is written test by test, and is one valid JSON document whatever texts the runs contain.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The comparison of two runs as a comment on a pull request: short, folded, and of bounded size.
 
-What models and agents wrote is only ever shown as code, where nothing in it is taken for markup,
-an image, a link or a mention of somebody.
+Text of models and agents is only ever shown as code, so it cannot become markup, an image, a link
+or a mention.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Pieces of a comparison that every form shows alike: cut to a length, and in words.
+"""Parts of a comparison that all its forms share: shortened, and in words.
 
-Reports of a run show some of them, too, of the comparison with the run before.
+Reports of a run use some of them for the comparison with the run before.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The comparison of two runs for a terminal: what got worse first, with what changed inside it."""
+"""The comparison of two runs for a terminal: regressions first, with what changed inside them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Charts as inline SVG: made here, without a script, in the colours of the page.
+"""Charts as inline SVG, without a script, in the colours of the page.
 
-Shapes carry classes that the style sheet `charts` colours, so that they fit light and dark. Each
-point and each bar is a link with a name: a keyboard reaches it, and a screen reader reads it.
+Shapes have classes that the style sheet `charts` colours, for light and dark. Each point and each
+bar is a link with a name, so that a keyboard reaches it and a screen reader reads it.
 """
 
 from __future__ import annotations

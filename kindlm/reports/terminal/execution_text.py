@@ -1,4 +1,4 @@
-"""One execution for a person to read: what was said, what was called, what was found."""
+"""One execution for a person to read: its messages, its calls, and its checks."""
 
 from __future__ import annotations
 
