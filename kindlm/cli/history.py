@@ -16,6 +16,7 @@ import sqlite3
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,9 @@ _NO_TABLE = re.compile(r"no such table: (?:main\.)?(\w+)")
 
 _DAMAGE = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
+CLOCKS_DIFFER = timedelta(hours=1)
+"""So far may the clock be ahead of a machine whose runs are in a history."""
+
 _MANY_EVENTS = 2_000
 """From so many events on, folding them takes long enough to be noticed."""
 
@@ -93,12 +97,27 @@ def open_history(database: Path | None) -> Iterator[sqlite3.Connection]:
     """Open the history of the project to read its read models; end the command if that fails."""
     project = existing_history(database)
     with closing(open_tables(project.database)) as connection:
+        _warn_of_the_future(connection)
         try:
             yield connection
         except sqlite3.DatabaseError as error:
             if (full := disk_full(project.database, error)) is not None:
                 fail([full])
             raise
+
+
+def _warn_of_the_future(connection: sqlite3.Connection) -> None:
+    """Warn of a run that began after now: words such as `latest` mean it until then."""
+    found = connection.execute(
+        "SELECT id, started_at FROM runs WHERE started_at > ? ORDER BY started_at DESC LIMIT 1",
+        ((datetime.now(UTC) + CLOCKS_DIFFER).isoformat(),),
+    ).fetchone()
+    if found is not None:
+        warn(
+            f"Run {found['id']} began in the future, on {found['started_at'][:10]}: a clock was"
+            " wrong. It counts as the latest run.",
+            "Name the runs that you mean, such as: kindlm diff BEFORE AFTER",
+        )
 
 
 def open_tables(path: Path) -> sqlite3.Connection:

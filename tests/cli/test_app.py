@@ -145,7 +145,7 @@ def test_a_changed_table_is_one_line_and_a_trace_if_asked_for(kindlm: Any, histo
     run.suite()
     run.finish()
     with closing(sqlite3.connect(history.path, isolation_level=None)) as connection:
-        connection.execute("UPDATE runs SET started_at = 'never'")
+        connection.execute("UPDATE runs SET started_at = '0'")
     plain = kindlm("runs", "--db", history.path)
     assert plain.code == 1
     assert plain.err.startswith("✗ kindlm itself failed: ValueError: ")
@@ -160,7 +160,7 @@ def test_debug_shows_traces_too(kindlm: Any, history: Any, monkeypatch: pytest.M
     run.suite()
     run.finish()
     with closing(sqlite3.connect(history.path, isolation_level=None)) as connection:
-        connection.execute("UPDATE runs SET started_at = 'never'")
+        connection.execute("UPDATE runs SET started_at = '0'")
     monkeypatch.setenv("DEBUG", "other,kindlm*")
     assert "Traceback" in kindlm("runs", "--db", history.path).err
 
