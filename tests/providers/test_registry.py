@@ -8,7 +8,9 @@ import sys
 
 import pytest
 
+from kindlm import packages, providers
 from kindlm.errors import Err, ErrorCode, Ok
+from kindlm.plugins import Provider
 from kindlm.providers.provider_registry import make_client
 from kindlm.suite import ProviderSettings
 
@@ -42,6 +44,15 @@ def test_a_key_that_no_header_can_carry_is_not_shown(key):
     assert error.code is ErrorCode.PROVIDER_AUTH_ERROR
     assert key not in repr(error)
     assert "OPENAI_API_KEY" in error.message
+
+
+def test_a_module_without_a_provider_is_named(tmp_path, monkeypatch):
+    (tmp_path / "empty_provider.py").write_text("class Empty: pass\n")
+    monkeypatch.setattr(providers, "__path__", [*providers.__path__, str(tmp_path)])
+    monkeypatch.setattr(packages, "own_names", packages.own_names.__wrapped__)
+    said = "kindlm.providers.empty_provider defines no subclass of kindlm.plugins.Provider"
+    with pytest.raises(TypeError, match=said):
+        packages.own(Provider, "empty")
 
 
 def test_an_unknown_type_is_not_found():
