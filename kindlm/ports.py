@@ -101,7 +101,12 @@ class ResponseSchema:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """One model call. `timeout_s` covers the whole call, body included."""
+    """One model call: the conversation so far, and what the user set for the answer.
+
+    `model` is the name by which the provider knows it. `params` that are None are not set. The
+    model may call `tools`; with a `response_schema`, its answer has to be JSON that fits it.
+    `timeout_s` covers the whole call, body included.
+    """
 
     model: str
     messages: tuple[Message, ...]

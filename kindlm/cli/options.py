@@ -273,7 +273,8 @@ class TestOptions:
     )
     reporters: tuple[str, ...] = option(
         "--reporter NAME[=FILE]",
-        "terminal, json, junit, markdown, html or sarif. Repeatable. FILE - is stdout.",
+        "terminal, json, junit, markdown, html, sarif or that of a package. Repeatable. FILE - is"
+        " stdout.",
         default=(),
     )
     output: Path | None = option("--output -o FILE", "Write the report to FILE.")

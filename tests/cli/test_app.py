@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import sqlite3
 import subprocess
@@ -15,7 +16,10 @@ from typing import Any
 import pytest
 import typer
 
+from kindlm import reports
 from kindlm.cli.app import make_app
+
+REPORTS = Path(reports.__path__[0])
 
 HEAVY = {
     "anthropic",
@@ -94,6 +98,17 @@ def test_help_names_every_command(kindlm: Any, arguments: list[str]) -> None:
         assert f"\n  {name} " in outcome.out
     # Names of other tools work, but help shows ours.
     assert "\n  run " not in outcome.out
+
+
+@pytest.mark.parametrize("command", ["test", "report"])
+def test_help_names_every_report(kindlm: Any, command: str) -> None:
+    own = {file.name.removesuffix("_report.py") for file in REPORTS.glob("*_report.py")}
+    text = " ".join(kindlm(command, "--help").out.split())
+    listed = re.search(r"terminal, json[^.]* of a package\.", text)
+    assert listed
+    assert own <= {*re.findall(r"\w+", listed[0])} | (
+        {"compliance"} if command == "test" else set()
+    )
 
 
 @pytest.mark.parametrize(

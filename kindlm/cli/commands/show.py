@@ -51,7 +51,7 @@ def report_command(
     run: str = RUN_OR_GROUP,
     form: str = option(
         "--format NAME",
-        "terminal, json, junit, markdown, html, sarif or compliance.",
+        "terminal, json, junit, markdown, html, sarif, compliance or that of a package.",
         default="terminal",
     ),
     output: Path | None = option("--output -o FILE", "Write to FILE. Default: stdout."),
