@@ -71,10 +71,9 @@ def responses_wire() -> WireFormat:
 
 
 class _Responses:
-    """Reads requests and answers each before it reads the next; remembers both."""
+    """Reads requests and answers them; remembers both."""
 
     def __init__(self) -> None:
-        self._body: dict[str, Any] = {}
         self._said: dict[str, list[Any]] = {}
         self._items: dict[str, Any] = {}
 
@@ -131,7 +130,6 @@ class _Responses:
             max_tokens=request.given("max_output_tokens", partial(Node.integer, minimum=16)),
             stream=request.given("stream", Node.flag, default=False),
         )
-        self._body = body
         if request.given("store", Node.flag, default=True):
             self._said[_id(conversation)] = [*earlier, *items]
             if len(self._said) > _MOST_REMEMBERED:
@@ -150,6 +148,7 @@ class _Responses:
     def write(self, conversation: TalkRequest, reply: Reply) -> tuple[bytes, ...]:
         """The response, or the events of its stream."""
         text, reply = shape(reply, conversation)
+        asked = json.loads(conversation.raw_body)
         output = _output(conversation, reply, text)
         reason = "max_output_tokens" if reply.finish == "length" else None
         response = {
@@ -163,7 +162,7 @@ class _Responses:
             "model": conversation.model,
             "output": output,
             "service_tier": "default",
-            **{key: self._body.get(key, default) for key, default in _ECHOED.items()},
+            **{key: asked.get(key, default) for key, default in _ECHOED.items()},
         }
         if reply.reports_usage:
             usage = usage_of(conversation, reply, text or "")
