@@ -19,7 +19,7 @@ from importlib.metadata import EntryPoint, entry_points
 from traceback import walk_tb
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, PydanticUserError, ValidationError, create_model
 from pydantic.json_schema import GenerateJsonSchema
 
 from kindlm.bounds import MAX_COUNTED, MAX_TIMEOUT_S
@@ -372,9 +372,11 @@ def crashed(plugin: Plugin, what: str, error: BaseException) -> KindlmError:
         for frame, line in walk_tb(error.__traceback__)
     )
     lines = [at for at in came_through if at[0].partition(".")[0] == root]
+    # Its text ends with the address of a page about it.
+    said = error.message if isinstance(error, PydanticUserError) else error
     where = f" ({lines[-1][0]}, line {lines[-1][1]})" if lines else ""
     return broken(
-        f"{plugin} {what}: {type(error).__name__}: {error}{where}",
+        f"{plugin} {what}: {type(error).__name__}: {said}{where}",
         f"{advice(plugin)}, or uninstall it; --verbose shows the traceback",
         crash=error,
     )

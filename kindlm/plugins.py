@@ -193,6 +193,7 @@ class Check(Section):
 class Access:
     """What a provider is reached with.
 
+    `base_url` is what the file says: None if it says nothing, even if the class has an address.
     `key` is the value of the variable that `apiKeyEnv` names, and `environ` the environment with
     what `.env` files say. `name` is the user's name for the provider, `key_variable` what
     `apiKeyEnv` names, `organization` the key of that name.

@@ -160,6 +160,15 @@ def test_a_crash_names_its_line_and_verbose_shows_the_traceback(shop: Shop) -> N
     assert "raise ValueError(transcript.text)" in shop.told("--verbose")
 
 
+def test_a_misspelt_class_variable_is_named(shop: Shop) -> None:
+    shop.check("demand = 1")
+    shop.write(TOO_LONG)
+    said = shop.workspace.run("validate").stderr
+    assert "non-annotated attribute was detected: `demand = 1`" in said
+    assert "(acme, line 4)" in said
+    assert "errors.pydantic.dev" not in said
+
+
 @pytest.mark.parametrize("expected", ["self.max", "None"])
 def test_failures_of_different_limits_have_a_cause_for_each(shop: Shop, expected: str) -> None:
     shop.check(expected=expected)
