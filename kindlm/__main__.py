@@ -1,4 +1,4 @@
-"""`kindlm` and `python -m kindlm`."""
+"""Runs `kindlm` and `python -m kindlm`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages of LangChain and OpenAI as agents keep them, and what they say.
+"""Reads lists of messages in the forms of LangChain and OpenAI.
 
 | `type` or `role` | what is read of it |
 |---|---|
@@ -7,7 +7,7 @@
 | `human`, `user` | begins what is new |
 | `system`, `developer`, `remove` | nothing |
 
-Lists of them hold all that was said. What is new comes after the message that was sent.
+A list contains the whole conversation. Messages after the one that was sent are new.
 """
 
 from __future__ import annotations

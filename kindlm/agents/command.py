@@ -1,18 +1,18 @@
 """Programs as agents under test: what a program prints is its answer.
 
-It gets its variables as arguments, no message and no input: it answers once, with its whole run.
+It gets its variables as arguments, but no message and no input. Its whole output is one answer.
 
-A line that is a JSON object with the key `kindlm`, in any case, is a report, all other lines are
-the text:
+A line that is a JSON object with the key `kindlm`, in upper or lower case, is a report. All other
+lines are the text:
 
 - `{"kindlm": "tool_call", "name", "arguments", "id"?, "response"?}`: it called a tool
 - `{"kindlm": "output_json", "value"}`: its answer is this value; the last one counts. `data` is
   another name of `value`
 
-A line with the key `kindlm` that is no such thing (no name, another kind or key, no JSON, cut off,
-within another line) is text, and there is a warning of it. It may be the tool call that a test
-forbids: the answer has a call without a known name then. An `output_json` without its value is an
-error, since the answer is unknown.
+An invalid report (without a name, of another kind, with another key, not JSON, cut off, or within
+another line) is text, with a warning. It may be a forbidden tool call, so the answer then has a
+call without a known name. An `output_json` without its value is an error, since the answer is
+unknown.
 """
 
 from __future__ import annotations

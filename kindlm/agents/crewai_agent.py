@@ -3,8 +3,8 @@
 A message is one POST with `{"inputs": {"query"}}`; beside the query are the keys of its context,
 and what was said before as `conversation_history`.
 
-The user's server reports tasks in its own words, or returns CrewAI's `CrewOutput` unchanged. The
-section "crewai" of docs/how-to/agents.md has what is read of them.
+The server reports tasks in its own form, or returns CrewAI's `CrewOutput` unchanged. The section
+"crewai" of docs/how-to/agents.md has what kindlm reads.
 
 Calls in the `messages` of a task count, too. A task that names no tool and has no `messages` is
 the tool `crew_task`, as in EvalView.

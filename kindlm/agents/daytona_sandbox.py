@@ -1,9 +1,8 @@
 """Runs the program of an agent in a sandbox of Daytona (the extra `kindlm[daytona]`).
 
-A conversation has a sandbox of its own, made of a snapshot and deleted at the end. The program has
-to be in the snapshot; nothing of this machine is there, and of the environment only what the
-agent's `env` says. The account is that of DAYTONA_API_KEY; DAYTONA_API_URL and DAYTONA_TARGET say
-where.
+Each conversation has its own sandbox, made from a snapshot and deleted at the end. The snapshot
+must contain the program. A sandbox has no files of this machine, and only the variables in the
+agent's `env`. DAYTONA_API_KEY selects the account, DAYTONA_API_URL and DAYTONA_TARGET the place.
 
 A program runs as a command of a session (https://www.daytona.io/docs/en/process-code-execution/),
 whose output is followed while it runs. A sandbox cannot close the input of a program: one that

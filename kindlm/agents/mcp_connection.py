@@ -1,9 +1,8 @@
-"""A connection to an MCP server, held by a task of its own, so that a caller may be cut off.
+"""A connection to an MCP server, held by its own task, so that a caller can be cancelled.
 
-The package `mcp` (the extra `kindlm[mcp]`) speaks the protocol. Between it and the server lies a
-link: a program's lines, or HTTP requests. Programs are started, read and ended as those of other
-agents are. Whatever a server does, an exchange ends in time: with its answer, or with an error that
-says what came in its place.
+The package `mcp` (the extra `kindlm[mcp]`) speaks the protocol. A link connects it to the server:
+lines of a program, or HTTP requests. Programs run in a sandbox, like those of other agents. Every
+exchange ends in time, with the answer or with an error.
 """
 
 from __future__ import annotations

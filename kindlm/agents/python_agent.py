@@ -1,23 +1,21 @@
 """The `python` adapter: an agent in the user's own Python, called in this process.
 
-A run gives each conversation a process of its own (`python_processes`) and this is what is in it.
+In a run, this process is a worker that serves one conversation at a time (`python_processes`).
 
-`endpoint` is a dotted path, `package.module:name`. What stands there is
+`endpoint` is a dotted path, `package.module:name`, of one of these:
 
 - a function that takes something: the agent itself;
 - a function that takes nothing, or a class: called once for each conversation, it makes the agent,
   which is a function, an object with a method `send`, or any other callable. An agent that is a
   context manager, plain or async, is entered before the first message and left at the end.
 
-What stands there, or what it makes, may also be an agent of a framework (`agents.frameworks`).
+The agent may also be one of a framework (`agents.frameworks`).
 
-An agent is sync (it runs in a thread of its own) or async: its coroutine runs in the event loop of
-the run, which is one for all conversations and for the scenarios that are async. Its first
-parameter is the text of the user's message. It is all that was said, as `{"role", "content"}`, if
-it is named `messages` or annotated as a list, and the whole `AgentRequest` if it is annotated so or
-named `request`.
+A sync agent runs in its own thread, an async one in the event loop. Its first parameter gets the
+text of the user's message. It gets the whole conversation, as `{"role", "content"}`, if it is named
+`messages` or annotated as a list, and the `AgentRequest` if it is annotated so or named `request`.
 
-What an agent returns, or yields, is read so:
+The returned or yielded value is the answer:
 
 | what | how it is read |
 |---|---|

@@ -7,7 +7,7 @@ http adapter.
 The table under "tapescope and streaming" in docs/how-to/agents.md has the events. An event is an
 object with a `type`, and what it says under `data` or beside the type. A result belongs to the call
 with its id, else to the first unanswered one with its name, else, if it names none, to the first
-unanswered one. A narration that begins with "Step" is no call.
+unanswered one. A narration that begins with "Step" is not a call.
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
-"""The `subprocess` adapter: an agent that is a program, talked to in lines or started each time.
+"""The `subprocess` adapter: a program that exchanges lines of JSON, or is started for each message.
 
 It runs on this machine, or in a sandbox.
 
-With `oneShot` it is started anew for each message, which it is given in its arguments where they
-have `{{message}}` or another placeholder of a body template, else as all of its input. What it
-prints is its answer, read like what a command prints.
+With `oneShot`, kindlm starts it again for each message. It gets the message in its arguments if
+they have `{{message}}` or another placeholder of a body template, else as its whole input. Its
+output is the answer, read like that of a command.
 
-Else it is talked to in lines of JSON. It is started with the first message of a conversation, and
-ended with it. For each message it is given one line with a JSON object on its standard input:
+Otherwise it starts with the first message of a conversation and ends with the conversation. For
+each message, its standard input gets one line with a JSON object:
 
     {"message", "messages": [{"role", "content"}], "conversation_id", "context"}
 
-`message` is what is to be answered, `messages` all that was said, the system text first and the
-message last; `context` is what the test sends along, or null. It answers with one line that is a
-JSON object, read like the body of an HTTP agent; `{"error": ...}` says that it failed. Empty lines
-mean nothing. What it prints as errors is its log.
+`message` is the message to answer. `messages` is the whole conversation, with the system text first
+and the message last. `context` is what the test sends with the message, or null. The program
+answers with one line, a JSON object that is read like the body of an HTTP agent; `{"error": ...}`
+reports a failure. Empty lines are ignored. Standard error is its log.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Tool calls as agents report them, in whatever words.
+"""Reads tool calls as agents report them, under any usual names.
 
-A list under a name that means tool calls alone has to be readable. Lists under other usual names,
+A list under a name that can only mean tool calls must be readable. Lists under other usual names,
 such as `actions`, may hold something else: their entries count as calls if each has a name. If only
 some have one, kindlm warns of calls that it did not read. `actions` without any name are no calls.
 
 A call is flat (`{"name", "arguments", "result"}`, or `tool`, `params`, `output`, ...) or nested as
-OpenAI has it (`{"function": {"name", "arguments"}}`). Arguments are an object or its JSON text.
-An answer counts where its key is there, so that 0, "" and false are answers.
+OpenAI has it (`{"function": {"name", "arguments"}}`). Arguments are an object or its JSON text. A
+result counts if its key is present, so 0, "" and false are results.
 """
 
 from __future__ import annotations

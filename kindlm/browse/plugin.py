@@ -1,16 +1,16 @@
-"""The Datasette plugin: pages of the history, and the ways to them from tables and menus.
+"""The Datasette plugin: pages of the history, and links to them from tables and menus.
 
-It is silent where no database is a history.
+It does nothing if no database is a history.
 
-`guarded` makes answers about a history safe on their way out; those about other databases stay.
-kindlm's own pages need none of it: they are safe already, and have a stricter policy. For
-Datasette's own pages there are two means:
+`guarded` makes responses about a history safe, and leaves those about other databases alone.
+kindlm's own pages do not need it: they are safe already, and have a stricter policy. Datasette's
+own pages get
 
-- A content security policy. What agents said is escaped on these pages. Should something not be,
-  its script would not run, and nothing could be sent elsewhere. Datasette's own scripts get a
-  nonce where a template is compiled: in its source, which never holds data.
-- Texts with everything written out that is not meant to be read. A value can be in many places of
-  a page (a cell, a link, a facet, the title), so the whole page is rewritten.
+- a content security policy. These pages escape what agents said. If something were not escaped, its
+  script would not run, and nothing could be sent elsewhere. Datasette's own scripts get a nonce
+  when a template is compiled: in its source, which never contains data.
+- visible control characters. A value can be in many places of a page (a cell, a link, a facet, the
+  title), so the whole page is rewritten.
 """
 
 from __future__ import annotations

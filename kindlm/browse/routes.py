@@ -1,9 +1,9 @@
-"""The pages that the plugin serves: of which databases, to whom, and at which addresses.
+"""The pages that the plugin serves: their addresses, and who may read them.
 
-A page is a function from the history and what was asked to a `Document`, or None if there is no
-such thing. `kindlm.reports` makes the documents. A page runs in a thread of Datasette's, on a
-connection that only reads. An error is a page, too, which says why. Reviews are recorded by what
-`kindlm browse` hands in.
+A page is a function from the history and the request to a `Document`, or None if nothing is there.
+`kindlm.reports` makes the documents. A page runs in a thread of Datasette, on a read-only
+connection. An error is a page as well, with the reason. `kindlm browse` passes the function that
+records reviews.
 """
 
 from __future__ import annotations

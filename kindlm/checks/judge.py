@@ -1,4 +1,4 @@
-"""The checks that a judge decides: by a score, or by yes or no."""
+"""Checks that a judge decides, by a score or by yes or no."""
 
 from __future__ import annotations
 

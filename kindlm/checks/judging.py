@@ -1,13 +1,13 @@
-"""Asks a judging model: what every question consists of, and how its answers are read.
+"""Asks a judging model: writes its questions, and reads its answers.
 
-A prompt consists of the task, the members of the data, how to judge, what keeps data from being
-taken for instructions, and the form of the answer. The data follow, fenced off. An answer is read
-strictly as it was asked for or not at all.
+A prompt consists of the task, the names of the data, how to judge, a warning not to take data for
+instructions, and the form of the answer. The fenced data follow. An answer in any other form is
+refused.
 
-The author of a transcript can write a judgement into it, and hope that the judge repeats it. A
-judgement that says what one in the data says is therefore no judgement. Spelling does not hide it:
-escapes, white space, case, the order of the members, the form of a number, characters that look
-alike to a compatibility decomposition, and characters that are not seen at all.
+The author of a transcript can write a judgement into it, and hope that the judge repeats it. So a
+judgement that equals one in the data does not count. Spelling cannot hide that: escapes, white
+space, case, the order of members, the form of a number, characters that are equal in a
+compatibility decomposition, and invisible characters make no difference.
 """
 
 from __future__ import annotations

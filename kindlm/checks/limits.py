@@ -1,4 +1,4 @@
-"""Checks of what a conversation took: time, money, tokens, and any number that was reported."""
+"""Checks of limits on a conversation: time, cost, tokens, and any number that was reported."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The section `output` of `expect`: what the final text is, contains, matches and fits.
 
-Substrings are compared lower-cased and nothing more: `ß` is not `ss`, an accent is not its plain
-letter. What a text must not hold is looked for in its normal form, too, and with other white space.
+Substrings are compared in lower case and not otherwise normalised: `ß` is not `ss`, and `é` is not
+`e`. Forbidden text is also searched in the normal form, and with other white space.
 """
 
 from __future__ import annotations

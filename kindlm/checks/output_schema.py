@@ -1,4 +1,4 @@
-"""Checks of the JSON in the final text: whether it is JSON, and fits a schema."""
+"""Checks that the final text is JSON, and fits a schema."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The checks for personal data in what the target wrote.
 
-A result must not spread what it found: evidence and messages hold matches redacted, with at most
-their first and last two characters.
+A result must not repeat the personal data: evidence and messages contain redacted matches, with at
+most the first and last two characters.
 """
 
 from __future__ import annotations

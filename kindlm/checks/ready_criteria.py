@@ -1,4 +1,4 @@
-"""Criteria that kindlm words itself: `judge: faithful`. The texts are what the judge is asked."""
+"""Ready-made criteria for judges, such as `judge: faithful`: the texts that the judge gets."""
 
 from __future__ import annotations
 

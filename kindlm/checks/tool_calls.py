@@ -1,4 +1,4 @@
-"""Checks of the tool calls that the target made: which, with what, where in the order."""
+"""Checks of single tool calls: their names, arguments and order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check of a trajectory: which tools were called, as a whole."""
+"""The check of a trajectory: the sequence of all tool calls."""
 
 from __future__ import annotations
 

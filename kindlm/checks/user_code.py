@@ -1,11 +1,10 @@
 """Checks that are code of users: functions in `python` of `expect`, and checks of packages.
 
-Options of a check of a package become a value again, and what it returns is examined: whatever it
-does, it passes only by returning a passed result.
+A check of a package is made from its options, and its result is validated: it passes only by
+returning a passed result.
 
-A function gets a `CheckedExecution`, which cannot be changed. What the function does decides the
-check, and only a plain yes passes: see `_decided`. What it raises leaves the check undecided, and
-so does looking at something that is not known.
+A function gets an immutable `CheckedExecution`. Only a plain yes passes: see `_decided`. If it
+raises, or reads something that is not known, the check is undecided.
 """
 
 from __future__ import annotations

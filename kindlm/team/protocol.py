@@ -8,7 +8,7 @@
   "ended", "passed", "group"}]`, the newest first.
 - `GET /v1/runs/ID`: the file of `kindlm history export ID`, byte for byte.
 
-Errors are those of the error specification (seed 002, section 7): `ApiError`.
+An error is an `ApiError`, as the KindLM error specification defines it for APIs.
 """
 
 from __future__ import annotations

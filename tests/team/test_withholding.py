@@ -298,7 +298,8 @@ def test_what_kindlm_says_and_a_person_chose_stops_no_push(kind: type[Payload]) 
     said = [*words_of(kind), *((key, "What a person chose ☂") for key in chosen)]
     withhold = Withholding(every_text=True)
     for key, string in said:
-        assert withhold.objection(stored(kind.type, {key: string})) is None, (key, string)
+        problem = withhold.objection(stored(kind.type, {key: string}))
+        assert problem is None, f"{problem}: give the field of {kind.__name__} another key"
 
 
 def test_a_run_whose_agent_asked_to_wait_is_sent_without_content(here: History, make: Any) -> None:

@@ -1,8 +1,8 @@
-"""The protocols that agents over HTTP speak: what is sent, and how an answer is known.
+"""The protocols of HTTP agents: the form of requests, and how answers are recognised.
 
-What their answers say is read by their form, whether `protocol` is given or not. Where it is, an
-answer in another form is an error, and requests have the form of the protocol. Those of model APIs
-are here, and `event_streams` and `reply_reading` read their answers.
+Answers are recognised by their form, with or without the option `protocol`. With it, requests have
+the form of the protocol, and an answer in another form is an error. This module has the requests of
+model APIs, whose answers `event_streams` and `reply_reading` read.
 """
 
 from __future__ import annotations

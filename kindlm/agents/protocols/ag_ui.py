@@ -1,10 +1,10 @@
-"""AG-UI: what a run of an agent says, as a stream of events.
+"""AG-UI: the run of an agent as a stream of events.
 
 The table under "AG-UI" in docs/how-to/agents.md has the events that are read. Steps, reasoning,
 activities, `CUSTOM` and `RAW` say nothing about text or tools.
 
-An empty line separates messages. What a sub-agent says to its agent is no answer; the tools that it
-calls are called.
+An empty line separates messages. Messages of a sub-agent to its agent are not part of the answer,
+but its tool calls count.
 """
 
 from __future__ import annotations

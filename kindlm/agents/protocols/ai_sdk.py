@@ -5,7 +5,7 @@ reasoning, sources, files and `data-…` say nothing about text or tools.
 
 An empty line separates text parts, as the SDK shows them one below the other.
 
-A step that begins anew (`reset-step`) takes its text back; its tool calls were made all the same.
+A repeated step (`reset-step`) discards its text, but its tool calls count.
 """
 
 from __future__ import annotations

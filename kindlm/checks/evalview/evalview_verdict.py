@@ -1,6 +1,6 @@
-"""The verdict of EvalView 0.8 on a test, for those who compare: `--compat evalview`.
+"""The verdict that EvalView 0.8 would give a test, for a comparison: `--compat evalview`.
 
-Its rules differ from those of kindlm: expectations that bind here decide nothing there.
+Its rules differ from kindlm's: expectations that decide in kindlm may decide nothing there.
 """
 
 from __future__ import annotations

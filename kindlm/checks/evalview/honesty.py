@@ -1,4 +1,4 @@
-"""The checks of EvalView that an answer is honest: nothing made up, and what is unknown said so."""
+"""EvalView's checks of honesty: nothing is made up, and the answer admits what it does not know."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checks of EvalView that an answer does no harm: none to anyone, and none to privacy."""
+"""EvalView's checks of harm: harmful content, and personal data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of which tools were called: of a category, in a sequence, none that is forbidden."""
+"""EvalView's checks of tool calls: of a category, in a sequence, or forbidden."""
 
 from __future__ import annotations
 
