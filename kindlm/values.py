@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import is_dataclass
 from decimal import Decimal
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import regex
@@ -18,6 +18,9 @@ from pydantic_core import PydanticCustomError
 from kindlm.dataclass import replace
 from kindlm.patterns import excess_of
 from kindlm.secrecy import secret_parts
+
+if TYPE_CHECKING:
+    from pydantic import ValidationInfo
 
 TEXT, LIST, MAPPING, OTHER = "<text>", "<list>", "<mapping>", "<other>"
 TAGS = frozenset({TEXT, LIST, MAPPING, OTHER})
@@ -44,9 +47,13 @@ def refuse(
     return PydanticCustomError("refused", "refused", context)
 
 
-def not_null(value: Any) -> Any:
+NULL_IS_ABSENT = {"null": "absent"}
+"""The context of a validation of what was valid before: a key that was left out is null there."""
+
+
+def not_null(value: Any, info: ValidationInfo) -> Any:
     """Refuse null: a key with nothing behind it is a mistake more often than a wish."""
-    if value is None:
+    if value is None and info.context is not NULL_IS_ABSENT:
         raise PydanticCustomError("null", "empty")
     return value
 

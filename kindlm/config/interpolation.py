@@ -28,7 +28,7 @@ from kindlm.suite import (
     SimulatedTool,
     Suite,
 )
-from kindlm.values import filled
+from kindlm.values import NULL_IS_ABSENT, filled
 from kindlm.wording import first_of
 
 MARK = "\ufdd0"
@@ -285,7 +285,7 @@ def _bind_options(options: Provider | Adapter, values: _Values) -> Provider | Ad
     if after == before:
         return options
     try:
-        return options.model_validate(after)
+        return options.model_validate(after, context=NULL_IS_ABSENT)
     except CRASHES as error:
         message = (
             f"{values.place} is not valid for its package after variables are filled in: {error}"

@@ -14,7 +14,7 @@ short = acme:Short
 """
 
 ACME = """
-from kindlm.plugins import Check, Demands
+from kindlm.plugins import Check, Count, Demands, Maybe
 
 class Short(Check):
     {variables}
@@ -158,6 +158,14 @@ def test_a_crash_names_its_line_and_verbose_shows_the_traceback(shop: Shop) -> N
     assert "crashed: ValueError: A crash. (acme, line 11)" in told
     assert "Traceback" not in told
     assert "raise ValueError(transcript.text)" in shop.told("--verbose")
+
+
+def test_an_optional_key_may_be_left_out(shop: Shop) -> None:
+    shop.check("least: Maybe[Count] = None")
+    shop.write({"expect": {"short": {"max": 99}}})
+    assert shop.workspace.run("test").returncode == 0
+    shop.write({"expect": {"short": {"least": None}}})
+    assert "short.least is empty" in shop.workspace.run("validate").stderr
 
 
 def test_a_misspelt_class_variable_is_named(shop: Shop) -> None:

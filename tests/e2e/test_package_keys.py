@@ -84,6 +84,8 @@ class Keyed(Provider):
 
 class Local(Provider):
     takes_key = False
+    cups: Maybe[Count] = None
+    mood: str = "calm"
     def connect(self, access): return Client(access.key)
 
 class Client(ModelClient):
@@ -169,6 +171,14 @@ def test_an_adapter_says_which_keys_it_takes(
 ) -> None:
     suite(agent=agent)
     assert message in validated(workspace)
+
+
+def test_an_optional_key_may_be_left_out_beside_a_variable(
+    workspace: Workspace, suite: Any
+) -> None:
+    suite("mine: { type: local, mood: '{{env.MOOD}}' }")
+    done = workspace.run("test", PYTHONPATH=".", MOOD="merry")
+    assert done.returncode == 0, done.stdout
 
 
 def test_an_endpoint_has_any_scheme_and_no_password(workspace: Workspace, suite: Any) -> None:
