@@ -15,7 +15,7 @@ from virtual_time import LoopClock, run_at_once
 from kindlm.engine.calls import MAX_DELAY_S, retry_delay
 from kindlm.engine.pace import Pace
 from kindlm.engine.resources import Limits
-from kindlm.engine.stop import Budget, Deadline, Stop
+from kindlm.engine.stop import Budget, Deadline, Permit, Stop
 from kindlm.errors import ErrorCode
 from kindlm.outcome import Gate, Status
 from kindlm.plan import Earlier
@@ -302,6 +302,36 @@ def test_a_call_of_unknown_cost_passes_the_limit_of_the_run_alone() -> None:
     assert budget.is_used_up
     assert budget.limit_exceeded(0) is None
     assert told == ["newer"]
+
+
+def test_who_waits_when_a_run_stops_is_cut_off_once_and_makes_no_more_calls() -> None:
+    async def execution() -> tuple[bool, bool]:
+        stop = Stop()
+        permit = Permit(stop, Budget({}), 0)
+        try:
+            with permit.waiting():
+                with permit.waiting():
+                    await asyncio.sleep(0)
+                stop.request("enough")
+                stop.review()
+                await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return permit.takes_back(), permit.is_over
+        return False, False
+
+    assert asyncio.run(asyncio.wait_for(execution(), 5)) == (True, True)
+
+
+def test_who_does_not_wait_when_a_run_stops_goes_on() -> None:
+    async def execution() -> bool:
+        stop = Stop()
+        permit = Permit(stop, Budget({}), 0)
+        stop.request("enough")
+        permit.review()
+        await permit.to_call()
+        return permit.is_over
+
+    assert not asyncio.run(execution())
 
 
 TIME_S = 60.0
