@@ -1,9 +1,9 @@
-"""`dataclass` of the standard library, which makes frozen classes with slots four times as fast.
+"""`dataclass` and `replace` of the standard library, faster for frozen classes with slots.
 
-The standard library compiles every method of a class by itself. Before Python 3.13 that takes about
-a millisecond a class, and a run loads 250 of them. Here only `__init__` is compiled; the other
-methods are the same functions for all classes. Other dataclasses are left to the standard library.
-`replace` is that of the standard library in half the time.
+The standard library compiles each method of each class. Before Python 3.13, that takes about a
+millisecond for a class, and a run loads 250 of them. Here only `__init__` is compiled, and all
+classes share the other methods: a class takes a quarter of the time. Other dataclasses are made by
+the standard library. `replace` takes half the time.
 """
 
 from __future__ import annotations

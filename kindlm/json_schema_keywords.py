@@ -1,12 +1,11 @@
 """The keywords of JSON Schema, bounded: a validation that takes too many steps is undecided.
 
-jsonschema has no bound of its own. Here, applying one part of a schema to one value is a step, and
-steps are limited. The keywords below replace those of the library that do more work than their
-value is large without such a step, or that run patterns on an engine that some patterns keep busy
-for ever.
+The library jsonschema has no bound. Here, applying one part of a schema to one value is a step, and
+steps are limited. The keywords below replace two kinds of the library's keywords: those that do
+much work in one step, and those that run patterns, which may take forever on its engine.
 
-Steps are counted, never timed: what is undecided on one machine is undecided on all. Patterns are
-the exception, see `kindlm.patterns`.
+Steps are counted, not timed, so a validation is undecided on all machines or on none. Patterns are
+the exception: see `kindlm.patterns`.
 """
 
 from __future__ import annotations

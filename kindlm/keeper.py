@@ -1,4 +1,4 @@
-"""Ends all of kindlm with the process that started it: `kindlm test --die-with-parent`.
+"""Ends kindlm and all its processes with the process that started it (`--die-with-parent`).
 
 Agents and served programs have sessions of their own, and a killed kindlm cannot end them. So two
 keepers are forked off before anything else happens: kindlm is the child of the inner keeper, which

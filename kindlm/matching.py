@@ -3,13 +3,14 @@
 One matcher serves `when`, `argsMatch` and every other partial match. Both sides are JSON values.
 Every key that is expected must exist and match, further keys are allowed at every level; arrays
 have equal length and match in order; numbers compare by value (1 = 1.0, and a boolean is no
-number); strings compare exactly; null equals only a null that is there; the order of keys never
-matters. Nothing is coerced. The walk keeps its own stack, so that no depth of nesting overflows
+number); strings compare exactly; null equals only null, not a missing key; the order of keys does
+not matter. Nothing is coerced. The walk keeps its own stack, so that no depth of nesting overflows
 Python's, and it visits no more than `actual` holds.
 
 In an assignment a call and an entry are numbers; `fits[entry][call]` says whether the call is what
-the entry asks for. An assignment names the entry of each call, None where it has none. Both ways
-find the best assignment: a call may fit several entries, so taking the first one would be wrong.
+the entry asks for. An assignment names the entry of each call, None where it has none.
+`in_any_order` and `in_sequence` find the best assignment: a call may fit several entries, so taking
+the first one would be wrong.
 """
 
 from __future__ import annotations

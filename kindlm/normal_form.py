@@ -1,9 +1,8 @@
 """Normalises texts for a second look: NFKC, ASCII hyphens and quotes, no invisible characters.
 
-So a full-width digit is a digit, a no-break space is a space, an accent is the same whether it is a
-part of its letter or follows it, and a zero-width character within a word hides nothing. Models
-write hyphens and apostrophes of typesetters, too. What is forbidden is looked for in a text as it
-is written, and in this form of it.
+So a full-width digit is a digit, a no-break space is a space, a composed accent equals a combining
+one, and a zero-width character within a word hides nothing. Models also write typographic hyphens
+and apostrophes. Checks look for forbidden text in the text as written and in this form.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The command line as a whole: which commands there are, and how each of them ends.
+"""The command line as a whole: its commands, and how each of them ends.
 
-Only the module of the command that is given is imported. `kindlm --help` imports none.
+Only the module of the given command is imported. `kindlm --help` imports none.
 """
 
 from __future__ import annotations

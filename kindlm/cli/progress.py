@@ -1,8 +1,8 @@
-"""Progress while a run goes on: one line that is redrawn on a terminal, a few lines elsewhere.
+"""Shows the progress of a run: one line that is redrawn on a terminal, a few lines elsewhere.
 
 `14/24  ✓12 ✗2   in flight 8: refund on gpt-4o, 12 s, waiting for openai (429, 6 s)   $0.09   ~20 s`
 
-An execution that ends costs a few additions here; a thread makes the text, four times a second.
+Each ended execution costs a few additions here; a thread makes the text four times a second.
 """
 
 from __future__ import annotations

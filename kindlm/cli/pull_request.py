@@ -1,8 +1,8 @@
-"""Keep one comment of a pull request on GitHub up to date: change it, or add it.
+"""Updates one comment on a GitHub pull request, or adds it.
 
 A hidden first line marks the comment with a key, so that each job of a workflow keeps one. Only
-comments by the owner of the token count: somebody else's comment with the same first line is left
-alone. A comment that says the same already is left as it is.
+comments by the owner of the token count: kindlm does not change other people's comments with the
+same first line, nor a comment that already has the same text.
 
 The action runs this file as a program, with the Python that the job has and whatever version of
 kindlm is installed. So it imports nothing but the standard library. It takes the file with the

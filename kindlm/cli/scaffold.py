@@ -1,4 +1,4 @@
-"""Writing a new project: the files of a template, the schema for editors, what git ignores."""
+"""Writes a new project: the files of a template, the schema for editors, and `.gitignore`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The `expect` section of a test, and of a turn of its conversation: assembled from the checks.
+"""The `expect` section of a test, and of a turn of its conversation, made of the checks' sections.
 
-Each check brings along its own section (`checks.base.ExpectSection`); what other packages add is
-beside them, as JSON values.
+Each check has its own section (`checks.base.ExpectSection`). Checks of other packages are beside
+them, as JSON values.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Placeholders in what is sent, started and reached, and the variables that fill them in.
+"""Checks placeholders in prompts, commands and addresses, and the variables that fill them.
 
-There are warnings of placeholders that stay as they are, and of variables that would run as a
-program.
+It warns of placeholders that stay as they are, and of variables that would run as a program.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""File formats beside kindlm.yaml, and finding out which format a file is in."""
+"""Recognises the format of a file; file formats other than kindlm.yaml."""

@@ -1,6 +1,6 @@
-"""Results that other programs recorded, as far as they carry the facts; no file says all of them.
+"""Reads results that other programs recorded.
 
-A fact that a file does not carry is None, never a guess. Two programs are known:
+No format has all facts. A missing fact is None, never a guess. Two programs are known:
 
 - EvalView: golden traces (`*.golden.json`) and lists of results. Both hold the trace of one
   execution each: its steps, its final output, what it cost. Of the evaluations only the score and

@@ -1,7 +1,7 @@
 """Questions to the planning model: what an agent is for, and which scenarios would test it.
 
-What is known of the agent is data in these questions, fenced off like what judges are asked about:
-an agent may answer with anything.
+Facts about the agent are fenced data in these questions, as in questions to judges, since an agent
+may answer with anything.
 
 A provider refuses a token limit above its model's own, and cuts off an answer at a limit that is
 too low. So each question asks for a few scenarios. The client adds room for the thinking of

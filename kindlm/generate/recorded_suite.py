@@ -1,8 +1,8 @@
 """Makes a suite from recordings: one test for each, which calls nothing but its target.
 
 A model gets the system text, the turns of the user and the recorded tools, simulated by their
-recorded results. An agent gets the turns alone and runs its own tools. Either has to make the
-recorded calls.
+recorded results. An agent gets only the turns and runs its own tools. Both must make the recorded
+calls.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Replaces personal data and secrets in recordings, the same value by the same stand-in everywhere.
+"""Replaces personal data and secrets in recordings by stand-ins.
 
-So arguments still match, and an e-mail address is still one. Names, addresses and birthdays have no
-form that could be found.
+The same value always gets the same stand-in of the same kind, so arguments still match, and an
+e-mail address is still one. Names, addresses and birthdays have no form by which they could be
+found.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""YAML as text, and as a file: written from a mapping, and a suite loaded once before it counts.
+"""Writes a suite as YAML, and loads it once to check it.
 
 Texts become quoted scalars or blocks, with all characters that are not printable escaped, so
 nothing in them can become structure, a comment or a terminal escape.

@@ -1,8 +1,8 @@
-"""Answers from a recorded run, for running the same suite again without calling its targets.
+"""Answers of a recorded run, for a replay that calls no target.
 
-The fingerprint of its request identifies a call to a model, so the suite may have changed around
-it. The messages it is sent identify a call to an agent. Where no answer fits, the error shows how
-the request differs from the recorded one.
+A call to a model is identified by the fingerprint of its request, so other parts of the suite may
+have changed. A call to an agent is identified by its messages. If no answer fits, the error shows
+how the request differs from the recorded one.
 """
 
 from __future__ import annotations

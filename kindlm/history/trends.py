@@ -1,4 +1,8 @@
-"""Tests over time: their results in each run that selected them, and which of them fail now."""
+"""One test in numbers: over the repeats of a run, and over the runs that selected it.
+
+`repeat_statistics` and `verdicts_of` read the repeats of one run; `read_trend` and `failing_tests`
+read many runs.
+"""
 
 from __future__ import annotations
 

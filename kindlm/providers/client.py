@@ -1,12 +1,12 @@
 """A model client: one request on a wire format, under one deadline, without retries.
 
-A format is two pure functions, kept apart from everything that touches a network. Bodies that come
-in are untrusted: whatever cannot be read is an `UnreadableReply`, never a crash.
+A format consists of two pure functions, apart from all networking. Bodies of answers are untrusted:
+an unreadable one is an `UnreadableReply`, never a crash.
 
-Models differ in the parameters they take, and no table of them stays right. If a provider refuses
-a parameter that kindlm added, later requests to the model leave it out. OpenAI names the refused
-parameter in `param`, others only in words. If the answer to a question of ours is cut off, later
-ones to the model have room for its thoughts.
+Models differ in the parameters they accept, and no table of them stays correct. If a provider
+refuses a parameter that kindlm added, later requests to the model leave it out. OpenAI names the
+refused parameter in `param`, others only in words. If the answer to a question of kindlm is cut
+off, later questions to the model leave room for its thinking.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ are parts of the address, and the others are sent in the body of each request, u
 the field: `safe_prompt` is `safePrompt` in the file. Settings of the environment for OpenAI (key,
 address, headers) have no effect on presets.
 
-`client.py` learns from errors which parameters a model refuses. A preset has the rest: parameters
-with another name, fields that have to go back, and what no model of the provider takes.
+`client.py` learns from errors which parameters a model refuses. A preset defines the rest: renamed
+parameters, fields that must be sent back, and parameters that no model of the provider accepts.
 """
 
 from __future__ import annotations

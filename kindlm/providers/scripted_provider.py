@@ -1,4 +1,4 @@
-"""The `scripted` provider: answers that the configuration holds. No key, no network.
+"""The `scripted` provider: answers from the configuration, without a key or a network.
 
 The n-th model call of a conversation gets the n-th reply, the last one stays. What counts is the
 number of assistant messages in the request, so that the same request always gets the same answer:

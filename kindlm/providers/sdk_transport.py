@@ -1,19 +1,20 @@
-"""The transport that is the OpenAI or the Anthropic SDK; both are built alike.
+"""Sends requests with the OpenAI or the Anthropic SDK, or as the SDK would.
 
-They give what their users rely on: credentials, base URLs, proxies, TLS, headers, error classes.
-Requests go as ready JSON and come back as HTTP answers: building and parsing typed models for
-each call costs more than the call, and the body is wanted as it was received.
+The SDKs provide what their users rely on: credentials, base URLs, proxies, TLS, headers, error
+classes. They get ready JSON and return HTTP answers, since building and parsing typed models for
+each call costs more than the call, and kindlm needs the body as received.
 
-Even so an SDK spends five times as long on a call as the HTTP client below it, for it builds each
-request anew. So it is asked once for each path what it would send. Where that is the same every
-time, `SdkTransport` sends it itself, with each call's body, and later runs need not load the SDK
-(`request_form.py`). Requests that may go through a proxy, or differ from one another, stay with it.
+Even so, an SDK takes five times as long for a call as the HTTP client below it, since it builds
+each request from scratch. So kindlm asks it once for each path what it would send. If that is
+always the same, `SdkTransport` sends it itself, with the body of each call, and later runs need not
+load the SDK (`request_form.py`). The SDK sends requests that may go through a proxy, or differ from
+one another.
 
 Redirects are not followed: they would take keys and conversations to another server.
 
 The SDKs read more of the environment than a key: a base URL, an organization, further headers.
-Users of a gateway count on that, so it holds as long as the configuration leaves `baseUrl` unset.
-A configured `baseUrl` names another server: nothing ambient is sent there.
+Users of a gateway count on that, so these apply while the configuration leaves `baseUrl` unset. A
+configured `baseUrl` names another server, which gets nothing from the environment.
 """
 
 from __future__ import annotations

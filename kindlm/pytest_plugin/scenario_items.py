@@ -1,4 +1,4 @@
-"""Runs the scenarios among the items of pytest, and records one run of them all."""
+"""Runs the scenarios that pytest collected, and records all of them as one run."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The file of an export: streams as they are recorded, in JSON Lines, with the texts they refer to.
+"""Reads and writes export files: recorded streams and their texts, in JSON Lines.
 
-`docs/how-to/keeping-history.md` describes it. Every hash is in it, so that a reader can check that
-nothing was changed since it was recorded. Nothing else in it is trusted: `require_known_form`
-checks events from elsewhere before they enter the log for good.
+`docs/how-to/keeping-history.md` describes it. It contains every hash, so a reader can check that
+nothing was changed. Nothing else in it is trusted: `events.require_known_form` checks events before
+they enter the log.
 
-A file may hold the later events of a stream only, such as those that a full disk did not take. Its
-header then names the event that they follow, and only a log that has exactly that event takes them.
+A file may contain only the later events of a stream, such as those that did not fit on a full disk.
+Its header then names the event before them, and only a log with exactly that event takes them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The report `compliance`: a document for each suite of a run, with its hash, also as PDF.
 
-A PDF is for those who file documents, and needs the extra `pdf`. The Markdown is read by a parser
-that takes neither HTML nor images: nothing of a text becomes markup, and nothing is fetched or read
-from a file.
+A PDF needs the extra `pdf`. It is made from the Markdown by a parser without HTML and images: no
+text becomes markup, and nothing is fetched or read from a file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Numbers as people read them: times, money, rates, gates, and what repeats show."""
+"""Formats numbers for people: times, money, rates, gates, and what repeats show."""
 
 from __future__ import annotations
 

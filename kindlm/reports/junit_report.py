@@ -1,13 +1,14 @@
-"""The JUnit report: what CI services read.
+"""The report `junit`, for CI services.
 
 A `testsuite` for each suite and target, a `testcase` for each test; its repeats are listed in the
-`system-out`. The gates are a suite of their own, and a suite that could not be run is an error. So
-is a run that did not come to its end: what ran of it may all have passed. The sums at the root
-count everything that failed or errored, also gates: some readers look at nothing else. Gates that
-passed are no tests there.
-What people said of executions is a property of their `testsuite`: the schema of Jenkins
-(`junit-10.xsd` of its xUnit plugin) knows no properties of a `testcase`, nor its file and line.
-It has the elements with which Maven Surefire reports tests that were run again: they are used here.
+`system-out`. The gates are a separate suite. A suite that could not run is an error, and so is an
+unfinished run, of which everything that ran may have passed. The sums at the root count all
+failures and errors, gates included, since some readers look at nothing else. Passed gates do not
+count there.
+
+Reviews of executions are properties of their `testsuite`: the schema of Jenkins (`junit-10.xsd` of
+its xUnit plugin) has no properties, file or line of a `testcase`. It has Maven Surefire's elements
+for repeated tests, which are used here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The SARIF report: what guardrails found, for code scanning, at the lines that ask for it.
+"""The report `sarif`: findings of guardrails, for code scanning, at the lines of their checks.
 
 SARIF 2.1.0 is https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html. A result is a
-guardrail of a test that a target broke, once however many repeats it did so in; its fingerprint is
-the same in every run, so that a finding is not taken for a new one.
+guardrail of a test that a target broke, once for all its repeats. Its fingerprint is the same in
+every run, so that a known finding does not look new.
 """
 
 from __future__ import annotations

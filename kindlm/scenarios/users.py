@@ -1,7 +1,7 @@
 """Simulated users: a model plays a person who talks to the agent, until they have what they want.
 
-What the agent said is data in the questions to that model, fenced off as in the questions to a
-judge: an agent may answer with anything.
+The agent's answers are fenced data in the questions to that model, as in questions to a judge,
+since an agent may answer with anything.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Scenarios in YAML: compiled to what functions in Python are, with the place of each check."""
+"""Compiles scenarios in YAML to scripts, like functions in Python, with the place of each check."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """An append-only, hash-chained event store on SQLite.
 
-What a program that only records does not need is in modules of its own: `erasing`, `merging`,
-`salvage` and `verification`.
+Programs that only record do not load `erasing`, `merging`, `salvage` and `verification`: import
+these modules by name.
 """
 
 from kindlm_store.database import open_reader, unreadable_wal

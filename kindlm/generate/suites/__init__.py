@@ -1,11 +1,11 @@
-"""Suites of other programs, read as suites of kindlm.
+"""Reads suites of other programs as suites of kindlm.
 
 Each module here is a format: `promptfoo` is read by `promptfoo.py`, or the package of that name. It
 has `TITLE`, `reads(document) -> bool`, which recognises a file, and `read(document, files)`, which
 returns an `ImportedSuite` and raises `LeftOutError` if no suite can be made of it.
 
-What a format demands and kindlm cannot check is left out and noted with its line; so is what kindlm
-checks differently. No test is imported that cannot fail: one without checks is kept and skipped.
+Checks that kindlm does not have, or evaluates differently, are left out and noted with their line.
+No imported test passes without checking anything: one without checks is kept and skipped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Evals of OpenAI: files of the open-source registry, and the JSON of the platform's Evals API."""
+"""Reads evals of OpenAI: the open-source registry, and JSON of the platform's Evals API."""
 
 from __future__ import annotations
 

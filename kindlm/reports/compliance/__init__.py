@@ -1,5 +1,5 @@
-"""The compliance report: what was tested and how it came out, arranged for an auditor.
+"""Parts of the report `compliance`: tests and their results, arranged for an auditor.
 
-`compliance_facts` reads everything from the history, `rendering` puts it into the words of a
-template, and `reports/compliance_report.py` adds the hash of the text, and makes a PDF.
+`compliance_facts` reads the facts from the history, `rendering` renders a template with them, and
+`reports/compliance_report.py` adds the hash of the text and makes a PDF.
 """

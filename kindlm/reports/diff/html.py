@@ -1,7 +1,7 @@
-"""The comparison of two runs as a page: what the command shows, folded where it is long.
+"""The comparison of two runs as a page: what `kindlm diff` shows, with long parts folded.
 
-The page is served by `kindlm browse`, with a form that asks for another comparison, or written
-into one file that needs nothing else and runs nothing.
+`kindlm browse` serves the page, with a form for another comparison. In a file, it needs no other
+file and no script.
 """
 
 from __future__ import annotations

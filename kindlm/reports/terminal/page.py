@@ -1,6 +1,6 @@
 """A page for a terminal: lines with an indent, wrapped to the width, with or without colour.
 
-Content is never taken for markup, and where colour is off, nothing but text is written.
+Content never becomes markup. Without colour, only text is written.
 """
 
 from __future__ import annotations

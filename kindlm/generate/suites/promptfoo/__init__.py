@@ -1,4 +1,4 @@
-"""Configurations of promptfoo: `promptfooconfig.yaml`."""
+"""Reads configurations of promptfoo: `promptfooconfig.yaml`."""
 
 from __future__ import annotations
 

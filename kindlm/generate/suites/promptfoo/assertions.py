@@ -1,4 +1,4 @@
-"""The assertions of promptfoo, and what they are in kindlm."""
+"""Translates assertions of promptfoo into checks of kindlm."""
 
 from __future__ import annotations
 

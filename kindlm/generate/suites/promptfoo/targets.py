@@ -1,4 +1,4 @@
-"""The providers of promptfoo as models and agents of kindlm."""
+"""Translates providers of promptfoo into models and agents of kindlm."""
 
 from __future__ import annotations
 

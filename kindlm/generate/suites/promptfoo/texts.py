@@ -1,4 +1,7 @@
-"""Texts of promptfoo: templates, of which kindlm fills in plain names, prompts, and CSV files."""
+"""Reads texts of promptfoo: prompts, CSV files, and templates.
+
+kindlm fills in only plain names in templates.
+"""
 
 from __future__ import annotations
 
