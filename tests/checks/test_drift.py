@@ -290,6 +290,9 @@ class TestFields:
         result = by_fields({"a.b": {"c": 1}}, {"a.b": {"c": 2}})
         assert result.expected["fields"] == {"['a.b'].c": 2}
 
+    def test_what_is_no_path_is_a_name(self) -> None:
+        assert by_fields({"a..b": 1}, {"a..b": 2}, fields=["a..b"]).score == 0
+
     def test_a_field_on_neither_side_is_the_same_and_is_named(self) -> None:
         result = by_fields({"a": 2}, {"a": 1}, fields=["nope", "a..b", "[x"])
 

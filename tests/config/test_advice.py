@@ -31,6 +31,7 @@ EXPECT = "{output: {contains: [hello]}}"
         (("[hello]}", "[hello]}, judge: [{criteria: kind, model: gpt, minScore: 0}]"), "tests[0].expect.judge[0].minScore", "never_fails"),
         (("[hello]}", "[hello]}, baseline: {drift: {maxScore: 1, method: embedding}}"), "tests[0].expect.baseline.drift.maxScore", "never_fails"),
         (("[hello]}", "[hello]}, baseline: {drift: {fields: [a], method: embedding}}"), "tests[0].expect.baseline.drift.fields", "unused"),
+        (("[hello]", "[hello], similarTo: {text: hi, minScore: 0}"), "tests[0].expect.output.similarTo.minScore", "never_fails"),
         (("[hello]}", "[hello]}, latency: {maxMs: 300000}"), "tests[0].expect.latency.maxMs", "never_fails"),
         (("[hello]}", "[hello]}, trajectory: {mode: superset, calls: []}"), "tests[0].expect.trajectory", "never_fails"),
         (("[hello]}}", "[hello]}, trajectory: {mode: in-order, calls: [{tool: a, count: {min: 0}}]}}\n    tools: [{name: a}]"), "tests[0].expect.trajectory", "never_fails"),
