@@ -67,10 +67,10 @@ _CUT_OFF = KindlmError(
 class Calls:
     """Makes the calls of one attempt of an execution, each when its callee's pace allows it.
 
-    Calls are numbered from 1, retries included, after `last` of an earlier run. `spent_usd` is what
-    they cost so far, as far as that is known. `now` is the latest call. No wait goes beyond the
-    `deadline`, but waiting for a turn, or as long as a provider asks for (`Retry-After`), takes
-    none of its time. `reserved` is the turn for the first call, if it was taken already.
+    Calls are numbered from 1, or from after `last` of an earlier run; each try counts. `spent_usd`
+    is their known cost so far. `now` is the latest call. No wait goes beyond the `deadline`, but
+    the deadline stands still while a call waits for its turn, or as long as a provider asks for
+    (`Retry-After`). `reserved` is the turn for the first call, if there is one already.
     """
 
     def __init__(
@@ -107,13 +107,13 @@ class Calls:
         record: Callable[[Payload], None],
         billed: Callable[[KindlmError], Mapping[str, Any]] = lambda _: {},
     ) -> Result[tuple[int, T]]:
-        """Call until there is an answer, an error that no retry can help, or no try or time left.
+        """Try until there is an answer, a final error, or no retry or time left.
 
         Args:
-            callee: whose pace each try keeps to; None is something local, which has no pace.
-            sent: returns the event of a try, of the number of its `call` and its `attempt` from 1.
-            call: makes one try. Those that an error with the detail `resend` asks for come on top
-                of the retries of the suite.
+            callee: has the pace of the tries; None is something local, which has no pace.
+            sent: makes the event of a try from its `call` number and its `attempt`, from 1.
+            call: makes one try. If its error has the detail `resend`, it is made again at once,
+                beside the retries of the suite.
             failed: the event of a try that failed.
             about: what log lines say of the callee.
             record: takes the events.

@@ -303,11 +303,11 @@ def as_text(value: Any) -> str:
 
 
 class Tools:
-    """Answers tool calls of a model or an agent, and numbers them from 0 as they were made.
+    """Answers tool calls of a model or an agent, and numbers them from 0 in their order.
 
-    A model's are answered once its answer is here. An agent asks while it still works on its
-    answer; tool calls of its own become known with the answer, and go where it says.
-    `definitions` are sent to the model.
+    A model makes its calls in its answer, and they are answered then. An agent asks while it works
+    on its answer; the calls that it answers itself are known only with its answer, which says where
+    they belong. `definitions` are sent to the model.
     """
 
     def __init__(

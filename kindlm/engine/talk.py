@@ -74,11 +74,11 @@ def first_messages(case: Case) -> tuple[Message, ...]:
 
 @dataclass(eq=False)
 class Talk:
-    """A conversation as far as it was held; this class itself is one without a target.
+    """A conversation so far. This base class has no target; the subclasses have one.
 
-    `error` is what ended it, if anything did; `warnings` are what the user should know: an answer
-    cut off, a parameter that was dropped. A case is held as a whole; a script says one message
-    after the other, within `async with`.
+    `error` is what ended it, if anything did. `warnings` are for the user: an answer that was cut
+    off, a parameter that was dropped. The conversation of a case is held as a whole with `hold`. A
+    script sends one message after the other with `say`, within `async with`.
     """
 
     said: Conversation = field(default_factory=Conversation)
@@ -108,13 +108,13 @@ class RecordedConversation(Conversation):
     recorder: Recorder
 
     def record(self, event: Payload) -> None:
-        """Hand an event to the log, and take it in; what is not recorded was not said."""
+        """Record an event, then add it to the transcript; one that is not recorded is not added."""
         self.recorder.record(event)
         self.add(event)
 
 
 class HeldTalk(Talk):
-    """A conversation of an earlier run; a script gets the answers to the same messages again."""
+    """A recorded conversation: a script gets the same answers to the same messages again."""
 
     def __init__(self, held: HeldConversation) -> None:
         super().__init__(
@@ -177,7 +177,7 @@ def _diverged(held: HeldConversation, why: str) -> KindlmError:
 
 @dataclass(eq=False, kw_only=True)
 class _LiveTalk(Talk):
-    """A conversation that goes on: `new` are the messages since the answer of call `after`."""
+    """A conversation with a live target: `new` are the messages since the answer `after`."""
 
     said: RecordedConversation
     case: Case
@@ -209,7 +209,7 @@ class _LiveTalk(Talk):
 
 @dataclass(eq=False, kw_only=True)
 class ModelTalk(_LiveTalk):
-    """One conversation with a model, which may be called `calls_left` times more."""
+    """One conversation with a model, with at most `calls_left` further calls."""
 
     target: ModelTarget
     calls_left: int
@@ -276,10 +276,10 @@ class ModelTalk(_LiveTalk):
 class AgentTalk(_LiveTalk):
     """One conversation with an agent.
 
-    `name` is what it is called in the record, `callee` whose pace its calls keep to, and `target`
-    how it is reached; None for a command. The `observations` hand their calls in at the `desk`.
-    `models` answer its model calls, where these are answered by an earlier run. So many tries of
-    the message that is being answered have `failed`.
+    `name` is its name in the record, `callee` has the pace of its calls, and `target` says how to
+    reach it; None for a command. The `observations` pass the calls that they see to the `desk`.
+    `models` answers its model calls from an earlier run, if it does. `failed` counts the failed
+    tries of the current message.
     """
 
     agent: Agent
