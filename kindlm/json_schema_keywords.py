@@ -10,6 +10,7 @@ the exception: see `kindlm.patterns`.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -170,8 +171,8 @@ def _one_of(validator: Any, branches: list[Any], value: Any, _schema: Any) -> It
 
 
 def _multiple_of(validator: Any, rule: Any, value: Any, _schema: Any) -> Iterator[Any]:
-    if not isinstance(rule, int | float) or rule <= 0:
-        # A schema of an MCP server may be no schema.
+    if not isinstance(rule, int | float) or not 0 < rule < math.inf:
+        # A schema of an MCP server may be no schema, and 1e400 is read as infinity.
         raise UndecidableSchemaError(f"A number cannot be a multiple of {shown(rule)}.")
     # As both are written: 19.99 is a multiple of 0.01, and no two floats say so.
     if validator.is_type(value, "number") and _exactly(value) % _exactly(rule):

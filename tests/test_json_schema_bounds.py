@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Container
 from itertools import islice
@@ -332,7 +333,7 @@ def test_numbers_are_divided_as_they_are_written(
     assert (schema_issues({"multipleOf": rule}, value) == []) == is_multiple
 
 
-@pytest.mark.parametrize("rule", [0, -0.5, "x", None])
+@pytest.mark.parametrize("rule", [0, -0.5, "x", None, math.inf, math.nan])
 def test_what_nothing_can_be_a_multiple_of_decides_nothing(rule: object) -> None:
     with pytest.raises(UndecidableSchemaError, match="a multiple of"):
         schema_issues({"multipleOf": rule}, 5)
