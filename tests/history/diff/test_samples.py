@@ -13,7 +13,14 @@ from recorded_history import History, Make
 from kindlm.history.diff.call_changes import CallEdit
 from kindlm.history.diff.config import Suite
 from kindlm.history.diff.evidence_values import FailOn, Kind, TestDiff
-from kindlm.history.diff.samples import PlannedSamples, Sample, independent_samples, turns_of
+from kindlm.history.diff.samples import (
+    Attempts,
+    PlannedSamples,
+    Sample,
+    attempts_to_compare,
+    independent_samples,
+    turns_of,
+)
 from kindlm.outcome import Status
 from kindlm.reports.diff.terminal import write_diff
 from kindlm.reports.report_registry import ReportOptions
@@ -119,3 +126,22 @@ def test_an_erased_answer_of_an_earlier_turn_cannot_be_compared(history: History
 )
 def test_a_turn_begins_with_a_message_of_the_user(users: list[int], turns: list[int]) -> None:
     assert list(turns_of(enumerate(users, start=1)).values()) == turns
+
+
+@pytest.mark.parametrize(
+    ("source", "attempts"),
+    [(None, Attempts.FIRST), ("here", Attempts.FIRST), ("gone", Attempts.LAST)],
+)
+def test_a_run_whose_source_is_not_here_may_hold_last_attempts(
+    history: History, make: Make, source: str | None, attempts: Attempts
+) -> None:
+    history.run("here").finish()
+    mode = {"mode": "rescored", "source_run": source} if source else {}
+    history.run("before", **mode).finish()
+    after = history.run("after")
+    after.suite(tests=[make.planned()])
+    after.execution(assertions=(make.failed(),), retried=True)
+    after.execution(number=1, attempt=2, assertions=(make.passed(),))
+    after.finish()
+
+    assert attempts_to_compare(history.reader(), ["before"], ["after"]) is attempts
