@@ -30,6 +30,7 @@ from kindlm.outcome import Demands
 from kindlm.plugins import Adapter, Check, Framework, Provider, Report
 from kindlm.ports import AgentReply, ModelReply
 from kindlm.section import Section, resolved
+from kindlm.values import NULL_IS_ABSENT
 from kindlm.wording import first_of
 
 CRASHES = (Exception, SystemExit)
@@ -39,6 +40,7 @@ CRASHES = (Exception, SystemExit)
 K = TypeVar("K", Provider, Adapter)
 P = TypeVar("P", Check, Provider, Adapter, Framework, Report)
 R = TypeVar("R", ModelReply, AgentReply)
+M = TypeVar("M", bound=BaseModel)
 
 _MOST_NAMES = 10
 
@@ -164,7 +166,7 @@ def _other_names(kind: type[Any]) -> Mapping[str, str]:
     return kind.other_names if issubclass(kind, Adapter) else {}
 
 
-def is_own(options: Section | type[Section]) -> bool:
+def is_own(options: BaseModel | type[BaseModel]) -> bool:
     """Tell whether options, or a class of options, are a provider's or an adapter's of kindlm."""
     kind = options if isinstance(options, type) else type(options)
     return kind.__module__.startswith("kindlm.")
@@ -185,6 +187,15 @@ def as_written(options: Section | None) -> dict[str, Any]:
         for name in fields
         if name in options.model_fields_set
     }
+
+
+def options_of_package(kind: type[M], written: Any, *, again: bool = False) -> M:
+    """Return options of a package's class, of JSON values: a date and an enum are texts there.
+
+    Values that were valid before are validated `again`: a key that was left out is null there.
+    """
+    context = NULL_IS_ABSENT if again else None
+    return kind.model_validate_json(json.dumps(written), context=context)
 
 
 def find(base: type[P], name: str) -> Result[type[P]] | None:

@@ -46,7 +46,7 @@ from kindlm.outcome import CheckResult, Demands, Outcome
 from kindlm.ports import CheckContext
 from kindlm.section import Score, Text
 from kindlm.transcript import ToolUse, Transcript, Turn
-from kindlm.values import NULL_IS_ABSENT, filled
+from kindlm.values import filled
 from kindlm.wording import bounded, excerpt, sentence, shown
 
 if TYPE_CHECKING:
@@ -286,7 +286,7 @@ class CheckOfPackage(AskingCheck):
             return undecided(found.error.message, trace=found.error.trace)
         plugin = packages.installed(plugins.Check.group)[self.name][0]
         try:
-            configured = found.value.model_validate(dict(self.options), context=NULL_IS_ABSENT)
+            configured = packages.options_of_package(found.value, self.options, again=True)
             work: Callable[[], Any] = partial(configured.evaluate, transcript, context)
             if inspect.iscoroutinefunction(configured.evaluate):
                 returned = await work()

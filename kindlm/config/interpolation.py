@@ -17,7 +17,7 @@ from kindlm.checks.base import Check
 from kindlm.checks.guardrails import CANARY
 from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
-from kindlm.packages import CRASHES, as_written, is_own, own
+from kindlm.packages import CRASHES, as_written, is_own, options_of_package, own
 from kindlm.plugins import Adapter, Provider
 from kindlm.suite import (
     FORWARDED,
@@ -28,7 +28,7 @@ from kindlm.suite import (
     SimulatedTool,
     Suite,
 )
-from kindlm.values import NULL_IS_ABSENT, filled
+from kindlm.values import filled
 from kindlm.wording import first_of
 
 MARK = "\ufdd0"
@@ -285,7 +285,7 @@ def _bind_options(options: Provider | Adapter, values: _Values) -> Provider | Ad
     if after == before:
         return options
     try:
-        return options.model_validate(after, context=NULL_IS_ABSENT)
+        return options_of_package(type(options), after, again=True)
     except CRASHES as error:
         message = (
             f"{values.place} is not valid for its package after variables are filled in: {error}"

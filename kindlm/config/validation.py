@@ -16,7 +16,7 @@ from kindlm.config.diagnostics import Reporter
 from kindlm.config.schema import KindlmConfig
 from kindlm.dataclass import dataclass
 from kindlm.document import Path, dotted
-from kindlm.packages import all_own, installed, provided
+from kindlm.packages import all_own, installed, is_own, options_of_package, provided
 from kindlm.plugins import Check, Provider
 from kindlm.suggestions import ENDED, hint_for, meant_by, suggest, words_for
 from kindlm.values import TAGS
@@ -84,7 +84,7 @@ def fit(
         meant = {written: key for key, written in spelled.items()}
         value = {meant.get(key, key): item for key, item in value.items()}
     try:
-        return model.model_validate(value)
+        return model.model_validate(value) if is_own(model) else options_of_package(model, value)
     except ValidationError as error:
         # Unknown keys first: a missing key may be one of them, misspelt.
         found = error.errors(include_url=False)
@@ -277,7 +277,7 @@ def _describe(kind: str, given: Any, context: dict[str, Any], text: str) -> tupl
         whole = kind == "int_type" and isinstance(given, float) and given.is_integer()
         is_what = f"the number {given!r}" if whole else kind_of(given)
         return f"must be {_EXPECTED[kind]}, but is {is_what}", _type_hint(kind, given)
-    if kind == "literal_error":
+    if kind in ("literal_error", "enum"):
         choices = context["expected"].replace(" or ", ", ").split(", ")
         return describe_choice(given, [choice.strip("'") for choice in choices])
     if kind == "string_too_short":
@@ -286,8 +286,8 @@ def _describe(kind: str, given: Any, context: dict[str, Any], text: str) -> tupl
         return "may hold letters, digits and _ only", None
     if kind in _RANGES:
         return _describe_range(kind, given, context)
-    # Whatever pydantic may add: its wording is for programmers, so report only the fact.
-    return f"has an invalid value: {_shown(given)}", None
+    # Whatever else a package's types may demand.
+    return f"has an invalid value: {_shown(given)}", printable(text)
 
 
 def _type_hint(kind: str, given: Any) -> str | None:

@@ -14,6 +14,9 @@ short = acme:Short
 """
 
 ACME = """
+from datetime import date
+from enum import Enum
+from pathlib import Path
 from kindlm.plugins import Check, Count, Demands, Maybe
 
 class Short(Check):
@@ -155,7 +158,7 @@ def test_a_crash_names_its_line_and_verbose_shows_the_traceback(shop: Shop) -> N
     shop.check()
     shop.write({"expect": {"short": {}}}, reply="A crash.")
     told = " ".join(shop.told().split())
-    assert "crashed: ValueError: A crash. (acme, line 11)" in told
+    assert "crashed: ValueError: A crash. (acme, line 14)" in told
     assert "Traceback" not in told
     assert "raise ValueError(transcript.text)" in shop.told("--verbose")
 
@@ -168,12 +171,31 @@ def test_an_optional_key_may_be_left_out(shop: Shop) -> None:
     assert "short.least is empty" in shop.workspace.run("validate").stderr
 
 
+@pytest.mark.parametrize(
+    ("kind", "valid", "invalid", "message"),
+    [
+        ("date", "2026-01-02", "soon", "should be a valid date"),
+        ("Path", "orders/a1.txt", 5, "must be a text"),
+        ("tuple[int, ...]", [1, 2], [1, "2"], "must be a whole number"),
+        ("Enum('Tone', {'WARM': 'warm', 'COLD': 'cold'})", "warm", "wram", 'Did you mean "warm"?'),
+    ],
+)
+def test_an_option_has_any_type_that_json_can_hold(
+    shop: Shop, kind: str, valid: Any, invalid: Any, message: str
+) -> None:
+    shop.check(f"given: {kind}")
+    shop.write({"expect": {"short": {"max": 99, "given": valid}}})
+    assert shop.workspace.run("test").returncode == 0
+    shop.write({"expect": {"short": {"max": 99, "given": invalid}}})
+    assert message in shop.workspace.run("validate").stderr
+
+
 def test_a_misspelt_class_variable_is_named(shop: Shop) -> None:
     shop.check("demand = 1")
     shop.write(TOO_LONG)
     said = shop.workspace.run("validate").stderr
     assert "non-annotated attribute was detected: `demand = 1`" in said
-    assert "(acme, line 4)" in said
+    assert "(acme, line 7)" in said
     assert "errors.pydantic.dev" not in said
 
 
