@@ -85,7 +85,7 @@ LEAST_RPM = 0.1
 _RUN = f"SELECT ended, {REASON} FROM runs r WHERE id = ?"  # noqa: S608
 
 _SPENT = """
-SELECT total(c.cost_usd)
+SELECT total(c.cost_usd), total(c.is_unknown)
   FROM executions e
   JOIN counted_calls c ON c.execution = e.id
  WHERE e.run IN $ids
@@ -223,6 +223,8 @@ class Coordinator:
         self._told = Control()
         self._is_hurried = False
         self._capacity = 1
+        self._unknown: float | None = None
+        """Calls of unknown cost that were made before, which no limit can hold for."""
 
     # What the server asks.
 
@@ -349,9 +351,13 @@ class Coordinator:
         if most is None:
             return
         runs = {*self._earlier, *(shard.run for shard in self._shards.values() if shard.run)}
-        (spent,) = db.execute(*among(_SPENT, list(runs))).fetchone()
+        spent, unknown = db.execute(*among(_SPENT, list(runs))).fetchone()
         if exceeds(spent, most):
             self._stop.abort(f"${spent:.4f} spent, more than --max-cost {most:g} allows")
+        elif self._unknown is None:
+            self._unknown = unknown
+        elif unknown > self._unknown:
+            self._stop.abort(f"a call of unknown cost was made: --max-cost {most:g} cannot be kept")
 
     def _end_of(self, shard: int, pending: Pending) -> ShardEnd | None:
         """Return how a job ended; None for one that goes on."""

@@ -79,7 +79,7 @@ def is_killed(workers: Workers, shard: int) -> ShardEnd:
     return ShardEnd(-9, "out of memory")
 
 
-def record(workers: Workers, shard: int, cost_usd: float = 0.001):  # type: ignore[no-untyped-def]
+def record(workers: Workers, shard: int, cost_usd: float | None = 0.001):  # type: ignore[no-untyped-def]
     run = workers.history.run(f"r{shard}", group="g", shard=f"{shard}/2", planned=1)
     run.suite()
     run.execution(cost_usd=cost_usd)
@@ -87,11 +87,15 @@ def record(workers: Workers, shard: int, cost_usd: float = 0.001):  # type: igno
 
 
 def carry_out(
-    history: History, works: Sequence[Work], limits: Limits = _NO_LIMITS, shards: int = 1
+    history: History,
+    works: Sequence[Work],
+    limits: Limits = _NO_LIMITS,
+    shards: int = 1,
+    earlier: Sequence[str] = (),
 ) -> tuple[Coordinator, Workers, Stop, set[str]]:
     workers, stop, news = Workers(history, *works), Stop(), set[str]()
     left = dict.fromkeys(range(1, shards + 1))
-    coordinator = Coordinator(history.log, left, ["base"], limits, stop, news.update)
+    coordinator = Coordinator(history.log, left, ["base"], limits, stop, news.update, earlier)
     workers.coordinator = coordinator
     jobs = {shard: ShardJob("http://x", "kdl_x", shard, (), (), ".") for shard in left}
     asyncio.run(coordinator.carry_out(workers, jobs))
@@ -242,6 +246,23 @@ def test_costs_of_all_workers_together_end_the_run(history: History) -> None:
     assert set(coordinator.undone.values()) == {stop.reason}
     assert coordinator.pushed("1.1", []).stop == stop.reason
     assert coordinator.claim(1) == {"lease": None}
+
+
+def test_a_call_of_unknown_cost_ends_the_run_unless_it_was_made_before(history: History) -> None:
+    def spends(workers: Workers, shard: int) -> ShardEnd:
+        lease = workers.claim(shard)
+        record(workers, shard, cost_usd=None).finish()
+        workers.coordinator.pushed(lease, [f"r{shard}"])
+        return ShardEnd(0)
+
+    run = history.run("r0", group="g", shard="3/3", planned=1)
+    run.suite()
+    run.execution(cost_usd=None)
+    run.finish()
+    limits = Limits(max_cost_usd=1.0)
+    _, workers, stop, _ = carry_out(history, [spends] * 2, limits, shards=2, earlier=["r0"])
+    assert workers.submitted == [1, 2]
+    assert stop.reason == "a call of unknown cost was made: --max-cost 1 cannot be kept"
 
 
 def test_a_rate_is_shared_by_the_workers_that_can_still_have_a_shard(history: History) -> None:
