@@ -52,7 +52,7 @@ EXTENSION: dict[str, Any] = {"x-kindlm-extension": True}
 Extension = Annotated[T, Field(json_schema_extra=EXTENSION)]
 """A key that the KindLM config schema v1 does not have."""
 
-Maybe = Annotated[T | None, BeforeValidator(not_null)]
+Maybe = Annotated[T | None, AfterValidator(not_null)]
 """A value that may be left out, but not be empty."""
 
 Text = Annotated[str, Field(min_length=1)]

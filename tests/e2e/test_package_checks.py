@@ -17,7 +17,11 @@ ACME = """
 from datetime import date
 from enum import Enum
 from pathlib import Path
-from kindlm.plugins import Check, Count, Demands, Maybe
+from kindlm.plugins import Check, Count, Demands, Maybe, Section
+
+class Since(Section):
+    day: Maybe[date] = None
+    until: Maybe[date] = None
 
 class Short(Check):
     {variables}
@@ -158,7 +162,7 @@ def test_a_crash_names_its_line_and_verbose_shows_the_traceback(shop: Shop) -> N
     shop.check()
     shop.write({"expect": {"short": {}}}, reply="A crash.")
     told = " ".join(shop.told().split())
-    assert "crashed: ValueError: A crash. (acme, line 14)" in told
+    assert "crashed: ValueError: A crash. (acme, line 18)" in told
     assert "Traceback" not in told
     assert "raise ValueError(transcript.text)" in shop.told("--verbose")
 
@@ -176,6 +180,8 @@ def test_an_optional_key_may_be_left_out(shop: Shop) -> None:
     [
         ("date", "2026-01-02", "soon", "should be a valid date"),
         ("Path", "orders/a1.txt", 5, "must be a text"),
+        ("Maybe[date]", "2026-01-02", None, "is empty"),
+        ("Maybe[Since]", {"day": "2026-01-02"}, {"day": "soon"}, "should be a valid date"),
         ("tuple[int, ...]", [1, 2], [1, "2"], "must be a whole number"),
         ("Enum('Tone', {'WARM': 'warm', 'COLD': 'cold'})", "warm", "wram", 'Did you mean "warm"?'),
     ],
@@ -195,7 +201,7 @@ def test_a_misspelt_class_variable_is_named(shop: Shop) -> None:
     shop.write(TOO_LONG)
     said = shop.workspace.run("validate").stderr
     assert "non-annotated attribute was detected: `demand = 1`" in said
-    assert "(acme, line 7)" in said
+    assert "(acme, line 11)" in said
     assert "errors.pydantic.dev" not in said
 
 
