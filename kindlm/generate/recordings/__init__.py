@@ -1,16 +1,14 @@
 """Recorded conversations, read from files of other programs and from our own log.
 
-Each module in `SOURCES` reads one source. It has `read(document) -> Iterator[Recording] | None`,
-which returns one recording for each trace, and None for a document of another source. It raises
-`ValueError` for a document that is broken. A document is the JSON values of a file: one, or one for
-each line of a JSON Lines file. A file that is not JSON is one value of type bytes. All of it is
-untrusted.
+`otlp` and `exported_spans` read files. Their `read` returns one recording for each trace, and None
+for a document of another source. It raises `ValueError` for a document that is broken. A document
+is the JSON values of a file: one, or one for each line of a JSON Lines file. A file that is not
+JSON is one value of type bytes. All of it is untrusted.
 """
 
 from __future__ import annotations
 
 import json
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +17,6 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.ports import ToolDefinition
 from kindlm.strict_json import parse_json, require_shallow
 from kindlm.transcript import Transcript
-
-SOURCES = ("otlp", "langfuse", "langsmith", "phoenix")
-"""The modules that read files, in the order in which they are asked."""
 
 MAX_BYTES = 100_000_000
 
@@ -61,12 +56,13 @@ def read_recordings(data: bytes, file: Path) -> Result[list[Recording]]:
         return _unreadable(file, "it is empty")
     if data.startswith(b"\x1f\x8b"):
         return _unreadable(file, "it is compressed; unpack it with gunzip")
+    from kindlm.generate.recordings import exported_spans, otlp  # both make recordings
+
     try:
         document = _document(data)
-        for name in SOURCES:
-            found = import_module(f"{__name__}.{name}").read(document)
-            if found is not None:
-                return Ok(list(found))
+        found = otlp.read(document) or exported_spans.read(document)
+        if found is not None:
+            return Ok(list(found))
     except (ValueError, RecursionError) as error:
         return _unreadable(file, f"it is broken: {error}")
     return _unreadable(file, "its format is unknown")
@@ -94,6 +90,6 @@ def _document(data: bytes) -> Document:
 
 
 def _unreadable(file: Path, why: str) -> Err:
-    hint = f"kindlm reads these traces: {', '.join(SOURCES)}."
+    hint = "kindlm reads these traces: otlp, langfuse, langsmith, phoenix."
     message = f"{file} cannot be read: {why}."
     return Err(KindlmError(ErrorCode.CONFIG_PARSE_ERROR, message, hint))
