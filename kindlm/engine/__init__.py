@@ -19,7 +19,7 @@ logging.getLogger("kindlm").addHandler(logging.NullHandler())
 
 
 def name_execution(execution: str, test: str, target: str) -> None:
-    """Let all further log lines of this task, and of those that it starts, name the execution."""
+    """Add the number of an execution to all further log lines of this task and its subtasks."""
     _EXECUTION.set({"execution": execution, "test": test, "target": target})
 
 

@@ -59,9 +59,9 @@ _UNDONE = (Outcome.FAILED, Outcome.INCONCLUSIVE)
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """How an execution ended, for the progress that is shown while a run goes on.
+    """How an execution ended, for the progress display.
 
-    `cost_usd` is what all its calls cost, judges too, as far as that is known.
+    `cost_usd` is the known cost of all its calls, including those to judges.
     """
 
     execution: Execution
@@ -81,7 +81,6 @@ def _started(
     tools: Sequence[SimulatedTool] = (),
     source: str | None = None,
 ) -> ExecutionStarted:
-    """Return the event that an attempt began."""
     suite = execution.suite.suite
     return ExecutionStarted(
         suite=execution.suite.ordinal,
@@ -104,9 +103,9 @@ def end_unrun(
     *,
     reason: str | None = None,
 ) -> Finished:
-    """Record the end of an execution of which nothing is run: `how` it ends is known already.
+    """Record the end of an execution that does not run: `how` says how it ends.
 
-    `reason` says why it is skipped, if its test does not.
+    `reason` says why it is skipped, if the test itself gives no reason.
     """
     recorder = run.about(execution.subject(attempt))
     recorder.record(_started(execution, attempt))
@@ -119,7 +118,7 @@ def end_unrun(
 
 
 def _errored(error: KindlmError, **known: Any) -> ExecutionFinished:
-    """Return the event that an attempt ended with an error, and what else is known of it."""
+    """Return the event that ends an attempt with an error, with what else is known of it."""
     return ExecutionFinished(
         status=Status.ERRORED,
         error_code=error.code.name,
@@ -139,11 +138,12 @@ async def run_execution(
     reserved: Turn | None = None,
     may_rerun: Callable[[], bool] = lambda: False,
 ) -> Finished | None:
-    """Run one execution and record its end. None if it was cut off before.
+    """Run one execution and record its end. Return None if it was cut off.
 
-    `reserved` is the turn for its first call, if that was taken already. With conversations of an
-    earlier run, it is skipped if none was held for it. `may_rerun` says whether it can be run
-    again if it did not pass; then it has not ended, and what is returned is `retried`.
+    `reserved` is the turn for its first call, if the caller has taken one already. If an earlier
+    run supplies the conversations and has none for this execution, the execution is skipped.
+    `may_rerun` says whether the execution may run again if it fails. In that case it has not ended,
+    and the result has `retried` set.
     """
     transcripts, source = run.ports.transcripts, run.ports.answers
     subject, case, target = execution.subject(attempt), execution.case, execution.target
@@ -156,7 +156,7 @@ async def run_execution(
         return end_unrun(execution, run.ports.recorder, attempt, reason=held)
     if held is not None:
         past, agent = held.transcript.from_record(), _agent(execution)
-        # What the suite says of the agent now counts: that is no answer of its own.
+        # Only the suite's own skip reason counts from here on: the agent has given no answer.
         if agent is not None:
             past = replace(past, reports_tools=agent.reports_tools, prints_calls=agent.prints_calls)
         held = replace(held, transcript=past)
@@ -196,7 +196,7 @@ def _agent(execution: Execution) -> AgentTarget | Command | None:
 
 
 class _Attempt:
-    """One attempt of an execution, and what came of it so far."""
+    """One attempt at an execution, with its results so far."""
 
     def __init__(
         self,
@@ -234,7 +234,7 @@ class _Attempt:
         self._score: float | None = None
 
     async def run(self, may_rerun: Callable[[], bool]) -> Finished | None:
-        """Converse and check, and record how it ended; None if it was cut off."""
+        """Converse, check, and record the end of the attempt. Return None if it was cut off."""
         held = self._held
         started = _started(
             self._execution,
@@ -278,7 +278,7 @@ class _Attempt:
         event: ExecutionStarted | ExecutionFinished,
         bare: Callable[[KindlmError], ExecutionStarted | ExecutionFinished],
     ) -> KindlmError | None:
-        """Record an event, or a bare one if the store refuses what is in it; return that error."""
+        """Record an event; if the store refuses it, record the `bare` one and return the error."""
         try:
             self._said.record(event)
         except ValueError as refused:
@@ -299,7 +299,7 @@ class _Attempt:
                     return await self._play(self._case.script)
                 await self._talk.hold()
                 error = self._talk.error
-                # With all turns used up by tool calls, there is something to check as well.
+                # If tool calls used up all turns, there still is a conversation to check.
                 if error is None or error.code is ErrorCode.ENGINE_MAX_TURNS:
                     await self._check()
         except TimeoutError:
@@ -317,7 +317,7 @@ class _Attempt:
         case, target, calls, ports = self._case, self._execution.target, self.calls, self._ports
         model = self._suite.models.get(target)
         if case.script is not None and case.agent is None and model is not None:
-            return Ok(Talk())  # the script of a model only asks questions
+            return Ok(Talk())  # The script of a model test only asks questions.
         calls_servers = any(tool.server for tool in case.tools)
         servers = ToolServers(self._server) if calls_servers else None
         tools = Tools(self._simulated(servers), self._said.record, ports.clock)
@@ -375,7 +375,7 @@ class _Attempt:
         )
 
     def _simulated(self, servers: ToolServers | None) -> SimulatedTools:
-        """Return the tools of the case; in a replay, those of servers answer as they did."""
+        """Return the simulated tools of the case; in a replay, server tools are recorded ones."""
         tools = self._case.tools
         if servers is None:
             return SimulatedTools(tools, self._ports.aside)
@@ -394,7 +394,7 @@ class _Attempt:
         return self._ports.agents(target, {}), timeout_ms / 1000
 
     async def _play(self, script: Script) -> KindlmError | None:
-        """Let a script hold the conversation and check it; return what makes it errored."""
+        """Run the script, which converses and checks. Return the error that ended it, if any."""
         trial = ScriptedTrial(self._talk, self.calls, self._ports.checker, self._ports.clock)
         try:
             async with self._talk:
@@ -403,12 +403,12 @@ class _Attempt:
             self._undone = [each for each in trial.results if each.outcome in _UNDONE]
             self._score = trial.score
         if not self._deadline.leaves(0):
-            # One that blocks holds up the event loop, and so what would cut it off.
+            # A script that blocks would block the event loop, and with it the timeout.
             raise TimeoutError
         return self._talk.error or error
 
     async def _check(self) -> None:
-        """Evaluate all expectations; those before a crash or the end of the time are kept."""
+        """Evaluate all expectations. Results from before a crash or a timeout are kept."""
         clock, transcript = self._ports.clock, self._talk.said.transcript
         for index, expectation in enumerate(self._case.expectations):
             context = CheckContext(
@@ -439,11 +439,11 @@ class _Attempt:
         transcript = self._talk.said.transcript
         steps, total = transcript.steps, transcript.total
         cost_usd, cost_then_usd = total.cost.usd, None
-        # Warnings name what can be set by the keys of the user's file.
+        # Warnings name settings by the keys of the user's file format.
         warnings = list(map(partial(said_in_words_of, self._suite.front_end), self._talk.warnings))
         if self._held is not None or self._answers is not None:
             taken = [step for step in steps if step.recorded]
-            # What was paid for in an earlier run costs nothing now.
+            # An earlier run has paid for a recorded answer: it costs nothing now.
             paid = [step for step in steps if not step.recorded]
             cost_usd = total_of(paid).cost.usd if paid or not steps else 0.0
             cost_then_usd = total_of(taken).cost.usd
@@ -467,7 +467,7 @@ class _Attempt:
 
 
 def _crashed(crash: Exception) -> KindlmError:
-    """Return the error of an execution in which kindlm itself failed."""
+    """Return the error of an execution in which kindlm itself crashed."""
     return broken(
         f"kindlm itself failed: {type(crash).__name__}: {crash}",
         "This is a bug. Run again with --verbose and report the traceback.",
@@ -476,7 +476,7 @@ def _crashed(crash: Exception) -> KindlmError:
 
 
 def _too_slow(timeout_ms: int, case: Case) -> KindlmError:
-    """Return the error of an execution that was cut off when its time was over."""
+    """Return the error of an execution that exceeded its time limit."""
     limit = "defaults.executionTimeoutMs"
     if case.script is not None:
         limit = "`timeout` of the scenario, or eval.default_timeout"

@@ -65,12 +65,13 @@ _CUT_OFF = KindlmError(
 
 
 class Calls:
-    """Makes the calls of one attempt of an execution, each when its callee's pace allows it.
+    """Makes the calls of one attempt, each when the pace of its callee allows it.
 
-    Calls are numbered from 1, or from after `last` of an earlier run; each try counts. `spent_usd`
-    is their known cost so far. `now` is the latest call. No wait goes beyond the `deadline`, but
-    the deadline stands still while a call waits for its turn, or as long as a provider asks for
-    (`Retry-After`). `reserved` is the turn for the first call, if there is one already.
+    Calls are numbered from 1, or from after `last`, the last call of an earlier run. Each try has
+    its own number; `now` is the latest. `spent_usd` is the known cost so far. No wait extends
+    beyond the `deadline`, but the deadline is paused while a call waits for its turn, or for the
+    time that a provider asks for (`Retry-After`). `reserved` is the turn for the first call, if
+    there is one already.
     """
 
     def __init__(
@@ -110,14 +111,14 @@ class Calls:
         """Try until there is an answer, a final error, or no retry or time left.
 
         Args:
-            callee: has the pace of the tries; None is something local, which has no pace.
+            callee: has the pace of the tries; None for something local, which has no pace.
             sent: makes the event of a try from its `call` number and its `attempt`, from 1.
             call: makes one try. If its error has the detail `resend`, it is made again at once,
-                beside the retries of the suite.
-            failed: the event of a try that failed.
-            about: what log lines say of the callee.
+                in addition to the retries of the suite.
+            failed: makes the event of a failed try.
+            about: what log lines say about the callee.
             record: takes the events.
-            billed: counts what a failed try cost, and returns what its event says of that.
+            billed: counts the cost of a failed try, and returns the fields that its event gets.
 
         Returns:
             The number of the call that was answered, with the answer; or the last error.
@@ -167,7 +168,7 @@ class Calls:
                 return Ok((number, result.value))
             error = result.error
             if resend := bool(error.details.get("resend")):
-                # A client that never learns must not be called for ever.
+                # A client that asks to resend each time must not be called forever.
                 delay = 0.0 if resent < MAX_RESENDS else None
             else:
                 delay = _delay(error, retried, retries)
@@ -184,7 +185,7 @@ class Calls:
             retried, resent = retried + (not resend), resent + resend
 
     async def turn(self, pace: Pace) -> Turn:
-        """Wait until one more call may start; the deadline is paused meanwhile."""
+        """Wait until one more call may start. The deadline is paused meanwhile."""
         reserved = self._reserved
         if reserved is not None and reserved.pace is pace:
             self._reserved = None
@@ -197,7 +198,7 @@ class Calls:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Let the time stand still while the execution waits for others."""
+        """Pause the deadline while the execution waits for others."""
         with self.permit.waiting(), self._deadline.paused():
             yield
 
@@ -223,17 +224,18 @@ class Calls:
         is_paid: bool = False,
         paid_before: PaidBefore = PaidBefore(),  # noqa: B008 - a value
     ) -> dict[str, Any]:
-        """Return what is recorded of an answer, of a model or of an agent alike; count its cost.
+        """Return the event fields of an answer from a model or an agent, and count its cost.
 
-        It is as it can be stored, so that what is checked is what is recorded. `name` stands for a
-        model that the answer does not name. An answer of an earlier run costs nothing now; what it
-        cost then is recorded beside. `is_paid`: an earlier run paid the `cost`, which is treated
-        alike, after it had `paid_before`. `counted_usd` of the cost was counted before.
+        The fields are in the form that the store keeps, so that checks see what is recorded. `name`
+        is the model's name if the answer has none. An answer from an earlier run costs nothing now;
+        its cost then is recorded separately. The same applies if `is_paid`: an earlier run paid the
+        `cost`, after it had paid `paid_before`. `counted_usd` is the part of the cost that is
+        counted already.
         """
         recorded = reply.recorded
         cost = cost if recorded is None else recorded.cost
         is_paid = is_paid or recorded is not None
-        # What was not known then is no sum to rely on now.
+        # If some cost of the earlier run is unknown, the sum is not reliable.
         now = cost if not is_paid or (recorded is None and cost.usd is None) else Cost(0.0)
         model = bounded(scrub(reply.model)) if reply.model else None
         before = recorded.before if recorded else paid_before
@@ -255,7 +257,7 @@ class Calls:
             "cost_then_usd": cost.usd if is_paid else None,
             "failed_then_usd": before.usd or None,
             "unknown_then": before.unknown or None,
-            # The body stands with the call that was really made.
+            # The body is recorded with the original call.
             "raw": reply.raw if self.suite.record_raw_bodies and recorded is None else None,
             "warnings": reply.warnings,
         }
@@ -272,11 +274,11 @@ class Calls:
         boundary: str = "",
         assertion: int | None = None,
     ) -> Result[tuple[ModelReply, ProviderResponded]]:
-        """Call a model, as often as it may be tried; record each try. Return the answer's event.
+        """Call a model, with retries, and record each try. Return the reply and its event.
 
         The request continues the answer of call `after` with the messages that are `new` since.
         `boundary` is random text in those messages that is not recorded. `assertion` is the index
-        of the assertion that asks. The reply is as it came, the event as it is recorded.
+        of the assertion that asks. The reply is as received, the event as recorded.
         """
         provider, params = target.provider, request.params
         identity = fingerprint(provider, request, boundary=boundary)
@@ -338,9 +340,9 @@ class Calls:
         return Ok((reply, event))
 
     def _billed(self, target: ModelTarget, error: KindlmError) -> dict[str, Any]:
-        """Count what an answer cost that could not be used; return what is recorded of it.
+        """Count the cost of an answer that could not be used. Return the fields to record.
 
-        An answer of an earlier run, and one that does not report its tokens, counts nothing.
+        An answer from an earlier run, and one that does not report its tokens, costs nothing.
         """
         usage = error.details.get("usage")
         if not isinstance(usage, Usage):
@@ -352,9 +354,9 @@ class Calls:
     def failure_facts(
         self, model: str | None, usage: Usage, cost: Cost, name: str
     ) -> dict[str, Any]:
-        """Return what is recorded of what a failed call cost, and count it.
+        """Return the cost fields of a failed call, and count the cost.
 
-        `name` stands for a model that the error does not name.
+        `name` is the model's name if the error has none.
         """
         self.spend(model or name, cost)
         return {
@@ -366,7 +368,7 @@ class Calls:
         }
 
     async def ask(self, assertion: int | None, question: Question) -> Result[ModelReply]:
-        """Put a question of one assertion, or of none; a part of it is a `ports.Ask`."""
+        """Ask a model a question for an assertion or a script; `ports.Ask` once bound to one."""
         target = self.suite.judge(question.model)
         if target is None:
             return Err(_no_judge(question.model, self.suite))
@@ -395,9 +397,9 @@ class Calls:
     async def embed(
         self, assertion: int, tested: str, texts: Sequence[str]
     ) -> Result[tuple[Embedding, str]]:
-        """Turn texts of a target into vectors to compare them; return the name of the model, too.
+        """Turn texts of a target into vectors to compare them. Also return the name of the model.
 
-        It is recorded and priced like any other call.
+        The call is recorded and priced like any other.
         """
         found = self.run.embedder(self._ordinal, self.suite, tested)
         if isinstance(found, Err):
@@ -432,7 +434,7 @@ class Calls:
         tokens = embedding.usage.input_tokens
         cost = Cost(0.0, CostSource.COMPUTED)
         if callee is not None:
-            # Vectors cost nothing going out: the price is that of the texts.
+            # Embedders charge for input only: vectors cost nothing.
             spent = Usage(tokens, None if tokens is None else 0)
             cost = self.pricing.cost(provider, model, spent)
         reply = ModelReply("", None, embedding.latency_ms, usage=Usage(tokens), model=model)
@@ -441,11 +443,11 @@ class Calls:
 
 
 def fingerprint(provider: str, request: ModelRequest, *, boundary: str = "") -> str:
-    """Return the identity of a request: equal for equal questions, without any secret.
+    """Return the identity of a request: the same for the same question, and free of secrets.
 
-    `boundary` is the random part of a judge's question and is left out; values of the environment
-    that were put into the user's messages count as what is written there. Ids and names of tool
-    calls count as the record keeps them: an answer that is given again has no more of them.
+    The random `boundary` of a judge's question is left out. Environment variables in the user's
+    messages count by their reference, not by their value. Ids and names of tool calls count in the
+    form that is recorded, since a replayed answer only has that form.
     """
     messages: list[list[Any]] = []
     for message in request.messages:
@@ -481,7 +483,7 @@ _canonical = json.JSONEncoder(sort_keys=True, ensure_ascii=True, separators=(","
 
 
 def definition_of(tool: SimulatedTool | ToolDefinition) -> dict[str, Any]:
-    """Return the definition of a tool as a model gets it."""
+    """Return the definition of a tool that is sent to a model."""
     return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
 
 
@@ -495,7 +497,7 @@ def _without(boundary: str, messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def _report_to_pace(turn: Turn, result: Result[Any] | None) -> None:
-    """Report the outcome of a call to its pace; None means that it was abandoned."""
+    """Report the outcome of a call to its pace. None means that the call was abandoned."""
     pace = turn.pace
     match result:
         case Ok(value=reply):
@@ -510,7 +512,7 @@ def _report_to_pace(turn: Turn, result: Result[Any] | None) -> None:
 
 
 def _delay(error: KindlmError, attempt: int, retries: int) -> float | None:
-    # The adapter knows whether another try may go better, and says so.
+    # The adapter knows whether another try may succeed.
     if attempt >= retries or not error.details.get("retryable"):
         return None
     retry_after_s = error.details.get("retry_after")
@@ -527,10 +529,10 @@ def retry_delay(
     base_s: float = BASE_DELAY_S,
     max_s: float = MAX_DELAY_S,
 ) -> float:
-    """Return the seconds to wait after try number `attempt` (from 0) failed.
+    """Return the delay in seconds after try number `attempt` (from 0) failed.
 
-    A provider's own `Retry-After` is taken as it is; otherwise exponential backoff with full
-    jitter, never under half the base. `jitter` is random in [0, 1).
+    The `Retry-After` of a provider is used as it is. Otherwise the delay is exponential backoff
+    with full jitter, and at least half the base. `jitter` is random in [0, 1).
     """
     if retry_after_s:
         return retry_after_s

@@ -22,7 +22,7 @@ from kindlm.transcript import Cost, Usage
 class ObservedCalls:
     """Takes the calls that observers see in one attempt; implements `ports.CallDesk`.
 
-    `spent_usd` is what they cost since the last answer of the agent.
+    `spent_usd` is the cost of these calls since the last answer of the agent.
     """
 
     subject: str
@@ -48,41 +48,41 @@ class ObservedCalls:
         self.calls.spend(model, cost)
 
     def is_over(self) -> bool:
-        """Return whether the limits of the run, or its end, forbid more calls."""
+        """Return whether no more calls are allowed: a limit is passed, or the run is ending."""
         return self.calls.permit.is_over
 
     def leave_unfinished(self) -> None:
-        """Note that a call was refused, as `is_over` said: the attempt counts as cut off."""
+        """Note that a call was refused because of `is_over`. The attempt counts as cut off."""
         self.calls.permit.has_refused = True
 
     def waiting(self) -> AbstractContextManager[None]:
-        """Let the time of the execution stand still while it waits for others."""
+        """Pause the deadline of the execution while it waits for others."""
         return self.calls.waiting()
 
     def paced(self, provider: str) -> AbstractAsyncContextManager[None]:
-        """Wait until a call to a provider may start, as `--max-rpm` says; it ends with this."""
+        """Wait until `--max-rpm` allows a call to a provider; the call ends with the context."""
         return _paced(self.calls.run, provider, self.calls.turn)
 
     def unassigned(self) -> CallDesk:
-        """Return where calls are handed in that are of this run, and may be of any attempt."""
+        """Return the desk for calls of this run that may belong to any attempt."""
         return UnassignedCalls(self.subject, self.calls)
 
 
 class UnassignedCalls(ObservedCalls):
-    """Takes calls that cannot be assigned: counted and limited like others, and in no record."""
+    """Takes calls of no known attempt: they count against limits, but are not recorded."""
 
     def record(self, event: Payload) -> None:
-        """Leave the event out: there is no attempt that it is about."""
+        """Discard the event: it belongs to no attempt."""
 
     def next_call(self) -> int:
         """Return a number that no call of the attempt has."""
         return 0
 
     def leave_unfinished(self) -> None:
-        """Do nothing: it is not known which attempt made the call."""
+        """Do nothing: the attempt that made the call is unknown."""
 
     def paced(self, provider: str) -> AbstractAsyncContextManager[None]:
-        """Wait until a call to a provider may start; no attempt waits for that."""
+        """Wait until a call to a provider may start. No attempt is waiting for it."""
         return _paced(self.calls.run, provider, Pace.turn)
 
 
@@ -104,10 +104,10 @@ async def _paced(
 async def with_what_was_seen(
     reply: AgentReply, observations: Sequence[Observation], *, reports_tools: bool
 ) -> tuple[AgentReply, Cost | None]:
-    """Return an answer with all that observers saw, and what that cost; None if it was no call.
+    """Return an answer with everything that observers saw, and its cost; None without a model call.
 
-    What the agent reports itself counts first. `reports_tools` is whether the suite says that it
-    reports every tool call; no observer can miss one then.
+    What the agent reports itself takes precedence. `reports_tools` is whether the suite says that
+    the agent reports every tool call; an observer cannot miss one then.
     """
     cost: Cost | None = None
     says = reply.reports_tools
@@ -128,7 +128,7 @@ async def with_what_was_seen(
 
 
 async def with_trouble(error: KindlmError, observations: Sequence[Observation]) -> KindlmError:
-    """Return the error of an agent with what observers know of its cause, and the way out."""
+    """Add the cause that observers know, and the remedy, to the error of an agent."""
     for observation in observations:
         if (trouble := await observation.trouble()) is not None:
             return replace(error, message=f"{error.message.rstrip('.')}. {trouble}")

@@ -104,10 +104,10 @@ QUOTA_NOTICE_EVERY_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Permission of a `pace` for one call, which starts now.
+    """Permission from a `pace` to start one call now.
 
     `in_flight` includes this call. `rate` is the measured rate (calls per second) that delayed it,
-    None if it did not. A fixed limit says nothing about the provider's.
+    or None. A fixed limit is not recorded: it says nothing about the limit of the provider.
     """
 
     pace: Pace
@@ -119,9 +119,9 @@ class Turn:
 
 @dataclass(slots=True)
 class _Climb:
-    """The rate's climb back to `limit` and beyond it; `span` good answers reach the limit.
+    """The climb of the rate back to `limit` and beyond; `span` good answers reach the limit.
 
-    `least_s` grows with each refusal: a limit that is well known is not probed again and again.
+    `least_s` grows with each refusal, so that a well-known limit is not probed again and again.
     """
 
     limit: float
@@ -136,7 +136,7 @@ class _Climb:
 
 @dataclass(slots=True)
 class _Cycle:
-    """The calls since the last cooldown: the `first` one's number and start.
+    """The calls since the last cooldown: number and start of the `first`.
 
     `lost` of them ended without an answer.
     """
@@ -148,10 +148,10 @@ class _Cycle:
 
 @dataclass(frozen=True, slots=True)
 class _Congestion:
-    """What a cycle had measured by the time `at` which it was refused.
+    """The measurements of a cycle at the time `at` which a call was refused.
 
     `passed` calls were accepted in the `seconds` before the refused call started. `rate` is the
-    rate that call was held to, if any, and `known` the climb that was under way.
+    rate that limited the call, if any, and `known` the climb in progress.
     """
 
     began: float
@@ -191,9 +191,9 @@ class _Congestion:
 class _Suspect:
     """A refusal that may be spurious, and the outcomes of other calls since.
 
-    Calls numbered above `first` count; those up to `last` were in flight when it arrived. `known`
-    is the climb that is suspended meanwhile. `asked` says that the provider named a cooldown: after
-    it even a real limit has room again, so that later calls prove little.
+    Calls numbered above `first` count; those up to `last` were in flight when the refusal arrived.
+    `known` is the climb that is suspended meanwhile. `asked` means that the provider named a
+    cooldown: after it even a real limit has room again, so that later calls prove little.
     """
 
     congestion: _Congestion
@@ -218,9 +218,9 @@ class _Suspect:
 class _SpuriousDetector:
     """Decides which refusals to test for being spurious, and learns from the verdicts.
 
-    A limit that is reached refuses the next calls as well; an overload that hits one call of ten
-    does not. Without a known rate the first few refusals are tested. With one, only refusals below
-    the limit are: they mean that the limit is wrong, or that there is no limit.
+    A limit that is reached refuses the next calls as well; an overload that hits one call in ten
+    does not. While no rate is known, the first few refusals are tested. Once one is known, only
+    refusals below the limit are tested: either the limit is wrong, or there is none.
     """
 
     def __init__(self) -> None:
@@ -254,10 +254,10 @@ class _SpuriousDetector:
             self._test_every = min(RAREST_TEST, 2 * self._test_every)
 
     def undo(self, started_at: float) -> _Climb | None:
-        """Return the climb that the last verdict gave up, if a call refused next refutes it.
+        """Return the climb that the last verdict discarded, if this refusal refutes the verdict.
 
-        It does if no more calls were accepted until then than the rate allows: a limit that is only
-        just exceeded refuses one call and accepts the next three.
+        It does if no more calls were accepted since than the rate allows: a limit that is only just
+        exceeded refuses one call and accepts the next three.
         """
         suspect, self._last_spurious = self._last_spurious, None
         if suspect is None or suspect.known is None:
@@ -309,20 +309,20 @@ class Pace:
         self._last_slot = self._cooldown_until = -math.inf  # slots are even; starts may be late
         self._epoch = 0  # the last call that started before the current congestion epoch
         self._backoffs = 0
-        self._probing = False  # one call alone checks whether the cooldown was long enough
-        self.is_closed = False  # whether no call may be made any more
+        self._probing = False  # one call alone probes whether the cooldown was long enough
+        self.is_closed = False  # whether calls are forbidden from now on
         self._cycle: _Cycle | None = None
         self._congestion: _Congestion | None = None
         self._climb: _Climb | None = None
         self._detector = _SpuriousDetector()
         self._suspect: _Suspect | None = None
-        self._starts: deque[float] = deque()  # of the calls of the last two minutes
-        self._told: tuple[Turn, Quota, float] | None = None  # the last quota, until when it holds
+        self._starts: deque[float] = deque()  # of the calls in the last two minutes
+        self._told: tuple[Turn, Quota, float] | None = None  # the last quota, and its end
         self._notified_rate = math.inf
         self._quota_notified_at = -math.inf
 
     def set_max_rpm(self, max_rpm: float) -> None:
-        """Change the fixed limit; what was learnt of the provider stays."""
+        """Change the fixed limit. What was learned about the provider stays."""
         self._max_rate = max_rpm / 60
         self._wake()
 
@@ -343,7 +343,7 @@ class Pace:
             self._wake()
 
     def turn_now(self) -> Turn | None:
-        """Return a turn if there is room for one more call and no call waits for it, else None."""
+        """Return a turn if there is room for one more call and none is waiting, else None."""
         if self._in_line or self._delay() > 0:
             return None
         return self._start()
@@ -398,8 +398,8 @@ class Pace:
         self._finish(turn)
 
     def ended(self, turn: Turn) -> None:
-        """Record a call that says nothing about the pace: it failed otherwise or was cancelled."""
-        # If it was to probe the cooldown, the next call probes instead.
+        """Record a call that failed for another reason, or was cancelled."""
+        # If it was the probe after the cooldown, the next call is the probe.
         if self._cycle is not None and turn.number >= self._cycle.first:
             self._cycle.lost += 1
         self._finish(turn)
@@ -414,7 +414,7 @@ class Pace:
         return min(self._max_rate, math.inf if self._climb is None else self._climb.rate)
 
     def _delay(self) -> float:
-        """Return the seconds until a call may start; infinite if that takes an outcome first."""
+        """Return the seconds until a call may start; infinite if that depends on an outcome."""
         if self.is_closed:
             return 0.0
         suspect = self._suspect
@@ -436,14 +436,14 @@ class Pace:
     def _quota_blocks_until(self, now: float, turn: Turn, quota: Quota, reset_at: float) -> float:
         """Return the time before which no call should start.
 
-        Left are the requests that the provider reported, less those started since.
+        It depends on the requests that the provider reported as left, less those started since.
         """
         limit, sent_since, at = quota.limit or 0, self._sent - turn.number, turn.started_at
         left = quota.left - sent_since
         if left > (limit * LAST_OF_QUOTA if limit else START_WINDOW):
             return -math.inf
-        # A sliding window has room again once the oldest call that counts is a minute old. If
-        # other clients used a part of the quota, kindlm cannot know when that is.
+        # A sliding window has room again once the oldest call that counts is a minute old. If other
+        # clients share the quota, kindlm cannot know when that is.
         until = reset_at
         used = limit - quota.left + sent_since
         if limit and 0 < used <= len(self._starts):
@@ -458,7 +458,7 @@ class Pace:
         now, rate = self._clock.monotonic(), self._rate
         slot = self._last_slot + 1 / rate
         was_held = rate < math.inf and now < slot + max(1 / rate, SLACK_S)
-        # Only a late timer may be made up for: after a cooldown or an idle time, slots start anew.
+        # Only a late timer is caught up with: after a cooldown or an idle time, slots start anew.
         due = max(slot, self._cooldown_until)
         self._last_slot = due if now <= due + SLACK_S else now
         self._sent += 1
@@ -515,7 +515,7 @@ class Pace:
         pending = any(suspect.first < number <= suspect.last for number in others)
         spurious = suspect.is_spurious(pending=pending)
         if self._cooldown_until > now + LONGEST_COOLDOWN_S:
-            spurious = False  # nothing would decide it before so long a cooldown ends
+            spurious = False  # such a long cooldown would end before anything is decided
         if spurious is None:
             return
         self._suspect = None
@@ -546,7 +546,7 @@ class Pace:
         self._cycle = None
 
     def _heed(self, quotas: Sequence[Quota], turn: Turn) -> None:
-        """Apply the quotas reported with an answer; they are as old as the call may be."""
+        """Apply the quotas reported with an answer. They may be as old as the call."""
         for quota in quotas:
             if quota.reset_s is None:
                 continue
@@ -557,7 +557,7 @@ class Pace:
             elif quota.left == 0:
                 self._cooldown_until = max(self._cooldown_until, reset_at)
             now = self._clock.monotonic()
-            # Small quotas are used up all the time.
+            # Small quotas are always used up quickly.
             is_due = now >= self._quota_notified_at + QUOTA_NOTICE_EVERY_S
             if quota.left == 0 and is_due and reset_at - now >= FIRST_COOLDOWN_S:
                 self._quota_notified_at = now

@@ -45,11 +45,11 @@ _LONG_PAUSE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """What the engine is given to work with; see `ports` for each.
+    """What the engine gets from outside; see `ports` for each.
 
-    With `transcripts` of an earlier run, what was said then is checked again. With `answers` of
-    earlier runs, targets say what they said then. `calls_targets` is whether they may be called:
-    False if another run has all their answers. `observers` see what agents do.
+    With `transcripts`, the recorded conversations of an earlier run are checked again. With
+    `answers`, targets give the recorded answers of earlier runs. `calls_targets` is False if
+    another run has all answers, so that no target may be called. `observers` see what agents do.
     """
 
     clients: ClientFactory
@@ -69,7 +69,7 @@ class Ports:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a run may take; None is no limit. `max_rpm` is calls a minute towards each callee."""
+    """The limits of a run; None is no limit. `max_rpm` is calls per minute to each callee."""
 
     max_cost_usd: float | None = None
     max_time_s: float | None = None
@@ -77,14 +77,14 @@ class Limits:
 
 
 class OneForEach(Generic[K, V]):
-    """What is made once for each key; keys are compared, as settings with mappings have no hash."""
+    """Values made once for each key. Keys are compared: settings with mappings have no hash."""
 
     def __init__(self, make: Callable[[K], V]) -> None:
         self._make = make
         self.made: list[tuple[K, V]] = []
 
     def get(self, key: K) -> V:
-        """Return what there is for a key, and make it if it is the first time."""
+        """Return the value for a key; make it the first time."""
         for known, value in self.made:
             if known is key or known == key:
                 return value
@@ -110,12 +110,12 @@ class OpenCall:
 
 
 class LiveRun:
-    """A run that goes on: what its executions share, and the limits that hold for all of them.
+    """A run in progress: what its executions share, and the limits for all of them.
 
-    `in_flight` holds the executions that are running, by id, each with its current call.
-    `earlier` is what earlier sessions of the run did. `unpriced` is called for each model whose
-    price is unknown, so that its calls count for no limit of costs; `held_up` for each provider or
-    agent that asks for a long pause, with its seconds.
+    `in_flight` holds the running executions by id, each with its current call. `earlier` is what
+    earlier sessions of the run did. `unpriced` is called for each model without a known price,
+    whose calls count against no cost limit. `held_up` is called for each provider or agent that
+    asks for a long pause, with the seconds.
     """
 
     def __init__(
@@ -156,22 +156,22 @@ class LiveRun:
         self._embedders: dict[tuple[int, str], Result[Embedder]] = {}
 
     def look_at_limits(self) -> None:
-        """End what has passed a limit of costs: the run, or executions of a suite."""
+        """End the run, or the executions of a suite, if a cost limit is passed."""
         if self.budget.is_used_up:
             self.stop.abort(USED_UP)
         self.stop.review()
 
     def set_max_rpm(self, max_rpm: float) -> None:
-        """Set the calls a minute towards each callee, now and for those that are met later."""
+        """Set the calls per minute to each callee, also for callees that are first called later."""
         self.max_rpm = max_rpm
         for _, pace in self.paces.made:
             pace.set_max_rpm(max_rpm)
 
     def warm_up(self) -> None:
-        """Make the clients that the executions will share before the first one starts.
+        """Make the shared clients before the first execution starts.
 
-        Loading an SDK takes up to a second, in which nothing else moves: it would count as latency
-        of the calls that are in flight then.
+        Loading an SDK blocks for up to a second, which would count as latency of the calls in
+        flight.
         """
         if not self.ports.calls_targets:
             return
@@ -217,7 +217,7 @@ class LiveRun:
         return self._embedders[key]
 
     async def aclose(self) -> None:
-        """Close all clients, also if one of them cannot be closed; raise what it raised."""
+        """Close all clients, even if closing one fails; raise its error."""
         async with AsyncExitStack() as stack:
             for made in (*(client for _, client in self.clients.made), *self._embedders.values()):
                 if isinstance(made, Ok):
@@ -236,9 +236,9 @@ class LiveRun:
 
 
 class Steering:
-    """Lets other threads end a run, or change how fast it may call, as often as they like.
+    """Lets other threads end a run or change its pace, any number of times.
 
-    What is asked before the run starts holds from its start on. After its end, nothing does.
+    A request made before the run starts takes effect at its start. After the end, it has no effect.
     """
 
     def __init__(self) -> None:
@@ -250,7 +250,7 @@ class Steering:
         self._run: LiveRun | None = None
 
     def stop(self, reason: str, *, at_once: bool = False) -> None:
-        """Ask that nothing new starts; `at_once` also gives what is in flight its grace period."""
+        """Let nothing new start; with `at_once`, what is in flight gets its grace period."""
         self._reason = self._reason or reason
         self._at_once = self._at_once or at_once
         self._pass_on()
@@ -271,12 +271,12 @@ class Steering:
             self._loop = None
 
     def started(self, run: LiveRun) -> None:
-        """Take over a run, or a part of one, whose executions are about to start."""
+        """Register a run, or a part of one, whose executions are about to start."""
         self._run = run
         self._heed()
 
     def _pass_on(self) -> None:
-        # Read after what was asked is written: `of` does both the other way round.
+        # Read only after registering the run: `of` writes and reads in the opposite order.
         loop = self._loop
         if loop is not None:
             with suppress(RuntimeError):  # the loop has just been closed

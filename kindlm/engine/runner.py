@@ -49,9 +49,9 @@ async def run_plan(
 ) -> bool:
     """Run all executions of a plan that are left; return whether it was completed.
 
-    With `parts`, the caller decides what runs when: one part of the plan after the other, each
-    once the one before has ended. Whether they were all of the plan is theirs to know. Raises what
-    the recorder raises when events can no longer be written.
+    With `parts`, the caller decides the order: one part of the plan after the other, each once the
+    one before has ended. The caller knows whether they cover the whole plan. Raises what the
+    recorder raises when events can no longer be written.
     """
     stop, limits, finished = run.stop, run.limits, run.earlier.finished
     timer: asyncio.TimerHandle | None = None
@@ -100,17 +100,17 @@ def _will_call(run: LiveRun, execution: Execution) -> bool:
     """Return whether an execution is certain to call a target or judge."""
     budget = run.budget
     if execution.case.skip or not run.ports.calls_targets or run.ports.answers is not None:
-        # Whether one with recorded answers calls anybody is seen when it asks; it takes its
-        # turn then.
+        # Whether an execution with recorded answers makes a call shows only when it asks; it takes
+        # its turn then.
         return False
     return not (budget.is_limited and budget.limit_exceeded(execution.suite.ordinal))
 
 
 async def _work(run: LiveRun, execution: Execution, reserved: Turn | None) -> Finished | None:
-    """Run an execution, and as often again as its suite says if it does not pass.
+    """Run an execution, and rerun it as often as its suite allows until it passes.
 
-    None if it was cut off by what stops the whole run; so is one that was to be run again, which is
-    left to the run that resumes this one. Where no target is called, nothing runs again.
+    Return None if the run's stop cut it off. This also applies to an execution that was due for a
+    rerun, which the resumed run then makes. Where no target is called, nothing is rerun.
     """
     earlier, ordinal = run.earlier, execution.suite.ordinal
     recorder, budget, stop = run.ports.recorder, run.budget, run.stop
@@ -139,7 +139,7 @@ async def _work(run: LiveRun, execution: Execution, reserved: Turn | None) -> Fi
             attempt, left, reserved = attempt + 1, left - 1, None
         if stop.winding_down.is_set() or budget.limit_exceeded(ordinal) is None:
             return None
-        attempt += 1  # what was cut off stays as it is, and counts for nothing but its costs
+        attempt += 1  # an execution that was cut off keeps its state; only its cost counts
     elif reserved is not None:
         reserved.pace.ended(reserved)
     limit = budget.limit_exceeded(ordinal) or 0.0
@@ -149,11 +149,12 @@ async def _work(run: LiveRun, execution: Execution, reserved: Turn | None) -> Fi
 
 
 class Pool:
-    """The executions of a plan that are not `done`, of which so many go on at once as may.
+    """Runs the executions of a plan that are not `done`, with limited concurrency.
 
-    Among many places, one that passed leaves its place to the next while the disk takes it; as many
-    may wait for that as there are places. Any other keeps its place: what is reported may end the
-    run. So does one that may have run code of a user, which could end the process before.
+    An execution that passed gives its place to the next one while the disk takes its events, if
+    there are many places. At most as many wait for the disk as there are places. Any other keeps
+    its place until its end is on disk: a failure that is reported may end the run, and user code
+    may end the process.
     """
 
     def __init__(
@@ -180,9 +181,9 @@ class Pool:
         self._all_done = True
 
     async def run(self) -> bool:
-        """Do the executions; return whether none remained undone.
+        """Run the executions; return whether none is left undone.
 
-        Raises the first exception that `work` raises, when everything else was cancelled.
+        If `work` raises, cancel everything else, then raise its first exception.
         """
         running = asyncio.create_task(self._run())
         over = asyncio.create_task(self._stop.grace_over())
@@ -207,7 +208,7 @@ class Pool:
         return self._all_done and all(lane.head is None for lane in self._lanes)
 
     def _start_no_more(self, _: object) -> None:
-        """Wait for nothing more that could be started; what was started goes on."""
+        """Cancel the tasks that start executions; what was started goes on."""
         for task in self._starting:
             task.cancel()
 
@@ -220,7 +221,7 @@ class Pool:
             if reserved is not None and reserved.pace.is_closed:
                 reserved.pace.ended(reserved)
                 self._give_back_place(execution)
-                return  # who is called there is not waited for; other lanes go on
+                return  # this lane's callee gets no more calls; other lanes go on
             group.create_task(self._do(execution, reserved))
             lane.head = next(lane.waiting, None)
 
@@ -228,7 +229,7 @@ class Pool:
         """Wait for a place in the pool, and for a turn if a call will be made."""
         is_calling = pace is not None and self._calls(execution)
         while True:
-            # A place is held only by who can use it: others wait for theirs meanwhile.
+            # Take a place only once it can be used: others wait for places meanwhile.
             if pace is not None and is_calling:
                 await pace.room()
             of_suite = self._of_suite[execution.suite.ordinal]
@@ -282,7 +283,7 @@ def _lanes(plan: Plan, done: Collection[str], pace_of: Callable[[Callee], Pace])
     callees: list[Callee | None] = []
     lanes: dict[tuple[int, str, bool], int] = {}
     for suite in plan.suites:
-        # Who is called is the same for all repeats of a test, and mostly for all tests on a target.
+        # All repeats of a test have the same callee, as have most tests on a target.
         for planned in suite.cases:
             for target in planned.targets if planned.selected else ():
                 key = (suite.ordinal, target, planned.case.command is None)

@@ -38,12 +38,12 @@ Ended = Callable[[KindlmError], None]
 async def start_services(
     services: Sequence[Service], environ: Callable[[Service], Mapping[str, str]], ended: Ended
 ) -> AsyncIterator[Result[dict[str, int]]]:
-    """Start services and yield the port of each by name, or the error of one that did not start.
+    """Start services. Yield the port of each by name, or the error of one that did not start.
 
-    Each has the environment that `environ` returns, and what its own `env` adds. All that were
-    started are ended when the context is left. `ended` is called for one that ends before: the
-    calls that fail then would look like a matter of the network. A caller that leaves the context
-    has heard of every program that had ended until then.
+    Each gets the environment that `environ` returns, and its own `env`. All started programs are
+    ended on leaving the context. `ended` is called for a program that ends earlier: otherwise, the
+    calls that fail then would look like network errors. On leaving the context, `ended` has been
+    called for every program that had ended by then.
     """
     async with AsyncExitStack() as stack:
         watched: list[tuple[_Running, asyncio.Task[None]]] = []
@@ -98,28 +98,28 @@ class _Running:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the program has ended; the event loop may hear of it later."""
+        """Whether the program has ended; the event loop may notice later."""
         if self.process.returncode is not None or not hasattr(os, "waitid"):
             return self.process.returncode is not None
         try:
             looking = os.WEXITED | os.WNOHANG | os.WNOWAIT
             return os.waitid(os.P_PID, self.process.pid, looking) is not None
-        except ChildProcessError:  # it was collected already
+        except ChildProcessError:  # it was reaped already
             return True
 
     async def drained(self, timeout_s: float) -> None:
-        """Wait until all that it said is read, or the time is over."""
+        """Wait until all output is read, at most until the time is over."""
         await asyncio.wait({self._drain}, timeout=timeout_s)
 
     async def end(self) -> None:
-        """End the process group: politely, then for good; nothing of it stays behind."""
+        """End the process group, first politely, then by force."""
         self._signal(signal.SIGTERM)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.process.wait(), _GRACE_S)
-        # The leader may have gone and left children behind.
+        # The leader may have ended and left children behind.
         self._signal(signal.SIGKILL)
         await self.process.wait()
-        # What it said last is still on its way; a child that got away may hold the pipe open.
+        # The last output may still be in the pipe, which an escaped child may hold open.
         await self.drained(_LAST_WORDS_S)
         self._drain.cancel()
         await asyncio.gather(self._drain, return_exceptions=True)
@@ -134,7 +134,7 @@ class _Running:
         return self.failed(message, f"Check serve.{self._service.name}.command.")
 
     def failed(self, message: str, hint: str) -> KindlmError:
-        """Return an error of the service; what it printed last is a better hint."""
+        """Return an error of the service, with the end of its output as a hint."""
         said = last_words(self._said.decode("utf-8", "replace").splitlines())
         return _error(self._service, message, f"Its output: {said}" if said else hint)
 
@@ -185,7 +185,7 @@ async def _launch(
             *command,
             cwd=service.directory,
             env={**environ, **extra, "PORT": str(ports[service.name]), "KINDLM_SERVICE": "1"},
-            # Held open and never written: a program can see in it that kindlm has gone.
+            # Held open and never written to: it closes when kindlm ends, and programs can see that.
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
@@ -214,7 +214,7 @@ async def _is_ready(service: Service, running: _Running, ports: Mapping[str, int
 
 
 def _answers(url: str) -> bool:
-    # Most services are ready by a line or a port; to import it takes a while.
+    # Most services are ready by a line or a port; this import is slow.
     import urllib.error
     import urllib.request
 

@@ -58,10 +58,10 @@ _MALFORMED = '{"status": "ok", "result": {"items": ['
 
 @dataclass(frozen=True, slots=True)
 class SimulatedAnswer:
-    """What a simulated tool answers, and which rule said so.
+    """The answer of a simulated tool, and the rule that chose it.
 
-    `delay_s` is how long it takes. `text` is what the model gets to read instead of the response:
-    an answer that is not JSON. `problems` are what was wrong with the call.
+    `delay_s` is how long it takes. `text` replaces the response if the model is to get an answer
+    that is not JSON. `problems` say what was wrong with the call.
     """
 
     response: Any
@@ -73,10 +73,9 @@ class SimulatedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """The answer that a call gets, and the name of the rule that chose it.
+    """The answer to a call, and the name of the rule that chose it.
 
-    Only what a suite says under `responses` is a template; a default and a recorded answer are
-    given as they stand.
+    Only `responses` of a suite are templates; a default and a recorded answer are given unchanged.
     """
 
     answer: ToolAnswer
@@ -87,16 +86,15 @@ class _Chosen:
 class SimulatedTools:
     """The simulated tools of one execution.
 
-    A call is answered by the first of a tool's answers that matches its arguments and the state,
-    else by what was recorded for equal arguments, else by the default, else by the server of the
-    tool, if it has one and servers are called (`call_server`). One that has no answer gets
-    an error object as its result, so that the conversation goes on as it would with a real tool
-    that failed, and a problem that says so.
+    The first of these answers a call: one of the tool's answers that matches the arguments and the
+    state, a recorded answer to equal arguments, the default, the server of the tool (if servers are
+    called: `call_server`). A call without an answer gets an error object as its result, and a
+    problem that says so. The conversation goes on, as it would with a real tool that failed.
 
     State and counts last as long as the execution, and all its tools share the state. Calls are
     answered in the order they are given, so that parallel calls see what those before them set.
     Schemas that can take long are validated `aside`. `definitions` are the tool definitions sent to
-    a model of them.
+    its model.
     """
 
     def __init__(
@@ -118,13 +116,13 @@ class SimulatedTools:
         self._answered: Counter[Hashable] = Counter()
 
     async def answer(self, call: ToolCall) -> SimulatedAnswer:
-        """Answer one call; names compare exactly. The next call comes when this is answered.
+        """Answer one call; names compare exactly. Calls must not overlap.
 
-        Arguments that break the tool's `parameters` are a problem, and are answered all the same.
+        Arguments that break the tool's `parameters` are a problem, but are answered all the same.
         """
         tool = self._tools.get(call.name)
         if tool is None:
-            # As the record keeps it, so that a replay says the same.
+            # In the form that is recorded, so that a replay gives the same answer.
             problem = f"There is no tool named {bounded(call.name)!r}."
             return _unmatched(call, "unknown tool", problem)
         if call.malformed is not None:
@@ -152,10 +150,10 @@ class SimulatedTools:
         if answer.fault is not None:
             response = _fault_object(call.name, answer.fault)
             text = response if answer.fault is Fault.MALFORMED else None
-            # Else the record would not show that the answer was meant to be broken.
+            # Otherwise, the record would not show that the answer is broken on purpose.
             rule = f"{chosen.rule}, fault: {answer.fault.value}"
             return SimulatedAnswer(response, rule, delay_s, text, problems)
-        # A failure of a server's tool is no result that its schema is about.
+        # The schema does not describe how a server's tool reports a failure.
         is_error = isinstance(response, dict) and response.keys() == {"error"}
         is_failure = chosen.rule == _OF_SERVER and is_error
         if tool.result_schema is not None and not is_failure:
@@ -166,7 +164,7 @@ class SimulatedTools:
     async def _checked(
         self, kind: ToolProblemKind, tool: SimulatedTool, schema: Mapping[str, Any], value: Any
     ) -> _Problems:
-        """Return what is wrong with the arguments or the result of a call by the tool's schema."""
+        """Return how the arguments or the result of a call break the tool's schema."""
         find = partial(_problems, kind, tool, schema, value)
         return await self._aside(find) if _is_slow(schema, value) else find()
 
@@ -181,7 +179,7 @@ class SimulatedTools:
                 return _Chosen(answer, rule, is_template=True)
             turn = self._turn((tool.name, index), len(answer.sequence))
             one = answer.sequence[turn]
-            # What the answer says beside its sequence holds for each of it.
+            # The keys beside its sequence hold for each answer in it.
             one = ToolAnswer(
                 then=one.then,
                 set_state={**answer.set_state, **one.set_state},
@@ -199,15 +197,15 @@ class SimulatedTools:
         )
 
     def _turn(self, key: Hashable, length: int) -> int:
-        """Return whose turn it is among `length` answers, and count this one; the last stays."""
+        """Return the current position among `length` answers, and advance it up to the last."""
         turn = self._answered[key]
         self._answered[key] += 1
         return min(turn, length - 1)
 
 
 def _is_slow(schema: Any, value: Any) -> bool:
-    """Return whether it can take long to validate a value: patterns, or a value of many parts."""
-    # Where a property is called "pattern" this says so needlessly, which only costs a moment.
+    """Return whether validating a value can take long: patterns, or a value of many parts."""
+    # A property named "pattern" also counts, which only costs a moment.
     has_patterns = any(
         isinstance(part, Mapping) and not _PATTERNS.isdisjoint(part) for part in parts_of(schema)
     )
@@ -253,7 +251,7 @@ def _unmatched(
     problems: _Problems = (),
     delay_s: float = 0.0,
 ) -> SimulatedAnswer:
-    """Return the answer to a call that no answer was meant for: an error object, and a problem."""
+    """Return the answer to a call that matches no answer: an error object, and a problem."""
     unmatched = ToolProblem(ToolProblemKind.UNMATCHED, message)
     response = {"error": message, "tool": bounded(call.name)}
     return SimulatedAnswer(response, rule, delay_s, problems=(*problems, unmatched))
@@ -271,7 +269,7 @@ _PART = re.compile(r"\.([\w-]+)|\[([0-9]+)\]")
 
 
 class MissingValueError(Exception):
-    """A placeholder whose path leads nowhere; the path is the message."""
+    """A placeholder whose path does not exist; the path is the message."""
 
 
 def fill(template: Any, scope: Mapping[str, Any]) -> Any:
@@ -298,16 +296,16 @@ def _value(path: str, scope: Mapping[str, Any]) -> Any:
 
 
 def as_text(value: Any) -> str:
-    """Return a value as it is put into a text: a string as it is, anything else as JSON."""
+    """Return the text that replaces a placeholder: a string as it is, another value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 class Tools:
-    """Answers tool calls of a model or an agent, and numbers them from 0 in their order.
+    """Answers the tool calls of a model or an agent, and numbers them from 0 in order.
 
-    A model makes its calls in its answer, and they are answered then. An agent asks while it works
-    on its answer; the calls that it answers itself are known only with its answer, which says where
-    they belong. `definitions` are sent to the model.
+    A model makes its calls in its answer, and they are answered then. An agent calls tools while it
+    works on its answer. The calls that it answers itself become known only with its answer, which
+    also says where they belong. `definitions` are sent to the model.
     """
 
     def __init__(
@@ -324,7 +322,7 @@ class Tools:
 
     @property
     def has_answered(self) -> bool:
-        """Whether anything was simulated since the call began."""
+        """Whether any tool was simulated since the call began."""
         return bool(self._simulated)
 
     def begin(self, call: int) -> None:
@@ -354,7 +352,7 @@ class Tools:
         return answered
 
     async def _answer(self, call: ToolCall, own: int = 0) -> tuple[AnsweredCall, float]:
-        """Return the result of a tool call, and how many seconds it is to take."""
+        """Return the result of a tool call, and how many seconds it should take."""
         index = max(self._next, self._first + len(self._simulated) + own)
         self._next = index + 1
         self._record(
@@ -382,10 +380,10 @@ class Tools:
         return AnsweredCall(use, text), answer.delay_s
 
     def place(self, reported: Sequence[ToolUse]) -> list[AgentToolUse]:
-        """Return all tool calls that belong to an agent's answer, in order, as they are stored.
+        """Return all tool calls that belong to an agent's answer, in order and as they are stored.
 
-        The agent's own are those of `reported` that were not simulated; they fill the places that
-        were left for them, the rest comes behind.
+        The agent's own calls are those `reported` that were not simulated. They fill the gaps that
+        were left for them; the rest follows.
         """
         simulated = {use.call.id for use in self._simulated.values()}
         told = [replace(use, call=use.call.storable()) for use in reported]
@@ -416,8 +414,8 @@ class ToolServers(AsyncExitStack):
     """The MCP servers whose tools a model calls in one conversation.
 
     A server is an agent that takes a call as a message, and answers with its result. It is opened
-    for the first call of one of its tools, and closed with the conversation. `open_server` returns
-    the agent that is a server, by its id, and the seconds for one call.
+    for the first call to one of its tools, and closed with the conversation. `open_server` returns
+    the agent for a server id, and the time limit of a call in seconds.
     """
 
     def __init__(self, open_server: Callable[[str], tuple[Result[Agent], float]]) -> None:

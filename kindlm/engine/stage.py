@@ -43,17 +43,17 @@ class ScriptedTrial:
 
     @property
     def turns(self) -> int:
-        """How many messages were sent so far."""
+        """The number of messages sent so far."""
         return len(self._talk.said.transcript.turns)
 
     @property
     def results(self) -> list[CheckResult]:
-        """What was found out, in the order in which it was asked for."""
+        """The results so far, in the order in which they were requested."""
         return [self._decided[index][1] for index in sorted(self._decided)]
 
     @property
     def score(self) -> float | None:
-        """The weighted mean of what was decided; None if nothing was."""
+        """The weighted mean of the decided results; None if there are none."""
         scored = [
             (expectation.weight, result.score)
             for expectation, result in self._decided.values()
@@ -73,7 +73,7 @@ class ScriptedTrial:
     def evaluate(
         self, expectation: Expectation, *, now: bool = False
     ) -> asyncio.Future[CheckResult]:
-        """Check what was said until now; see `ports.Stage`."""
+        """Check the conversation so far; see `ports.Stage`."""
         transcript = self._talk.said.transcript
         index, expectation = self._next(expectation)
         started = self._clock.monotonic()
@@ -84,7 +84,7 @@ class ScriptedTrial:
     def conclude(
         self, expectation: Expectation, finding: Awaitable[CheckResult] | CheckResult
     ) -> asyncio.Future[CheckResult]:
-        """Record what the script found out by itself; see `ports.Stage`."""
+        """Record a result of the script itself; see `ports.Stage`."""
         index, expectation = self._next(expectation)
         return self._concluded(index, expectation, finding, self._clock.monotonic())
 
@@ -94,28 +94,28 @@ class ScriptedTrial:
         self.conclude(Expectation(_NUMBER, name, where=where), found)
 
     async def ask(self, question: Question) -> Result[ModelReply]:
-        """Put a question to a model on behalf of the script; see `ports.Stage`."""
+        """Ask a model on behalf of the script; see `ports.Stage`."""
         await self._going_on_still()
         return await self._calls.ask(None, question)
 
     def record(self, payload: Payload) -> None:
-        """Record what else happened in this trial; see `ports.Stage`."""
+        """Record another event of this trial; see `ports.Stage`."""
         self._go_on()
         self._calls.recorder.record(payload)
 
     async def play(self, script: Script) -> KindlmError | None:
-        """Run a script to its end, with all that it asked for; return what makes it errored.
+        """Run a script and the checks that it starts; return the error that ended it, if any.
 
-        Once this is cancelled, whatever the script does decides nothing any more: one that catches
-        its cancellation, and goes on, would not have a timeout otherwise.
+        Once this is cancelled, the script can change nothing any more. Otherwise, a script that
+        catches its cancellation and goes on would have no timeout.
         """
         task = asyncio.create_task(script.run(self))
         try:
             await asyncio.wait({task})
             while self._going_on:
-                # Checks go on beside the script.
+                # Checks run in parallel with the script.
                 await asyncio.wait(self._going_on)
-            # One that asks for its own cancellation, and ends before that comes, has no result.
+            # A script that cancels itself, and ends before the cancellation arrives, has no result.
             return _cancelled_itself() if task.cancelled() else task.result()
         finally:
             self._over = asyncio.get_running_loop().create_future()
@@ -127,12 +127,12 @@ class ScriptedTrial:
 
     async def _going_on_still(self) -> None:
         if self._over is not None:
-            # An error would do for most; one that catches them all, and tries again, would hold up
-            # the event loop.
+            # Raising an error would stop most scripts; one that catches all errors and retries
+            # would block the event loop.
             await self._over
 
     def _next(self, expectation: Expectation) -> tuple[int, Expectation]:
-        """Return the position of one more check, and the check with a label of its own.
+        """Return the position of the next check, and the check with a unique label.
 
         Labels distinguish checks of one kind where runs are compared.
         """
@@ -150,7 +150,7 @@ class ScriptedTrial:
         finding: Awaitable[CheckResult] | CheckResult,
         started: float,
     ) -> asyncio.Future[CheckResult]:
-        """Record what was found, now or in a task beside the script."""
+        """Record a result, now or in a task beside the script."""
         if isinstance(finding, CheckResult):
             done: asyncio.Future[CheckResult] = asyncio.get_running_loop().create_future()
             self._record(index, expectation, finding, started)
@@ -160,7 +160,7 @@ class ScriptedTrial:
         async def find() -> CheckResult:
             try:
                 result = await finding
-            except BaseException as error:  # a check that is lost would not be missed
+            except BaseException as error:  # otherwise, nothing would show that a check is missing
                 if self._over is not None:
                     raise
                 result = _undecided(expectation, error)

@@ -23,10 +23,10 @@ _GRACE_S = 2.0
 class Stop:
     """Asks a run to stop: nothing new starts, and what is in flight gets a grace period.
 
-    `reason` says why, for the record and the user. `aborted` says that a limit of the run (its
-    money, its time) was the reason, rather than a person. `winding_down` is set when nothing new is
-    to start, `requested` when what is in flight is asked to end, too, and `at_once` when its grace
-    period is over. `waiting` are the permits of executions that wait for something.
+    `reason` says why, for the record and the user. `aborted` means that a limit of the run (its
+    money, its time) is the reason, not a person. `winding_down` is set when nothing new may start,
+    `requested` when what is in flight must end, too, and `at_once` when its grace period is over.
+    `waiting` are the permits of executions that wait for something.
     """
 
     def __init__(self, grace_s: float = 5.0) -> None:
@@ -45,17 +45,17 @@ class Stop:
         self.review()
 
     def review(self) -> None:
-        """Cut off who waits in vain: a limit was passed, or a stop came."""
+        """Cut off executions that wait in vain, after a limit was passed or a stop requested."""
         for permit in list(self.waiting):
             permit.review()
 
     def wind_down(self, reason: str) -> None:
-        """Ask that nothing new starts; what is in flight takes the time that it needs."""
+        """Let nothing new start; what is in flight takes the time that it needs."""
         self.reason = self.reason or reason
         self.winding_down.set()
 
     def abort(self, reason: str, *, cut_off: bool = False) -> None:
-        """Wind down since a limit is reached; with `cut_off`, what is in flight gets its grace."""
+        """Wind down at a limit; with `cut_off`, what is in flight gets its grace period."""
         if self.reason is None:
             self.aborted = True
         self.wind_down(reason)
@@ -63,7 +63,7 @@ class Stop:
             self.request(reason)
 
     def leave_undone(self, reason: str) -> None:
-        """Say why not everything will be run; whatever is not concerned by that goes on."""
+        """Record why not everything will run; executions that are not affected go on."""
         if self.reason is None:
             self.reason, self.aborted = reason, True
 
@@ -75,17 +75,17 @@ class Stop:
 
 
 class Budget:
-    """Counts what is spent, judges included, as far as prices are known.
+    """Counts the known costs of a run, judges included.
 
-    Once a limit is passed, no further call is to be made. Those in flight are answered, so that no
-    more is spent beyond the limit than they cost. A call of unknown cost passes the limit of the
-    run; it leaves that of a suite to the gate, which fails then.
+    Once a limit is passed, no further call may be made. Calls in flight still complete, so that the
+    excess is at most their cost. A call of unknown cost passes the limit of the run. It does not
+    pass that of a suite: there, the gate fails.
 
     Args:
         suites: The `costMaxUsd` of suites that have one, in USD by ordinal.
         most_usd: The limit for the whole run, if there is one.
         spent: What earlier sessions of the run spent, in USD by ordinal.
-        passed: Called with each answered call by which a suite, or the run, has spent too much.
+        passed: Called after each answered call while a suite, or the run, is over its limit.
         unpriced: Called once for each model whose calls no limit can count.
 
     `unknown` is the model of the first call whose cost is unknown, in a run that has a limit.
@@ -112,7 +112,7 @@ class Budget:
         self.is_limited = most_usd is not None or bool(suites)
 
     def spend(self, ordinal: int, model: str, cost: Cost) -> None:
-        """Count what a call of a suite cost."""
+        """Count the cost of a call of a suite."""
         if cost.usd is None:
             self.report_unpriced(ordinal, model)
             if self._most_usd is not None and self.unknown is None:
@@ -125,44 +125,44 @@ class Budget:
             self._passed()
 
     def report_unpriced(self, ordinal: int, model: str) -> None:
-        """Report a model without a price, once, if a limit holds for a suite."""
+        """Report a model without a price, once, if a limit applies to a suite."""
         is_limited = self._most_usd is not None or ordinal in self._limits
         if is_limited and model not in self._reported:
             self._reported.add(model)
             self._unpriced(model)
 
     def ask(self) -> None:
-        """Count a call that may cost something, before it is made: a limit of 0 allows none."""
+        """Count a call that may cost something before it is made: a limit of 0 allows none."""
         if self._most_usd == 0 and not self._has_asked:
             self._has_asked = True
             self._passed()
 
     @property
     def is_used_up(self) -> bool:
-        """Whether the run spent more than it may, may have done, or would by the next call."""
+        """Whether the run passed its limit, may have passed it, or would with the next call."""
         most = self._most_usd
         is_over = self._has_asked or self.unknown is not None
         return most is not None and (is_over or exceeds(self.total_usd, most))
 
     def limit_exceeded(self, ordinal: int) -> float | None:
-        """Return the limit of a suite that has spent more than that, else None."""
+        """Return the cost limit that a suite has passed, else None."""
         limit = self._limits.get(ordinal)
         if limit is None or not exceeds(self._spent.get(ordinal, 0.0), limit):
             return None
         return limit
 
     def is_spent(self, ordinal: int) -> bool:
-        """Return whether a suite, or the run, has spent more than it may."""
+        """Return whether a suite, or the run, has passed its limit."""
         return self.is_used_up or self.limit_exceeded(ordinal) is not None
 
 
 class Permit:
-    """Lets the task that it was made in go on with an execution of a suite, or cancels it.
+    """Lets the task that creates it go on with an execution of a suite, or cancels it.
 
-    It is cancelled where going on is of no use: at its next call once a limit of costs is passed or
-    its provider is closed, and while it waits for a turn or a retry once the run stops. It has not
-    finished then: what it paid for is recorded, and a resumed run runs it again. That also holds if
-    a model call of its agent was refused (`has_refused`), whatever the agent made of that.
+    It cancels an execution that cannot succeed: at its next call once a cost limit is passed or its
+    provider is closed, and while it waits for a turn or a retry once the run stops. Such an
+    execution has not finished: its costs are recorded, and a resumed run runs it again. The same
+    applies if a model call of its agent was refused (`has_refused`), however the agent reacted.
     """
 
     def __init__(self, stop: Stop, budget: Budget, ordinal: int) -> None:
@@ -191,10 +191,10 @@ class Permit:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Cut the execution off meanwhile if what it waits for is of no use any more."""
+        """Allow the execution to be cut off while it waits in vain."""
         self._waits += 1
         self._stop.waiting.add(self)
-        # Later, since many turns are there at once: no execution has waited then.
+        # Deferred, since many turns come at once and then no execution has waited.
         asyncio.get_running_loop().call_soon(self.review)
         try:
             yield
@@ -210,7 +210,7 @@ class Permit:
             self._cut_off()
 
     def takes_back(self) -> bool:
-        """Return whether the task was cancelled by this alone; if so, it goes on."""
+        """Return whether this permit alone cancelled the task; if so, the task goes on."""
         return self._is_cut_off and self._task is not None and self._task.uncancel() == 0
 
     def _cut_off(self) -> None:
@@ -222,8 +222,8 @@ class Permit:
 class Deadline:
     """Ends the task that enters its `timeout` when `seconds` of the task's own time are over.
 
-    What an execution waits for because of other executions is not its own time: a provider that
-    allows few calls a minute must not make the executions at the end of the queue fail.
+    Time spent waiting for other executions does not count. Otherwise, a provider that allows few
+    calls a minute would make the executions at the end of the queue fail.
     """
 
     def __init__(self, seconds: float, clock: Clock) -> None:
@@ -241,9 +241,9 @@ class Deadline:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Let the time stand still until every pause has ended."""
+        """Pause the deadline until every pause has ended."""
         if self.timeout.expired():
-            yield  # the end is on its way to the task already
+            yield  # the timeout is already on its way to the task
             return
         if self._pauses == 0:
             self._left = self._ends - self._clock.monotonic()
@@ -266,7 +266,7 @@ class SystemClock:
 
 
 async def cut_off(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks, and wait until they have ended; those that take longer are left behind."""
+    """Cancel tasks and wait for their end; abandon those that take longer than the limit."""
     left = [task for task in tasks if not task.done()]
     for task in left:
         task.cancel()
@@ -276,25 +276,25 @@ async def cut_off(tasks: Iterable[asyncio.Task[Any]]) -> None:
     if not unending:
         return
     for task in unending:
-        # The event loop would wait for it, for ever, before it closes.
+        # Otherwise, the event loop would wait for it forever before it closes.
         asyncio._unregister_task(task)  # noqa: SLF001 - documented for such a use
     name = "kindlm-unending"
     threading.Thread(target=_hold, args=(unending,), name=name, daemon=True).start()
 
 
 def _hold(_unending: Iterable[asyncio.Task[Any]]) -> None:
-    """Hold tasks until the process is gone.
+    """Keep references to tasks until the process ends.
 
-    Python closes a coroutine that has no reference left: it raises in there, and waits. What
-    catches that, too, and tries again, would never end, as nothing can be awaited there.
+    Python closes a coroutine that is no longer referenced: it raises inside, and waits. A coroutine
+    that catches that and retries would never end, as nothing can be awaited there.
     """
     threading.Event().wait()
 
 
 async def leaving_nothing(work: Awaitable[T]) -> T:
-    """Return what the whole work of an event loop gives, and end the tasks that it left behind.
+    """Return the result of an event loop's main work, and end the tasks that it left behind.
 
-    Functions of tests may start some and not wait for them.
+    Test functions may start tasks and not wait for them.
     """
     try:
         return await work

@@ -74,11 +74,11 @@ def first_messages(case: Case) -> tuple[Message, ...]:
 
 @dataclass(eq=False)
 class Talk:
-    """A conversation so far. This base class has no target; the subclasses have one.
+    """A conversation so far. The base class has no target; its subclasses have one.
 
     `error` is what ended it, if anything did. `warnings` are for the user: an answer that was cut
-    off, a parameter that was dropped. The conversation of a case is held as a whole with `hold`. A
-    script sends one message after the other with `say`, within `async with`.
+    off, a parameter that was dropped. `hold` holds the whole conversation of a case. A script sends
+    messages one by one with `say`, within `async with`.
     """
 
     said: Conversation = field(default_factory=Conversation)
@@ -103,12 +103,12 @@ class Talk:
 
 @dataclass(eq=False, kw_only=True)
 class RecordedConversation(Conversation):
-    """A conversation that is recorded while it is held."""
+    """A conversation that is recorded while it takes place."""
 
     recorder: Recorder
 
     def record(self, event: Payload) -> None:
-        """Record an event, then add it to the transcript; one that is not recorded is not added."""
+        """Record an event, then add it to the transcript if recording succeeded."""
         self.recorder.record(event)
         self.add(event)
 
@@ -123,20 +123,20 @@ class HeldTalk(Talk):
         self._held = held
 
     async def __aexit__(self, *exception: object) -> None:
-        """Close it; an agent that spoilt its answers after the last one has spoilt them still."""
+        """Close it; report an agent that invalidated its answers after the last of them."""
         turns, error = self._held.transcript.turns, self._held.error
         if self.error is not None or error is None or error.code not in _OF_CONVERSATIONS:
             return
-        # What ended it at one of its messages comes with that message.
+        # An error at one of its messages is reported with that message.
         if self.said.transcript.turns and all(turn.steps for turn in turns):
             self.error = error
 
     async def hold(self) -> None:
-        """Take the conversation as it was."""
+        """Take the conversation as it was recorded."""
         self.said.transcript, self.error = self._held.transcript, self._held.error
 
     async def say(self, message: Message) -> Result[tuple[Step, str | None]]:
-        """Return what was answered to this message then."""
+        """Return the recorded answer to this message."""
         held, number = self._held, len(self.said.transcript.turns)
         turns = held.transcript.turns
         if number >= len(turns):
@@ -204,7 +204,7 @@ class _LiveTalk(Talk):
 
     @abstractmethod
     async def _exchange(self, context: Mapping[str, Any] | None) -> object:
-        """Get the answer to the user's message, which was added; `context` is for agents."""
+        """Get the answer to the last message of the user; `context` is for agents."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -253,7 +253,7 @@ class ModelTalk(_LiveTalk):
                 )
                 return
             self.after = answer.call
-            # The answer begins with the prefill, so that the assistant's message replaces it.
+            # The answer begins with the prefill, and so replaces the assistant's message.
             before = self.messages[:-1] if self.messages[-1].prefill else self.messages
             calls = tuple(answer.tool_calls)
             said = Message(Role.ASSISTANT, answer.text, tool_calls=calls, echo=reply.echo)
@@ -278,8 +278,8 @@ class AgentTalk(_LiveTalk):
 
     `name` is its name in the record, `callee` has the pace of its calls, and `target` says how to
     reach it; None for a command. The `observations` pass the calls that they see to the `desk`.
-    `models` answers its model calls from an earlier run, if it does. `failed` counts the failed
-    tries of the current message.
+    `models` supplies recorded answers to its model calls, if there are any. `failed` counts the
+    failed tries of the current message.
     """
 
     agent: Agent
@@ -293,7 +293,7 @@ class AgentTalk(_LiveTalk):
     conversation: str = field(default_factory=lambda: uuid4().hex)
 
     async def hold(self) -> None:
-        """Hold the conversation to its end, with an agent that is there as long."""
+        """Open the agent, hold the conversation to its end, and close the agent."""
         async with self:
             await super().hold()
 
@@ -303,7 +303,7 @@ class AgentTalk(_LiveTalk):
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        """Close it; only then some agents show that they did not answer what they were asked."""
+        """Close it. Only then do some agents show that an answer did not belong to its question."""
         try:
             await self.agent.__aexit__(*exception)
         except ConversationSpoilt as spoilt:
@@ -347,7 +347,8 @@ class AgentTalk(_LiveTalk):
         if self.models is not None:
             message = len(self.said.transcript.turns) - 1
             before = self.models.paid_before(message, self.failed)
-            # Models that answer at once say nothing about the time that the agent takes.
+            # Recorded answers of models come at once, so the measured time says nothing about the
+            # agent.
             then_ms = self.models.latency_ms(message)
             warnings = (*reply.warnings, *self.models.warnings)
             took_ms = reply.latency_ms if then_ms is None else then_ms
@@ -387,7 +388,7 @@ class AgentTalk(_LiveTalk):
         return Ok((self.said.transcript.steps[-1], raw))
 
     async def _send(self, request: AgentRequest) -> Result[AgentReply]:
-        # A judge may call meanwhile.
+        # Kept, since a judge may make a call meanwhile.
         number = self.calls.last
         self.tools.begin(number)
         for observation in self.observations:
@@ -400,7 +401,7 @@ class AgentTalk(_LiveTalk):
         self._log_body("Sent to the agent", number, said)
         result = await self.agent.send(request)
         if self.models is not None and self.models.missed is not None:
-            # Whatever the agent made of it, it is no answer to what was asked.
+            # Whatever the agent made of the refusal, it is no answer to the message.
             missed = replace(self.models.missed, details={"retryable": False})
             return Err(missed)
         if isinstance(result, Ok):
@@ -410,18 +411,18 @@ class AgentTalk(_LiveTalk):
         error = await with_trouble(result.error, self.observations)
         if not self.tools.has_answered:
             return Err(error)
-        # Simulated tools count calls and keep state: asked again, they would answer otherwise.
+        # Simulated tools have counts and state, so they would answer differently the second time.
         return Err(replace(error, details={**error.details, "retryable": False}))
 
     def _cost(
         self, reported_usd: float | None, model: str | None, usage: Usage, seen: Cost | None
     ) -> Cost:
-        """Return what the agent reports that it cost, else what observers know.
+        """Return the cost that the agent reports, else the cost that observers saw.
 
-        Without either, it is what its tokens cost at the price of its model: the one it names, or
-        is known to run; `prices` may name the agent. A reported 0 says nothing where observers saw
-        calls, unless these cost nothing: many agents report it because they do not know. The cost
-        is unknown then if that of one of these calls is.
+        Without either, it is the cost of its tokens at the price of its model: the one that the
+        agent names, or the one it is known to run. `prices` may also name the agent. A reported 0
+        is ignored if observers saw calls that cost something, since many agents report 0 when they
+        do not know. The cost is then unknown if the cost of one of these calls is.
         """
         if reported_usd or (reported_usd is not None and (seen is None or seen.usd == 0)):
             return Cost(reported_usd, CostSource.REPORTED)
@@ -431,9 +432,9 @@ class AgentTalk(_LiveTalk):
         return self.calls.pricing.cost(None, model, usage, requested=self.name)
 
     def _billed(self, error: KindlmError) -> dict[str, Any]:
-        """Count what the agent says that it spent though it failed; return what is recorded of it.
+        """Count the cost that the agent reports although it failed. Return the fields to record.
 
-        What observers saw of that is counted already, with the calls of its models.
+        What observers saw is counted already, with the calls of its models.
         """
         seen_usd, self.desk.spent_usd = self.desk.spent_usd, 0.0
         self.failed += 1
@@ -448,7 +449,7 @@ class AgentTalk(_LiveTalk):
         return self.calls.failure_facts(told, usage, cost, self.name)
 
     def _log_body(self, message: str, number: int, body: str) -> None:
-        """Log what was said, as far as the target asks for it and nothing in it is to be hidden."""
+        """Log a body if the target is `verbose`; hide it if the suite hides personal data."""
         if self.target is None or not self.target.verbose:
             return
         text = _HIDDEN if self.calls.suite.redact_pii else body[:_LOGGED_CHARACTERS]

@@ -163,12 +163,12 @@ class RecordedAnswers:
             return Err(outcome.failure(attempt.paid_before(call.call)))
         if not isinstance(outcome, ProviderResponded):
             return None
-        calls, facts = tuple(outcome.tool_calls), answer_facts(attempt, outcome)
+        calls, facts = tuple(outcome.tool_calls), reply_fields(attempt, outcome)
         finish = outcome.finish_reason
         return Ok(ModelReply(raw="", tool_calls=calls, finish_reason=finish, **facts))
 
 
-def answer_facts(
+def reply_fields(
     attempt: RecordedAttempt, event: ProviderResponded | AgentReplied
 ) -> dict[str, Any]:
     """Return what replies of models and agents have in common, of an answer that is given again."""

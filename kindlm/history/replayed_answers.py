@@ -22,9 +22,9 @@ from kindlm.history.recorded_answers import (
     RecordedAnswers,
     RecordedCall,
     RecordedCalls,
-    answer_facts,
     not_found,
     read_calls,
+    reply_fields,
 )
 from kindlm.history.recorded_attempts import (
     PurgedError,
@@ -61,7 +61,7 @@ def is_as_recorded(message: Message, then: str) -> bool:
     return then.endswith(rest[-1]) and len(then) - len(rest[-1]) >= position
 
 
-def differences(
+def request_differences(
     asked: Asked, then: ProviderRequested, tools_then: Sequence[dict[str, Any]]
 ) -> Iterator[str]:
     """Yield how a request differs from a recorded one, what explains most first.
@@ -257,7 +257,7 @@ class ReplayedAnswers(RecordedAnswers):
             found.append((request, [] if request.after is None else attempt.tools()))
         turn = _answers(asked.request.messages)
         same_turn = [each for each in found if _answers(each[0].messages) == turn]
-        differing = [list(differences(asked, *each)) for each in same_turn or found]
+        differing = [list(request_differences(asked, *each)) for each in same_turn or found]
         return min(differing, key=len, default=None)
 
 
@@ -378,5 +378,5 @@ def agent_reply(attempt: RecordedAttempt, event: AgentReplied) -> AgentReply:
         reported=step.reported,
         reports_tools=step.reports_tools,
         unseen=step.unseen,
-        **answer_facts(attempt, event),
+        **reply_fields(attempt, event),
     )

@@ -16,7 +16,7 @@ from kindlm.errors import KindlmError
 from kindlm.pytest_plugin.session_request import Asked, told_error
 from kindlm.pytest_plugin.summary import tell_problems, tell_recorded, write_configured_reports
 from kindlm.recording.history_file import new_run_id, open_log
-from kindlm.recording.run_events import end_dealt
+from kindlm.recording.session_events import end_dealt
 from kindlm_store import StoreError
 
 

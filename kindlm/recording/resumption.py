@@ -23,8 +23,8 @@ from kindlm.plan import Earlier, Places, QualifiedName, make_plan
 from kindlm.providers.provider_registry import check_settings
 from kindlm.recording.project import commit_of
 from kindlm.recording.request import RunRequest, SkippedSuite
-from kindlm.recording.run_events import planned_tests
 from kindlm.recording.serving import Served
+from kindlm.recording.session_events import planned_tests
 from kindlm_store import unreadable_wal
 
 _UNFINISHED = """

@@ -1,4 +1,4 @@
-"""Makes the events at the beginning and the end of a run, with its verdict."""
+"""Makes the events at the beginning and the end of a session, and the verdict of its run."""
 
 from __future__ import annotations
 
