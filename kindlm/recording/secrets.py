@@ -170,7 +170,7 @@ def needed_variables(suite: Suite) -> set[str]:
 def _variables(suite: Suite) -> set[str]:
     """Return the variables that the configuration of a suite names, in the way of its format."""
     if suite.front_end == "evalview":
-        from kindlm.formats.evalview.variables import variables_in
+        from kindlm.formats.evalview import variables_in
 
         return variables_in(suite.config_text)
     from kindlm.config.interpolation import names_in

@@ -2,35 +2,34 @@
 
 It loads each file by itself, with the configuration of its project, then makes one suite of all.
 The configuration is the nearest `.evalview/config.yaml` above a case, up to the root of the
-project; it has defaults for cases.
+project; it has defaults for cases. Variables are filled in before the values are validated.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field
-from pathlib import Path
+from pathlib import Path as FilePath
 from typing import Any
 
 from kindlm.config import LoadedSuite, read_bytes, suite_identity
+from kindlm.config.compile import compile_service
 from kindlm.config.diagnostics import Diagnostic, Reporter
+from kindlm.config.interpolation import MARK
+from kindlm.config.references import check_unique
+from kindlm.config.templates import check_deferred
 from kindlm.config.toml_document import read_toml
 from kindlm.config.validation import fit, kind_of
 from kindlm.dataclass import dataclass, replace
-from kindlm.document import Document, cases_of, section
+from kindlm.document import Document, Path, Raw, cases_of, items, section, texts, walk
 from kindlm.errors import Err, SourceLocation, misuse
 from kindlm.formats.evalview.case_schema import CaseConfig
 from kindlm.formats.evalview.evalview_suite import CheckedCase, compile_folder
 from kindlm.formats.evalview.project_config import PACE, ProjectConfig
 from kindlm.formats.evalview.rules import check_case, check_project, warn_of_no_effect
-from kindlm.formats.evalview.variables import (
-    check_ports_of_case,
-    check_serve,
-    compile_services,
-    expand,
-    has_all,
-)
 from kindlm.secrecy import header_secrets
+from kindlm.suite import Service
 from kindlm.yaml_document import read_documents
 
 _FOLDER = ".evalview"
@@ -45,7 +44,7 @@ class LoadedConfig:
     """
 
     config: ProjectConfig | None
-    file: Path | None = None
+    file: FilePath | None = None
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
@@ -56,15 +55,15 @@ class Surroundings:
     With `is_run`, agents are called, so that all variables need values.
     """
 
-    root: Path
+    root: FilePath
     project: str
     environ: Mapping[str, str]
     strict: bool = False
     compat: bool = False
     is_run: bool = True
-    _configs: dict[Path, LoadedConfig] = field(default_factory=dict)
+    _configs: dict[FilePath, LoadedConfig] = field(default_factory=dict)
 
-    def config_of(self, folder: Path) -> LoadedConfig:
+    def config_of(self, folder: FilePath) -> LoadedConfig:
         """Return the configuration that counts in a folder; an empty one if there is none."""
         file = _find(folder.resolve(), self.root.resolve())
         if file is None:
@@ -74,13 +73,13 @@ class Surroundings:
         return self._configs[file]
 
 
-def project_folder(folder: Path, root: Path) -> Path | None:
+def project_folder(folder: FilePath, root: FilePath) -> FilePath | None:
     """Return the folder that holds the `.evalview` that counts for a folder of cases."""
     file = _find(folder.resolve(), root.resolve())
     return None if file is None else file.parent.parent
 
 
-def _load_config(file: Path, around: Surroundings) -> LoadedConfig:
+def _load_config(file: FilePath, around: Surroundings) -> LoadedConfig:
     """Load a configuration. Never raises for what a user did: see the diagnostics."""
     documents, whole = _read(file)
     if whole.has_errors:
@@ -103,11 +102,10 @@ def _fitted(value: Any, around: Surroundings, reporter: Reporter) -> ProjectConf
     if not isinstance(value, dict):
         reporter.error((), "The file must hold a mapping", "Begin with `adapter: http`")
         return None
-    reporter.hide(header_secrets(section(value, "headers")))
-    if not has_all(value, around.environ, reporter, is_run=around.is_run):
+    filled = _filled(value, section(value, "headers"), around, reporter)
+    if filled is None:
         return None
-    filled = expand(value, around.environ)
-    check_serve(filled, reporter)
+    _check_serve(filled, reporter)
     return fit(ProjectConfig, filled, reporter, tolerant=not around.strict)
 
 
@@ -129,7 +127,7 @@ def _warn_of_unserved(config: ProjectConfig, reporter: Reporter) -> None:
             reporter.warning(("retry", name), message, reason="no_effect")
 
 
-def _find(folder: Path, root: Path) -> Path | None:
+def _find(folder: FilePath, root: FilePath) -> FilePath | None:
     """Return the configuration that is nearest above the cases of a folder, up to the root."""
     above = (folder, *folder.parents) if folder.is_relative_to(root) else (folder,)
     for place in above:
@@ -141,7 +139,7 @@ def _find(folder: Path, root: Path) -> Path | None:
     return None
 
 
-def _read(path: Path) -> tuple[Document, Reporter]:
+def _read(path: FilePath) -> tuple[Document, Reporter]:
     """Return the list of all documents of a file of YAML or TOML, and what is wrong with it."""
     data = read_bytes(path)
     if isinstance(data, Err):
@@ -162,17 +160,17 @@ _MOST_CASES = 1_000
 class _File:
     """A file, loaded as far as it can be; `cases` are none if there is an error in it."""
 
-    path: Path
+    path: FilePath
     cases: tuple[CheckedCase, ...]
     tests: int
     diagnostics: tuple[Diagnostic, ...]
 
 
 def load_folder(
-    folder: Path,
-    files: Sequence[Path],
+    folder: FilePath,
+    files: Sequence[FilePath],
     around: Surroundings,
-    named: Collection[Path] | None = None,
+    named: Collection[FilePath] | None = None,
 ) -> list[LoadedSuite]:
     """Load the cases in the files of a folder. Never raises for what a user did.
 
@@ -200,13 +198,18 @@ def load_folder(
     if not any(file.cases for file in loaded if file.path in asked):
         return told
     cases = [case for file in loaded for case in file.cases]
+    services: tuple[Service, ...] = ()
+    if project.file is not None:
+        # They run in the folder that holds `.evalview`.
+        home = project.file.parent.parent
+        services = tuple(compile_service(each, home) for each in project.config.serve or ())
     suite = compile_folder(
         name,
         around.project,
         identity,
         cases,
         project.config,
-        compile_services(project.config, project.file),
+        services,
         compat=around.compat,
         unread=tuple(suite_identity(item.path, around.root) for item in broken),
     )
@@ -225,7 +228,7 @@ def load_folder(
     return [whole, *told]
 
 
-def _load_file(path: Path, config: ProjectConfig, around: Surroundings) -> _File:
+def _load_file(path: FilePath, config: ProjectConfig, around: Surroundings) -> _File:
     documents, whole = _read(path)
     found = cases_of(documents)
     if not found and not whole.has_errors:
@@ -255,11 +258,10 @@ def _checked(
         message = f"A case must be a mapping, but is {kind_of(value)}"
         reporter.error((), message, "Begin with `name:`")
         return None
-    reporter.hide(header_secrets(section(value, "adapter_config", "headers")))
-    if not has_all(value, around.environ, reporter, is_run=around.is_run):
+    filled = _filled(value, section(value, "adapter_config", "headers"), around, reporter)
+    if filled is None:
         return None
-    filled = expand(value, around.environ)
-    check_ports_of_case(filled, config, reporter)
+    _check_ports(filled, [item.name for item in config.serve or ()], reporter)
     case = fit(CaseConfig, filled, reporter, tolerant=not around.strict)
     if case is not None:
         check_case(case, config, reporter)
@@ -293,3 +295,117 @@ def _distinct(files: Sequence[_File]) -> Iterator[_File]:
         else:
             taken |= own
             yield file
+
+
+# Variables: `${NAME}`, and `{{serve.NAME.port}}` of programs to start
+#
+# Where a secret may be, in what is sent and where it is sent to, only the name of a variable goes
+# into what is loaded, and the value is put in when the test is run. Everywhere else it is put in at
+# once, so that it may also be a number. What is inserted is never expanded again. A dollar sign
+# without a name in braces stays.
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_PLACEHOLDER = re.compile(r"\{\{env\.(\w+)\}\}")
+
+_SAID = MARK + r"{{env.\1}}"
+"""In what is said to the agent, where its author may write anything."""
+
+_ADDRESS = r"{{env.\1}}"
+"""In addresses, headers and options, which are filled in likewise in all formats."""
+
+_NOT_DEFERRED = frozenset({"timeout", "streaming", "mode", "verbose", "sequence_mode"})
+_WITH_SECRETS = frozenset({"endpoint", "headers", "adapter_config", "serve"})
+
+
+def variables_in(text: str) -> set[str]:
+    """Return the names of the variables that stand in a text."""
+    return set(_VARIABLE.findall(text))
+
+
+def _filled(
+    value: dict[str, Any], headers: Raw, around: Surroundings, reporter: Reporter
+) -> dict[str, Any] | None:
+    """Return a mapping with its variables filled in; None after reporting those without a value.
+
+    Credentials in its `headers` are not shown. Where nothing is run, variables that are filled in
+    at run time need no value.
+    """
+    reporter.hide(header_secrets(headers))
+    complete = True
+    for path, _ in walk(value, ()):
+        # It would be taken as it is written.
+        if path and isinstance(path[-1], str) and _VARIABLE.search(path[-1]):
+            complete = False
+            message = "A key cannot hold a variable"
+            reporter.error(path, message, "Write the key out", reason="variable_in_key")
+    for path, text in texts(value, ()):
+        form = _form(path)
+        if not around.is_run and form is not None:
+            continue
+        names = _VARIABLE.findall(text) + (_PLACEHOLDER.findall(text) if form == _ADDRESS else [])
+        for name in dict.fromkeys(names):
+            if name not in around.environ:
+                complete = False
+                reporter.variable_not_set(path, name)
+    return _expanded(value, (), around.environ) if complete else None
+
+
+def _expanded(value: Any, path: Path, environ: Mapping[str, str]) -> Any:
+    """Return a value with its variables filled in, or marked for run time."""
+    match value:
+        case str():
+            form = _form(path)
+            if form is not None:
+                return _VARIABLE.sub(form, value)
+            return _VARIABLE.sub(lambda found: environ.get(found[1], found[0]), value)
+        case dict():
+            return {key: _expanded(item, (*path, key), environ) for key, item in value.items()}
+        case list():
+            return [_expanded(item, (*path, at), environ) for at, item in enumerate(value)]
+        case _:
+            return value
+
+
+def _form(path: Path) -> str | None:
+    """Return how a variable is written until the test is run; None where it is put in at once."""
+    match path:
+        case ("turns", int(), "query" | "context", *_):
+            return _SAID
+        case ("adapter_config", field, *_) if field in _NOT_DEFERRED:
+            return None
+        case ("input", *_) | ("model",):
+            return _SAID
+        case (field, *_) if field in _WITH_SECRETS:
+            return _ADDRESS
+        case ("judge", "base_url"):
+            return _ADDRESS
+        case _:
+            return None
+
+
+_WITH_PORTS = ("endpoint", "headers", "adapter_config")
+
+
+def _check_serve(raw: Raw, reporter: Reporter) -> None:
+    """Report programs of one name, and placeholders that can never be filled in."""
+    check_unique(items(raw, "serve"), "name", "service", reporter)
+    names: list[str] = []
+    for path, item in items(raw, "serve"):
+        # They are started in their order: a later one has no port yet.
+        names.append(str(item.get("name")))
+        for place, text in _texts_in(item, path, ("command", "ready", "env")):
+            check_deferred(place, text, names, reporter, only_deferred=True)
+    for place, text in texts(section(raw, "judge").get("base_url"), ("judge", "base_url")):
+        check_deferred(place, text, names, reporter, only_deferred=False)
+    _check_ports(raw, names, reporter)
+
+
+def _check_ports(raw: Raw, services: list[str], reporter: Reporter) -> None:
+    """Report the ports of programs that nothing starts."""
+    for place, text in _texts_in(raw, (), _WITH_PORTS):
+        check_deferred(place, text, services, reporter, only_deferred=False)
+
+
+def _texts_in(raw: Raw, path: Path, keys: Sequence[str]) -> Iterator[tuple[Path, str]]:
+    for key in keys:
+        yield from texts(raw.get(key), (*path, key))
