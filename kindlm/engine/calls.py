@@ -435,8 +435,7 @@ class Calls:
         cost = Cost(0.0, CostSource.COMPUTED)
         if callee is not None:
             # Embedders charge for input only: vectors cost nothing.
-            spent = Usage(tokens, None if tokens is None else 0)
-            cost = self.pricing.cost(provider, model, spent)
+            cost = self.pricing.cost(provider, model, Usage(tokens, 0))
         reply = ModelReply("", None, embedding.latency_ms, usage=Usage(tokens), model=model)
         self.recorder.record(ProviderResponded(**self.answer_facts(number, reply, cost, model)))
         return Ok((embedding, f"{provider}/{model}"))

@@ -16,7 +16,7 @@ from kindlm.engine.resources import OneForEach
 from kindlm.errors import ErrorCode, KindlmError
 from kindlm.outcome import Status
 from kindlm.ports import AgentReply, CallDesk, Seen
-from kindlm.suite import AgentTarget, Command
+from kindlm.suite import AgentTarget, Command, Price
 from kindlm.transcript import Cost, CostSource, ToolCall, ToolUse, Usage
 
 BANNED = demand("tool_not_called", "refund", {"tool": "refund"})
@@ -184,12 +184,30 @@ def test_a_reported_cost_of_nothing_counts_where_no_call_was_seen(talk) -> None:
     assert (data["cost_usd"], data["cost_source"]) == (0.0, "reported")
 
 
+def test_tokens_have_a_price_where_the_cost_of_what_was_seen_is_unknown(bench, make) -> None:
+    bench.observers = (Watcher(Seen(cost=Cost())),)
+    bench.agent.outcomes = [AgentReply("Hi", None, 5.0, usage=Usage(1_000_000, 1_000_000))]
+    target = AgentTarget("shop", "http", "http://127.0.0.1:1")
+    case, prices = make.case(targets=("shop",)), {"shop": Price(1.0, 2.0)}
+    finished = bench.execute(case, agents={"shop": target}, prices=prices)
+    assert finished.cost_usd == 3.0
+
+
 def test_what_observers_spent_is_counted_once(talk) -> None:
     seen = Seen(usage=Usage(10, 2), cost=Cost(0.25, CostSource.COMPUTED), model="model-1")
     finished, data = talk(Watcher(seen, spends=0.25), AgentReply("Hi", None, 5.0))
     assert finished.cost_usd == 0.25
     assert (data["cost_usd"], data["cost_source"]) == (0.25, "computed")
     assert data["gen_ai.usage.input_tokens"] == 10
+
+
+def test_what_observers_spent_on_one_message_pays_nothing_of_the_next(bench, make) -> None:
+    bench.observers = (Watcher(Seen(), spends=0.1),)
+    bench.agent.outcomes = [AgentReply("Hi", None, 5.0, reported_cost_usd=0.4)]
+    target = AgentTarget("shop", "http", "http://127.0.0.1:1")
+    case = make.case(targets=("shop",), follow_ups=("More", "Again"))
+    finished = bench.execute(case, agents={"shop": target})
+    assert finished.cost_usd == pytest.approx(1.2)
 
 
 def test_calls_that_cannot_be_assigned_keep_to_the_pace_of_the_others() -> None:

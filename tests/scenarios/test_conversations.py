@@ -142,6 +142,24 @@ def test_a_check_of_the_conversation_can_end_the_scenario(talks: Project) -> Non
     assert "not sent" not in talks.agent.said
 
 
+def test_the_conversation_of_another_trial_is_not_checked(talks: Project) -> None:
+    tests = """
+conversations = []
+
+@scenario("x", repeats=2)
+async def test_it(t: Trial) -> None:
+    await t.agent.send("where")
+    conversations.append(t.conversation)
+    t.check(conversations[0]).contains("where")
+"""
+    assert talks.test(tests=tests) == 1
+    assert len(outcomes(talks)) == 1
+    [(error,)] = talks.rows(
+        "SELECT x.body FROM executions e JOIN contents x ON x.ref = e.error_ref"
+    )
+    assert "this is the conversation of another trial" in error
+
+
 def test_messages_are_what_was_said_so_far(talks: Project) -> None:
     checks = """
     first, second = t.messages[2:4]

@@ -254,14 +254,24 @@ async def test_it(t: Trial) -> None:
     assert "use t.check" in error
 
 
-def test_a_required_pattern_decides_at_once(project: Project) -> None:
+@pytest.mark.parametrize(
+    ("check", "status"),
+    [
+        ('matches("^bye")', "failed"),
+        ('matches("(")', "errored"),
+        ('custom("raises", lambda reply: 1 / 0)', "errored"),
+    ],
+)
+def test_a_required_check_that_does_not_pass_ends_the_scenario(
+    project: Project, check: str, status: str
+) -> None:
     project.test(
-        tests="""
+        tests=f"""
 @scenario("x")
 async def test_it(t: Trial) -> None:
-    t.require(await t.agent.send("hi")).matches("^bye")
+    t.require(await t.agent.send("hi")).{check}
     await t.agent.send("never")
 """
     )
     assert project.agent.said == ["hi"]
-    assert project.statuses() == {"test_it": "failed"}
+    assert project.statuses() == {"test_it": status}

@@ -8,6 +8,8 @@ import pytest
 from checked_server import LoopbackServer
 from scenario_project import Project
 
+from kindlm.scenarios.checks import Verdict, holds
+
 CHECKED = {
     "judge": 't.judge(reply, "polite?", threshold=3)',
     "sentiment": 't.sentiment(reply, "empathetic")',
@@ -239,6 +241,16 @@ def test_a_verdict_that_is_required_ends_the_scenario(
     statuses = {**project.statuses()}
     assert statuses.pop("test_assert") == "failed"
     assert set(statuses.values()) == {status}
+
+
+@pytest.mark.parametrize(
+    ("passed", "expected"),
+    [([True, True], True), ([True, None], None), ([None, False], False), ([False, True], False)],
+)
+def test_a_verdict_that_failed_outweighs_an_undecided_one(
+    passed: list[bool | None], expected: bool | None
+) -> None:
+    assert holds([Verdict(each, None, "") for each in passed]) is expected
 
 
 UNASKED = {
