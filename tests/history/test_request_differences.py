@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kindlm.events.execution_events import ProviderRequested
-from kindlm.history.replayed_answers import differences, is_as_recorded
+from kindlm.history.replayed_answers import is_as_recorded, request_differences
 from kindlm.ports import Asked, ModelRequest, Purpose, ToolDefinition
 from kindlm.suite import ModelParams
 from kindlm.transcript import Message, Role, ToolCall
@@ -42,7 +42,9 @@ def told(
 ) -> list[str]:
     """Return how a request with these messages differs from one that was recorded."""
     request = ModelRequest("m", messages, ModelParams(0.0, 9), 1.0, tools)
-    return list(differences(Asked(Purpose.TEST, provider, "", request), then, tools_then or []))
+    return list(
+        request_differences(Asked(Purpose.TEST, provider, "", request), then, tools_then or [])
+    )
 
 
 @pytest.mark.parametrize(
