@@ -158,8 +158,9 @@ def test_a_reported_cost_of_nothing_does_not_hide_what_was_seen(
     source = CostSource.UNKNOWN if seen_usd is None else CostSource.COMPUTED
     seen = Seen(usage=Usage(10, 2), cost=Cost(seen_usd, source))
     reply = AgentReply("Hi", None, 5.0, usage=Usage(0, 0), reported_cost_usd=reported_usd)
-    _, data = talk(Watcher(seen, spends=spent_usd), reply)
+    finished, data = talk(Watcher(seen, spends=spent_usd), reply)
     assert (data.get("cost_usd"), data["cost_source"]) == cost
+    assert finished.cost_usd == spent_usd
 
 
 @pytest.mark.parametrize(("seen_usd", "rest_usd"), [(0.0, 0.4), (0.25, 0.15), (0.5, 0.0)])

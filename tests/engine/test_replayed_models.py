@@ -27,11 +27,10 @@ class Models:
         return self
 
     def paid_before(self, message: int, failed: int) -> PaidBefore:
-        assert message == 0
-        return PaidBefore(0.5, 3 - failed)
+        return PaidBefore(0.5, 10 * message + 3 - failed)
 
     def latency_ms(self, message: int) -> float | None:
-        return [900.0][message]
+        return [900.0, 700.0][message]
 
     def agent(self) -> Agent:
         raise AssertionError("the real agent is asked")
@@ -41,11 +40,11 @@ class Models:
 def replay(bench, make):
     """Return a function that asks an agent again, and gives the end of its test."""
 
-    def replay(models: Models, *outcomes: AgentReply | KindlmError):
+    def replay(models: Models, *outcomes: AgentReply | KindlmError, **case):
         bench.answers = lambda execution: models
         bench.agent.outcomes = list(outcomes)
         target = AgentTarget("shop", "http", "http://127.0.0.1:1")
-        return bench.execute(make.case(targets=("shop",)), agents={"shop": target})
+        return bench.execute(make.case(targets=("shop",), **case), agents={"shop": target})
 
     return replay
 
@@ -67,9 +66,18 @@ def test_costs_and_times_are_those_of_the_record(replay, bench) -> None:
 
 
 def test_a_try_that_fails_again_is_not_counted_as_one_that_failed_then(replay, bench) -> None:
-    replay(Models(), KindlmError(ErrorCode.PROVIDER_API_ERROR, "", details=AGAIN), ANSWER)
-    (reply,) = bench.events("agent.replied")
-    assert reply.data["unknown_then"] == 2
+    failure = KindlmError(ErrorCode.PROVIDER_API_ERROR, "", details=AGAIN)
+    replay(Models(), failure, ANSWER, ANSWER, follow_ups=("More",))
+    replies = bench.events("agent.replied")
+    assert [reply.data["unknown_then"] for reply in replies] == [2, 13]
+
+
+def test_what_a_failed_try_spends_is_paid_already(replay, bench) -> None:
+    spent = {**AGAIN, "tokens": [10, 2], "cost_usd": 0.4}
+    failure = KindlmError(ErrorCode.PROVIDER_API_ERROR, "", details=spent)
+    assert replay(Models(), failure, ANSWER).cost_usd == 0
+    (failed,) = bench.events("agent.failed")
+    assert "cost_usd" not in failed.data
 
 
 def test_a_cost_that_was_not_known_then_is_not_known_now(replay, bench) -> None:
