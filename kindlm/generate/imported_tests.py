@@ -15,7 +15,7 @@ from kindlm.config.json_schemas import schema_fault
 from kindlm.config.schema import MAX_TESTS
 from kindlm.config.target_schema import ParamsConfig
 from kindlm.generate.suite_text import Comment
-from kindlm.generate.suites import LeftOutError, Notes, Part
+from kindlm.generate.suites import LeftOutError, Part
 from kindlm.json_schema import has_no_rule
 from kindlm.patterns import PatternError, excess_of, searches
 from kindlm.section import Section
@@ -121,7 +121,7 @@ class Checks:
 
 
 @dataclass(slots=True)
-class ImportedSuite(Notes):
+class ImportedSuite:
     """A suite as it is read: its tests, and what was left out or is different.
 
     Attributes:
@@ -130,6 +130,9 @@ class ImportedSuite(Notes):
         tests: How many tests the file has; a list of values counts once for each of them.
         imported: How many of them run.
         skipped: How many have `skip: true`.
+        left_out: What has no equivalent, each with its places.
+        different: What kindlm does differently, each with its places.
+        current: The comments on what was left out since they were last taken.
     """
 
     document: dict[str | Comment, Any] = field(default_factory=dict)
@@ -137,6 +140,9 @@ class ImportedSuite(Notes):
     tests: int = 0
     imported: int = 0
     skipped: int = 0
+    left_out: dict[str, dict[str, None]] = field(default_factory=dict)
+    different: dict[str, dict[str, None]] = field(default_factory=dict)
+    current: dict[str | Comment, Any] = field(default_factory=dict)
     _written: list[Mapping[str | Comment, Any]] = field(default_factory=list)
     _names: dict[str, int] = field(default_factory=dict)
 
@@ -170,6 +176,23 @@ class ImportedSuite(Notes):
         self.tests += tests
         self.leave_out(part, error)
         self.take()
+
+    def leave_out(self, part: Part, what: str | LeftOutError, instead: str = "") -> None:
+        """Note that something is left out, and what the user can do instead."""
+        if isinstance(what, LeftOutError):
+            instead = what.instead
+        after = f" {instead}" if instead else ""
+        self.left_out.setdefault(f"{what}.{after}", {})[part.place] = None
+        self.current[Comment(f"{part.place}: {what} is left out.{after}")] = None
+
+    def differ(self, part: Part, what: str) -> None:
+        """Note that kindlm does something differently."""
+        self.different.setdefault(what, {})[part.place] = None
+
+    def take(self) -> dict[str | Comment, Any]:
+        """Return the comments on what was left out since this was last called."""
+        taken, self.current = self.current, {}
+        return taken
 
     def finish(
         self,
@@ -206,7 +229,10 @@ _PARAMETERS = {
 
 
 def settings_of(
-    parts: Mapping[str, Part], notes: Notes, names: Mapping[str, str], section: type[Section]
+    parts: Mapping[str, Part],
+    suite: ImportedSuite,
+    names: Mapping[str, str],
+    section: type[Section],
 ) -> dict[str, Any]:
     """Return the values that a section of kindlm takes, by their `names` there; note the others."""
     found: dict[str, Any] = {}
@@ -221,13 +247,13 @@ def settings_of(
                 continue
         except ValidationError:
             pass
-        notes.leave_out(part, f"`{key}`")  # without its value, which may be a credential
+        suite.leave_out(part, f"`{key}`")  # without its value, which may be a credential
     return found
 
 
-def params_of(parts: Mapping[str, Part], notes: Notes) -> dict[str, Any]:
+def params_of(parts: Mapping[str, Part], suite: ImportedSuite) -> dict[str, Any]:
     """Return sampling parameters as `params`; note the others."""
-    return settings_of(parts, notes, _PARAMETERS, ParamsConfig)
+    return settings_of(parts, suite, _PARAMETERS, ParamsConfig)
 
 
 def section_of(messages: Any) -> dict[str, str]:

@@ -25,7 +25,6 @@ from kindlm.dataclass import dataclass
 from kindlm.document import Path as Keys
 from kindlm.document import Problem
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
-from kindlm.generate.suite_text import Comment
 from kindlm.strict_json import parse_json
 from kindlm.wording import cut
 from kindlm.yaml_document import read_documents
@@ -89,35 +88,6 @@ class Part:
     def child(self, key: str | int, value: Any) -> Part:
         """Return the value at a key or a position."""
         return Part(value, self.file, self.line_of, (*self.keys, key))
-
-
-@dataclass(slots=True)
-class Notes:
-    """What has no equivalent or another one, each with its places.
-
-    `current` are the comments on what was left out since they were last taken.
-    """
-
-    left_out: dict[str, dict[str, None]] = field(default_factory=dict)
-    different: dict[str, dict[str, None]] = field(default_factory=dict)
-    current: dict[str | Comment, Any] = field(default_factory=dict)
-
-    def leave_out(self, part: Part, what: str | LeftOutError, instead: str = "") -> None:
-        """Note that something is left out, and what the user can do instead."""
-        if isinstance(what, LeftOutError):
-            instead = what.instead
-        after = f" {instead}" if instead else ""
-        self.left_out.setdefault(f"{what}.{after}", {})[part.place] = None
-        self.current[Comment(f"{part.place}: {what} is left out.{after}")] = None
-
-    def differ(self, part: Part, what: str) -> None:
-        """Note that kindlm does something differently."""
-        self.different.setdefault(what, {})[part.place] = None
-
-    def take(self) -> dict[str | Comment, Any]:
-        """Return the comments on what was left out since this was last called."""
-        taken, self.current = self.current, {}
-        return taken
 
 
 FORMATS = tuple(sorted(each.name.replace("_", "-") for each in pkgutil.iter_modules(__path__)))

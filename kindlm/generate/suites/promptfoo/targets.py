@@ -10,9 +10,9 @@ from typing import Any
 from kindlm.config.entries import provider_types
 from kindlm.config.json_schemas import schema_fault
 from kindlm.dataclass import dataclass
-from kindlm.generate.imported_tests import params_of
+from kindlm.generate.imported_tests import ImportedSuite, params_of
 from kindlm.generate.suite_text import Comment, unused
-from kindlm.generate.suites import Files, LeftOutError, Notes, Part, excerpt_of
+from kindlm.generate.suites import Files, LeftOutError, Part, excerpt_of
 from kindlm.generate.suites.promptfoo.texts import file_value, replace_names
 from kindlm.secrecy import is_credential_name, is_secret_key
 from kindlm.values import filled
@@ -52,7 +52,7 @@ class Target:
 class Targets:
     """The targets of a suite, and the sections of kindlm.yaml that they make up."""
 
-    notes: Notes
+    suite: ImportedSuite
     files: Files
     found: list[Target] = field(default_factory=list)
     models: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -67,13 +67,13 @@ class Targets:
             else:
                 parts = [part]
         except LeftOutError as error:
-            self.notes.leave_out(part, error)
+            self.suite.leave_out(part, error)
             return
         for each in parts:
             try:
                 self.found.append(self._target(each))
             except LeftOutError as error:
-                self.notes.leave_out(each, error)
+                self.suite.leave_out(each, error)
 
     def grader(self, part: Part) -> str | None:
         """Return the id of the model that grades; None, with a note, if it has no equivalent."""
@@ -85,7 +85,7 @@ class Targets:
             self._judges.append(self._model(name, options, role="judge"))
             return self._judges[-1].id
         except LeftOutError as error:
-            self.notes.leave_out(part, f"the grader: {error.what}", "Set `defaults.judgeModel`")
+            self.suite.leave_out(part, f"the grader: {error.what}", "Set `defaults.judgeModel`")
             return None
 
     def sections(self) -> dict[str | Comment, Any]:
@@ -112,7 +112,7 @@ class Targets:
     def _model(self, name: str, options: Part, **more: str) -> Target:
         kind, model = _type_and_model(name)
         if name.startswith("openai:responses:"):
-            self.notes.differ(options, "`openai:responses`. kindlm calls Chat Completions")
+            self.suite.differ(options, "`openai:responses`. kindlm calls Chat Completions")
         tools: list[dict[str, Any]] = []
         others: dict[str, Part] = {}
         for key, part in options.entries("config").items():
@@ -122,10 +122,10 @@ class Targets:
             if key == "tools":
                 tools = self._tools(part)
             elif key == "apiKey":
-                self.notes.leave_out(part, "`apiKey`", "Put the key into the environment")
+                self.suite.leave_out(part, "`apiKey`", "Put the key into the environment")
             else:
                 others[key] = part
-        params = params_of(others, self.notes)
+        params = params_of(others, self.suite)
         entry = _plain(kind, model)
         entry["id"] = unused(options.text("label") or entry["id"], self.models | self.agents)
         self.models[entry["id"]] = entry | ({"params": params} if params else {}) | more
@@ -144,13 +144,13 @@ class Targets:
             is_named = isinstance(name, str) and name and isinstance(said, str | None)
             if not is_function or not is_named or not is_valid:
                 what = f"the tool {excerpt_of(item)}"
-                self.notes.leave_out(part, what, "Write it under `tools` of the tests")
+                self.suite.leave_out(part, what, "Write it under `tools` of the tests")
                 continue
             tool = {"name": name, "description": said, "parameters": schema}
             tools.append({key: each for key, each in tool.items() if each})
         if tools:
             what = "promptfoo stops at a tool call; kindlm answers it and lets the model go on"
-            self.notes.differ(part, f"{what}. Add `responses` to the tools of each test")
+            self.suite.differ(part, f"{what}. Add `responses` to the tools of each test")
         return tools
 
     def _agent(self, name: str, options: Part) -> Target:
@@ -200,7 +200,7 @@ class Targets:
         elif key in ("method", "request", "queryParams", "transformRequest", "sessionParser"):
             raise LeftOutError(f"`{key}`", "kindlm sends JSON by POST: write an agent for it")
         else:
-            self.notes.leave_out(part, f"`{key}` of an agent")
+            self.suite.leave_out(part, f"`{key}` of an agent")
 
     def _header(self, name: str, part: Part) -> str:
         text = replace_names(str(part.value), _environment)
@@ -220,7 +220,7 @@ class Targets:
     def _variable(self, name: str, part: Part, what: str) -> str:
         """Return the variable that stands for a credential, and note that."""
         variable = re.sub(r"\W", "_", name.upper())
-        self.notes.leave_out(part, f"{what} {name}", f"Put it into the variable {variable}")
+        self.suite.leave_out(part, f"{what} {name}", f"Put it into the variable {variable}")
         return f"{{{{env.{variable}}}}}"
 
 

@@ -16,9 +16,9 @@ from typing import Any
 from kindlm.config.interpolation import is_deferred
 from kindlm.dataclass import dataclass
 from kindlm.errors import Ok
-from kindlm.generate.imported_tests import section_of
+from kindlm.generate.imported_tests import ImportedSuite, section_of
 from kindlm.generate.suite_text import unused
-from kindlm.generate.suites import Files, LeftOutError, Notes, Part, excerpt_of, read_part
+from kindlm.generate.suites import Files, LeftOutError, Part, excerpt_of, read_part
 from kindlm.values import filled
 
 _OPENING = re.compile(r"\{[{%#]")
@@ -116,7 +116,9 @@ def file_value(value: Any, files: Files) -> Any:
     raise LeftOutError(f"the file {name}", "kindlm reads texts, JSON and YAML, and runs no code")
 
 
-def read_prompts(document: Part, files: Files, notes: Notes) -> dict[str, Mapping[str, str]]:
+def read_prompts(
+    document: Part, files: Files, suite: ImportedSuite
+) -> dict[str, Mapping[str, str]]:
     """Return the sections of prompts by their names; note those without an equivalent."""
     found: dict[str, Mapping[str, str]] = {}
     for part in document.items("prompts") or [Part("{{prompt}}", document.file, document.line_of)]:
@@ -127,7 +129,7 @@ def read_prompts(document: Part, files: Files, notes: Notes) -> dict[str, Mappin
                 }
                 found[unused(label, found)] = section
         except LeftOutError as error:
-            notes.leave_out(part, f"a prompt with {error.what}", error.instead)
+            suite.leave_out(part, f"a prompt with {error.what}", error.instead)
     return found
 
 
