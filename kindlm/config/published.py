@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from copy import deepcopy
-from functools import cache
 from typing import Any
 
 from kindlm import packages, plugins
@@ -24,11 +22,6 @@ _ADAPTER_KEYS = ("adapter", "type")
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of the file with all of its short forms."""
-    return _with_short_forms(long_schema())
-
-
 def long_schema() -> dict[str, Any]:
     """Return the JSON Schema of the file with its short forms written out.
 
@@ -36,11 +29,6 @@ def long_schema() -> dict[str, Any]:
     of a section. The schema says less than `load_suite` checks: nothing of what refers to something
     else. An entry of `providers` or `agents` has the options of all types and adapters.
     """
-    return deepcopy(_long_schema())
-
-
-@cache
-def _long_schema() -> dict[str, Any]:
     from pydantic.json_schema import GenerateJsonSchema  # slow, and only published schemas need it
 
     sections, todo = set[str](), [*checks.sections()]

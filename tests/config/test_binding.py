@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kindlm.checks.base import sections
 from kindlm.config.interpolation import bind, bind_services, bind_suite, names_in, render
-from kindlm.config.published import json_schema
+from kindlm.config.published import schema_with_packages
 from kindlm.config.schema import KindlmConfig
 from kindlm.config.short_form import ALONE
 from kindlm.errors import Err, Ok
@@ -132,7 +132,7 @@ def test_services_get_the_environment_and_keep_ports(load: Any, complete: str) -
 
 
 def test_the_published_schema_takes_what_the_loader_takes(complete: str) -> None:
-    schema = json_schema()
+    schema = schema_with_packages()[0]
     jsonschema.Draft202012Validator.check_schema(schema)
     validator = jsonschema.Draft202012Validator(schema)
     config = read_document(complete.encode()).value
@@ -143,7 +143,7 @@ def test_the_published_schema_takes_what_the_loader_takes(complete: str) -> None
 
 
 def test_the_published_schema_marks_extensions() -> None:
-    schema = json_schema()
+    schema = schema_with_packages()[0]
     marked = [name for name, item in schema["properties"].items() if "x-kindlm-extension" in item]
     assert marked == ["agents", "serve", "prices", "record", "agent"]
     test, expect, answer = (

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kindlm.config import LoadedSuite, load_suite
-from kindlm.config.published import json_schema
+from kindlm.config.published import schema_with_packages
 from kindlm.yaml_document import read_document
 
 Load = Callable[..., LoadedSuite]
@@ -52,7 +52,7 @@ def shorter(config: Any, places: Iterator[Place] | list[Place]) -> Any:
 @cache
 def _shortenings(text: str) -> tuple[Any, list[Place]]:
     """Return a configuration, and the places where the published schema takes what is inside."""
-    schema = jsonschema.Draft202012Validator(json_schema())
+    schema = jsonschema.Draft202012Validator(schema_with_packages()[0])
     config = read_document(text.encode()).value
     places = [path for path in alone(config) if path[-1] != "ready"]  # a text there is a URL
     return config, [path for path in places if schema.is_valid(shorter(config, [path]))]

@@ -113,7 +113,7 @@ def _compute() -> None:
 
     for name in (None, *app._LOADABLE):
         app._make_command(name)
-    published._long_schema()
+    published.long_schema()
     secrets._vocabulary()
     http_client._tls_context()
     with suppress(ImportError):
