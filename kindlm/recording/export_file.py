@@ -59,7 +59,7 @@ class LineError(Exception):
 
 
 class _LineModel(BaseModel):
-    """What all lines have in common: nothing is converted, and nothing may be there besides."""
+    """The common base of all lines: no value is converted, and unknown keys are refused."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
@@ -114,7 +114,7 @@ class _EventOrText(_LineModel):
 
 
 class Part(NamedTuple):
-    """The events of a stream that a file holds: those behind version `after`, up to `until`."""
+    """The events of a stream in a file: those after version `after`, up to `until`."""
 
     stream: str
     after: int
@@ -122,9 +122,9 @@ class Part(NamedTuple):
 
 
 class Export(NamedTuple):
-    """What a file holds: a log as `Merge` reads it, and where its partial streams begin.
+    """The content of a file: a log as `Merge` reads it, and where its partial streams begin.
 
-    The positions of its events and the row ids of its texts are the numbers of their lines.
+    The positions of events and the row ids of texts are their line numbers.
     """
 
     log: sqlite3.Connection
@@ -143,9 +143,9 @@ def write_export(
     *,
     after: Mapping[str, int] | None = None,
 ) -> int:
-    """Write streams of a log with all that they refer to; return the number of events.
+    """Write streams of a log with everything they refer to; return the number of events.
 
-    Of a stream in `after`, only the events behind that version are written.
+    Of a stream in `after`, only the events after that version are written.
     """
     ends = dict(log.execute("SELECT name, version FROM streams").fetchall())
     parts = [Part(name, (after or {}).get(name, 0), ends[name]) for name in streams]
@@ -225,10 +225,10 @@ def _shown_hash(log: sqlite3.Connection, stream: str, version: int) -> str:
 
 @contextmanager
 def read_export(file: BinaryIO) -> Iterator[Export]:
-    """Read a file into a log that is gone afterwards; hashes are checked when it is taken.
+    """Read a file into a temporary log; its hashes are checked when it is merged.
 
     Raises:
-        LineError: It is something else, ends early, or a line is not what it must be.
+        LineError: It is not an export, ends early, or has an invalid line.
     """
     lines = _numbered_lines(file)
     number, first = next(lines, (1, None))
@@ -277,7 +277,7 @@ def read_export(file: BinaryIO) -> Iterator[Export]:
 
 
 def _numbered_lines(file: BinaryIO) -> Iterator[tuple[int, Any]]:
-    """Yield numbered lines as the values that they are in JSON; raise `LineError` if one is not."""
+    """Yield numbered lines as JSON values; raise `LineError` if one is invalid."""
     number = 0
     while raw := file.readline(_LONGEST_LINE + 1):
         number += 1
@@ -288,7 +288,7 @@ def _numbered_lines(file: BinaryIO) -> Iterator[tuple[int, Any]]:
         except UnicodeDecodeError:
             raise LineError(number, "is not valid JSON: it is not UTF-8") from None
         except (ValueError, RecursionError) as error:
-            # Without a place: the line is named already.
+            # Without a place: the error names the line already.
             reason = explained(error)
             what = reason.what if isinstance(reason, NotJsonError) else str(reason)
             raise LineError(number, f"is not valid JSON: {what}") from None
@@ -328,7 +328,7 @@ def _add_event(log: sqlite3.Connection, event: _Event, number: int) -> None:
 
 
 def _add_text(log: sqlite3.Connection, text: _Text, number: int) -> None:
-    """Add a text; one without a body is withheld: a file does not say why it has none."""
+    """Add a text. One without a body is withheld; the file does not say why."""
     if (text.salt is None) is not (text.body is None):
         raise LineError(number, "text: salt and body are there together, or neither")
     salt = WITHHELD if text.salt is None else bytes.fromhex(text.salt)

@@ -23,7 +23,7 @@ _IGNORED = """\
 
 
 def new_run_id() -> str:
-    """Return a short random id; without letters and digits that are taken for one another."""
+    """Return a short random id, without letters and digits that look alike."""
     return "".join(secrets.choice(_ID_ALPHABET) for _ in range(_ID_LENGTH))
 
 
@@ -36,20 +36,20 @@ def new_journal() -> str:
 
 
 def files_of(database: Path) -> list[Path]:
-    """Return a history, and what SQLite may have beside it."""
+    """Return the file of a history, and the files that SQLite may keep beside it."""
     return [database.with_name(database.name + end) for end in ("", "-wal", "-shm", "-journal")]
 
 
 def make_folder(database: Path) -> None:
-    """Make the folder of a history, if there is none.
+    """Make the folder of a history if it does not exist.
 
-    A `.kindlm` folder is kept out of version control: recorded conversations are not to be
-    committed by accident.
+    A `.kindlm` folder is kept out of version control, so that nobody commits recorded conversations
+    by accident.
     """
     folder = database.parent
     if folder.exists():
         return
-    # Opening the history reports what cannot be written here.
+    # Opening the history reports it if this cannot be written.
     with suppress(OSError):
         folder.mkdir(parents=True)
         if folder.name == ".kindlm":
@@ -62,9 +62,10 @@ def project_secrets(root: Path) -> set[str]:
 
 
 def open_log(database: Path, secret: set[str] | None = None) -> EventLog:
-    """Open the log, and remove what is `secret` from all that is written.
+    """Open the log, and remove what is `secret` from everything that is written.
 
-    By default, these are the secrets of the environment. Raises `OpenError` if it cannot be opened.
+    By default, these are the secrets of the environment. Raises `OpenError` if the log cannot be
+    opened.
     """
     make_folder(database)
     redact = Redactor(secret_values(os.environ, ()) if secret is None else secret)

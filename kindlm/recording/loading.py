@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What the paths held: suites that can run, and those that can't, with everything found.
+    """The content of the paths: suites that can run and suites that cannot, with all diagnostics.
 
-    `files` are those that were named or found, `folders` where they are, in order: their `.env`
-    files belong to the run. `referenced` are files that the suites refer to, also those that are
-    not there. `ignored` are YAML files that look like tests but are not. `unnamed` are tests of
-    suites of several files, by the path of the suite and their name, that are in other files.
+    `files` are those that were named or found. `folders` are their folders, in order; the `.env`
+    files there belong to the run. `referenced` are files that the suites refer to, existing or not.
+    `ignored` are YAML files that look like tests but are not. `unnamed` are tests of suites with
+    several files that are in other files; each is given by the path of its suite and its name.
     """
 
     suites: tuple[Suite, ...]
@@ -53,7 +53,7 @@ class Loaded:
 
     @property
     def told_of_ignored(self) -> str:
-        """Which files look like tests and are not run, and what they may lack."""
+        """The files that look like tests but are not run, and what they may lack."""
         return (
             f"Ignored: {', '.join(map(str, self.ignored))}. A suite in a folder needs `kindlm: 1`"
             " at its top, unless its name is kindlm.yaml."
@@ -69,12 +69,12 @@ def load_paths(
     compat: bool = False,
     is_run: bool = True,
 ) -> Result[Loaded]:
-    """Load all suites that the paths hold; an error only if a path itself is of no use.
+    """Load all suites in the paths; return an error only if a path itself is unusable.
 
-    Where one is `strict`, unknown keys are errors in all formats, and so are files of a folder that
-    look like tests but are not. With `compat`, cases of EvalView pass and fail as they do there.
-    Where nothing `is_run`, since what was said is recorded, what is needed to call agents need not
-    be there.
+    Where a suite is `strict`, unknown keys are errors in all formats, and so are files of a folder
+    that look like tests but are not. With `compat`, EvalView cases pass and fail as they do in
+    EvalView. If nothing `is_run`, because recorded conversations are used, what is needed to call
+    agents may be missing.
     """
     found = _found_in(paths)
     if isinstance(found, Err):
@@ -86,9 +86,9 @@ def load_paths(
         item.front_end == "scenario" and item.path.suffix.lower() == ".py" for item in held.found
     ):
         guard.enter()
-        os.environ.update(environ)  # the agents that are imported with them look there
+        os.environ.update(environ)  # imported agents look up variables there
         if not is_run:
-            # Clients that agents make when they are imported want a key, and none is used.
+            # Clients that agents create on import require a key, but do not use it.
             for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
                 os.environ.setdefault(name, "sk-kindlm-no-key")
     loaded = _distinct(_load(held, root, environ, strict=strict, compat=compat, is_run=is_run))
@@ -98,12 +98,12 @@ def load_paths(
             error = misuse(message, WHAT_HOLDS_TESTS, where=SourceLocation(where))
             loaded.append(_without_suite(path, error))
     suites = tuple(item.suite for item in loaded if item.suite is not None)
-    # Messages quote what is written in the files.
+    # Messages quote the content of the files.
     remember_secrets(suite_secrets(environ, suites))
     diagnostics: dict[tuple[str, str], Diagnostic] = {}
     for item in loaded:
         for wrong in (*item.diagnostics, *_warnings(item, environ, is_run=is_run)):
-            # Folders may share a configuration, and what is wrong with it.
+            # Folders may share a configuration, and its problems.
             diagnostics.setdefault((str(wrong.error.where), wrong.error.message), wrong)
     return Ok(
         Loaded(
@@ -125,7 +125,7 @@ def load_paths(
 
 
 def _found_in(paths: Sequence[Path]) -> Result[Discovery]:
-    """Return what all the paths hold together, each file once; an error if that is nothing."""
+    """Return the content of all paths, each file once; an error if there is none."""
     files: dict[Path, Found] = {}
     ignored: list[Path] = []
     unreadable: dict[Path, tuple[Path, KindlmError]] = {}
@@ -136,12 +136,12 @@ def _found_in(paths: Sequence[Path]) -> Result[Discovery]:
         else:
             from kindlm.scenarios.packs import discover_pack
 
-            guard.enter()  # the packages around it are imported
+            guard.enter()  # Modules import the packages around them.
             found = discover_pack(pack)
         if isinstance(found, Err):
             return found
         for item in found.value.found:
-            # One file is one suite, by whichever names it was reached.
+            # One file is one suite, whatever names the paths give it.
             files.setdefault(item.path.resolve(), item)
         ignored += found.value.ignored
         unreadable |= {item[0].resolve(): item for item in found.value.unreadable.items()}
@@ -152,7 +152,7 @@ def _found_in(paths: Sequence[Path]) -> Result[Discovery]:
 
 
 def _folders(found: Sequence[Found], root: Path) -> list[Path]:
-    """Return where tests are, and what is above them with the configuration of EvalView."""
+    """Return the folders of tests, and their parents with an EvalView configuration."""
     here = [item.path.parent for item in found]
     cases = dict.fromkeys(item.path.parent for item in found if item.front_end == "evalview")
     if not cases:
@@ -172,16 +172,16 @@ def _load(
     compat: bool,
     is_run: bool,
 ) -> Iterator[LoadedSuite]:
-    """Yield the suites of the files: of kindlm.yaml one for each file, of EvalView for a folder.
+    """Yield the suites of the files: one per kindlm.yaml, one per folder of EvalView cases.
 
-    A front end is imported only for a file that it reads.
+    Front ends are imported only for files that they read.
     """
     folders: dict[Path, list[Path]] = {}
     for item in held.found:
         if item.front_end == "evalview":
             folders.setdefault(item.path.parent.resolve(), []).append(item.path)
     for path, error in held.unreadable.items():
-        # In a folder with cases it is taken for one, and reported with them.
+        # In a folder with cases, the file counts as one of them and is reported there.
         if (named := folders.get(path.parent.resolve())) is not None:
             named.append(path)
         else:
@@ -218,11 +218,11 @@ def _load(
 
             folder = item.path.parent
             here = cases_in(folder)
-            # A folder is one suite, whichever of its files were named, by whichever names.
+            # A folder is one suite, whichever of its files are named, by whatever names.
             reached = {os.path.realpath(path) for path in named}
             asked = [path for path in here if os.path.realpath(path) in reached]
             reached -= {os.path.realpath(path) for path in asked}
-            # What is named by the user need not be named like a case.
+            # A file that the user names need not have the name of a case.
             others = [path for path in named if os.path.realpath(path) in reached]
             chosen = {*asked, *others}
             yield from load_folder(folder, [*here, *others], cases(), chosen)
@@ -231,7 +231,7 @@ def _load(
 def _warnings(
     loaded: LoadedSuite, environ: Mapping[str, str], *, is_run: bool
 ) -> Iterator[Diagnostic]:
-    """Yield what of the environment does not suit a suite."""
+    """Yield warnings about variables of the environment that do not suit a suite."""
     suite = loaded.suite
     if suite is None:
         return
@@ -251,7 +251,7 @@ def _warnings(
         if not reads_protobuf():
             error = replace(NoProtobuf.error, where=SourceLocation(str(loaded.path)))
             yield Diagnostic(error, "warning", "agents.telemetry")
-    # Objects have keys of their own.
+    # Agents that are Python objects have keys of their own.
     behind = [one.id for one in suite.all_agents() if one.gateway and one.instance is None]
     if behind and is_run:
         from kindlm.gateway.upstreams import lacks_keys
@@ -285,7 +285,7 @@ def _warnings(
 
 
 def _distinct(loaded: Iterable[LoadedSuite]) -> list[LoadedSuite]:
-    """Refuse a suite that has a test of another one: their results would look the same."""
+    """Refuse a suite with a test that another suite has: their results would look the same."""
     owners: dict[tuple[str, str, str], Path] = {}
     distinct: list[LoadedSuite] = []
     for item in loaded:
@@ -313,7 +313,7 @@ def _skipped(loaded: LoadedSuite, root: Path) -> SkippedSuite:
     errors = [found.error for found in loaded.diagnostics if found.severity == "error"]
     error = errors[0]
     if error.where is not None and error.where.file != str(loaded.path):
-        # Its line is one of another file, such as that of `varsFrom`.
+        # The line may be in another file, such as that of `varsFrom`.
         error = replace(error, message=f"{error.where}: {error.message}", where=None)
     missing = dict.fromkeys(name for each in errors for name in each.details.get("missing", ()))
     if error.details.get("reason") == "missing_environment" and len(missing) > 1:

@@ -35,11 +35,11 @@ class Project:
 def find_project(
     start: Path, *, database: Path | None, environ: Mapping[str, str]
 ) -> Result[Project]:
-    """Return the project that `start` lies in.
+    """Return the project that contains `start`.
 
     The root is the nearest ancestor with a `.kindlm` folder or a project file, else `start`. The
-    database is the one that is named, else `KINDLM_DB`, else `store.path` of the project's
-    configuration, else `.kindlm/kindlm.db`.
+    database is the one given, else `KINDLM_DB`, else `store.path` of the project's configuration,
+    else `.kindlm/kindlm.db`.
     """
     start = start.resolve()
     root = _root_of(start)
@@ -61,13 +61,13 @@ def find_project(
 
 
 def run_environment(folders: list[Path], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment with what the `.env` files of `folders` add to it.
+    """Return the environment with the variables that the `.env` files of `folders` add.
 
-    Earlier folders win over later ones; what is set already is never overridden.
+    Earlier folders take precedence over later ones; variables that are set are not overridden.
     """
     merged = dict(environ)
     for folder in folders:
-        # Nothing is expanded in there: a password may hold a dollar sign.
+        # Nothing is expanded in these files: a password may contain a dollar sign.
         file = folder / ".env"
         if not file.is_file():
             continue
@@ -97,7 +97,7 @@ def regression_threshold(root: Path) -> Result[float | None]:
 
 
 def report_files(root: Path) -> Result[list[tuple[str, Path]]]:
-    """Return the reports that `report` of the project's configuration wants, and their files.
+    """Return the reports that `report` of the project's configuration asks for, and their files.
 
     The files are `report`, with the ending of its format, in the folder `output_dir`.
     """
@@ -126,7 +126,7 @@ def exit_codes(start: Path, environ: Mapping[str, str]) -> str | None:
 
 
 def project_name(root: Path) -> str:
-    """Return what the project is called where its tests do not say so.
+    """Return the name of the project if its tests do not give one.
 
     That is `project` of its configuration, else `KINDLM_PROJECT`, else the name of its remote
     repository, else that of its folder.
@@ -143,7 +143,7 @@ def tests_folder(root: Path) -> str:
 def configured_tests(root: Path) -> Path | None:
     """Return the folder with the tests of a project that has a configuration of scenarios.
 
-    None without one, and where the default folder does not exist.
+    None if there is no such configuration, or if the default folder does not exist.
     """
     table = _configuration(root)
     if isinstance(table, Ok) and not table.value and not (root / "kindlm.toml").is_file():
@@ -153,11 +153,11 @@ def configured_tests(root: Path) -> Path | None:
 
 
 def default_paths(folder: Path) -> Result[tuple[Path, ...]]:
-    """Return what is run when nothing is named: `kindlm.yaml`, and the folder with the tests.
+    """Return the paths to run when none are named: `kindlm.yaml`, and the folder with the tests.
 
-    That is `tests`, unless the project's configuration names another one. Beside a kindlm.yaml it
-    is run where there is such a configuration, which is for what is in it: a project without one
-    may keep other things in a folder of that name.
+    That is `tests`, unless the project's configuration names another one. Beside a kindlm.yaml, the
+    folder only runs if the project has a configuration of scenarios: without one, a folder of that
+    name may hold other things.
     """
     suite, tests = folder / _DEFAULT_FILE, tests_folder(folder)
     if suite.exists():
@@ -178,7 +178,7 @@ def default_paths(folder: Path) -> Result[tuple[Path, ...]]:
 
 
 def paths_from(root: Path, paths: Iterable[Path]) -> list[str]:
-    """Return paths as they are written from the project's root, so that they hold anywhere."""
+    """Return paths relative to the project's root, so that they are valid on any machine."""
     return [
         path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
         for path in (path.resolve() for path in paths)
@@ -207,13 +207,13 @@ def _is_root(folder: Path) -> bool:
 
 
 def _is_in_pyproject(folder: Path) -> bool:
-    """Tell whether a folder's pyproject.toml has a table for us, or begins one and is broken."""
+    """Return whether a pyproject.toml has a kindlm table, or is broken after its start."""
     table = _tool_table(folder)
     return isinstance(table, Err) or bool(table.value)
 
 
 def _configuration(root: Path) -> Result[dict[str, Any]]:
-    """Return what kindlm.toml says, or `[tool.kindlm]` where there is none."""
+    """Return the content of kindlm.toml, or `[tool.kindlm]` if there is no kindlm.toml."""
     path = root / "kindlm.toml"
     if not path.is_file():
         return _tool_table(root)
@@ -224,7 +224,7 @@ def _configuration(root: Path) -> Result[dict[str, Any]]:
 
 
 def _tool_table(folder: Path) -> Result[dict[str, Any]]:
-    """Return `[tool.kindlm]` of a folder's pyproject.toml; without it the file is not ours."""
+    """Return `[tool.kindlm]` of a folder's pyproject.toml; without it the file is not kindlm's."""
     path = folder / "pyproject.toml"
     try:
         text = path.read_text("utf-8", errors="replace")
@@ -242,7 +242,7 @@ def _section(table: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _text(root: Path, key: str) -> str | None:
-    """Return a text of the configuration; loading the tests reports what is wrong with it."""
+    """Return a text of the configuration; loading the tests reports its errors."""
     table = _configuration(root)
     written = table.value.get(key) if isinstance(table, Ok) else None
     if not isinstance(written, str):
@@ -252,7 +252,7 @@ def _text(root: Path, key: str) -> str | None:
 
 
 def _filled(text: str, place: str, root: Path, environ: Mapping[str, str]) -> Result[str]:
-    """Return a text of the configuration with its variables of the environment put in."""
+    """Return a text of the configuration with environment variables filled in."""
     whole = run_environment([root], environ)
     unset = unset_in(text, whole)
     if not unset:
@@ -291,9 +291,9 @@ _CI = {
 
 
 def git_state(folder: Path) -> GitState | None:
-    """Return the commit that a folder is at, None outside of git or before the first commit.
+    """Return the current commit of a folder, None outside of git or before the first commit.
 
-    Of a copy without git, as in a container, `KINDLM_COMMIT` names the commit (with `-dirty` at its
+    In a copy without git, as in a container, `KINDLM_COMMIT` names the commit (with `-dirty` at its
     end if files have changed since) and `KINDLM_BRANCH` the branch.
     """
     # Commands that only read load no events.
@@ -316,9 +316,9 @@ def git_state(folder: Path) -> GitState | None:
 
 
 def branch_of(folder: Path, environ: Mapping[str, str]) -> str | None:
-    """Return the branch that a folder is on; None outside of git and on no branch.
+    """Return the branch of a folder; None outside of git and on a detached HEAD.
 
-    GitLab checks out a commit, and says in a variable which branch it tests. It sets none for merge
+    GitLab checks out a commit, and names the tested branch in a variable. It sets none for merge
     requests, whose branch may have any name in a fork.
     """
     checked_out = _git(folder, "symbolic-ref", "--short", "-q", "HEAD")
@@ -326,7 +326,7 @@ def branch_of(folder: Path, environ: Mapping[str, str]) -> str | None:
 
 
 def ci_service(environ: Mapping[str, str]) -> str | None:
-    """Return the CI service that set this environment, None at a desk."""
+    """Return the CI service that set this environment, None without one."""
     return next((name for variable, name in _CI.items() if environ.get(variable)), None)
 
 
@@ -337,7 +337,7 @@ def commit_of(folder: Path, revision: str) -> str | None:
 
 
 def remote_name(folder: Path) -> str | None:
-    """Return the name of the repository that a folder's one was cloned from, None if of none.
+    """Return the name of the repository that a folder's repository was cloned from, or None.
 
     It is the end of the path alone: the rest of a URL may hold credentials.
     """
@@ -354,14 +354,14 @@ def folder_in_repository(folder: Path) -> str:
 
 
 def _top_of(folder: Path) -> Path | None:
-    """Return the top of the work tree that a folder is in; None outside of git."""
+    """Return the top of the work tree that contains a folder; None outside of git."""
     folder = folder.resolve()
     # In a linked work tree or a submodule it is a file.
     return next((top for top in (folder, *folder.parents) if (top / ".git").exists()), None)
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    # To start git takes longer than to look.
+    # Starting git takes longer than looking for the folder.
     if "GIT_DIR" not in os.environ and _top_of(folder) is None:
         return None
     try:

@@ -22,7 +22,7 @@ _PART = 5_000
 
 _OLDER = "SELECT id FROM runs WHERE started_at < ? ORDER BY started_at, id"
 
-# One that erased only what matched a pattern left the rest of the run.
+# Erasing only what matches a pattern leaves the rest of the run.
 _PURGES = """
 SELECT run.value AS run, max(log.at) AS at
   FROM event_log log, json_each(log.data, '$.runs') run
@@ -58,7 +58,7 @@ class OlderRuns(NamedTuple):
 
 
 def runs_before(db: sqlite3.Connection, before: str) -> OlderRuns:
-    """Return the runs that began before a moment, UTC, ISO 8601."""
+    """Return the runs that began before a time (UTC, ISO 8601)."""
     runs = OlderRuns([], [])
     for (run,) in db.execute(_OLDER, (before,)):
         (runs.going_on if held_lock(db, run) else runs.ended).append(run)
@@ -78,9 +78,9 @@ class PurgedStreams(NamedTuple):
 
 
 def streams_to_purge(db: sqlite3.Connection, runs: Collection[str]) -> PurgedStreams:
-    """Return the streams of runs, and those that keep no text for their own sake any more.
+    """Return the streams of runs to purge, and streams that no longer keep any text on their own.
 
-    A journal that also notes something of a run that is not purged is left alone.
+    A journal that also concerns runs that are not purged stays.
     """
     chosen = {*runs}
     purged = _purged(db)
@@ -96,7 +96,7 @@ def streams_to_purge(db: sqlite3.Connection, runs: Collection[str]) -> PurgedStr
 
 
 def with_news(db: sqlite3.Connection, runs: Iterable[str]) -> list[str]:
-    """Return those of some runs that were never purged, or went on or were reviewed since."""
+    """Return those of some runs that were never purged, or have new events or reviews since."""
     purged = _purged(db)
     latest = {row["run"]: row["at"] for row in db.execute(_ENDS)}
     for noted in _reviews(db).values():
@@ -105,12 +105,12 @@ def with_news(db: sqlite3.Connection, runs: Iterable[str]) -> list[str]:
 
 
 def _purged(db: sqlite3.Connection) -> dict[str, str]:
-    """Return when the runs were purged last that were purged as a whole."""
+    """Return when runs were last purged, of those that were purged as a whole."""
     return {row["run"]: row["at"] for row in db.execute(_PURGES)}
 
 
 def _reviews(db: sqlite3.Connection) -> dict[str, dict[str, str]]:
-    """Return of each journal the runs whose executions it reviews, with the time of the last."""
+    """Return the runs whose executions each journal reviews, with the time of the last review."""
     journals: dict[str, dict[str, str]] = {}
     for row in db.execute(_REVIEWS):
         journals.setdefault(row["stream"], {})[row["run"]] = row["at"]
@@ -120,7 +120,7 @@ def _reviews(db: sqlite3.Connection) -> dict[str, dict[str, str]]:
 def erase(
     log: EventLog, found: Erasable, runs: Collection[str], *, by: str, matching: bool = False
 ) -> Erased:
-    """Erase what was found for good, and record who erased it, and of which runs.
+    """Erase the given content for good. Record who erased it, and of which runs.
 
     Raises:
         LockHeldError: One of the runs is being recorded.
@@ -138,7 +138,7 @@ def erase(
     with ExitStack() as locks:
         for stream in sorted(found.streams or ()):
             head = log.head(stream)
-            # Nothing can be appended to those that are sealed; a run is not to go on meanwhile.
+            # Sealed streams take no events. The others must not continue meanwhile.
             if stream.startswith("run/") and head is not None and not head.sealed:
                 locks.enter_context(StreamLock(log.path, stream))
         return erasing.erase(log, found, record)

@@ -36,8 +36,8 @@ from kindlm.wording import count, shown
 if TYPE_CHECKING:
     from kindlm.gateway.replay import RecordedModels
 
-# A run that executed nothing of the suite, since it crashed before or was about other tests, stands
-# for nothing. Its label may be that of an earlier run which does.
+# A run without any execution of the suite does not count: it crashed before, or ran other tests. An
+# earlier run with the same label may have executions.
 _RUN = """
 SELECT l.run
   FROM run_list l JOIN runs r ON r.id = l.run
@@ -52,9 +52,9 @@ SELECT l.run
  LIMIT 1
 """
 
-# Of one execution, the first that passed or else the first: other repeats may have gone another
-# way, and their answers do not belong into one conversation. What a call got that no answer was
-# meant for is no answer of the tool.
+# Of the repeats of an execution, the first that passed counts, else the first: answers of different
+# repeats do not belong in one conversation. An error object for an unmatched call is no answer of
+# the tool.
 _ANSWERS = """
 SELECT a.body AS arguments, r.body AS response
   FROM tool_calls t
@@ -83,8 +83,8 @@ def with_recorded_answers(
 ) -> Result[Suite]:
     """Return the suite with its cassettes filled, or the error of one that names no run.
 
-    Those of tests that call no simulated tool this time, since they are skipped, not selected or
-    run on agents only, do not matter. Some of those that hold nothing are warned of.
+    A test that calls no simulated tool this time needs no cassette: it is skipped, not selected or
+    runs on agents only. The user is warned of empty cassettes.
     """
     suite = planned.suite
     runs: dict[str, Result[str]] = {}
@@ -138,9 +138,10 @@ def cassette_runs(planned: PlannedSuite, db: sqlite3.Connection) -> list[str]:
 
 
 def _run_of(db: sqlite3.Connection, wanted: str, suite: Suite) -> Result[str]:
-    """Return the run that a cassette names: one that has executed tests of the suite.
+    """Return the run that a cassette names, if it has executed tests of the suite.
 
-    `latest` is the newest of them that has finished; of several with one label it is the newest.
+    `latest` is the newest of them that has finished. Of several runs with one label, the newest
+    counts.
     """
     named = {"run": wanted, "project": suite.project, "suite": suite.name}
     found = db.execute(_RUN, named).fetchone()
@@ -159,10 +160,9 @@ def _run_of(db: sqlite3.Connection, wanted: str, suite: Suite) -> Result[str]:
 def _answers_of(
     db: sqlite3.Connection, run: str, suite: Suite, case: Case, tool: SimulatedTool
 ) -> tuple[RecordedAnswer, ...]:
-    """Return what a tool was called with and answered in a test of a run, in order.
+    """Return the arguments and results of a tool's calls in a test of a run, in order.
 
-    Calls whose arguments were not a JSON object, calls that no answer was meant for, and answers
-    that were purged are left out.
+    Calls whose arguments were not a JSON object, unmatched calls, and purged results are left out.
     """
     names = {"run": run, "project": suite.project, "suite": suite.name}
     found = db.execute(_ANSWERS, {**names, "test": case.name, "tool": tool.name})
@@ -194,17 +194,17 @@ def _unreadable(tool: SimulatedTool, case: Case, error: KindlmError) -> KindlmEr
 
 
 class ReplayedGateway:
-    """Answers calls of agents' models from an earlier run, while the code of the agents runs again.
+    """Answers model calls of agents from an earlier run while the agents' code runs again.
 
-    The gateway asks here instead of a provider. With `masks_times`, requests that differ in times
-    and UUIDs alone are the same.
+    The gateway asks this object instead of a provider. With `masks_times`, requests that differ
+    only in times and UUIDs count as the same.
     """
 
     def __init__(self, db: sqlite3.Connection, run: str, *, masks_times: bool) -> None:
         self._db = db
         self._run = run
         self._masks_times = masks_times
-        # They hold all that an attempt asked, and are let go with the conversation.
+        # They hold all requests of an attempt, and are freed with the conversation.
         self._open: WeakValueDictionary[str, RecordedModels] = WeakValueDictionary()
 
     def models(self, execution: Execution) -> RecordedModels | None:
@@ -212,7 +212,7 @@ class ReplayedGateway:
 
         They are those of the same repeat, or of the nearest one.
         """
-        from kindlm.gateway.replay import RecordedModels  # only what replays agents needs it
+        from kindlm.gateway.replay import RecordedModels  # only replays of agents need this import
 
         for row in recorded_executions(self._db, self._run, execution):
             attempt = RecordedAttempt(self._db, row["source"], row["source_attempt"])
@@ -245,7 +245,7 @@ def recorded_sources(
     db: sqlite3.Connection,
     gateway: ReplayedGateway | None = None,
 ) -> tuple[TranscriptSource | None, AnswerSource | None]:
-    """Return where conversations and answers come from; None is for what a live run does.
+    """Return the sources of conversations and answers; None means a live run.
 
     `run` is the run that is requested. The `gateway` answers agents whose code runs again.
     """
@@ -265,9 +265,9 @@ def recorded_sources(
 def embedder(
     derived: Derived | None, environ: Mapping[str, str], suite: Suite, target: str
 ) -> Result[Embedder]:
-    """Find the embedder for a suite; vectors are not recorded, so they are computed anew.
+    """Find the embedder for a suite; vectors are not recorded, so they are computed again.
 
-    Where no target is to be called, only a local model can.
+    If no target may be called, only a local model is available.
     """
     if derived is None or derived.asks_judges:
         return find_embedder(suite, target, environ=environ)

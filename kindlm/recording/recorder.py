@@ -56,7 +56,7 @@ _FIELDS = frozenset({"excerpt", "label", "warnings"})
 _CUT_OFF = frozenset({"actual", "error", "excerpt", "message"})
 """Texts of events that kindlm may have cut, and what a pattern would match with them."""
 
-# A word before a cut (backwards) or behind it, and numbers beside that word.
+# A word before a cut (backwards) or after it, and numbers beside that word.
 _CUT_BEFORE = re.compile(r'[^\s"]*(?:\s[^\s"]*\d[^\s"]*)*')
 _CUT_BEHIND = re.compile(r'[^\s"\\]*(?:\s[^\s"\\]*\d[^\s"\\]*)*')
 
@@ -80,11 +80,10 @@ def patterns_of(suite: Suite) -> tuple[str, ...]:
 
 
 class PersonalData:
-    """Makes what patterns match unreadable; a pattern that does not compile matches nothing.
+    """Hides what patterns of personal data match; a pattern that does not compile matches nothing.
 
-    Texts for which the patterns take too long are not recorded; after the first of them, there is
-    little time for each of those that follow. `given_up` is called once, with the pattern that
-    the time ended by.
+    Texts for which the patterns take too long are not recorded. After the first of them, each
+    further text gets less time. `given_up` is called once, with the pattern that ran out of time.
     """
 
     def __init__(
@@ -96,7 +95,7 @@ class PersonalData:
         self._remembered = lru_cache(_REMEMBERED)(self._hide)
 
     def hide_in(self, kind: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the data of an event of a type without personal data; names and numbers stay."""
+        """Return the data of an event without personal data; names and numbers stay."""
         hidden: dict[str, Any] = self._hide_value(data, is_wire=kind in _OF_WIRES)
         body = data.get(RAW_BODY)
         if isinstance(body, Text) and (hidden != data or self._is_in_pieces_of(body.body)):
@@ -110,7 +109,7 @@ class PersonalData:
     def hide_in_excerpt(self, text: str) -> str:
         """Return a text that kindlm may have cut, without personal data.
 
-        No pattern matches what is cut: the words beside an ellipsis are left out.
+        No pattern matches what is cut off, so the words beside an ellipsis are left out.
         """
         first, *others = self.hide(text).split("…")
         pieces = [first, *(_CUT_BEHIND.sub("", piece, count=1) for piece in others)]
@@ -119,9 +118,9 @@ class PersonalData:
         return "…".join((*before, pieces[-1]))
 
     def _hide_value(self, value: Any, key: str = "", *, is_wire: bool = False) -> Any:
-        """Return a value of an event, which has it under `key`, without personal data.
+        """Return the value of an event's `key` without personal data.
 
-        `is_wire` is of events that have `_BODIES`.
+        `is_wire` applies to events with `_BODIES`.
         """
         hide = self.hide_in_excerpt if key in _CUT_OFF else self.hide
         match value:
@@ -142,7 +141,7 @@ class PersonalData:
                 return value
 
     def _is_in_pieces_of(self, text: str) -> bool:
-        """Return whether a text says personal data in pieces, which cannot be hidden one by one."""
+        """Return whether personal data in a text is in pieces, which cannot be hidden singly."""
         said = spelled(text)
         return self.hide(said) != said
 
@@ -168,7 +167,7 @@ class PersonalData:
             return token if hidden == value else json.dumps(hidden, ensure_ascii=False)
 
         if depth:
-            # Escapes hide what stands in a string; its value has to be looked at.
+            # A string may hide data behind escapes; its value has to be checked.
             text = (_JSON_TOKEN if was_json else _TEXT_TOKEN).sub(hide_token, text)
         hidden = self._mask(text, end)
         if was_json and not _is_json(hidden):
@@ -217,13 +216,13 @@ def _is_json(text: str) -> bool:
 
 @dataclass(slots=True)
 class _Outbox:
-    """The events of a run on their way to the log, each with what hides personal data in it.
+    """The events of a run on their way to the log, each with what hides its personal data.
 
-    `hiding` has that by the ordinals of the suites that ask for it. Patterns may take their time,
-    which must not look like that of a provider: a `thread` hides then, and all events of the run
-    go through it, to stay in order. `measured` are the kinds of checks that reported only numbers,
-    in which nothing is hidden. `ticket` and `hidden` are of what was handed over last; `written` is
-    that ticket for all coroutines that wait for it.
+    `hiding` has the `PersonalData` of suites that ask for it, by ordinal. Patterns may be slow,
+    which must not look like a slow provider. A `thread` therefore hides the data, and all events of
+    the run pass through it to keep their order. `measured` are the kinds of checks that reported
+    only numbers; nothing is hidden in those. `ticket` and `hidden` belong to the last events handed
+    over. `written` is that ticket for all coroutines that wait for it.
     """
 
     log: EventLog
@@ -238,7 +237,7 @@ class _Outbox:
     written: asyncio.Future[Any] | None = None
 
     def flush(self) -> None:
-        """Hand over what is waiting. If the log does not take it, it goes on waiting."""
+        """Hand over waiting events. If the log does not take them, they go on waiting."""
         with self.lock:
             waiting, self.waiting = self.waiting, []
             if not waiting:
@@ -261,7 +260,7 @@ class _Outbox:
         before: Future[Ticket] | None,
     ) -> Ticket:
         if before is not None:
-            # It is done. If it failed, so does all that follows.
+            # This is done. If it failed, so will all that follow.
             before.result()
         hidden = [
             event if hides is None else event.with_data(hides.hide_in(event.type, event.data))
@@ -273,9 +272,9 @@ class _Outbox:
 class RunRecorder:
     """Appends to the stream of one run; implements `ports.Recorder`.
 
-    The log gets the events of one turn of the event loop together, at the end of that turn: before
-    any answer can come from the network. While code of a user goes on, which may block or end the
-    process within its turn, and from any other thread, it gets each event at once.
+    The log gets the events of one turn of the event loop together, at the end of that turn and
+    before any answer can come from the network. It gets each event at once from any other thread,
+    and while user code runs, which may block or end the process within its turn.
     """
 
     def __init__(
@@ -289,7 +288,7 @@ class RunRecorder:
     def hide_personal_data(
         self, suites: Iterable[PlannedSuite], given_up: Callable[[str], None]
     ) -> None:
-        """Record nothing that patterns for personal data match, of the suites that ask for it.
+        """Hide matches of personal data patterns in events of the suites that ask for it.
 
         `given_up` is called from another thread with a pattern that takes too long.
         """
@@ -334,13 +333,13 @@ class RunRecorder:
             loop.call_soon(outbox.flush)
 
     async def durable(self) -> None:
-        """Return when all that was recorded is on disk; wait while the log is behind.
+        """Return when all recorded events are on disk; wait while the log is behind.
 
-        Raises `WriteFailedError` if the disk did not take it.
+        Raises `WriteFailedError` if writing to the disk failed.
         """
         outbox = self._outbox
         if outbox.waiting:
-            # What else is recorded in this turn goes to the log together with it.
+            # Further events of this turn go to the log together with it.
             await asyncio.sleep(0)
         with outbox.lock:
             # Another thread may just be handing over events.
@@ -349,8 +348,8 @@ class RunRecorder:
             if hidden is None and outbox.ticket is not None:
                 outbox.written = outbox.written or asyncio.wrap_future(outbox.ticket)
             written = outbox.written
-        # Events are written in order: the ticket of the last ones is that of all. Who stops
-        # waiting must not take back what was handed over.
+        # Events are written in order: the last ticket covers all events. A waiter that stops must
+        # not take back events that were handed over.
         if hidden is not None:
             await (await asyncio.shield(asyncio.wrap_future(hidden)))
         elif written is not None:
@@ -358,13 +357,13 @@ class RunRecorder:
         await outbox.log.ready()
 
     def close(self) -> None:
-        """Wait until everything was handed to the log; nothing is recorded after."""
+        """Wait until all events are handed to the log; nothing may be recorded afterwards."""
         self._outbox.flush()
         if self._outbox.thread is not None:
             self._outbox.thread.shutdown()
 
     def shown(self, finished: Finished) -> Finished:
-        """Return how an execution ended as it may be shown: as it is recorded."""
+        """Return the end of an execution for display: with the content that is recorded."""
         personal = self._outbox.hiding.get(finished.execution.suite.ordinal)
         if personal is None:
             return finished

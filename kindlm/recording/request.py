@@ -30,7 +30,7 @@ class SkippedSuite:
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """What a run did not come to, by test and repeat; `why` is the reason."""
+    """The executions that a run does not have, by test and repeat; `why` is the reason."""
 
     executions: frozenset[tuple[QualifiedName, int]]
     why: str
@@ -38,13 +38,13 @@ class Lacking:
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """That a run is made of what another one recorded.
+    """How a run is made from a recorded run.
 
-    Rescored, what was said then is checked again; replayed, what targets answered then is answered
-    again. `asks_judges` says whether judges are asked what they were not asked then. `repeats` are
-    the numbers of the repeats that are planned of each test; None: all of every test.
-    A run that is made of one with `lacking` executions stays as incomplete as that one is. With
-    `masks_times`, requests of agents that differ in times and UUIDs alone count as equal.
+    A rescored run checks the recorded conversations again; a replayed run gives its targets'
+    recorded answers again. `asks_judges` says whether judges get questions that the record does not
+    answer. `repeats` are the planned repeat numbers of each test; None: all of every test. A run
+    made from one with `lacking` executions is as incomplete as that one. With `masks_times`,
+    requests of agents that differ only in times and UUIDs count as equal.
     """
 
     mode: Literal["rescored", "replayed"]
@@ -57,11 +57,11 @@ class Derived:
 
 @dataclass(frozen=True, slots=True)
 class Settling:
-    """That repeats are added to the tests of the run `run`, round by round.
+    """How repeats are added to the tests of the run `run`, round by round.
 
-    `next_round` returns what is to run next of the tests of a plan, by all that is recorded, and
-    None when it is over; the stop of the run ends it, too. `baselines` are those that the suites
-    had in that run.
+    `next_round` returns the next repeats to run of the tests of a plan, given everything recorded,
+    and None at the end; the stop of the run also ends it. `baselines` are those that the suites had
+    in that run.
     """
 
     run: str
@@ -71,12 +71,12 @@ class Settling:
 
 @dataclass(frozen=True, slots=True)
 class Driven:
-    """Another program decides which test runs when: pytest, one after the other.
+    """Lets another program decide which test runs when. That is pytest, which runs them one by one.
 
-    `parts` is handed the plan and, by their paths, why suites cannot run; it yields what is to run
-    next, and ends when that is all. Where tests are `dealt` to several processes as they go on, the
-    run has those only that came, and stays open: see `end_dealt`. `objection` says at the end why
-    the run is not complete although all of it ran, None if it is.
+    `parts` gets the plan, and the reasons why suites cannot run, by their paths. It yields what to
+    run next, until nothing is left. If tests are `dealt` to several processes in the course of the
+    run, the run only has those that arrived, and stays open: see `end_dealt`. At the end,
+    `objection` says why the run is incomplete although all of it ran, or is None.
     """
 
     parts: Callable[[Plan, Mapping[str, KindlmError]], AsyncIterator[Plan]]
@@ -86,11 +86,11 @@ class Driven:
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What is to be run. `environ` is the environment that providers and services see.
+    """What to run. `environ` is the environment that providers and services see.
 
-    A run that is `generating` writes tests, and tests nothing. `changed` is None unless a run is
-    resumed; then it names the suites that are not what they were, and `places` says where suites
-    stand in the run.
+    A run that is `generating` writes tests and runs none. For a resumed run, `changed` names the
+    suites that differ from the recorded ones, and `places` says where suites stand in the run.
+    `changed` is None for other runs.
     """
 
     suites: Sequence[Suite]
@@ -112,7 +112,7 @@ class RunRequest:
 
     @property
     def mode(self) -> Literal["live", "rescored", "replayed", "settled", "generation"]:
-        """What kind of run it is, as it is recorded."""
+        """The kind of the run, as recorded."""
         if self.settling is not None:
             return "settled"
         if self.generating:
@@ -121,19 +121,19 @@ class RunRequest:
 
 
 class Watcher(Protocol):
-    """Receives what happens while it happens, without secrets or personal data."""
+    """Receives progress while it happens, without secrets or personal data."""
 
     def planned(self, plan: Plan, ended: Collection[str]) -> None:
-        """Hear what there is to do, before any of it starts; `ended` has ended already, by id."""
+        """Receive the plan before it starts; `ended` are executions that ended already, by id."""
 
     def started(self, run: LiveRun) -> None:
-        """Hear that what was planned starts; `run` says at any time what is in flight."""
+        """Notice the start of a planned run; `run` always shows what is in flight."""
 
     def finished(self, finished: Finished) -> None:
-        """Hear that an execution ended; its end is on disk."""
+        """Notice the end of an execution; it is on disk."""
 
     def tell(self, item: KindlmError | Diagnostic) -> None:
-        """Hear what the user has to know now.
+        """Receive something that the user should know at once.
 
-        A cassette holds nothing, say, or a served program ended by itself.
+        Examples are an empty cassette, or a served program that ended by itself.
         """

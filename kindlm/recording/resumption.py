@@ -72,11 +72,11 @@ _RESUMED_BY = {
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """What is recorded of a run that can be resumed, unless it `is_finished`.
+    """The record of a run that can be resumed, unless it `is_finished`.
 
-    `planned` is how many executions it has. `started` are its suites as they last started, by their
-    ordinals, in the order in which they first did; `skipped` are those that never started.
-    `duration_ms` is how long its sessions took together.
+    `planned` is the number of its executions. `started` are its suites as they last started, by
+    ordinal, in the order of their first starts; `skipped` are those that never started.
+    `duration_ms` is the total time of its sessions.
     """
 
     run: str
@@ -115,8 +115,8 @@ def find_unfinished(
 ) -> Result[str]:
     """Return the id of the run of a mode to resume.
 
-    `latest` is the latest that is unfinished and that no process works on, if there is one. Of
-    several, it is the latest that was started with the same `paths`, as they are recorded.
+    `latest` is the latest unfinished run that no process works on, if there is one. If there are
+    several, a run that was started with the same `paths`, as they are recorded, is preferred.
     """
     if wanted == "latest":
         return _latest_unfinished(db, mode, paths)
@@ -169,7 +169,7 @@ def _latest_unfinished(db: sqlite3.Connection, mode: str, paths: Sequence[str]) 
 
 
 def _run_by(run: str, runner: str) -> Err:
-    """Return the error of a run whose tests must be chosen again by what chose them."""
+    """Return the error of a run whose tests only the command that chose them can choose again."""
     return _invalid(
         f"Run {run} cannot be resumed: {runner} selected and started its tests.",
         f"Run failed and unrun tests as a new run: {runner} --kindlm --lf",
@@ -243,7 +243,7 @@ def resumed(request: RunRequest, unfinished: Unfinished, *, force: bool) -> Resu
     then = {suite.path: suite.suite for suite in recorded.values()}
     now = {suite.path: suite.name for suite in request.suites}
     now |= {suite.path: suite.name for suite in request.skipped}
-    # Of a run that was killed at its very start, not all suites may have been written down.
+    # A run that was killed at its very start may not have recorded all suites.
     has_begun = earlier.finished or earlier.attempts
     new = now.keys() - then.keys()
     broken = unfinished.started_paths & {suite.path for suite in request.skipped}
@@ -253,7 +253,7 @@ def resumed(request: RunRequest, unfinished: Unfinished, *, force: bool) -> Resu
     if differences:
         return _refused(run, "the suites are not the same", differences)
 
-    # What was not recorded comes last: first what was loaded, then what could not be.
+    # Suites that were not recorded come last: first those that loaded, then the others.
     ordinals = {suite.path: ordinal for ordinal, suite in recorded.items()}
     unknown = [path for path in now if path in new]
     ordinals |= {path: at for at, path in enumerate(unknown, max(recorded, default=-1) + 1)}
@@ -263,7 +263,7 @@ def resumed(request: RunRequest, unfinished: Unfinished, *, force: bool) -> Resu
     for planned in make_plan(suites, request.selection, places=places).suites:
         before = unfinished.started.get(planned.ordinal)
         if before is None:
-            continue  # One that could not start, for want of a key or a port, may start now.
+            continue  # It lacked a key or a port before, and may start now.
         tests = list(planned_tests(planned, request.root))
         name = planned.suite.name
         if list(map(_identity, tests)) != list(map(_identity, before.tests)):
@@ -314,9 +314,9 @@ def _invalid(message: str, hint: str) -> Err:
 
 
 def lost_suite(served: Served, request: RunRequest, before: Unfinished) -> SkippedSuite | None:
-    """Return a suite that had started and cannot go on now: a program or a key is missing.
+    """Return a suite that had started and cannot go on: a program or a key is missing.
 
-    To go on without it would seal a run that is not what it began as, and may have been paid for.
+    Going on without it would seal a run that lacks a part, which may have been paid for.
     """
     for ordinal, skipped in sorted(served.skipped.items()):
         if ordinal in before.started:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @cache
 def _vocabulary() -> frozenset[str]:
-    """Return the words that events are made of: no value among them protects anything."""
+    """Return the words that events consist of: hiding such a value would protect nothing."""
     from kindlm.events import EVENTS
     from kindlm.events.codec import stored_fields
 
@@ -51,7 +51,7 @@ _TOKENS: set[str] = set()
 
 
 def remember_secrets(values: Iterable[str]) -> None:
-    """Keep the secrets of a run for what may have to be said of a crash later."""
+    """Remember the secrets of a run, so that a later crash report does not show them."""
     _REMEMBERED.update(values)
 
 
@@ -62,7 +62,7 @@ def hide_token(token: str) -> None:
 
 
 def redactor(environ: Mapping[str, str]) -> Redactor:
-    """Return what takes the secrets of an environment, and the remembered ones, out of texts."""
+    """Return a function that removes remembered and environment secrets from texts."""
     return _redactor(frozenset(secret_values(environ, ()) | _REMEMBERED))
 
 
@@ -72,13 +72,18 @@ _redactor = lru_cache(maxsize=4)(Redactor)
 def secret_values(environ: Mapping[str, str], key_variables: Iterable[str]) -> set[str]:
     """Return the secrets of an environment.
 
-    They are the values of the variables that configurations name as keys or give to agents, unless
-    they name a file or folder, and of all variables whose names say KEY, TOKEN, SECRET or PASSWORD.
-    Also what is not an ordinary word, path or address of variables whose names end in AUTH, COOKIE,
-    CREDENTIAL, DSN, PASS, PASSWD or PWD, and of the passwords in URLs, whatever their variable. Of
-    a URL or a list of names with values (`host=db password=…`) only what is secret in it. And what
-    is secret in the file that GOOGLE_APPLICATION_CREDENTIALS names. Of a secret that is JSON or has
-    several lines also its parts, since programs show these by themselves.
+    These are secrets:
+
+    - the values of variables that configurations name as keys or give to agents, unless they name a
+      file or folder
+    - the values of variables whose names contain KEY, TOKEN, SECRET or PASSWORD
+    - the values of variables whose names end in AUTH, COOKIE, CREDENTIAL, DSN, PASS, PASSWD or PWD,
+      except ordinary words, paths and addresses
+    - the passwords in URLs, whatever their variable
+
+    Of a URL or a list of names with values (`host=db password=…`), only the secret parts count. So
+    do the secret parts of the file that GOOGLE_APPLICATION_CREDENTIALS names. If a secret is JSON
+    or has several lines, its parts also count, since programs show these separately.
     """
     named = set(key_variables)
     values = set(_members(_content_of(environ.get("GOOGLE_APPLICATION_CREDENTIALS", ""))))
@@ -93,8 +98,8 @@ def secret_values(environ: Mapping[str, str], key_variables: Iterable[str]) -> s
         values.update(members := tuple(_members(value)))
         values.update(line for text in (value, *members) for line in _lines_of_keys(text))
     long_enough = {value for value in values if len(value) >= SHORTEST_SECRET}
-    # A variable such as CACHE_KEY=config_hash must not take the names out of our own events. To
-    # find these takes a while, and most environments hold no secret.
+    # A variable such as CACHE_KEY=config_hash must not remove names from kindlm's own events.
+    # Finding these takes a while, and most environments hold no secret.
     words = _vocabulary() if long_enough else ()
     return {value for value in long_enough if not any(value in word for word in words)}
 
@@ -102,14 +107,14 @@ def secret_values(environ: Mapping[str, str], key_variables: Iterable[str]) -> s
 def _content_of(path: str) -> str:
     """Return the text of a file, an empty one if it cannot be read."""
     try:
-        # Path.is_file() raises for what is too long.
+        # Path.is_file() raises for a name that is too long.
         return Path(path).read_text("utf-8") if os.path.isfile(path) else ""  # noqa: PTH113
     except (OSError, ValueError):
         return ""
 
 
 def _members(text: str) -> Iterator[str]:
-    """Yield the values in an object of JSON whose keys say that they are secret."""
+    """Yield the values of a JSON object whose keys mark them as secret."""
     try:
         found = [json.loads(text)] if text.lstrip().startswith("{") else []
     except (ValueError, RecursionError):
@@ -123,21 +128,21 @@ def _members(text: str) -> Iterator[str]:
 
 
 def _lines_of_keys(text: str) -> Iterator[str]:
-    """Yield the lines of base64 in a text of several lines, such as a private key."""
+    """Yield the base64 lines of a multi-line text, such as a private key."""
     lines = [line.strip() for line in text.replace("\\n", "\n").splitlines()]
     if len(lines) > 1:
         yield from filter(_LINE_OF_A_KEY.fullmatch, lines)
 
 
 def _is_there(value: str) -> bool:
-    """Return whether a value is the path of a file or folder, like HOME: those are shown."""
-    # Path.exists() raises for what is too long to be one.
+    """Return whether a value is the path of a file or folder, like HOME: paths are not secret."""
+    # Path.exists() raises for a name that is too long.
     return os.path.isabs(value) and os.path.exists(value)  # noqa: PTH110, PTH117
 
 
 def suite_secrets(environ: Mapping[str, str], suites: Iterable[Suite]) -> set[str]:
     """Return the secrets of an environment that suites run in, and those written into them."""
-    # Commands that only show what is recorded need no part of the front end.
+    # Commands that only show recorded runs need no part of the front end.
     from kindlm.config.credentials import address_secrets, given_variables, literal_secrets
 
     variables: set[str] = set()
@@ -149,13 +154,13 @@ def suite_secrets(environ: Mapping[str, str], suites: Iterable[Suite]) -> set[st
 
 
 def short_secrets(environ: Mapping[str, str], suite: Suite) -> list[str]:
-    """Return the secret variables that a suite uses and whose values are too short to be hidden."""
+    """Return the secret variables of a suite whose values are too short to be hidden."""
     used = {name for name in _variables(suite) if is_secret_name(name)} | _key_variables(suite)
     return sorted(name for name in used if 0 < len(environ.get(name, "").strip()) < SHORTEST_SECRET)
 
 
 def needed_variables(suite: Suite) -> set[str]:
-    """Return the variables that a suite names, those of its providers' keys included."""
+    """Return the variables that a suite names, including those of its providers' keys."""
     from kindlm.packages import own
     from kindlm.plugins import Provider
 
@@ -168,7 +173,7 @@ def needed_variables(suite: Suite) -> set[str]:
 
 
 def _variables(suite: Suite) -> set[str]:
-    """Return the variables that the configuration of a suite names, in the way of its format."""
+    """Return the variables that the configuration of a suite names, in the syntax of its format."""
     if suite.front_end == "evalview":
         from kindlm.formats.evalview import variables_in
 
@@ -180,7 +185,7 @@ def _variables(suite: Suite) -> set[str]:
 
 
 def _key_variables(suite: Suite) -> set[str]:
-    """Return the variables that a suite names as keys, or puts where credentials stand."""
+    """Return the variables that a suite names as keys, or puts in place of credentials."""
     from kindlm.config.credentials import credential_variables
 
     keys = (settings.api_key_env for settings in suite.providers.values())

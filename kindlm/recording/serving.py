@@ -31,10 +31,10 @@ Tell: TypeAlias = Callable[[KindlmError | Diagnostic], None]
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What can run, and the suites that cannot, by their ordinals.
+    """The suites that can run, and those that cannot, by ordinal.
 
-    `plan` holds all tests of the suites, `work` what is run of them, `ended` an error for each
-    program that has ended by itself until now.
+    `plan` holds all tests of the suites, `work` those to run, `ended` an error for each program
+    that has ended by itself so far.
     """
 
     plan: Plan
@@ -52,13 +52,13 @@ async def serve_suites(
     tell: Tell,
     variables_for: Callable[[Suite], Mapping[str, str]],
 ) -> AsyncIterator[Served]:
-    """Start what the suites serve and yield those that are ready, and those that are not.
+    """Start the programs of the suites. Yield the suites that are ready, and those that are not.
 
-    `run` is the run that is requested. Programs that a suite serves find `variables_for` it in
-    their environment, but for those that are a provider of it.
+    `run` is the run that is requested. The programs of a suite get `variables_for` it in their
+    environment, except programs that are its provider.
 
-    When a stop is requested meanwhile, the suites are yielded as they are: nothing of them runs.
-    A program that ends by itself stops the run: what it was to serve cannot be relied on any more.
+    When a stop is requested meanwhile, the suites are yielded as they are, and nothing of them
+    runs. A program that ends by itself stops the run, since its service has become unreliable.
     """
     ended: list[KindlmError] = []
 
@@ -85,14 +85,14 @@ async def serve_suites(
             elif served is not None:
                 suites[planned.ordinal] = served.value
         whole = plan(list(suites.values()), missing=skipped)
-        # Of a run that is made of another one, what that one holds is run.
+        # A run made from another one runs the executions of that one.
         repeats = None if request.derived is None else request.derived.repeats
         work = whole if repeats is None else plan_repeats(whole, repeats)
         yield Served(whole, work, skipped, ended)
 
 
 def _source(db: sqlite3.Connection, run: str) -> str:
-    """Return the run that a run was replayed from, over any number of replays."""
+    """Return the original run of a replay, which may be a replay of a replay."""
     sources = sources_of(db, run)
     return next((source for source, mode in sources.items() if mode != "replayed"), run)
 
@@ -107,7 +107,7 @@ async def _serve(
     lost: Callable[[KindlmError], None],
     variables_for: Callable[[Suite], Mapping[str, str]],
 ) -> Result[Suite]:
-    """Fill in what is known only now: recorded answers, the environment, the ports of services."""
+    """Fill in what only is known now: recorded answers, the environment, the ports of services."""
     suite, derived = planned.suite, request.derived
     has_cassettes = any(tool.cassette for case in suite.cases for tool in case.tools)
     if has_cassettes and (derived is None or derived.mode == "replayed"):
@@ -124,7 +124,7 @@ async def _serve(
     for_agents = {**request.environ, **variables_for(suite)}
 
     def environ(service: Service) -> Mapping[str, str]:
-        # What the gateway forwards to must not call models through it: calls would never end.
+        # The gateway's upstream must not call models through the gateway: calls would never end.
         urls = (each.base_url or "" for each in suite.providers.values())
         return request.environ if _is_in(service, urls) else for_agents
 
@@ -137,7 +137,7 @@ async def _serve(
         environ=request.environ,
         ports=ports.value,
         selected={case.case.name: case.targets for case in planned.cases if case.selected},
-        # What is not called needs no address.
+        # A program that is not called needs no address.
         required=derived is None,
         canary=canary,
     )
@@ -172,11 +172,11 @@ def _is_in(service: Service, urls: Iterable[str]) -> bool:
 async def _with_listed_tools(
     suite: Suite, planned: PlannedSuite, request: RunRequest, db: sqlite3.Connection
 ) -> Result[Suite]:
-    """Return the suite with what its MCP servers list, and with the tools that its tests ask for.
+    """Return the suite with the lists of its MCP servers, and with the server tools of its tests.
 
-    What they list is recorded; a run that is made of another one takes what was listed then. Only
-    servers that are tested or used are asked. One whose tools are used must answer; the executions
-    of tests of one that does not say so themselves.
+    The lists are recorded; a run made from another one takes its lists. Only servers that are
+    tested or used are asked. If a server whose tools are used does not answer, this is an error. If
+    a tested server does not answer, its executions report that themselves.
     """
     from kindlm.history.recorded_attempts import listed_in  # most runs list no tools
 
@@ -233,7 +233,7 @@ async def _list_tools(
 
 
 def _with_tools(case: Case, listed: Mapping[str, ListedTools]) -> Result[Case]:
-    """Return a case with the tools of its servers before its own; those of one name are one."""
+    """Return a case with server tools before its own; its own definitions take precedence."""
     if not all(tools.server in listed for tools in case.server_tools):
         return Ok(case)  # it is not run on a model
     own = {tool.name: tool for tool in case.tools}
@@ -250,7 +250,7 @@ def _with_tools(case: Case, listed: Mapping[str, ListedTools]) -> Result[Case]:
 def _tool(
     own: SimulatedTool | None, listed: Mapping[str, Any], asked: ServerTools
 ) -> SimulatedTool:
-    """Return a tool as its server describes it; what the test says of it counts first."""
+    """Return a tool as its server describes it; definitions of the test take precedence."""
     tool = own or SimulatedTool(listed["name"], server=None if asked.simulate else asked.server)
     description, schema = listed.get("description"), listed.get("inputSchema")
     result = listed.get("outputSchema")
@@ -273,7 +273,7 @@ def _unfit(case: Case, asked: ServerTools, name: str, tools: Mapping[str, Any]) 
 
 
 async def _unless_stopped(work: Coroutine[Any, Any, T], stop: Stop) -> T | None:
-    """Return what the work returns, None if a stop is requested before."""
+    """Return the result of the work, None if a stop is requested before."""
     task = asyncio.create_task(work)
     stopping = asyncio.create_task(stop.requested.wait())
     try:
@@ -294,7 +294,7 @@ def _is_in_daytona(agent: AgentTarget) -> bool:
 
 
 def unsandboxed(suites: Iterable[Suite], environ: Mapping[str, str]) -> Iterator[Diagnostic]:
-    """Yield a warning for each agent that will run on this machine, as far as that is known now."""
+    """Yield a warning for each agent that will run on this machine, as far as is known now."""
     agents = (agent for suite in suites for agent in suite.all_agents())
     names = dict.fromkeys(agent.id for agent in agents if _is_in_daytona(agent))
     if not names:

@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 async def run_session(
     request: RunRequest, run: str, log: EventLog, watcher: Watcher, stop: Stop
 ) -> None:
-    """Run everything that was requested, or is left of it, and record it as the run `run`.
+    """Run everything that was requested, or what is left of it, and record it as the run `run`.
 
-    The stream is sealed if the plan was completed and the verdict could be computed; otherwise
-    the run stays open. So does one whose tests were dealt to it: see `end_dealt`. Raises
+    The stream is sealed if the plan was completed and the verdict could be computed; otherwise the
+    run stays open. A run whose tests were dealt to it also stays open: see `end_dealt`. Raises
     `LockHeldError` if another process runs it, `SealedError` if it was finished meanwhile, and
     `StoreError` if events can't be written.
     """
@@ -78,7 +78,7 @@ async def run_session(
 
 @dataclass(frozen=True, slots=True)
 class _Session:
-    """What the parts of one session share; `before` is what earlier sessions of the run did."""
+    """The parts that one session shares; `before` is what earlier sessions of the run did."""
 
     request: RunRequest
     run: str
@@ -90,7 +90,7 @@ class _Session:
     before: Unfinished | None
 
     async def work_off(self) -> bool:
-        """Start what is served and run what is planned; return whether all of it is done."""
+        """Start the programs of the suites and run the plan; return whether all of it is done."""
         request, tell = self.request, self.watcher.tell
         if request.derived is None:
             for warning in unsandboxed(request.suites, request.environ):
@@ -135,19 +135,19 @@ class _Session:
         return complete and not served.ended
 
     async def _begin(self, served: Served, baselines: RecordedBaselines) -> None:
-        """Record what the session starts with; stop it if it cannot go on from there."""
+        """Record the start of the session; stop it if it cannot go on from there."""
         request, before = self.request, self.before
         lost = None if before is None else lost_suite(served, request, before)
         if before is not None and lost is not None:
-            # Its suites stay what they were.
+            # Its suites stay unchanged.
             self.recorder.record(run_resumed(before.planned, request))
         else:
             if request.driven is not None and request.driven.dealt:
-                # Which tests will come to it is not known yet.
+                # Which tests will be dealt to it is not known yet.
                 served = replace(served, plan=undealt(served.plan), work=undealt(served.work))
             for event in session_started(served, request, baselines):
                 self.recorder.record(event)
-        # A run that was finished meanwhile takes no event any more, and calls no model.
+        # A run that was finished meanwhile takes no events, and calls no model.
         await self.recorder.durable()
         if lost is not None:
             self.watcher.tell(lost.error)
@@ -183,7 +183,7 @@ class _Session:
         async def parts() -> AsyncIterator[Plan]:
             nonlocal came
             async for part in driven.parts(served.work, lost):
-                # The executions of tests that are dealt are numbered as they come.
+                # The executions of tests that are dealt are numbered in order of arrival.
                 plan = numbered(part.suites, came) if driven.dealt else part
                 came += len(plan)
                 if driven.dealt:
@@ -205,7 +205,7 @@ class _Session:
         return objection is None
 
     async def _run_rounds(self, settling: Settling, whole: Plan, ports: Ports) -> bool:
-        """Run one round after the other, each planned from what is recorded of those before."""
+        """Run round after round, each planned from the record of those before."""
         planned = 0
         while (plan := await settling.next_round(self.reader, whole, self.stop)) is not None:
             planned += len(plan)
@@ -214,7 +214,7 @@ class _Session:
             self.watcher.planned(plan, earlier.finished)
             if not await self._run(plan, ports, earlier):
                 return False
-            # The next round is planned from the tables.
+            # The tables must be current to plan the next round.
             await self.recorder.durable()
             await self.log.flush()
         return not self.stop.requested.is_set()  # a signal may come between two rounds
@@ -226,7 +226,7 @@ class _Session:
         earlier: Earlier,
         parts: AsyncIterator[Plan] | None = None,
     ) -> bool:
-        """Run a plan except what ended earlier; return whether all of it is done."""
+        """Run a plan, except executions that ended earlier; return whether all of it is done."""
         run = LiveRun(
             plan,
             ports,
@@ -241,7 +241,7 @@ class _Session:
         return await run_plan(run, lambda ended: self.watcher.finished(shown(ended)), parts)
 
     def _held_up(self, callee: str, seconds: float) -> None:
-        """Tell that a provider wants to be left alone; go on without it if that is for too long."""
+        """Report that a provider asks for a pause; leave it out if the pause is too long."""
         message = f"{shown(callee)} takes no calls for {seconds:,.0f} s"
         for_too_long = seconds > MAX_RETRY_AFTER_S
         self._warn(
@@ -270,7 +270,7 @@ class _Session:
         )
 
     def tell_of_limit(self) -> None:
-        """Tell that the last calls of a run that is complete passed a limit."""
+        """Report that the last calls of a complete run passed a limit."""
         self._warn(
             "limits",
             ErrorCode.CONFIG_VALIDATION_ERROR,
@@ -290,7 +290,7 @@ class _Session:
     async def _gateway(self, replayed: ReplayedGateway | None) -> AsyncIterator[Gateway | None]:
         """Yield the gateway of the run, None if no agent calls its models through it.
 
-        Providers are called, or what is `replayed` answers.
+        It calls providers, or gives `replayed` answers.
         """
         request, suites = self.request, self.request.suites
         if replayed is None and (request.derived is not None or not _uses_gateway(suites)):
@@ -306,11 +306,11 @@ class _Session:
 
     @asynccontextmanager
     async def _traces(self) -> AsyncIterator[OtlpObserver | None]:
-        """Yield what receives spans of agents, None if no agent that runs now exports any."""
+        """Yield the receiver of agents' spans, None if no agent that runs now exports any."""
         agents = (agent for suite in self.request.suites for agent in suite.all_agents())
         derived = self.request.derived
         if derived is not None:
-            # A replay runs those agents alone whose models are answered by the gateway.
+            # In a replay, only agents whose models the gateway answers run.
             agents = (agent for agent in agents if agent.gateway and derived.mode == "replayed")
         if all(agent.telemetry is None for agent in agents):
             yield None
@@ -354,7 +354,7 @@ class _Session:
             baselines=baselines.text,
             embedders=embedders,
             checker=checker,
-            # The same thread: patterns and schemas side by side would share a time limit.
+            # The same thread: patterns and schemas in parallel would share a time limit.
             aside=checker.aside,
             recorder=self.recorder,
             clock=SystemClock(),
@@ -374,7 +374,7 @@ def _uses_gateway(suites: Iterable[Suite]) -> bool:
 def _variables_for(
     gateway: Gateway | None, traces: OtlpObserver | None, suite: Suite
 ) -> dict[str, str]:
-    """Return what programs that serve agents of a suite find in their environment."""
+    """Return the variables for programs that serve agents of a suite."""
     found: dict[str, str] = {}
     if gateway is not None and _uses_gateway([suite]):
         found |= gateway.variables()
@@ -385,9 +385,9 @@ def _variables_for(
 
 @asynccontextmanager
 async def _agents_of(request: RunRequest) -> AsyncIterator[AgentFactory]:
-    """Yield what makes agents; their processes and connections end with the session.
+    """Yield the factory of agents; their processes and connections end with the session.
 
-    A run that can have no agents imports nothing that they need.
+    A run without agents imports nothing that they need.
     """
     if not any(
         suite.front_end != "kindlm"

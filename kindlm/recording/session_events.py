@@ -45,9 +45,10 @@ _USUAL_CONFIDENCE = 0.95
 def session_started(
     served: Served, request: RunRequest, baselines: RecordedBaselines
 ) -> Iterator[Payload]:
-    """Yield the events that a session begins with: those of the run, then those of its suites.
+    """Yield the first events of a session: those of the run, then those of its suites.
 
-    A later session records its suites again: what could not start then may start now.
+    A later session records its suites again, since suites that could not start before may start
+    now.
     """
     plan = served.work
     if request.changed is not None:
@@ -58,7 +59,7 @@ def session_started(
             project=plan.suites[0].suite.project if plan.suites else request.root.name,
             mode=request.mode,
             source_run=source.run if source else None,
-            # What is settled is planned round by round.
+            # `kindlm settle` plans its repeats round by round.
             planned=0 if request.settling else len(plan),
             label=request.label,
             group=request.group,
@@ -103,7 +104,7 @@ def session_started(
 
 
 def run_resumed(planned: int, request: RunRequest) -> RunResumed:
-    """Return the first event of a later session of a run, which has so many executions."""
+    """Return the first event of a later session of a run, with the number of its executions."""
     by = f"{socket.gethostname()}:{os.getpid()}"
     return RunResumed(by=by, planned=planned, changed=request.changed or ())
 
@@ -133,8 +134,8 @@ def planned_tests(planned: PlannedSuite, root: Path) -> Iterator[PlannedTest]:
 async def finish_run(run: str, log: EventLog, duration_ms: float) -> None:
     """Compute the verdict from the read models, record it, and seal the run.
 
-    Not if the tables cannot be trusted, also when they are computed anew: a verdict from tables
-    that miss what happened would be sealed for good.
+    This is refused if the tables are wrong even after a rebuild: it would seal a wrong verdict for
+    good.
     """
     if log.projection_errors():
         await asyncio.to_thread(log.rebuild)
@@ -149,10 +150,10 @@ async def finish_run(run: str, log: EventLog, duration_ms: float) -> None:
 
 
 async def end_dealt(run: str, log: EventLog, duration_ms: float, lacking: str | None) -> None:
-    """End a run whose tests were dealt to it, once all that share them have ended.
+    """End a run whose tests were dealt to it, once all processes that share them have ended.
 
-    `lacking` says why not all of them were run, None if they were: only then there is a verdict,
-    and the run is sealed. Raises `LockHeldError` if a process still records it.
+    `lacking` says why not all of them ran. Only if it is None, the run gets a verdict and is
+    sealed. Raises `LockHeldError` if a process still records the run.
     """
     stream = f"run/{run}"
     with StreamLock(log.path, stream):
@@ -169,7 +170,7 @@ def _versions() -> dict[str, str]:
     for package in ("kindlm", "openai", "anthropic"):
         with suppress(PackageNotFoundError):
             found = distribution(package)
-            # To parse the whole metadata of a package, as `version` does, takes milliseconds.
+            # Parsing the whole metadata of a package, as `version` does, takes milliseconds.
             text = found.read_text("METADATA") or ""
             line = next((line for line in text.splitlines() if line.startswith("Version: ")), "")
             versions[package] = line.removeprefix("Version: ") or found.version
@@ -177,7 +178,7 @@ def _versions() -> dict[str, str]:
 
 
 def _run_finished(view: RunView, duration_ms: float) -> RunFinished:
-    """Return the event that completes a run, with the verdict as it is shown now."""
+    """Return the event that completes a run, with its current verdict."""
     passed = view.fulfilled
     return RunFinished(
         passed=passed,

@@ -32,12 +32,13 @@ _HEADER_BYTES = 1_000_000
 def keep_unwritten(
     log: EventLog, run: str, shown: str, tell: Callable[[KindlmError], None]
 ) -> None:
-    """Write the events that the log could not take into a file, and report where it is.
+    """Write the events that the log could not take into a file, and report the file.
 
-    Beside the database, or where temporary files go if there is no room. The caller sees to it that
-    a signal waits until the user has seen it. `shown` is the database as the user would name it.
+    It is beside the database, or in the folder for temporary files if there is no room. The caller
+    must hold back signals until the user has seen the report. `shown` is the database as the user
+    names it.
     """
-    # What hardly any run needs is loaded here.
+    # Hardly any run needs these imports.
     from kindlm_store.salvage import scratch_log
 
     appends = list(log.unwritten())
@@ -45,7 +46,7 @@ def keep_unwritten(
         interrupted = new_event(RunInterrupted(reason=COULD_NOT_BE_WRITTEN))
         appends.append(Append(f"run/{run}", (interrupted,)))
     kept, refused, why = None, list[str](), ""
-    # In memory: temporary files may find no room either.
+    # In memory: the disk may have no room for temporary files, either.
     with closing(scratch_log(":memory:")) as lacking:
         try:
             after = _append(lacking, log, appends)
@@ -75,14 +76,14 @@ def find_unwritten(database: Path, run: str, reader: sqlite3.Connection) -> Path
 
 
 def import_command(file: Path, database: str) -> str:
-    """Return the command that brings a file of unwritten events into a history."""
+    """Return the command that imports a file of unwritten events into a history."""
     return f"kindlm history import {shlex.quote(str(file))} --db {shlex.quote(database)}"
 
 
 def _append(
     lacking: sqlite3.Connection, log: EventLog, appends: Sequence[Append]
 ) -> dict[str, int]:
-    """Append to an empty log what follows the streams of another; return where these end there.
+    """Append new events of another log's streams to an empty log; return where the known ones end.
 
     Raises:
         StoreError: The other log cannot be read any more.
@@ -97,7 +98,7 @@ def _append(
                 "INSERT INTO streams (name, version, head, sealed) VALUES (?, ?, ?, ?)", end
             )
             after[name] = head.version
-    # Of the events there, no more than the last hash is needed.
+    # Of the known events, only the last hash is needed.
     lacking.execute(
         "INSERT INTO events (id, stream, version, type, schema, at, data, hash)"
         " SELECT randomblob(16), id, version, 0, 1, '', '{}', head FROM streams"
@@ -110,7 +111,7 @@ def _append(
 
 def _folders(database: Path) -> Iterator[Path]:
     yield database.absolute().parent
-    # None of the usual folders may take a file: that is an error of its own.
+    # None of the usual folders may accept a file: that is an error of its own.
     with suppress(OSError):
         yield Path(tempfile.gettempdir())
 
@@ -144,7 +145,7 @@ def _write(folder: Path, run: str, lacking: sqlite3.Connection, after: Mapping[s
 def _failed(
     log: EventLog, appends: Sequence[Append], kept: Path | None, why: str, shown: str
 ) -> KindlmError:
-    """Return what to say of a history that takes no more events, and what to do about it."""
+    """Return the message about a history that takes no more events, and the remedy."""
     reason = getattr(log.failure, "__cause__", None) or log.failure
     way_out = "Free disk space"
     if getattr(reason, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CORRUPT:

@@ -53,9 +53,9 @@ class WatchedFiles:
     """The files that matter to a run; paths are absolute.
 
     Attributes:
-        files: all single files that matter, suites included, also those that are not there.
+        files: all single files that matter, including suites and files that do not exist.
         trees: files that matter wherever they are in a folder.
-        places: where a new suite may appear; what is in there and no suite does not matter.
+        places: where a new suite may appear; other files there do not matter.
     """
 
     files: frozenset[Path] = frozenset()
@@ -63,14 +63,14 @@ class WatchedFiles:
     places: frozenset[Tree] = frozenset()
 
     def matters(self, path: Path) -> bool:
-        """Tell whether a run depends on this file."""
+        """Return whether a run depends on this file."""
         suffix = path.suffix.lower()
         return path in self.files or any(
             tree.suffix == suffix and path.is_relative_to(tree.folder) for tree in self.trees
         )
 
     def stamps(self) -> Stamps:
-        """Return how the files are now, those included that may become suites."""
+        """Return the current state of the files, including those that may become suites."""
         kinds: dict[Path, set[str]] = {}
         for tree in self.trees | self.places:
             kinds.setdefault(tree.folder, set()).add(tree.suffix)
@@ -98,10 +98,10 @@ class WatchedFiles:
 
 
 def watched_files(paths: Sequence[Path], loaded: Loaded, root: Path) -> WatchedFiles:
-    """Return what a run of these paths depends on: as far as it could be loaded.
+    """Return the files that a run of these paths depends on, as far as it could be loaded.
 
-    That is the suites, what they refer to, the `.env` files, the project's configuration, and
-    what its agents are made of.
+    These are the suites, the files that they refer to, the `.env` files, the project's
+    configuration, and the files of its agents.
     """
     files = {
         *loaded.files,
@@ -122,7 +122,7 @@ def watched_files(paths: Sequence[Path], loaded: Loaded, root: Path) -> WatchedF
 
 
 def changed(before: Stamps, after: Stamps) -> frozenset[Path]:
-    """Return the files that are new, gone or not as they were."""
+    """Return the files that are new, gone or changed."""
     return frozenset(path for path, _ in before.items() ^ after.items())
 
 
@@ -154,16 +154,16 @@ def _words(suite: Suite) -> Iterator[tuple[str, str, Path]]:
 
 
 def _made_of(suite: Suite, root: Path) -> Iterator[Path | Tree]:
-    """Yield what of the project commands and agents are made of.
+    """Yield the files of the project that commands and agents consist of.
 
-    Commands name files (`agent.py`, `--config=a.json`), and Python modules (`python -m agent`,
-    `uvicorn agent:app`). What is outside of the project and of the command's folder is none of
-    them, nor is what is hidden, in `node_modules` or in a virtual environment.
+    Commands name files (`agent.py`, `--config=a.json`) and Python modules (`python -m agent`,
+    `uvicorn agent:app`). Files outside of the project and the command's folder are left out, as are
+    hidden files, `node_modules` and virtual environments.
     """
     for word, before, folder in _words(suite):
         for part in {word, word.rpartition("=")[2], *word.split()}:
             file = folder / part
-            # Unlike `Path.is_file`, this takes any text.
+            # Unlike `Path.is_file`, this accepts any text.
             is_file = bool(part) and os.path.isfile(file)  # noqa: PTH113
             if is_file and _is_ours(Path(os.path.realpath(file)).parent, (root, folder)):
                 yield file
@@ -194,7 +194,7 @@ def _has_module(folder: Path, name: str) -> bool:
 
 
 def _is_ours(folder: Path, places: Sequence[Path]) -> bool:
-    """Tell whether a folder, links followed, is in one of the places, and in no skipped one."""
+    """Return whether a folder, links followed, is in one of the places and in no skipped one."""
     for place in map(Path, map(os.path.realpath, places)):
         if folder.is_relative_to(place):
             inside = takewhile(place.__ne__, (folder, *folder.parents))
