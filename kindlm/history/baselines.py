@@ -47,7 +47,7 @@ SELECT EXISTS (SELECT 1 FROM runs WHERE id = :run) AS run_known,
                   AND e.output_ref IS NOT NULL AND c.body IS NULL) AS purged
 """
 
-# The first that passed; if none did, the first that said anything.
+# The first repeat that passed; if none did, the first with a text.
 _OUTPUT = """
 SELECT c.body
   FROM suites s
@@ -64,8 +64,8 @@ SELECT c.body
 class Baseline:
     """A baseline that is set. `label` is empty for one without; `set_at` is UTC, ISO 8601.
 
-    `here` says whether its runs are in this history: a journal may be merged without them. There
-    are several `runs` if a group is the baseline; `run` is that of the first shard then.
+    `here` says whether its runs are in this history: a journal may be merged without them. If a
+    group is the baseline, there are several `runs`, and `run` is that of the first shard.
     """
 
     project: str
@@ -81,21 +81,21 @@ class Baseline:
 
     @property
     def name(self) -> str:
-        """What `kindlm show` takes for it: the id of the run, or the name of the group."""
+        """The argument for `kindlm show`: the id of the run, or the name of the group."""
         return self.group_id or self.run
 
     @property
     def what(self) -> str:
-        """What it is, in words."""
+        """A description in words."""
         return f"group {self.group_id}" if self.group_id else f"run {self.run}"
 
     def side(self, db: sqlite3.Connection) -> str | Group:
-        """Return what is compared with: the run, or the shards as they were chosen."""
+        """Return the side to compare with: the run, or the shards as they were chosen."""
         return self.run if len(self.runs) == 1 else group_of(db, self.runs)
 
 
 def list_baselines(db: sqlite3.Connection, suite: str | None = None) -> list[Baseline]:
-    """Return all baselines that are set, or those of one suite, the active one of each first."""
+    """List all baselines that are set, or those of one suite; active ones come first."""
     rows = db.execute(
         f"{_LIST} AND (:suite IS NULL OR b.suite = :suite) {_ORDER}", {"suite": suite}
     )
@@ -118,7 +118,7 @@ def _runs(run: str, shards: str | None) -> tuple[str, ...]:
 def find_baseline(
     db: sqlite3.Connection, project: str, suite: str, label: str | None = None
 ) -> Baseline | None:
-    """Return the baseline of a suite that was set last, or that of a label, which may be empty."""
+    """Return the latest baseline of a suite, or of a label, which may be empty."""
     for each in list_baselines(db, suite):
         if each.project == project and (each.active if label is None else each.label == label):
             return each
@@ -132,7 +132,7 @@ def last_change(db: sqlite3.Connection, project: str, suite: str) -> str | None:
 
 
 class BaselineChecks:
-    """Whether runs can be baselines. Each run is verified once, however many suites it has.
+    """Checks whether runs can be baselines; verifies each run once, however many suites it has.
 
     `db` is a read-only connection.
     """
@@ -167,7 +167,7 @@ class BaselineChecks:
         return None
 
     def change(self, runs: Iterable[str]) -> KindlmError | None:
-        """Return which run, or shard of one, is not as it was recorded; None if all are."""
+        """Return the run, or shard of one, that has changed since it was recorded, or None."""
         for run in runs:
             if (changed := self._change_of(run)) is not None:
                 return KindlmError(
@@ -180,14 +180,14 @@ class BaselineChecks:
 
 
 def _change_of(db: sqlite3.Connection, run: str) -> str | None:
-    """Return what is not as it was recorded in a run; None if all is."""
+    """Return what has changed in a run since it was recorded; None if nothing has."""
     from kindlm.events.run import SEALED_HEADS
     from kindlm_store.verification import verify_file
 
     stream = f"run/{run}"
     file = db.execute("PRAGMA database_list").fetchone()[2]
     found = verify_file(file, stream, claims=SEALED_HEADS)
-    # What is wrong elsewhere in the history does not concern this run.
+    # Faults elsewhere in the history do not concern this run.
     return next((one.what for one in found.problems if one.stream in (stream, None)), None)
 
 
@@ -210,8 +210,8 @@ def output_of(db: sqlite3.Connection, runs: Sequence[str], test: QualifiedName) 
 class RecordedBaselines:
     """Looks baselines up in a history; its `text` is a `ports.BaselineTexts`.
 
-    Which run is the baseline is found once, so that it stays the same for a whole run. `chosen` is
-    what an earlier session of the run found, by project and suite.
+    The baseline is looked up once, so that it stays the same for a whole run. `chosen` is what an
+    earlier session of the run found, by project and suite.
     """
 
     def __init__(
@@ -245,9 +245,9 @@ class RecordedBaselines:
         set_ = [each for each in list_baselines(self._db, suite) if each.project == project]
         runs: tuple[str, ...] = next((each.runs for each in set_ if each.active), ())
         if (chosen := self._chosen.get(key)) is not None:
-            # A group is known by the run of its first shard.
+            # A group is identified by the run of its first shard.
             runs = next((each.runs for each in set_ if each.run == chosen), (chosen,))
         problem = self._checks.corruption(runs, project, suite)
-        # None was chosen then if there was no baseline, or none that could be used.
+        # None was chosen then if there was no baseline, or no usable one.
         found = Ok(runs if self._chosen.get(key, runs) else ())
         return found if problem is None else Err(problem)

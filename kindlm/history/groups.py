@@ -21,7 +21,7 @@ _T = TypeVar("_T", bound=Hashable)
 
 
 class GroupName(NamedTuple):
-    """What a group is known by."""
+    """The identity of a group."""
 
     project: str
     name: str
@@ -45,8 +45,8 @@ class ShardRun:
 class Group:
     """The shards of a run, to be read as one.
 
-    `shards` are the runs that count, in the order of their indices; `replaced` those that another
-    run of their shard counts for.
+    `shards` are the runs that count, in the order of their indices; `replaced` are runs that
+    another run of the same shard supersedes.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Group:
 
     @property
     def unfinished(self) -> tuple[ShardRun, ...]:
-        """The parts of which no run finished."""
+        """The parts without a finished run."""
         return tuple(shard for shard in self.shards if shard.state != "finished")
 
     @property
@@ -77,7 +77,7 @@ class Group:
 
     @property
     def lacking(self) -> list[tuple[str, str]]:
-        """The parts, as `i/n`, that are not here or did not finish, and which of the two."""
+        """The parts, as `i/n`, that are missing or did not finish, and which of the two applies."""
         lacking = [(index, "is not here") for index in self.missing]
         for shard in self.unfinished:
             verb = "is" if shard.state == "running" else "was"
@@ -86,7 +86,7 @@ class Group:
 
     @property
     def what_lacks(self) -> str:
-        """The same in words; empty if nothing lacks."""
+        """The same in words; empty if no part is lacking."""
         return ", ".join(f"shard {shard} {how}" for shard, how in self.lacking)
 
 
@@ -94,8 +94,8 @@ class Group:
 class Shard:
     """Part `index` of `count` of a group, from 1; no group if none was named.
 
-    `missing` are the parts that the history does not have, `unfinished` those of which it has no
-    run that finished. A part that ran several times counts as the best of them.
+    `missing` are the parts that the history does not have, `unfinished` those without a finished
+    run. If a part ran several times, the best run counts.
     """
 
     index: int
@@ -110,7 +110,7 @@ class Shard:
 
 
 def read_shard(db: sqlite3.Connection, run: Run) -> Shard | None:
-    """Return what a run is a part of; None for a run that is whole."""
+    """Return the shard that a run is; None for a whole run."""
     if run.shard is None:
         return None
     index, count = _part(run.shard)
@@ -153,7 +153,7 @@ def find_group(db: sqlite3.Connection, name: str, shards: Sequence[Run]) -> Resu
 
 
 def group_of(db: sqlite3.Connection, ids: Sequence[str]) -> Group:
-    """Return the group that these runs are the shards of, whatever became of it since."""
+    """Return the group with these runs as shards, in its state at that time."""
     shards = list(runs(db, RunFilter(ids=ids)))
     return _group(db, shards[0].group_id or "", shards)
 
@@ -178,9 +178,9 @@ def _part(shard: str) -> tuple[int, int]:
 
 
 def as_one_run(group: Group, shards: Sequence[Run]) -> Run:
-    """Return a group as a run; what its shards do not agree on is None.
+    """Return a group as a run; fields on which its shards differ are None.
 
-    `duration_ms` is that of all shards together. No verdict of it was shown when it ended.
+    `duration_ms` is that of all shards together. A group has no verdict from the time it ended.
     """
     commit, branch = _agreed((run.git_commit, run.git_branch) for run in shards) or (None, None)
     ended = [run.finished_at for run in shards if run.finished_at is not None]
@@ -213,14 +213,14 @@ def _agreed(values: Iterable[_T]) -> _T | None:
     return different.pop() if len(different) == 1 else None
 
 
-# What distinguishes the suites of a run; one that could not be loaded has no hash, and does not.
+# What distinguishes the suites of a run; one that could not be loaded has no hash, so it does not.
 _SUITES = """
 SELECT run, ordinal, path, CASE WHEN error_code IS NULL THEN config_hash END
   FROM suites WHERE run IN $ids
  ORDER BY run, ordinal
 """
 
-# Runs of which not all suites may have been recorded: that is done before the first execution.
+# Runs that may not have recorded all suites, which happens before the first execution.
 _BEGINNING = """
 SELECT id FROM runs r
  WHERE id IN $ids AND ended IS NOT 'finished'
@@ -281,7 +281,7 @@ def _difference(db: sqlite3.Connection, shards: Sequence[Run]) -> str | None:
     options = options_of(db, *named)
     for name in SELECTING:
         for run_id, called in named.items():
-            # What was not asked for is absent, false or empty.
+            # What was not requested is absent, false or empty.
             if (options[run_id].get(name) or None) != (options[first].get(name) or None):
                 return f"{named[first]} and {called} were asked for with different options ({name})"
     paths = {run: frozenset(asked.get("paths") or ()) for run, asked in options.items()}
@@ -299,8 +299,8 @@ def _difference(db: sqlite3.Connection, shards: Sequence[Run]) -> str | None:
 def _dealt_in_turn(db: sqlite3.Connection, shards: Sequence[Run]) -> bool:
     """Return whether the tests of all shards of a run are dealt to them in turn.
 
-    They are not if what `--failed` chose differed, as where a shard began when tests of another
-    had passed.
+    They are not if `--failed` chose different tests, for example because tests of another shard had
+    passed before this one began.
     """
     indices = {run.id: _part(run.shard or "")[0] for run in shards}
     dealt = [indices[run] for (run,) in db.execute(*among(_SELECTED, list(indices)))]

@@ -34,7 +34,7 @@ _NOT_SHOWN = "[not shown: it may repeat personal data, and the text that would t
 
 
 def source_text(source: str, attempt: AttemptView) -> str | None:
-    """Return the text that a range of evidence is of, None if it is not there any more."""
+    """Return the text that a range of evidence refers to, None if it is gone."""
     if source == "output":
         return None if attempt.execution.output in GONE else attempt.execution.output
     match, calls = _ARGUMENTS.fullmatch(source), attempt.tool_calls
@@ -46,15 +46,15 @@ def source_text(source: str, attempt: AttemptView) -> str | None:
 
 
 class Mask:
-    """Replaces what must not be shown by what may be shown instead, of the same length.
+    """Replaces what must be hidden by a replacement of the same length.
 
-    So positions in a text stay what they were. Upper and lower case are the same to it. What
-    overlaps is all replaced, and so is the beginning of it before the "…" of a text that was cut.
+    Positions in a text therefore stay valid. Case is ignored. Overlapping findings are all
+    replaced, and so is the beginning of a finding before the "…" of a text that was cut.
 
     Args:
-        replacements: Texts that must not be shown, each with what stands for it.
+        replacements: Texts to hide, each with its replacement.
         lost: Excerpts whose texts are not known, each with the length of its text.
-        is_whole: Whether no text was erased in which something was found.
+        is_whole: Whether no text with findings was erased.
     """
 
     def __init__(
@@ -90,14 +90,14 @@ class Mask:
         masked = list(text)
         for start, shown in self._found_in(text):
             for place, char in enumerate(shown, start):
-                # Where findings overlap, all of them have to let it be seen.
+                # Where findings overlap, a character is only shown if all of them allow it.
                 masked[place] = char if masked[place] in (text[place], char) else "*"
         return "".join(masked)
 
     def wire_text(self, text: str | None) -> str | None:
         """Return a text that may be in a wire format: everything replaced, or a note in its place.
 
-        The note stands there if something may not be shown that is in pieces, or escaped.
+        The note is used if something to hide is in pieces, or escaped.
         """
         shown = self.text(text)
         if not shown or not self or self._says_no_more(shown):
@@ -107,7 +107,7 @@ class Mask:
     def body(self, body: str | None, *said: Any) -> str | None:
         """Return the body of an answer as it was received, or a note in its place.
 
-        It is shown if nothing of it has to be replaced, nor of what was read from it (`said`).
+        The body is shown if nothing has to be hidden, in it or in what was read from it (`said`).
         """
         if body is None or not self:
             return body
@@ -115,15 +115,15 @@ class Mask:
         return body if is_fit else _BODY_NOT_SHOWN
 
     def _says_no_more(self, text: str) -> bool:
-        """Return whether a text, however it is read, says only what may be shown."""
+        """Return whether no reading of a text reveals more than may be shown."""
         return all(self.text(meaning) == meaning for meaning in meanings_of(text))
 
     def __bool__(self) -> bool:
-        """Whether there is anything that must not be shown."""
+        """Whether there is anything to hide."""
         return bool(self._known or self._lost)
 
     def _found_in(self, text: str) -> Iterator[tuple[int, str]]:
-        """Yield where something stands that must not be shown, with what may be shown there."""
+        """Yield where something to hide occurs, with its replacement."""
         for pattern, shown in self._lost:
             for match in pattern.finditer(text):
                 yield match.start(), shown
@@ -133,7 +133,7 @@ class Mask:
             for start in _starts(found, text):
                 yield start, shown
             for start in _starts(found[:_HEAD], text) if is_cut else ():
-                # A message may be cut within what was found.
+                # A message may be cut within a finding.
                 cut = text.find("…", start, start + len(found))
                 if cut >= start + _HEAD and found.startswith(text[start:cut]):
                     yield start, shown[: cut - start]
@@ -146,12 +146,12 @@ class Mask:
         masked = self.text(written)
         if masked == written:
             return value
-        # Where a number lost its digits, what is left is not JSON, and stays a text.
+        # A number that lost its digits is not JSON, and stays a text.
         return read_json(masked)
 
 
 def as_shown(attempts: Sequence[AttemptView]) -> tuple[Sequence[AttemptView], Mask]:
-    """Return the attempts at an execution as they may be shown, and the mask of all its texts."""
+    """Return the attempts at an execution for display, and the mask of all its texts."""
     mask = mask_of(attempts)
     return ([_masked(attempt, mask) for attempt in attempts] if mask else attempts), mask
 
@@ -183,7 +183,7 @@ def _masked(attempt: AttemptView, mask: Mask) -> AttemptView:
 
 
 def masked_call(call: ToolCallView, mask: Mask) -> ToolCallView:
-    """Return a tool call as it may be shown."""
+    """Return a tool call in its displayed form."""
     return replace(
         call,
         arguments=mask.value(call.arguments),
@@ -193,10 +193,10 @@ def masked_call(call: ToolCallView, mask: Mask) -> ToolCallView:
 
 
 def shown_note(note: str, attempts: Iterable[AttemptView]) -> str:
-    """Return a reviewer's note on an execution, as it may be shown.
+    """Return a reviewer's note on an execution in its displayed form.
 
-    Nothing of it is, if a text was erased in which a check had found personal data: a person may
-    repeat that in ways that no redacted form shows.
+    The whole note is hidden if a text was erased in which a check had found personal data: a person
+    may repeat that in ways that no redacted form shows.
     """
     if note in GONE:
         return note
@@ -205,9 +205,9 @@ def shown_note(note: str, attempts: Iterable[AttemptView]) -> str:
 
 
 def mask_of(attempts: Iterable[AttemptView]) -> Mask:
-    """Return the mask for all texts of an execution, in whichever attempt at it they are.
+    """Return the mask for all texts of an execution, across its attempts.
 
-    What must not be shown of one attempt is not shown of any.
+    What is hidden in one attempt is hidden in all.
     """
     replacements: dict[str, str] = {}
     lost: set[tuple[str, int]] = set()
@@ -225,7 +225,7 @@ def mask_of(attempts: Iterable[AttemptView]) -> Mask:
         text = source_text(evidence.source, attempt)
         if text is None:
             lost.add((excerpt, end - start))
-            # Of a text that an earlier turn ended with, only the excerpt was ever recorded.
+            # Of a text that ended an earlier turn, only the excerpt was recorded.
             is_whole = is_whole and evidence.source.startswith("turn[")
             continue
         for form in _forms(text[start:end]):
@@ -234,7 +234,7 @@ def mask_of(attempts: Iterable[AttemptView]) -> Mask:
 
 
 def _starts(found: str, text: str) -> Iterator[int]:
-    """Yield where a text stands in another one, overlapping itself, too."""
+    """Yield where a text occurs in another one, overlaps included."""
     start = text.find(found)
     while start >= 0:
         yield start
@@ -250,7 +250,7 @@ def _lower(text: str) -> str:
 
 
 def _forms(found: str) -> set[str]:
-    """Return how a text can stand in a transcript: as it is, and inside JSON."""
+    """Return the forms of a text in a transcript: as it is, and inside JSON."""
     forms = {found, json.dumps(found, ensure_ascii=False)[1:-1]}
     with contextlib.suppress(ValueError):
         forms.add(str(json.loads(f'"{found}"')))
@@ -258,7 +258,7 @@ def _forms(found: str) -> set[str]:
 
 
 def _fitted(excerpt: str, length: int) -> str:
-    """Return an excerpt at the length of what it stands for."""
+    """Return an excerpt, stretched to the length of the original."""
     if len(excerpt) > length:
         return "*" * length
     middle = len(excerpt) // 2

@@ -43,8 +43,8 @@ def files_of(database: Path) -> list[Path]:
 def make_folder(database: Path) -> None:
     """Make the folder of a history if it does not exist.
 
-    A `.kindlm` folder is kept out of version control, so that nobody commits recorded conversations
-    by accident.
+    A `.kindlm` folder is kept out of version control, so that recorded conversations are not
+    committed by accident.
     """
     folder = database.parent
     if folder.exists():

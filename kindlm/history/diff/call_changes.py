@@ -34,7 +34,7 @@ class Call(NamedTuple):
 
 
 class CallEdit(StrEnum):
-    """What became of a call. Moved: it is made in another turn, or in another order."""
+    """How a call changed. Moved: it is made in another turn, or in another order."""
 
     SAME = "same"
     ARGUMENTS = "arguments"
@@ -44,7 +44,7 @@ class CallEdit(StrEnum):
 
 
 class ChangedValue(NamedTuple):
-    """A place, such as `items[0].price`, and what is there on both sides, or `ABSENT`."""
+    """A place, such as `items[0].price`, and its values on both sides, or `ABSENT`."""
 
     path: str
     before: Any
@@ -55,7 +55,7 @@ class ChangedValue(NamedTuple):
 class CallChange:
     """A call on one side or on both, and where its arguments differ.
 
-    A moved call stands where it is made now.
+    A moved call is shown at its new place.
     """
 
     edit: CallEdit
@@ -65,7 +65,7 @@ class CallChange:
 
     @property
     def made(self) -> Call:
-        """The call as it was made last: after, or before if it was removed."""
+        """The latest version of the call: after, or before if it was removed."""
         call = self.after or self.before
         assert call is not None
         return call
@@ -74,14 +74,14 @@ class CallChange:
 def diff_calls(before: Sequence[Call], after: Sequence[Call]) -> tuple[CallChange, ...]:
     """Compare the calls of two executions, in the order of the newer one.
 
-    What was removed stands where it was. Of very long sequences, the first 300 are compared.
+    A removed call is shown at its old place. Of very long sequences, the first 300 are compared.
     """
     old, new = before[:_MOST_COMPARED], after[:_MOST_COMPARED]
     pairs = _aligned(old, new)
     stayed = {was for was, _ in pairs}, {now for _, now in pairs}
     gone = [place for place in range(len(old)) if place not in stayed[0]]
     added = [place for place in range(len(new)) if place not in stayed[1]]
-    # What was removed here and added there moved; a call with the same arguments is preferred.
+    # A call that is removed here and added there has moved; equal arguments are preferred.
     moved: dict[int, int] = {}
     for fits in (_same, _same_tool):
         for place in added:
@@ -108,7 +108,7 @@ def diff_calls(before: Sequence[Call], after: Sequence[Call]) -> tuple[CallChang
 
 
 def compare_arguments(before: Any, after: Any) -> tuple[ChangedValue, ...]:
-    """Return where two JSON values differ, key by key: first what changed or went, then new keys.
+    """Return where two JSON values differ, by key: changed and removed keys, then new ones.
 
     Arrays of different lengths are one difference.
     """
@@ -130,7 +130,7 @@ def _compared(call: Call, made: Call, *, is_moved: bool = False) -> CallChange:
 
 
 def _aligned(old: Sequence[Call], new: Sequence[Call]) -> list[tuple[int, int]]:
-    """Return the places of calls that belong together, before and after, in order."""
+    """Return the places of matching calls, before and after, in order."""
     same = _matched(old, new, _same)
     pairs = list(same)
     x = y = 0
@@ -144,7 +144,7 @@ def _aligned(old: Sequence[Call], new: Sequence[Call]) -> list[tuple[int, int]]:
 def _matched(
     old: Sequence[Call], new: Sequence[Call], fits: Callable[[Call, Call], bool]
 ) -> list[tuple[int, int]]:
-    """Return as many pairs that fit as possible, in order."""
+    """Return as many matching pairs as possible, in order."""
     if not old or not new:
         return []
     table = [[fits(call, made) for made in new] for call in old]

@@ -48,7 +48,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 def side_of(test: PlannedSamples, other: PlannedSamples | None = None) -> Side:
-    """Return a test in one run in numbers: counts, and means over its executions.
+    """Return the numbers of a test in one run: counts, and means over its executions.
 
     A check grades if its scores say more than whether it passed, here or in the `other` run.
     """
@@ -93,10 +93,11 @@ def side_of(test: PlannedSamples, other: PlannedSamples | None = None) -> Side:
 
 
 def usual(samples: Sequence[Sample]) -> tuple[Sample | None, int]:
-    """Return the execution that stands for a test, and how many of its repeats behave as it does.
+    """Return the execution that represents a test, and the number of repeats that behave like it.
 
-    It is the first of those that do what most do: of those that call the same tools and fail the
-    same checks, it is one with the most common arguments, and of these with the most common text.
+    Of the executions, those that most often call the same tools and fail the same checks are
+    preferred; of these, those with the most common arguments; and of these, those with the most
+    common text. The first of them represents the test.
     """
     if len(samples) < 2:
         return (samples[0], 1) if samples else (None, 0)
@@ -116,7 +117,7 @@ def _tools(sample: Sample) -> tuple[tuple[int, str], ...]:
 
 
 def _place(scored: Scored) -> tuple[int, str]:
-    """Return where a score stands: weighted ones first, then those of judges, as they come."""
+    """Return the place of a score in the order: weighted ones first, then those of judges."""
     if scored[0] in SCORED:
         return int(scored[0] not in WEIGHTED), ""
     return 2, score_name(*scored)
@@ -125,10 +126,10 @@ def _place(scored: Scored) -> tuple[int, str]:
 def newly_broken_limits(
     before: PlannedSamples, after: PlannedSamples, *, same_conversations: bool
 ) -> BrokenLimits | None:
-    """Return the limits of its scores that a test broke in AFTER only; None if there are none.
+    """Return the score limits that a test broke in AFTER only; None if there are none.
 
-    A limit that BEFORE would have broken, too, says nothing of the agent. Of the same
-    conversations, that it is demanded at all is what changed.
+    A limit that BEFORE would also have broken says nothing about the agent. If both sides have the
+    same conversations, the new demand itself is the change.
     """
     limits = after.score_limits
     if limits is None or not before.samples:
@@ -146,7 +147,7 @@ def _limited(test: PlannedSamples, limits: ScoreLimits) -> LimitedScores:
 
 
 def _weighted(test: PlannedSamples) -> Iterator[tuple[Scored, float]]:
-    """Yield the weighted scores of all repeats, with what gave them."""
+    """Yield the weighted scores of all repeats, with their sources."""
     for sample in test.samples:
         yield from (item for item in sample.scores.items() if item[0][0] in WEIGHTED)
 
@@ -154,9 +155,9 @@ def _weighted(test: PlannedSamples) -> Iterator[tuple[Scored, float]]:
 def pair_checks(
     before: PlannedSamples, after: PlannedSamples, is_other: Callable[[CheckKey], bool]
 ) -> dict[CheckKey, CheckPair]:
-    """Return the checks that both sides made; none where all of them passed in all repeats.
+    """Return the checks that both sides made; none if all of them passed in all repeats.
 
-    `is_other` says whether a check with the same label demands something else than before. A repeat
+    `is_other` says whether a check with the same label has another demand than before. A repeat
     that errored before it decided a check did not pass it.
     """
     samples = *before.samples, *after.samples
@@ -201,7 +202,7 @@ def compare_behaviour(
     *,
     same_config: bool = False,
 ) -> BehaviourChange:
-    """Return what a test does differently: nothing, unless it ran on both sides.
+    """Return the behaviour changes of a test; none unless it ran on both sides.
 
     `arguments` returns those of a call, a JSON value, by their digest. `same_config`: the
     configuration of the suite, with the code of scenarios, is the same on both sides.
@@ -233,20 +234,20 @@ def compare_behaviour(
 
 
 def _replaced(before: Sequence[AbstractSet[T]], after: Sequence[AbstractSet[T]]) -> bool:
-    """Return whether something is in most of the sets of one side and in none of the other one."""
+    """Return whether a side has an item in most of its sets that the other one lacks."""
     if before == after:
         return False
     return _lost(before, after) or _lost(after, before)
 
 
 def _lost(side: Sequence[AbstractSet[T]], other: Sequence[AbstractSet[T]]) -> bool:
-    """Return whether something is in most of the sets of a side and in none of the other one."""
+    """Return whether an item is in most of the sets of a side and in none of the other one."""
     gone = frozenset[T]().union(*side).difference(*other)
     return any(2 * sum(each in found for found in side) > len(side) for each in gone)
 
 
 def _others(before: AbstractSet[bytes | None], after: AbstractSet[bytes | None]) -> bool:
-    """Return whether no text of one side is one of the other."""
+    """Return whether the sides have no text in common."""
     old, new = before - {None}, after - {None}
     return bool(old) and bool(new) and old.isdisjoint(new)
 
@@ -254,9 +255,9 @@ def _others(before: AbstractSet[bytes | None], after: AbstractSet[bytes | None])
 def _other_checks(before: Sequence[Sample], after: Sequence[Sample], same_config: bool) -> bool:
     """Return whether one side makes checks that the other side does not.
 
-    The label of a check in a scenario may differ every time, as by a number that was drawn. So
-    checks are also compared by how many there are of a kind; and only by that where a single
-    execution was checked by the same test, so that it is unknown which labels repeat.
+    The label of a check in a scenario may differ every time, for example by a random number. Checks
+    are therefore also compared by their number per kind. If the same test checked a single
+    execution, only these numbers are compared, since it is unknown which labels repeat.
     """
     if {sample.checks for sample in before} == {sample.checks for sample in after}:
         return False
@@ -286,7 +287,7 @@ def _other_arguments(
 ) -> bool:
     """Compare call by call and key by key, where both sides usually call the same tools.
 
-    A key that takes another value in each repeat, such as a reason in words, is no change.
+    A key whose value differs in each repeat, such as a free-text reason, is no change.
     """
     tools = Counter(map(_tools, [*before, *after])).most_common(1)[0][0]
     old, new = (
@@ -332,7 +333,7 @@ class Figure(NamedTuple):
 
 
 class ModelChange(NamedTuple):
-    """The models that a target said it is, where they are others than before."""
+    """The models that a target reported, if they have changed."""
 
     target: str
     before: tuple[str, ...]
@@ -340,7 +341,7 @@ class ModelChange(NamedTuple):
 
 
 def compare_figures(tests: Iterable[TestDiff]) -> Iterator[Figure]:
-    """Yield what was measured on both sides of tests that ran there."""
+    """Yield the figures that were measured on both sides of tests that ran there."""
     sides = [(each.before, each.after) for each in tests if each.compared]
     for name in ("judge", "score", "drift", "latency", "tokens", "cost"):
         both = ((old.means.get(name), new.means.get(name)) for old, new in sides if old and new)
@@ -352,7 +353,7 @@ def compare_figures(tests: Iterable[TestDiff]) -> Iterator[Figure]:
 
 
 def compare_models(tests: Iterable[TestDiff]) -> Iterator[ModelChange]:
-    """Yield the targets that answered as other models than before, in the order of the tests."""
+    """Yield the targets whose reported models have changed, in the order of the tests."""
     models: dict[str, tuple[set[str], set[str]]] = {}
     for test in tests:
         if test.before and test.after:

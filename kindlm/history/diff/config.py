@@ -44,9 +44,7 @@ class SuiteConfig:
 class Suite:
     """A suite of a file, with its ids in the runs that are read as one; a broken one did not load.
 
-    Several files may hold suites of one name: together they are one suite. `ordinal` is the place
-    of the file in its run.
-
+    Files with a common suite name form one suite. `ordinal` is the place of the file in its run.
     `unread` are its files that were not loaded, `baseline_run` is the run that its drift was
     measured against, `servers` what its MCP servers listed, as it is stored.
     """
@@ -65,7 +63,7 @@ class Suite:
 
     @property
     def identity(self) -> tuple[str | None, str]:
-        """What identifies it in all runs."""
+        """The identity of the suite in all runs."""
         return self.project, self.name
 
 
@@ -83,7 +81,7 @@ def read_suites(view: RunView) -> Iterator[Suite]:
 
 
 def paired_files(before: Sequence[Suite], after: Sequence[Suite]) -> Iterator[tuple[Suite, Suite]]:
-    """Yield the files that a suite has on both sides; of a single one, the path may change."""
+    """Yield the files that a suite has on both sides; if it has one file, the path may change."""
     if len(before) == len(after) == 1:
         yield before[0], after[0]
         return
@@ -110,10 +108,10 @@ def compare_configs(
     after: str | None,
     servers: tuple[Iterable[ListedTools], Iterable[ListedTools]] = ((), ()),
 ) -> SuiteConfig | None:
-    """Compare two configurations as they are recorded; None if they say the same.
+    """Compare two recorded configurations; None if they are the same.
 
-    Of one that is erased or redacted, or of another format, only the hash is compared. What the MCP
-    servers of both list belongs to it: `mcp[shop].tools[lookup_order].description`.
+    Of a configuration that is erased, redacted or in another format, only the hash is compared. The
+    lists of MCP servers on both sides are included: `mcp[shop].tools[lookup_order].description`.
     """
     old, new = ({each.server: each.tools for each in side} for side in servers)
     found = [
@@ -165,9 +163,10 @@ _ROW = re.compile(r" \[[^\]]*\]$")
 def is_other_demand(
     config: SuiteConfig | None, before: Suite, after: Suite, test: str, check: CheckKey
 ) -> bool:
-    """Return whether a check demands something else than before, though it has the same label.
+    """Return whether a check has another demand than before, despite the same label.
 
-    The configuration of kindlm.yaml says so. In code, a check with the same label is the same one.
+    The configuration of kindlm.yaml shows this. In code, a check with the same label is the same
+    one.
     """
     if check.kind == "drift" and before.baseline_run != after.baseline_run:
         return True
@@ -191,13 +190,13 @@ def is_other_demand(
         places.append(f"files.{name}")
     if check.kind == "python":
         places.append(f"files.{name.rpartition(':')[0]}")
-    # A place that changed is one of these, holds it, or is held by it.
+    # A changed place is one of these, contains one, or is inside one.
     pairs = ((change.path, place) for change in config.changes for place in places)
     return any(_is_in(*pair) or _is_in(*pair[::-1]) for pair in pairs)
 
 
 def _is_in(inner: str, outer: str) -> bool:
-    """Return whether a place is another one, or in it."""
+    """Return whether a place is another one, or inside it."""
     return outer == inner or inner.startswith((f"{outer}.", f"{outer}["))
 
 
@@ -224,7 +223,7 @@ def _changes(path: str, before: Any, after: Any, depth: int) -> Iterator[Changed
 
 
 def _named(value: Any) -> dict[str, Any] | None:
-    """Return the items of a list by what names them; None if it is not a list of named items."""
+    """Return the items of a list by name; None if it is not a list of named items."""
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         return None
     items: dict[str, Any] = {}

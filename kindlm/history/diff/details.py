@@ -45,7 +45,7 @@ _SHORTEST_ISLAND = 2
 
 
 class Edit(StrEnum):
-    """What became of a piece of text."""
+    """How a piece of text changed."""
 
     KEPT = "kept"
     REMOVED = "removed"
@@ -76,7 +76,7 @@ def diff_words(before: str, after: str) -> WordDiff:
     new = _WORDS.findall(after[:_MOST_CHARACTERS])
     start = _common(old, new)
     end = _common(old[start:][::-1], new[start:][::-1])
-    # Words that stay, by their place in both texts; what lies between them was replaced.
+    # Words that stay, by their place in both texts; the text between them was replaced.
     kept = [(0, 0, start)]
     inner_old, inner_new = old[start : len(old) - end], new[start : len(new) - end]
     if max(len(inner_old), len(inner_new)) <= _MOST_WORDS:
@@ -117,7 +117,7 @@ class ToolSequence(NamedTuple):
 
 
 class CheckSide(NamedTuple):
-    """A check over the repeats of a side: how often it passed of how often it was decided.
+    """A check over the repeats of a side: how often it passed, and how often it was decided.
 
     `failed` is an execution that did not pass it.
     """
@@ -132,7 +132,7 @@ class CheckSide(NamedTuple):
 class CheckChange:
     """A check of a test, over all repeats of both sides.
 
-    `message` and `failure_code` are those of a repeat that did not pass it: after, else before.
+    `message` and `failure_code` are from a repeat that did not pass it: after, else before.
     `score_dropped`: its mean score fell by more than the threshold. `key` and `evidence` are set if
     it passes less often than before.
     """
@@ -149,14 +149,14 @@ class CheckChange:
 
     @property
     def direction(self) -> int:
-        """Whether it passes more (1) or less often (-1) than before, or neither (0)."""
+        """Whether it passes more often (1), less often (-1) or as often (0) as before."""
         before, after = self.before.passed * self.after.of, self.after.passed * self.before.of
         return (after > before) - (after < before)
 
 
 @dataclass(frozen=True, slots=True)
 class TestDetails:
-    """What changed inside a test: the executions that stand for it, side by side.
+    """The changes inside a test: the executions that represent it, side by side.
 
     `sequences` are the ways in which repeats call tools, the most common first, if a side has
     several. `words` are the texts that changed: the first messages (`system`, `user`), the answers
@@ -180,7 +180,7 @@ class TestDetails:
 
 
 def read_details(diff: RunDiff, test: TestDiff) -> TestDetails:
-    """Return what changed inside a test that a side ran."""
+    """Return the changes inside a test that a side ran."""
     attempts = diff.counted_attempts
     stands = [
         view.attempts(execution)
@@ -212,7 +212,7 @@ def read_details(diff: RunDiff, test: TestDiff) -> TestDetails:
 def _told(
     view: RunView, stands: Sequence[AttemptView], attempts: Attempts, mask: Mask
 ) -> tuple[list[Call], dict[_Place, str | None]]:
-    """Return the calls and the texts of the execution that stands for a side, as they are shown."""
+    """Return the displayed calls and texts of the execution that represents a side."""
     if not stands:
         return [], {}
     counted = attempts.of(stands)
@@ -256,14 +256,14 @@ _REPEATS = """
 
 
 def _of_repeats(view: RunView, test: TestDiff, query: str) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield what a query finds of the repeats of a test, before and after."""
+    """Yield the rows of a query about the repeats of a test, before and after."""
     for side in (test.before, test.after):
         repeats = side and side.usual, test.key.name, test.key.target
         yield [tuple(row) for row in view.db.execute(query, repeats)]
 
 
 def _sequences(diff: RunDiff, test: TestDiff) -> tuple[ToolSequence, ...]:
-    """Return the ways to call tools, if the repeats of a side know more than one."""
+    """Return the ways to call tools, if the repeats of a side have more than one."""
     if all(side is None or side.counts.n < 2 for side in (test.before, test.after)):
         return ()
     query = f"""
@@ -290,7 +290,7 @@ def _checks(
 ) -> tuple[CheckChange, ...]:
     """Return all checks of a test, those of the newer run first.
 
-    What must not be shown of the attempts that stand for the test is not shown of a check.
+    What must be hidden in the attempts that represent the test is also hidden in its checks.
     """
     attempts = diff.counted_attempts
     query = f"""
@@ -313,7 +313,7 @@ SELECT a.kind, a.label, sum(a.outcome = 'passed'), sum(a.outcome <> 'skipped'), 
 
     @lru_cache(maxsize=64)
     def wrong(view: RunView, identity: str | None) -> dict[tuple[str, str], _Wrong]:
-        """Return the checks that an execution did not pass, as they may be shown."""
+        """Return the checks that an execution did not pass, in their displayed form."""
         read, both = known.get(identity or ""), mask
         if read is None:
             execution = view.execution(identity) if identity else None
@@ -330,7 +330,7 @@ SELECT a.kind, a.label, sum(a.outcome = 'passed'), sum(a.outcome <> 'skipped'), 
             if assertion.is_wrong
         }
 
-    # The surest comes first, and stands for all with its label.
+    # The surest comes first, and represents all with its label.
     keys = {(key.kind, key.label): key for key in reversed(told.dropped_checks)}
     changes = []
     for kind, label in dict.fromkeys([*new, *old]):

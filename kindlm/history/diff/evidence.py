@@ -79,20 +79,20 @@ def judge_pair(
 ) -> RunEvidence[Key]:
     """Judge all tests of two runs together, and the runs as a whole.
 
-    If only some tests are `asked` for, only they can fail, but they are judged as some of all:
-    looking at one of many is a choice.
+    If only some tests are `asked` for, only they can fail, but they are judged as part of all
+    tests: picking one of many is a choice.
     """
     threshold = REGRESSION_THRESHOLD if regression_threshold is None else regression_threshold
     family = _Family(tests, threshold)
     told = {key: pair for key, pair in tests.items() if asked is None or key in asked}
     found = {key: family.judge(key, pair) for key, pair in told.items()}
-    # Of the runs as a whole, tests speak that had conversations of their own on both sides,
-    # repeated ones if there are any.
+    # The runs as a whole are judged by tests that had conversations of their own on both sides, and
+    # by repeated ones if there are any.
     own = [rate for (key, check), rate in family.rates.items() if check is None and key in told]
     repeated = [rate for rate in own if rate.repeated]
     paired = compare_paired([(rate.before, rate.after) for rate in repeated or own])
     worse = better = False
-    # Tests that were picked, maybe for their results, stand for no run as a whole.
+    # Tests that were picked, maybe for their results, do not represent a run.
     if paired is not None and repeated and len(told) == len(tests):
         worse, better = paired.p_worse <= RUN_LEVEL, paired.p_better <= RUN_LEVEL
     failing = {
@@ -113,9 +113,9 @@ def judge_pair(
 
 
 def settle(tests: Mapping[Key, TestPair], *, both: bool = False) -> dict[Key, Settlement]:
-    """Return, for each test that fell or has a check that fell, what repeats have decided of it.
+    """Return what repeats have decided of each test that fell or has a check that fell.
 
-    Undecided tests want more repeats, of AFTER or of `both` sides. All tests of both runs are
+    Undecided tests need more repeats, of AFTER or of `both` sides. All tests of both runs are
     given.
     """
     settled = _settlements(tests, both=both)
@@ -127,7 +127,7 @@ _Chosen = TypeVar("_Chosen")
 
 
 def compared_rates(tests: Mapping[Key, TestPair]) -> dict[Rate[Key], CheckPair]:
-    """Return all pass rates between whose sides there is chance, tests and checks alike."""
+    """Return all pass rates that chance may have changed, of tests and checks alike."""
     found: dict[Rate[Key], CheckPair] = {}
     for key, test in tests.items():
         if not test.same_conversations and (rate := test.rate):
@@ -149,7 +149,7 @@ def _settlements(
 def _settlement(
     key: Key, test: TestPair, settled: Mapping[Rate[Key], Settlement]
 ) -> Settlement | None:
-    """Return what a test has come to with its checks; None if neither it nor any of them fell."""
+    """Return the standing of a test with its checks; None if neither it nor any of them fell."""
     if test.rate is None:
         return None
     rates: list[tuple[CheckKey | None, CheckPair]] = [(None, test.rate), *test.checks.items()]
@@ -158,10 +158,10 @@ def _settlement(
 
 
 class _Family(Generic[Key]):
-    """What stands out among all pass rates, and among all scores of all tests.
+    """The significant changes among all pass rates, and among all scores of all tests.
 
-    `settled` has what was decided of tests that repeats were added to. `level` is what each test
-    that fell had to reach if it were the only one that really changed.
+    `settled` has the decisions on tests that repeats were added to. `level` is what each test that
+    fell had to reach if it were the only one that really changed.
     """
 
     def __init__(self, tests: Mapping[Key, TestPair], threshold: float) -> None:
@@ -191,7 +191,7 @@ class _Family(Generic[Key]):
         self.level = RATES_LEVEL / max(1, len(fallen_tests))
 
     def judge(self, key: Key, pair: TestPair) -> TestEvidence:
-        """Return what became of a test, and how sure that is."""
+        """Return how a test changed, and how sure that is."""
         before, after, rate = pair.before, pair.after, pair.rate
         if after is None:
             return TestEvidence(Change.REMOVED)
@@ -204,11 +204,11 @@ class _Family(Generic[Key]):
         checks = self._dropped_checks(key, pair, unsure)
         sure, cleared = self._sure_or_cleared((key, None))
         newly_failed = before.passed and not after.passed
-        # The test passed, and now its scores break a limit that they kept to.
+        # The test passed, and now its scores break a limit that they met before.
         breaks_limit = newly_failed and pair.broken_limits is not None
         # The test tolerated failures, and now does not pass since a repeat errored.
         broken = breaks_limit or (newly_failed and rate.direction == 0 and after.errored > 0)
-        # What is sure comes first, then what is worse.
+        # Surest results come first, then the worse ones.
         change, strength = Change.UNCHANGED, None
         if (
             sure
@@ -246,7 +246,7 @@ class _Family(Generic[Key]):
     def _dropped_checks(
         self, key: Key, pair: TestPair, unsure: Strength
     ) -> dict[CheckKey, CheckPair]:
-        """Return the checks that pass less often and that nothing cleared, surest first."""
+        """Return the checks that pass less often, except cleared ones, surest first."""
         found = []
         for check, rate in pair.checks.items():
             sure, cleared = self._sure_or_cleared((key, check))
@@ -292,7 +292,7 @@ def _at_worst(side: Side, scores: Sequence[float]) -> float:
 
 
 def _repeats_needed(pair: TestPair, rate: CheckPair, change: Change, level: float) -> int | None:
-    """Return the fewest repeats per side with which a pass rate or a score would be clear."""
+    """Return the fewest repeats per side that would confirm a pass rate or score change."""
     rates = [(rate.before, rate.all_after)]
     scores = list(_score_pairs(pair).values())
     if change is Change.IMPROVED:
@@ -306,7 +306,7 @@ def _repeats_needed(pair: TestPair, rate: CheckPair, change: Change, level: floa
 
 
 def _fails(pair: TestPair, evidence: TestEvidence, rule: FailOn) -> bool:
-    """Return whether a test makes the exit code 1. What was not run never does."""
+    """Return whether a test makes the exit code 1. A test that did not run never does."""
     if rule is FailOn.NEVER or evidence.change is Change.NOT_RUN:
         return False
     if evidence.change is Change.REMOVED:

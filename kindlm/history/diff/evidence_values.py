@@ -24,7 +24,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Change(StrEnum):
-    """What became of a test. Not run: it is still defined, but nothing of it was tested."""
+    """How a test changed. Not run: it is still defined, but nothing of it was tested."""
 
     REGRESSED = "regressed"
     IMPROVED = "improved"
@@ -37,7 +37,7 @@ class Change(StrEnum):
 class Strength(StrEnum):
     """How good the evidence for a change is. One sample: a side has no repeats to compare with.
 
-    Other expectations: both sides are the same conversations, judged otherwise. That is certain.
+    Other expectations: both sides are the same conversations, judged differently. That is certain.
     """
 
     CONFIRMED = "confirmed"
@@ -49,9 +49,9 @@ class Strength(StrEnum):
 class FailOn(StrEnum):
     """What makes the exit code 1.
 
-    By default confirmed regressions, those by other expectations, removed tests, and, without
-    repeats, tests and checks that newly fail. Any: also suspected regressions. Behaviour: also
-    every change of behaviour, even of tests that pass.
+    By default: confirmed regressions, regressions by other expectations, removed tests, and,
+    without repeats, tests and checks that newly fail. Any: also suspected regressions. Behaviour:
+    also every change of behaviour, even of tests that pass.
     """
 
     DEFAULT = "default"
@@ -61,10 +61,10 @@ class FailOn(StrEnum):
 
 
 class Verdict(StrEnum):
-    """The verdict on two runs. Regressed is what fails by default.
+    """The verdict on two runs. Regressed: something fails that fails by default.
 
-    Incomplete: nothing got worse for certain, but a part of AFTER is missing or a suite of it could
-    not be loaded. `RunDiff` decides that, and whether anything was compared.
+    Incomplete: no regression is certain, but a part of AFTER is missing or a suite of it could not
+    be loaded. `RunDiff` decides that, and whether anything was compared.
     """
 
     REGRESSED = "regressed"
@@ -79,11 +79,11 @@ class Verdict(StrEnum):
 class Side:
     """A test in one run, over its repeats that ended and were not skipped.
 
-    `scores` has the scores of each scored repeat, by what gave them: a criterion of a judge, a
+    `scores` has the scores of each scored repeat, by their source: a criterion of a judge, a
     weighted score. `means` are `judge` and `score` (0 to 1), `drift`, `latency` (ms), `tokens` and
-    `cost` (USD), as far as measured. `usual` is the execution that stands for the test, `alike` how
-    many repeats behave as it does. `elsewhere` counts the repeats whose conversations were held in
-    an earlier run.
+    `cost` (USD), as far as measured. `usual` is the execution that represents the test, `alike` the
+    number of repeats that behave like it. `elsewhere` counts the repeats whose conversations were
+    held in an earlier run.
     """
 
     counts: Counts = Counts(0, 0)
@@ -109,7 +109,7 @@ class Side:
 
 
 class CheckKey(NamedTuple):
-    """What identifies a check of a test: a demand that is the same in both runs.
+    """The identity of a check of a test: a demand that is the same in both runs.
 
     `number` distinguishes equal demands of one execution, such as one after each turn: from 0, in
     the order they were evaluated.
@@ -123,11 +123,11 @@ class CheckKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CheckPair:
-    """A check, or a test as a whole, before and after: repeats that passed of those that count.
+    """A check, or a test as a whole, before and after: how many of its repeats passed.
 
     A repeat counts if it decided the check, or if it errored: then it did not pass. `added` are
-    repeats that were added to AFTER. `newly_failed`: its pass rate no longer reaches what the test
-    demands. `strength` is how sure it is that it fell, once that is judged.
+    repeats that were added to AFTER. `newly_failed`: its pass rate no longer meets the demand of
+    the test. `strength` is how sure the drop is, once that is judged.
     """
 
     before: Counts
@@ -150,22 +150,22 @@ class CheckPair:
 
     @property
     def repeated(self) -> bool:
-        """Whether both sides have repeats, so that something can be confirmed."""
+        """Whether both sides have repeats, so that a change can be confirmed."""
         return min(self.before.n, self.after.n) >= _REPEATED
 
     @property
     def all_before(self) -> Counts:
-        """The repeats of BEFORE, with those that were added to it."""
+        """The repeats of BEFORE, including added ones."""
         return pooled((self.before, *self.added_before))
 
     @property
     def all_after(self) -> Counts:
-        """The repeats of AFTER, with those that were added to it, as far as these count."""
+        """The repeats of AFTER, including added ones, as far as these count."""
         return self.looks.after[-1] if self.added else self.after
 
     @property
     def looks(self) -> Looks:
-        """AFTER before anything was added, and after each addition, as far as these count."""
+        """AFTER before any addition, and after each addition, as far as these count."""
         grown = accumulate(self.added, lambda *both: pooled(both), initial=self.after)
         most = self.after.n + MOST_ADDED
         after = tuple(takewhile(lambda counts: counts.n <= most, grown))
@@ -175,7 +175,7 @@ class CheckPair:
     def p_value(self) -> float | None:
         """The one-sided p-value of the change, without added repeats; None if there is none.
 
-        Nor is there one where both sides are the same conversations, which hold no chance.
+        There is none if both sides are the same conversations, since chance cannot change those.
         """
         if self.direction == 0 or self.strength is Strength.EXPECTATIONS:
             return None
@@ -196,9 +196,9 @@ Rate: TypeAlias = tuple[Key, CheckKey | None]
 
 @dataclass(frozen=True, slots=True)
 class BrokenLimits:
-    """The limits of a test's scores that AFTER breaks and BEFORE keeps to.
+    """The score limits of a test that AFTER breaks and BEFORE keeps.
 
-    `told` says in words how they are broken. `scores` are the names of the scores they are about.
+    `told` says in words how they are broken. `scores` are the names of the scores concerned.
     """
 
     told: tuple[str, ...]
@@ -209,9 +209,10 @@ class BrokenLimits:
 class TestPair:
     """A test before and after; None where it is not defined. `checks` are those of both sides.
 
-    `added` are the repeats that were added to AFTER later, in the order they were run in: at each
-    look the decision to go on was taken from all before. `same_conversations`: no chance is between
-    the sides. `broken_limits` are those of its scores, None if no limit is newly broken.
+    `added` are the repeats added to AFTER later, in the order they ran: at each look, the decision
+    to go on depended on all earlier ones. `same_conversations`: both sides are the same
+    conversations, so chance cannot differ. `broken_limits` are its newly broken limits, None
+    without any.
     """
 
     __test__ = False  # not a pytest class
@@ -238,13 +239,13 @@ class TestPair:
 
 @dataclass(frozen=True, slots=True)
 class TestEvidence:
-    """What became of a test, and how sure that is.
+    """How a test changed, and how sure that is.
 
     `repeats_to_settle` is how many repeats on each side would confirm such a change in 4 of 5
-    cases. `dropped_scores` are those whose mean fell by more than the threshold, or at all where it
+    cases. `dropped_scores` are those whose mean fell by more than the threshold, or at all if that
     newly breaks a limit. `dropped_checks` are the checks that pass less often, the surest first.
-    `newly_failed`: the test, or a check of a failed test, passed before; where a side has one
-    sample, that decides.
+    `newly_failed`: the test, or a check of a failed test, passed before; if a side has one sample,
+    that decides.
     """
 
     __test__ = False  # not a pytest class
@@ -260,11 +261,11 @@ class TestEvidence:
 
 @dataclass(frozen=True, slots=True)
 class RunEvidence(Generic[Key]):
-    """What became of all tests, and of the runs as a whole.
+    """The changes of all tests, and of the runs as a whole.
 
     `paired` is None if no test had conversations of its own on both sides; `run_regressed` says
     whether it confirms a drop. `failing` are the tests that make the exit code 1, which is `fails`.
-    `rates` are the pass rates that were compared: between their sides there is chance.
+    `rates` are the compared pass rates, which chance may have changed.
     """
 
     tests: Mapping[Key, TestEvidence]
@@ -280,8 +281,8 @@ class RunEvidence(Generic[Key]):
 class BehaviourChange:
     """How a test behaves differently.
 
-    `failures`: other checks do not pass. `checks`: other checks are made. `turns` before the last
-    one have other answers. `erased`: texts of behaviour are gone, and cannot be compared.
+    `failures`: other checks fail. `checks`: other checks are made. `turns`: earlier turns have
+    other answers. `erased`: texts are gone, so behaviour cannot be compared.
     """
 
     tools: bool = False
@@ -294,15 +295,15 @@ class BehaviourChange:
 
     @property
     def any(self) -> bool:
-        """Whether the test does something else, other words and other checks aside."""
+        """Whether the test behaves differently, apart from other words and other checks."""
         return self.tools or self.arguments or self.failures
 
 
 class Kind(StrEnum):
-    """How a test is shown, the most important first. Every test is of one kind.
+    """The kind of change that a test is listed under, the most important first.
 
-    Regressed: confirmed, by other expectations, or newly failed in the one sample there is. Other
-    behaviour, other checks, erased and other words: the result is as it was.
+    Regressed: confirmed, by other expectations, or newly failed if there is only one sample. Other
+    behaviour, other checks, erased and other words: the result is unchanged.
     """
 
     REGRESSED = "regressed"
@@ -321,11 +322,11 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TestDiff:
-    """What became of a test. A side is None where the run's suite does not define it.
+    """How a test changed. A side is None if the run's suite does not define the test.
 
-    `pair` is what it is judged by: each conversation once, and the repeats that `kindlm settle`
-    added. `known` is false if a run did not test it, or may define it in a file it could not load.
-    `fails`: by what was asked for, this makes the exit code 1.
+    `pair` is the basis of the judgement: each conversation once, and the repeats that `kindlm
+    settle` added. `known` is false if a run did not test it, or may define it in a file it could
+    not load. `fails`: this makes the exit code 1, given the options.
     """
 
     __test__ = False  # not a pytest class
@@ -351,12 +352,12 @@ class TestDiff:
 
     @property
     def change(self) -> Change:
-        """What became of it."""
+        """How it changed."""
         return self.evidence.change
 
     @property
     def strength(self) -> Strength | None:
-        """How good the evidence for that is; None where there is nothing to doubt."""
+        """How good the evidence for that is; None if there is no doubt."""
         return self.evidence.strength
 
     @property
@@ -391,7 +392,7 @@ class TestDiff:
 
     @property
     def kind(self) -> Kind:
-        """What is to be said of it."""
+        """The kind that the test is listed under."""
         match self.change:
             case Change.REGRESSED:
                 return Kind.REGRESSED if self._is_sure else Kind.SUSPECTED
@@ -410,7 +411,7 @@ class TestDiff:
 
     @property
     def _is_sure(self) -> bool:
-        """Whether a regression is certain, or counts as one for want of any repeats."""
+        """Return whether a regression is certain, or counts as one since there are no repeats."""
         if self.strength is Strength.ONE_SAMPLE:
             return self.evidence.newly_failed
         return self.strength is not Strength.SUSPECTED

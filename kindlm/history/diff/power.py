@@ -42,7 +42,7 @@ _PRECISION = 1.002
 
 @dataclass(frozen=True, slots=True)
 class ComparisonPower:
-    """What can be confirmed of a test that always passed, with so many repeats in each run.
+    """What a comparison can confirm for a test that always passed, given the repeats in each run.
 
     A drop to the pass rate `found`, in steps of 5 points, is confirmed in 4 of 5 comparisons, one
     to 70 % in the share `thirty` of them. Where `found` is None, no drop can be confirmed, and
@@ -59,7 +59,7 @@ class ComparisonPower:
 def comparison_power(tests: Iterable[tuple[Counts, int]]) -> ComparisonPower | None:
     """Return what a comparison can show, by the counts of tests before and their repeats after.
 
-    It speaks of tests that are repeated as often as most are. None if nothing is compared.
+    It is about tests with the most common number of repeats. None if nothing is compared.
     """
     compared = Counter((before, n) for before, n in tests if before.n and n)
     if not compared:
@@ -86,9 +86,10 @@ def power_of_baseline(tests: Iterable[TestPair]) -> ComparisonPower | None:
 def chance_to_settle(
     tests: Mapping[Key, TestPair], undecided: Collection[Key], *, both: bool
 ) -> float:
-    """Return how often further repeats of AFTER, or of `both` sides, confirm a drop of 30 points.
+    """Return how often more repeats of AFTER, or of `both` sides, confirm a drop of 30 points.
 
-    The mean over the `undecided` tests, as things stand. All tests of both runs are given.
+    This is the mean over the `undecided` tests, given the results so far. All tests of both runs
+    are given.
     """
     pairs = compared_rates(tests)
     looks = {
@@ -98,7 +99,7 @@ def chance_to_settle(
     others = kinds_of(looks.values())
 
     def chance(key: Key) -> float:
-        """Return that of a test, given what came out until now."""
+        """Return the chance for a test, given the results so far."""
         known = looks[key, None]
         old, new = (known.grown or (known.before,))[-1], known.after[-1]
         shares = [[0.0] * (new.n + 1) for _ in range(old.n + 1)]
@@ -112,12 +113,12 @@ def chance_to_settle(
 
 
 def _power(tests: Mapping[tuple[Counts, int], int], before: int, after: int) -> ComparisonPower:
-    """Return it for one of the tests, which are given with how many there are of each."""
+    """Return the power for one of the tests, which are given with how many there are of each."""
     others = Counter[tuple[Design, Counts]]()
     for (old, n), times in tests.items():
         looks = Looks(old, (_scaled(old, n),))
         others[looks.design, looks.pooled] += times
-    # The one test that is spoken of: of those that pass most often.
+    # The result is about one test of those that pass most often.
     design = Design(before, after, 0)
     alike = (pooled for other, pooled in others if other == design)
     others[design, max(alike, key=lambda pooled: pooled.passed)] -= 1
@@ -152,7 +153,7 @@ def power(
 
 @lru_cache(maxsize=256)
 def _limit(design: Design, level: float, others: Kinds) -> float:
-    """Return the largest of Fisher's p-values that is believed of a test beside the others."""
+    """Return the largest of Fisher's p-values at which a test is believed, beside the others."""
 
     def is_believed(p: float) -> bool:
         own = worst_chance(p, design)

@@ -64,7 +64,7 @@ from kindlm.transcript import CANARY_TOKEN
 
 @dataclass(frozen=True, slots=True)
 class DiffOptions:
-    """What is compared and what fails. `test` is a part of a test's or a suite's name, any case.
+    """What is compared and what fails. `test` is a part of a test's or a suite's name, in any case.
 
     `regression_threshold` is how far a mean score may fall, None for the default. With a `suite`,
     by its project and name, only this suite of both runs is compared and judged.
@@ -77,7 +77,7 @@ class DiffOptions:
 
 
 class RunDiff:
-    """What became of the tests of a run. `db` is a read-only connection."""
+    """How the tests of a run changed. `db` is a read-only connection."""
 
     def __init__(
         self, db: sqlite3.Connection, before: RunView, after: RunView, options: DiffOptions
@@ -92,17 +92,17 @@ class RunDiff:
 
     @cached_property
     def attempts(self) -> Attempts | None:
-        """By which attempts executions count that were run again; None if none was."""
+        """The attempts by which rerun executions are compared; None if none was rerun."""
         return attempts_to_compare(self._db, self.before.runs, self.after.runs)
 
     @property
     def counted_attempts(self) -> Attempts:
-        """The attempts that are read: where nothing was run again, the last one is the only one."""
+        """The attempts that are read; without reruns, the last attempt is the only one."""
         return self.attempts or Attempts.LAST
 
     @cached_property
     def tests(self) -> tuple[TestDiff, ...]:
-        """The tests that a side defined, in the order of AFTER, then what only BEFORE has.
+        """The tests of AFTER in their order, then those that only BEFORE defines.
 
         Only those that were asked for.
         """
@@ -115,7 +115,7 @@ class RunDiff:
 
     @cached_property
     def kinds(self) -> dict[Kind, tuple[TestDiff, ...]]:
-        """The tests by what is to be said of them, in the order of `Kind`; kinds with any."""
+        """The tests by their kind of change, in the order of `Kind`; only kinds with tests."""
         found: dict[Kind, list[TestDiff]] = {kind: [] for kind in Kind}
         for test in self.tests:
             found[test.kind].append(test)
@@ -123,7 +123,7 @@ class RunDiff:
 
     @cached_property
     def evidence(self) -> RunEvidence[QualifiedName]:
-        """What the differences are worth: all of them judged together, whatever was asked for."""
+        """The evidence for the differences: all tests are judged together."""
         asked = filter(self._is_wanted, self.pairs) if self.options.test else None
         return judge_pair(
             self.pairs,
@@ -150,7 +150,7 @@ class RunDiff:
         left_out = {
             suite.identity: suite.name
             for suite in before
-            # One that could not be loaded has no project there, and is known by another identity.
+            # A suite that could not be loaded has no project there, and has another identity.
             if not suite.broken and suite.identity not in known and suite.name not in self.unloaded
         }
         return tuple(left_out.values())
@@ -162,12 +162,12 @@ class RunDiff:
 
     @cached_property
     def lacks_results(self) -> bool:
-        """Whether AFTER did not come to its end, or a shard of it is missing."""
+        """Whether AFTER did not complete, or lacks a shard."""
         return not self.after.is_whole(self._suite_name)
 
     @cached_property
     def not_comparable(self) -> int:
-        """How many tests ran in AFTER, and not in BEFORE, which did not come to its end."""
+        """The number of tests that ran in AFTER but not in an incomplete BEFORE."""
         if self.before.is_whole(self._suite_name):
             return 0
         return sum(
@@ -177,7 +177,7 @@ class RunDiff:
 
     @cached_property
     def verdict(self) -> Verdict:
-        """What to say of the two runs, in every form: never more than was seen of them."""
+        """The verdict on the two runs in every form; it claims no more than was seen."""
         lacking = self.lacks_results or bool(self.unloaded)
         if not self.compared:
             return Verdict.INCOMPLETE if lacking else Verdict.NOTHING_COMPARED
@@ -186,7 +186,7 @@ class RunDiff:
 
     @property
     def fails(self) -> bool:
-        """Whether the exit code is 1, by what was asked for; also if AFTER is incomplete."""
+        """Whether the exit code is 1, given the options; also if AFTER is incomplete."""
         if self.options.fail_on is FailOn.NEVER:
             return False
         unseen = (Verdict.INCOMPLETE, Verdict.NOTHING_COMPARED)
@@ -204,7 +204,7 @@ class RunDiff:
 
     @cached_property
     def models(self) -> tuple[ModelChange, ...]:
-        """The targets that answered as other models than before."""
+        """The targets whose reported models have changed."""
         return tuple(compare_models(self.tests))
 
     @cached_property
@@ -218,12 +218,12 @@ class RunDiff:
         return tuple(config for config in found if config is not None)
 
     def config_of(self, test: QualifiedName) -> SuiteConfig | None:
-        """Return how the configuration that a test is in changed; None if it did not."""
+        """Return how the configuration of a test changed; None if it did not."""
         files = self._files_of.get(test)
         return None if files is None else self._config_between(*files)
 
     def details(self, test: TestDiff) -> TestDetails:
-        """Return what changed inside a test."""
+        """Return the changes inside a test."""
         return read_details(self, test)
 
     @property
@@ -247,9 +247,9 @@ class RunDiff:
 
     @cached_property
     def _suites(self) -> tuple[tuple[Sequence[Suite], Sequence[Suite]], ...]:
-        """The files of each suite on both sides: suites of AFTER, then what is of BEFORE alone.
+        """The files of each suite on both sides: suites of AFTER, then those that only BEFORE has.
 
-        One that was not loaded in AFTER is one of BEFORE alone.
+        A suite that was not loaded in AFTER counts as one that only BEFORE has.
         """
         before, after = map(_by_identity, self._defined)
         both = [(before.pop(identity, []), files) for identity, files in after.items()]
@@ -325,7 +325,7 @@ class RunDiff:
             if any(key in added for added in self._added):
                 added_before, added = (side.get(key, AddedRepeats()) for side in self._added)
                 pair = added.beside(pair, added_before)
-            # What became of a test that was not run is unknown.
+            # How a test changed that was not run is unknown.
             known = all(side.counts.n for side in told if side is not None)
             if new is None:
                 is_unread = test.identity in unread or key.suite in self.unloaded

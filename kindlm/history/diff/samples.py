@@ -41,7 +41,7 @@ _CAME_TO = (
 )  # fmt: skip
 """The columns that say what an attempt came to."""
 
-# The source of an execution that was run again is itself.
+# A rerun execution is its own source.
 _AS_FIRST = f"""(
 SELECT e.id, e.run, e.suite, e.number, e.test, e.target, e.repeat, e.source,
        e.status AS last_status,
@@ -54,14 +54,14 @@ SELECT e.id, e.run, e.suite, e.number, e.test, e.target, e.repeat, e.source,
 
 
 class Attempts(StrEnum):
-    """The attempts by which executions are compared. Those of most are first and last in one."""
+    """The attempts by which executions are compared. Most executions have only one."""
 
     FIRST = "first"
     LAST = "last"
 
     @property
     def executions(self) -> str:
-        """The executions as these attempts left them, in SQL; `last_status` is that of the last."""
+        """The executions as these attempts left them, in SQL, with `last_status`."""
         if self is Attempts.FIRST:
             return _AS_FIRST
         return "(SELECT *, status AS last_status FROM executions)"
@@ -74,7 +74,7 @@ class Attempts(StrEnum):
 def attempts_to_compare(
     db: sqlite3.Connection, before: Sequence[str], after: Sequence[str]
 ) -> Attempts | None:
-    """Return by which attempts runs are compared; None if nothing of them was run again.
+    """Return the attempts by which runs are compared; None if nothing was rerun.
 
     `before` and `after` are the ids of the runs that are read as one on each side.
     """
@@ -85,14 +85,14 @@ def attempts_to_compare(
 
 
 def _were_retried(db: sqlite3.Connection, runs: Sequence[str]) -> bool:
-    """Return whether something of some runs was run again."""
+    """Return whether anything in some runs was rerun."""
     return bool(db.execute(*among(_RETRIED_IN, runs)).fetchone()[0])
 
 
 def _has_last_of(db: sqlite3.Connection, run: str) -> bool:
-    """Return whether a run holds only the last attempts of one in which something was run again.
+    """Return whether a run holds only the last attempts of a run with reruns.
 
-    A run whose source is not in this history may come from one of any kind.
+    If its source is not in this history, the source may have had reruns.
     """
     chain = pairwise(sources_of(db, run).items())
     derived = takewhile(lambda both: both[0][1] in ("rescored", "replayed"), chain)
@@ -190,7 +190,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PlannedSamples:
-    """A test that a suite defined, with what its executions did, repeat by repeat."""
+    """A test that a suite defined, with its executions, repeat by repeat."""
 
     file: Suite
     name: str
@@ -202,7 +202,7 @@ class PlannedSamples:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """What identifies it in its suite; tests are read in this order."""
+        """The identity of the test in its suite; tests are read in this order."""
         return self.name, self.target
 
 
@@ -250,9 +250,10 @@ def read_samples(
     """
     tests = groupby(_samples(db, file.parts, attempts, (*SCORED, *grading)), key=itemgetter(0))
     ran = next(tests, None)
-    # Each part of it, in the runs that are read as one, defined all of its tests.
+    # Each of its parts, in the runs that are read as one, defined all of its tests.
     for name, target, ordinal, pass_rate, *limits in _rows(db, _PLANNED, file.parts[:1]):
-        # A run that was resumed with another configuration may hold what is not defined any more.
+        # A run that was resumed with another configuration may hold tests that are no longer
+        # defined.
         while ran is not None and ran[0] < (name, target):
             ran = next(tests, None)
         samples = []
@@ -376,8 +377,8 @@ def _sample(
     }
     return Sample(
         id=identity,
-        # An answer that is given again names the call it is from, such as `k3f9x2ab-17.1/3`. With a
-        # call of its own, a conversation is a new one.
+        # A replayed answer names the original call, such as `k3f9x2ab-17.1/3`. A conversation with
+        # a call of its own is a new one.
         conversation=origins[-1].rpartition(".")[0] if origins and None not in origins else source,
         status=Status(status),
         output=output,
@@ -398,10 +399,10 @@ def _sample(
 def independent_samples(
     before: PlannedSamples, after: PlannedSamples
 ) -> tuple[PlannedSamples, PlannedSamples, bool]:
-    """Return what is compared of a test, and whether both sides are the same conversations.
+    """Return the samples of a test to compare, and whether both sides are the same conversations.
 
-    Where the same conversations are judged differently, that is what changed. Where they are not,
-    those that only AFTER has are compared with BEFORE; without any, nothing changed.
+    If the same conversations are judged differently, the judgement is the change. Otherwise, the
+    conversations that only AFTER has are compared with BEFORE; without any, nothing changed.
     """
     sides = before.samples, after.samples
     both = set.intersection(*({sample.conversation for sample in side} for side in sides))
@@ -417,7 +418,7 @@ def independent_samples(
 
 
 def _judgements(samples: Sequence[Sample]) -> list[Any]:
-    """Return what was made of conversations; of a duplicate, that of the first."""
+    """Return the judgements of conversations; of duplicates, the first counts."""
     found = {
         sample.conversation: (sample.status, sample.failures, sample.scores)
         for sample in reversed(samples)
@@ -426,11 +427,11 @@ def _judgements(samples: Sequence[Sample]) -> list[Any]:
 
 
 def turns_of(calls: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """Return which turn of a conversation each call belongs to, from 1, by the call's number.
+    """Return the turn of a conversation that each call belongs to, from 1, by the call's number.
 
-    `calls` are numbers with how many messages of the user they said. A turn begins with a message
-    of the user. The first one is that of the test, or comes with the first call where a scenario
-    says it.
+    `calls` are numbers, with the count of messages that the user sent there. A turn begins with a
+    message of the user. The first one is that of the test, or comes with the first call if a
+    scenario sends it.
     """
     turns: dict[int, int] = {}
     turn = 0
@@ -441,7 +442,7 @@ def turns_of(calls: Iterable[tuple[int, int]]) -> dict[int, int]:
 
 
 def _means(checks: list[_Row], kinds: Collection[str]) -> dict[Scored, float]:
-    """Return the mean scores of some kinds: of a check after each turn there are several."""
+    """Return the mean scores of some kinds: a check after each turn has several."""
     found: dict[Scored, list[float]] = {}
     for _, kind, label, _, _, score in checks:
         if score is not None and kind in kinds:
