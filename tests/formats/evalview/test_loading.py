@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kindlm.checks.evalview.weighted_score import Weights
+from kindlm.cli.app import run
 from kindlm.suite import Price
 
 Load = Callable[..., Any]
@@ -427,3 +428,129 @@ def test_an_error_of_the_configuration_keeps_its_cases_from_running(
     assert [(name, at) for name, at, _ in loaded.lines("error")] == [("config.yaml", line)]
     (skipped,) = loaded.all
     assert (skipped.suite, skipped.tests) == (None, 2)
+
+
+CASES = """\
+- &base
+  name: first
+  endpoint: http://127.0.0.1:9/ask
+  input: {query: What is it?}
+  expected: {tools: [search]}
+  thresholds: &limits {min_score: 70, max_cost: 1}
+- <<: *base
+  name: second
+  thresholds: {<<: [{max_cost: 3}, *limits], max_latency: 9}
+"""
+
+
+def test_merged_keys_are_those_of_the_mapping_and_its_own_go_first(
+    load: Load,
+) -> None:
+    first, second = load(CASES).only.cases
+    assert (first.name, second.name) == ("first", "second")
+    assert second.agent == first.agent
+    limits = {item.kind: item.check for item in second.expectations}
+    assert limits["cost"].max_usd == 3
+    assert limits["latency"].max_ms == 9
+    assert limits["weighted_score"].min_score == 70
+    (called,) = [item for item in second.expectations if item.kind == "tool_called"]
+    assert called.where.line == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        (CASES.replace("max_latency: 9", "max_latency: 9, max_latency: 8"), 9, "occurs twice"),
+        (CASES.replace("  name: second\n", "  <<: *base\n  name: second\n"), 8, "occurs twice"),
+        (CASES.replace("*limits]", "4]"), 9, "must be a mapping"),
+        (CASES.replace("*base", "*bsae"), 7, "refers to nothing"),
+        (CASES.replace("min_score: 70", "min_score: x"), 6, "number"),
+    ],
+)
+def test_what_is_wrong_is_reported_where_it_is_written(
+    load: Load, text: str, line: int, said: str
+) -> None:
+    told = [
+        item.error.message
+        for item in load(text).diagnostics
+        if item.error.where.line == line and item.severity == "error"
+    ]
+    assert any(said in message for message in told), load(text).diagnostics
+
+
+def test_what_is_merged_counts_as_often_as_it_is_used(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kindlm.yaml_document.MAX_NODES", 5_000)
+    many = ", ".join(f"k{at}: {at}" for at in range(100))
+    text = f"- &a {{{many}}}\n" + "- {<<: *a}\n" * 100
+    (problem,) = load(text).diagnostics
+    assert "counting each use of an alias" in problem.error.message
+
+
+def test_the_configuration_may_have_them_too(load: Load, case_text: str) -> None:
+    config = "headers: {<<: [], A: b}\ntool_categories: {<<: {find: [search]}}\n"
+    case = load({".evalview/config.yaml": config, "case.yaml": case_text}).case
+    assert case.agent.headers == {"A": "b"}
+
+
+TURNS = "turns: [{query: hi}, {query: "
+STREAMING = "adapter_config: {streaming: "
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "path"),
+    [
+        ("What is the capital of France?", "''", "input.query"),
+        ("What is the capital of France?", "'  '", "input.query"),
+        ("input: {query: What is the capital of France?}", TURNS + "''}]", "turns[1].query"),
+        ("name:", STREAMING + '"yes"}\nname:', "adapter_config.streaming"),
+        ("name:", STREAMING + "1}\nname:", "adapter_config.streaming"),
+        ("name:", 'adapter_config: {headers: {"a b": c}}\nname:', "adapter_config.headers"),
+        ("http://127.0.0.1:9/ask", "file:///etc/hosts", "endpoint"),
+        ("France?}", 'France?, context: {"${NAME}": 1}}', "input.context.${NAME}"),
+    ],
+)
+def test_it_is_an_error(load: Load, case_text: str, old: str, new: str, path: str) -> None:
+    loaded = load(case_text.replace(old, new), NAME="x")
+    assert [item.path for item in loaded.diagnostics if item.severity == "error"] == [path]
+    assert not loaded.suites
+
+
+@pytest.mark.parametrize("value", ["true", "'true'", "'False'", "'${ON}'"])
+def test_true_and_false_may_be_texts(load: Load, case_text: str, value: str) -> None:
+    adapter = "adapter: streaming\nadapter_config: {streaming: " + value + "}\n"
+    case = load(case_text + adapter, ON="TRUE").case
+    assert case.agent.options.streaming is ("False" not in value)
+
+
+def test_the_address_and_headers_of_a_project_are_checked(load: Load, case_text: str) -> None:
+    case = case_text.replace("endpoint: http://127.0.0.1:9/ask", "")
+    loaded = load({CONFIG: "endpoint: file:///etc/hosts\n", "case.yaml": case})
+    assert loaded.lines("error") == [("config.yaml", 1, "endpoint")]
+    loaded = load({CONFIG: "headers: {'a:b': c}\n", "case.yaml": case_text})
+    assert loaded.lines("error") == [("config.yaml", 1, "headers")]
+
+
+def test_what_an_unknown_key_was_meant_to_be_is_reported_as_missing(
+    load: Load, case_text: str
+) -> None:
+    config = "model:\n  nme: gpt\n  pricing: {input_per_1m: 1, output_per_1m: 2}\n"
+    loaded = load({CONFIG: config, "case.yaml": case_text})
+    assert loaded.lines("warning") == [("config.yaml", 2, "model.nme")]
+    assert loaded.lines("error") == [("config.yaml", 2, "model")]
+
+
+def test_a_run_reports_all_variables_that_a_file_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case_text: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("KINDLM_DB", raising=False)
+    (tmp_path / "tests").mkdir()
+    text = case_text.replace(
+        "What is the capital of France?", "'${NOT_SET_1} ${NOT_SET_2} ${NOT_SET_1}'"
+    )
+    (tmp_path / "tests" / "case.yaml").write_text(text + "description: ${NOT_SET_3}\n", "utf-8")
+    assert run(["test", "--no-progress", "-q", "tests", "--reporter", "json=report.json"]) == 1
+    told = Path("report.json").read_text("utf-8")
+    assert "NOT_SET_1, NOT_SET_2 and NOT_SET_3 are not set" in told
