@@ -208,10 +208,18 @@ class TestStates:
         (got,), _ = talk(http(body), requests=[ask(FIRST, ANSWER, SECOND)])
         assert (success(got).text, success(got).tool_uses) == ("so", ())
 
-    def test_messages_that_a_graph_writes_for_the_user_hide_nothing(self, reply):
-        inner = {"type": "human", "content": "Reflect."}
-        told = reply({"messages": [SENT, ai("", call("c1", "a")), inner, ai("ok")]})
-        assert [use.call.name for use in told.tool_uses] == ["a"]
+    def test_messages_that_a_graph_writes_for_the_user_hide_nothing(self, talk, http, ask, success):
+        human = partial(dict, type="human")
+        inner = human(content="Reflect.")
+        first = [ai("", call("c1", "a")), inner, ai("ok")]
+        second = [human(content="two"), ai("", call("c2", "b")), inner, ai("so")]
+        for body, earlier, name in [
+            ([human(content="one"), *first], [FIRST], "a"),
+            ([human(content="Q: one"), *first], [FIRST], "a"),
+            ([human(content="one"), *first, *second], [FIRST, ANSWER, SECOND], "b"),
+        ]:
+            (got,), _ = talk(http({"messages": body}), requests=[ask(*earlier)])
+            assert [use.call.name for use in success(got).tool_uses] == [name]
 
     def test_reported_steps_come_before_what_messages_say_beside_them(self, reply):
         steps = [

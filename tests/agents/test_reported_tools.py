@@ -13,7 +13,7 @@ from kindlm.agents.drafts import Frame, hear
 from kindlm.agents.event_framing import frames_of
 from kindlm.agents.event_streams import ModelDraft
 from kindlm.agents.langgraph_replies import Sent, read_value
-from kindlm.agents.reply_parts import error_text
+from kindlm.agents.reply_parts import UnreadableReply, error_text
 from kindlm.agents.reply_reading import Reading, read_reply
 from kindlm.agents.streaming_agent import EventsDraft
 from kindlm.agents.tool_entries import has_place_for_calls
@@ -139,6 +139,42 @@ def test_a_stream_shows_it_by_a_list_of_calls_or_a_call(events, shown):
     text = "".join(f"data: {frame}\n\n" for frame in frames) + "data: [DONE]\n\n"
     told = read(text)
     assert bool(told.reports_tools or told.tool_uses) is shown
+
+
+def ended_for(reason: str) -> list[AgentReply]:
+    """Return answers that say in different places why they ended."""
+    said = {"content": "Done."}
+    whole = [
+        {"text": "Done.", "finish_reason": reason},
+        {"choices": [{"message": said, "finishReason": reason}]},
+        {"content": [TEXT], "stop_reason": reason},
+        {"message": {**said, "stopReason": reason}},
+    ]
+    streams = [
+        [{"choices": [{"delta": said}]}, {"choices": [{"delta": {}, "finish_reason": reason}]}],
+        [{"text": "Done."}, {"type": "message_delta", "delta": {"stop_reason": reason}}],
+    ]
+    texts = ["".join(f"data: {json.dumps(each)}\n\n" for each in events) for events in streams]
+    return [*(read_reply(each, Reading()) for each in whole), *map(read, texts)]
+
+
+@pytest.mark.parametrize("reason", ["tool_calls", "TOOL_USE", "tool-calls", "function_call"])
+def test_an_answer_that_ended_for_calls_and_shows_none_may_have_made_any(reason):
+    replies = ended_for(reason)
+    assert [[use.call.name for use in told.tool_uses] for told in replies] == [[UNNAMED]] * 6
+    empty = {"choices": [{"message": {"content": ""}, "finish_reason": reason}]}
+    with pytest.raises(UnreadableReply, match="finish reason is a tool call, but it contains none"):
+        read_reply(empty, Reading())
+
+
+@pytest.mark.parametrize(
+    "reason", ["length", "max_tokens", "MAX_OUTPUT_TOKENS", "content-filter", "incomplete"]
+)
+def test_an_answer_that_was_cut_off_says_so(reason):
+    told = reason.lower().replace("-", "_")
+    warning = f"The answer was cut off: the agent reported `{told}`."
+    assert [told.warnings for told in ended_for(reason)] == [(warning,)] * 6
+    assert [told.warnings for told in ended_for("stop")] == [()] * 6
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from kindlm.transcript import ToolCall, Usage
+from kindlm.transcript import UNNAMED, ToolCall, Usage
 
 STREAM = "text/event-stream"
 CALL = {"toolCallId": "c1", "toolName": "refund"}
@@ -98,6 +98,11 @@ def test_an_event_about_a_tool_in_unknown_words_is_a_call_of_an_unknown_tool(hea
 def test_data_of_the_agents_own_is_no_call(hear, success):
     told = {"type": "data-tool-progress", "data": 0.5}
     assert success(hear(text("ok"), told, {"type": "finish"})).tool_uses == ()
+
+
+def test_a_stream_that_ended_for_calls_it_did_not_show_may_have_made_any(hear, success):
+    reply = success(hear(text("ok"), {"type": "finish", "finishReason": "tool-calls"}))
+    assert [use.call.name for use in reply.tool_uses] == [UNNAMED]
 
 
 def test_another_stream_that_ends_with_finish_is_read_as_before(hear, success):
