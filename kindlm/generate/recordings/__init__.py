@@ -1,26 +1,34 @@
-"""Recorded conversations, read from files of other programs and from our own log.
+"""Recorded conversations, read from traces: OTLP files, and exports of observability tools.
 
-`otlp` and `exported_spans` read files. Their `read` returns one recording for each trace, and None
-for a document of another source. It raises `ValueError` for a document that is broken. A document
-is the JSON values of a file: one, or one for each line of a JSON Lines file. A file that is not
-JSON is one value of type bytes. All of it is untrusted.
+OTLP is what exporters and the collector write, as JSON, JSON Lines or protobuf. Each trace is a
+recording; of a run that kindlm exported, each execution is one. A trace whose messages continue
+those of an earlier trace with the same session id belongs to the same conversation. All of it is
+untrusted.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, groupby
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from kindlm.dataclass import dataclass
+from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
+from kindlm.generate.recordings.exported_spans import spans_in_export
+from kindlm.outcome import Status
 from kindlm.ports import ToolDefinition
 from kindlm.strict_json import parse_json, require_shallow
-from kindlm.transcript import Transcript
+from kindlm.telemetry import dialects
+from kindlm.telemetry.dialects import Kind, Said
+from kindlm.telemetry.spans import NoProtobuf, Span, read_protobuf, spans_in
+from kindlm.telemetry.trace_reading import in_order, read_trace
+from kindlm.transcript import Step, ToolCall, ToolUse, Transcript, Turn, storable_json
 
 MAX_BYTES = 100_000_000
-
-Document = list[Any]
+_MAX_SPANS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +64,9 @@ def read_recordings(data: bytes, file: Path) -> Result[list[Recording]]:
         return _unreadable(file, "it is empty")
     if data.startswith(b"\x1f\x8b"):
         return _unreadable(file, "it is compressed; unpack it with gunzip")
-    from kindlm.generate.recordings import exported_spans, otlp  # both make recordings
-
     try:
         document = _document(data)
-        found = otlp.read(document) or exported_spans.read(document)
+        found = _of_otlp(document) or _of_export(document)
         if found is not None:
             return Ok(list(found))
     except (ValueError, RecursionError) as error:
@@ -68,13 +74,13 @@ def read_recordings(data: bytes, file: Path) -> Result[list[Recording]]:
     return _unreadable(file, "its format is unknown")
 
 
-def _document(data: bytes) -> Document:
-    """Return the JSON values of a file."""
+def _document(data: bytes) -> list[Any]:
+    """Return the JSON values of a file, one for each line of JSON Lines; else its bytes as one."""
     encoding = json.detect_encoding(data[:4])  # PowerShell writes UTF-16
     if data[:1000].decode(encoding, "replace").lstrip()[:1] not in ("{", "["):
         return [data]
     text = data.decode(encoding)
-    document: Document = []
+    document: list[Any] = []
     try:
         document.append(parse_json(text))
     except ValueError as error:
@@ -93,3 +99,221 @@ def _unreadable(file: Path, why: str) -> Err:
     hint = "kindlm reads these traces: otlp, langfuse, langsmith, phoenix."
     message = f"{file} cannot be read: {why}."
     return Err(KindlmError(ErrorCode.CONFIG_PARSE_ERROR, message, hint))
+
+
+def _of_otlp(document: list[Any]) -> Iterator[Recording] | None:
+    """Return the recordings of a document; None for one that is no ExportTraceServiceRequests."""
+    first = document[0]
+    if isinstance(first, bytes):
+        try:
+            spans = read_protobuf(first)
+        except NoProtobuf:
+            why = "it is not JSON. To read protobuf, run pip install 'kindlm[otel]'"
+            raise ValueError(why) from None
+        except ValueError:
+            return None
+        return _recordings_of(spans) if spans else None
+    if not isinstance(first, dict) or "resourceSpans" not in first:
+        return None
+    broken = dict[str, str]()
+    return _recordings_of(chain.from_iterable(spans_in(it, broken) for it in document), broken)
+
+
+def _of_export(document: list[Any]) -> Iterator[Recording] | None:
+    """Return the recordings of a document of an observability tool; None for another one."""
+    exported = spans_in_export(document)
+    if exported is None:
+        return None
+    spans, empty = exported
+    why = "The file does not contain its observations: export the trace by itself."
+    without = [Recording(name, Transcript(), missing=why) for name in empty]
+    return chain(without, _recordings_of(spans))
+
+
+def _recordings_of(
+    found: Iterable[Span], broken: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Recording]:
+    """Yield a recording for each conversation in some spans, in the order of their starts.
+
+    `broken` are the ids of traces of which not all spans could be read, and why. It is read once
+    `found` has ended.
+    """
+    traces: dict[str, list[Span]] = {}
+    for span in found:
+        traces.setdefault(span.trace, []).append(span)
+    for trace, why in broken.items():
+        traces.pop(trace, None)
+        yield Recording(f"trace {trace[:8]}", Transcript(), missing=f"It is broken: {why}.")
+    whole: list[Recording] = []
+    last_of: dict[Any, int] = {}
+    for spans in sorted(traces.values(), key=lambda each: min(span.start_ns for span in each)):
+        for session, read in map(_read_trace, _executions(spans)):
+            at = last_of.get(session) if session else None
+            if at is not None and (joined := _continued(whole[at], read)) is not None:
+                whole[at] = joined
+                continue
+            last_of[session] = len(whole)
+            whole.append(read)
+    yield from whole
+
+
+def _continued(first: Recording, later: Recording) -> Recording | None:
+    """Return both as one conversation; None if the later one does not continue the first."""
+    before, after = first.transcript, later.transcript
+    known = [turn.user for turn in before.turns]
+    said = [turn.user for turn in after.turns]
+    if not known or said[: len(known)] != known or said == known:
+        return None
+    return replace(
+        first,
+        transcript=replace(before, turns=(*before.turns, *after.turns[len(known) :])),
+        tools=first.tools or later.tools,
+        failed=first.failed or later.failed,
+        missing=first.missing or later.missing,
+    )
+
+
+def _executions(spans: Sequence[Span]) -> Iterator[Sequence[Span]]:
+    """Yield the spans of a trace; of a run that kindlm exported, those of each execution.
+
+    Attempts that kindlm made again, and calls to judges, are not part of any.
+    """
+    groups: dict[str, list[Span]] = {
+        span.id: []
+        for span in spans
+        if "kindlm.test" in span.attributes and "kindlm.retried" not in span.attributes
+    }
+    if not groups:
+        yield spans
+    tops = {top: top for top in groups}
+    for span in in_order(spans):
+        top = tops.get(span.id) or tops.get(span.parent)
+        if top is not None and span.attributes.get("kindlm.purpose", "test") in ("test", "agent"):
+            tops[span.id] = top
+            groups[top].append(span)
+    yield from groups.values()
+
+
+def _read_trace(spans: Sequence[Span]) -> tuple[str | int | None, Recording]:
+    """Return the id of the conversation of a trace, None if it has none, and the trace as read."""
+    ordered = in_order(spans[:_MAX_SPANS])
+    head, talk = _main_talk(ordered)
+    reading = read_trace(ordered)
+    ids = {span.id for span in ordered}
+    users = [each for each in talk if each.role == "user" and each.text.strip()]
+    missing = reading.missing
+    lost = {span.parent for span in spans if span.parent not in {"", *ids}}
+    # One parent may be the caller, which is in a file of its own.
+    has_caller = len(lost) == 1 and all(span.parent for span in spans)
+    has_caller &= not any(span.has_local_parent for span in spans if span.parent in lost)
+    if len(spans) > _MAX_SPANS:
+        missing = f"The trace has more than {_MAX_SPANS:,} spans."
+    elif lost and not has_caller:
+        missing = f"The span {min(lost)}, above others, is not in it. Export the whole trace."
+    elif not users:
+        missing = _no_message(ordered, head)
+    elif not all(each.is_whole for each in users):
+        missing = "A message of the user holds more than text, such as an image or a file."
+    session = next(filter(None, (dialects.fact(span, "session") for span in ordered)), None)
+    # Reports and exports show names, so no name repeats what a user said.
+    tools = ", ".join(dict.fromkeys(use.call.name for use in reading.tool_uses))
+    name = ordered[0].attributes.get("kindlm.test")
+    if not isinstance(name, str):
+        name = f"trace {head.trace[:8]}{tools and ': '}{tools}"
+    recording = Recording(
+        name=name,
+        transcript=Transcript(
+            system="\n\n".join(each.text for each in talk if each.role == "system") or None,
+            turns=_turns(talk, _steps(ordered, reading.tool_uses, _said_by_users(talk))),
+        ),
+        tools=dialects.tools_given(head),
+        provider=dialects.text_fact(head, "provider"),
+        model=dialects.text_fact(head, "model"),
+        failed=any(span.is_error for span in ordered if span.parent not in ids),
+        missing=missing,
+    )
+    return session if isinstance(session, str | int) else None, recording
+
+
+def _no_message(ordered: Sequence[Span], head: Span) -> str:
+    """Return why a trace has no message of a user, and what to do if that helps."""
+    top = ordered[0].attributes
+    if top.get("kindlm.status") == Status.SKIPPED:
+        return "The test was skipped."
+    if "kindlm.test" in top and len(ordered) == 1:
+        return "Nothing was sent to its target."
+    hint = dialects.capture_hint(head)
+    return f"The trace has no message of a user. To record messages, {hint}."
+
+
+def _main_talk(ordered: Sequence[Span]) -> tuple[Span, list[Said]]:
+    """Return the model call that shows most of the agent's model, and the whole conversation.
+
+    The conversation is that of the first model call with a message of a user; a later call
+    continues it with further ones. Other conversations are of sub-agents.
+    """
+    for kind in (Kind.CHAT, Kind.AGENT, Kind.OTHER):
+        talks = [
+            (span, talk)
+            for span in ordered
+            if dialects.kind_of(span) is kind
+            and _said_by_users(talk := dialects.conversation(span))
+        ]
+        if not talks:
+            continue
+        whole, same = talks[0][1], [talks[0][0]]
+        for span, talk in talks[1:]:
+            before, after = _said_by_users(whole), _said_by_users(talk)
+            if after[: len(before)] == before:
+                same.append(span)
+                whole = talk if len(after) > len(before) else whole
+        head = next((span for span in same if dialects.tools_given(span)), same[0])
+        return head, whole
+    return ordered[0], []
+
+
+def _said_by_users(talk: Sequence[Said]) -> list[str]:
+    return [each.text for each in talk if each.role == "user" and each.text.strip()]
+
+
+def _turns(talk: Sequence[Said], steps: Sequence[tuple[int, Step]]) -> tuple[Turn, ...]:
+    """Return the turns: what the conversation shows, and the steps of the spans in their turns."""
+    results = {key: value for said in talk for key, value in said.results.items()}
+    own = {use.call.id for _, step in steps for use in step.tool_uses if use.call.id}
+    turns: list[Turn] = []
+    for said in talk:
+        if said.role == "user" and said.text.strip():
+            turns.append(Turn(said.text))
+        elif said.role == "assistant" and turns:
+            calls = [ToolCall.told(each.id, each.name, each.arguments) for each in said.calls]
+            told = [
+                ToolUse(call.storable(), storable_json(results.get(call.id)))
+                for call in calls
+                if call.id not in own
+            ]
+            step = Step(said.text, tuple(told))
+            turns[-1] = replace(turns[-1], steps=(*turns[-1].steps, step))
+    for turn, step in steps if turns else ():
+        turns[turn] = replace(turns[turn], steps=(*turns[turn].steps, step))
+    return tuple(turns)
+
+
+def _steps(
+    ordered: Sequence[Span], uses: Sequence[ToolUse], users: Sequence[str]
+) -> list[tuple[int, Step]]:
+    """Return tool calls, those that a model asked for at once in one step; then the answer.
+
+    Each has the index of its turn: the model was asked with the messages of the user up to there.
+    """
+    chats = {span.id: span for span in ordered if dialects.kind_of(span) is Kind.CHAT}
+    asked = {
+        call.id: key for key in chats for call in dialects.calls_said(chats[key])[0] if call.id
+    }
+    steps, turn = list[tuple[int, Step]](), -1
+    for key, group in groupby(enumerate(uses), lambda it: asked.get(it[1].call.id, str(it[0]))):
+        before = _said_by_users(dialects.conversation(chats[key])) if key in chats else []
+        if before and before == users[: len(before)]:
+            turn = len(before) - 1
+        steps.append((turn, Step("", tuple(use for _, use in group))))
+    said = dialects.messages_in(dialects.said([*chats.values()][-1])) if chats else []
+    return [*steps, (-1, Step("\n".join(filter(None, (each.text for each in said)))))]

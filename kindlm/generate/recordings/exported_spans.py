@@ -10,37 +10,30 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from itertools import chain
 from typing import Any
 
 from kindlm.dataclass import replace
-from kindlm.generate.recordings import Document, Recording
-from kindlm.generate.recordings.otlp import recordings_of
 from kindlm.strict_json import read_json
 from kindlm.telemetry import dialects
 from kindlm.telemetry.spans import Span
-from kindlm.transcript import Transcript
 from kindlm.wires import objects
 
 _MAX_DEPTH = 20
 _Object = Mapping[str, Any]
 
 
-def read(document: Document) -> Iterator[Recording] | None:
-    """Return a recording for each trace; None for a document of none of these tools."""
-    traces = list(_langfuse_traces(document))
-    missing = "The file does not contain its observations: export the trace by itself."
-    empty = [
-        Recording(str(trace.get("name") or trace.get("id")), Transcript(), missing=missing)
-        for trace, observations in traces
-        if trace is not None and not observations
-    ]
-    spans = [span for trace, seen in traces if seen for span in _langfuse_spans(trace, seen)]
-    if not traces:
-        spans = list(map(_langsmith_span, _langsmith_runs(document)))
-    if not traces and not spans:
-        spans = [_phoenix_span(row, at) for at, row in enumerate(_phoenix_rows(document))]
-    return chain(empty, recordings_of(spans)) if traces or spans else None
+def spans_in_export(document: list[Any]) -> tuple[list[Span], list[str]] | None:
+    """Return the spans of a document, and the names of traces without any; None if it has neither.
+
+    A document is the JSON values of a file.
+    """
+    if traces := list(_langfuse_traces(document)):
+        spans = [span for trace, seen in traces if seen for span in _langfuse_spans(trace, seen)]
+        empty = [trace for trace, seen in traces if trace is not None and not seen]
+        return spans, [str(trace.get("name") or trace.get("id")) for trace in empty]
+    spans = list(map(_langsmith_span, _langsmith_runs(document)))
+    spans = spans or [_phoenix_span(row, at) for at, row in enumerate(_phoenix_rows(document))]
+    return (spans, []) if spans else None
 
 
 # Langfuse
