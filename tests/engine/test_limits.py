@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 from engine_calls import make_calls
@@ -16,9 +19,10 @@ from kindlm.engine.calls import MAX_DELAY_S, retry_delay
 from kindlm.engine.pace import Pace
 from kindlm.engine.resources import Limits
 from kindlm.engine.stop import Budget, Deadline, Permit, Stop
-from kindlm.errors import ErrorCode
+from kindlm.errors import ErrorCode, Ok, Result
 from kindlm.outcome import Gate, Status
 from kindlm.plan import Earlier
+from kindlm.ports import Embedding, Provenance
 from kindlm.providers.embedders import LocalEmbedder
 from kindlm.suite import Expectation, Price
 from kindlm.transcript import Cost, CostSource, Usage
@@ -27,6 +31,7 @@ CALL_USD = 0.01
 PRICES = {"model-1": Price(0, 2)}
 ANSWER = {"usage": Usage(10, 5_000)}
 AT_ONCE = 4
+SIMILAR = demand("similar_to", "Hi", {"text": "Hi", "method": "embedding"})
 
 
 def judged(passes: int = 12) -> Expectation:
@@ -100,11 +105,43 @@ def test_embeddings_on_this_machine_cost_nothing(bench, make):
 
     bench.embedder = Local("potion", None)
     answers(bench, make, make.case())
-    similar = demand("similar_to", "Hi", {"text": "Hi", "method": "embedding"})
-    suite = suite_of(make, make.case(expectations=(similar,), repeat=5))
+    suite = suite_of(make, make.case(expectations=(SIMILAR,), repeat=5))
     assert asyncio.run(bench.run([suite], limits=Limits(max_cost_usd=1.0)))
     costs = [event.data["cost_usd"] for event in bench.events("provider.responded")]
     assert sorted(costs) == [0.0] * 5 + [CALL_USD] * 5
+
+
+@dataclass
+class Remote:
+    """An embedder of the provider `p`; implements `Embedder`."""
+
+    provider: str = "p"
+    model: str = "embedder-1"
+    asked: int = 0
+
+    async def embed(self, texts: Sequence[str], timeout_s: float) -> Result[Embedding]:
+        self.asked += 1
+        return Ok(Embedding(((1.0,),) * len(texts), 5.0, Usage(1_000)))
+
+    async def aclose(self) -> None:
+        """Do nothing."""
+
+
+def test_embeddings_of_a_provider_cost_the_price_of_their_texts(bench, make):
+    bench.embedder = Remote()
+    bench.queue(make.reply("Hi"))
+    prices = {"model-1": Price(0, 0), "embedder-1": Price(10, 1_000)}
+    finished = bench.execute(make.case(expectations=(SIMILAR,)), prices=prices)
+    assert (finished.status, finished.cost_usd) == (Status.PASSED, 0.01)
+
+
+def test_a_limit_of_nothing_allows_no_embedding_of_a_recorded_answer(bench, make):
+    recorded = Ok(make.reply("Hi", recorded=Provenance("k3f9x2ab-1.1/1", Cost(0.0))))
+    bench.answers = lambda _: SimpleNamespace(answer=lambda _: recorded)
+    bench.embedder = Remote()
+    suite = suite_of(make, make.case(expectations=(SIMILAR,)))
+    assert not asyncio.run(bench.run([suite], limits=Limits(max_cost_usd=0.0)))
+    assert bench.embedder.asked == 0
 
 
 @pytest.mark.parametrize("which", range(3))
