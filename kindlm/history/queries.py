@@ -26,7 +26,7 @@ _T = TypeVar("_T", bound="DataclassInstance")
 
 
 def value_of(kind: type[_T], row: sqlite3.Row | Mapping[str, Any], /, **read: Any) -> _T:
-    """Return the value of a row: what is read of it already, and the columns of the other fields.
+    """Return the value of a row, from values that are read already and the other columns.
 
     Of columns of the same name, the first one counts.
     """
@@ -41,8 +41,8 @@ def _fields(kind: type[DataclassInstance]) -> tuple[str, ...]:
 def among(query: str, ids: Sequence[str], **values: Any) -> tuple[str, dict[str, Any]]:
     """Return a query for these ids, and its parameters: `$ids` becomes a list of them.
 
-    They are parameters and no subquery, since SQLite hands only such terms down into views, and
-    asks for one of them as it does for `=`. `values` are the query's other parameters.
+    They are parameters rather than a subquery: SQLite pushes only such terms down into views, and
+    treats a single one like `=`. `values` are the query's other parameters.
     """
     named = {f"id{number}": each for number, each in enumerate(ids)}
     listed = ", ".join(f":{name}" for name in named)
@@ -50,12 +50,12 @@ def among(query: str, ids: Sequence[str], **values: Any) -> tuple[str, dict[str,
 
 
 def of_suites(query: str) -> str:
-    """Return a query about the executions of runs as one about those of suites."""
+    """Turn a query about the executions of runs into one about those of suites."""
     return query.replace("run IN $ids", "suite IN $ids")
 
 
 def _texts(row: str, *names: str) -> str:
-    """Return, in SQL, the texts of a row as columns: `output` is that of its `output_ref`."""
+    """Return the SQL for the texts of a row as columns: `output` is that of its `output_ref`."""
     texts = "(SELECT body FROM shown_texts WHERE ref = {0}.{1}_ref) AS {1}"
     return ", ".join(texts.format(row, name) for name in names)
 
@@ -68,7 +68,7 @@ SELECT s.*, {_texts("s", "error", "hint")}
 TESTS = "SELECT * FROM tests WHERE suite IN $ids ORDER BY ordinal"
 ONE_TEST = "SELECT * FROM tests WHERE suite = ? AND test = ? AND target = ?"
 
-# Tests that came out alike are counted together: a row for each way, however many tests there are.
+# Tests with the same results are counted together: one row for each result.
 TEST_COUNTS = """
 SELECT passed, failed, errored, skipped, unfinished, pass_rate_min, score_mean_min,
        score_std_dev_max, weighted_scores, count(*) AS number
@@ -90,7 +90,7 @@ _IS_NOTE = """w.type = 'object' AND n.ref = w.value ->> '$."$ref"'"""
 
 
 def _executions(attempt: str, columns: str, joined: str = "") -> str:
-    """Return a query of executions, as their last attempt (`e`) or one before it left them."""
+    """Return a query of executions as their last attempt (`e`), or an earlier one, left them."""
     return f"""
 SELECT s.project, e.suite AS suite_id, s.name AS suite, coalesce(p.file, s.path) AS file,
        {_texts(attempt, "output", "error", "trace")},
@@ -104,7 +104,7 @@ SELECT s.project, e.suite AS suite_id, s.name AS suite, coalesce(p.file, s.path)
 
 EXECUTIONS = _executions("e", "e.*")
 
-# What was said in an attempt that was run again was said in no other.
+# The content of an attempt that was rerun belongs to that attempt alone.
 RETRIED_ATTEMPTS = (
     _executions(
         "r",
@@ -132,8 +132,8 @@ SELECT {_texts("a", "expected", "actual", "message", "reasoning", "trace")},
  ORDER BY a.position
 """  # noqa: S608 (names of this module)
 
-# The conversation may be one of another run: then its calls are shown as those of the attempt that
-# looks at it.
+# The conversation may belong to another run: its calls are then shown with the attempt that refers
+# to it.
 TOOL_CALLS = f"""
 SELECT CASE WHEN t.execution = e.id THEN t.attempt ELSE e.attempt END AS attempt,
        {_texts("t", "arguments", "response")},
@@ -170,7 +170,7 @@ SELECT CASE WHEN c.execution = e.id THEN c.attempt ELSE e.attempt END AS attempt
  ORDER BY 1, c.call
 """  # noqa: S608 (names of this module)
 
-# A rescored execution has the tools of the conversation that it looks at.
+# A rescored execution has the tools of the conversation that it checks.
 TOOLS = """
 SELECT t.body FROM executions e JOIN shown_texts t ON t.ref = e.tools_ref WHERE e.id = ?
 """
@@ -183,7 +183,7 @@ SELECT DISTINCT coalesce(c.reported_model, c.model)
  ORDER BY 1
 """
 
-# What was said of a conversation is said of every execution that looks at it.
+# A remark on a conversation applies to every execution that refers to it.
 REVIEWS = f"""
 SELECT {_texts("v", "note")}, v.*
   FROM executions e
@@ -325,7 +325,7 @@ SELECT count(*) FILTER (WHERE is_wrong AND kind = 'schema') AS schema_failures,
   FROM made
 """
 
-# `asked` counts rows about targets: of a run that called none, nothing is known of what they cost.
+# `asked` counts rows about targets: if a run called none, their cost is unknown.
 SPENT = """
 SELECT count(*) FILTER (WHERE purpose = 'test') AS asked,
        sum(cost_usd) AS all_cost_usd,
@@ -341,7 +341,7 @@ SELECT count(*) FILTER (WHERE purpose = 'test') AS asked,
   FROM spend WHERE run IN $ids
 """
 
-# Of the shards of a run, each selects its own tests; nothing is left out if one of them ran it.
+# Each shard of a run selects its own tests; a test is not left out if one of them ran it.
 NARROWED = """
 SELECT EXISTS (SELECT 1 FROM planned_tests WHERE suite IN $ids
                 GROUP BY test, target HAVING NOT max(selected))
@@ -376,30 +376,30 @@ class Paid:
 
     @property
     def total_usd(self) -> float | None:
-        """All that is known to have been paid."""
+        """The total of all known costs."""
         known = [usd for usd in (self.agents_usd, self.judges_usd) if usd is not None]
         return sum(known) if known else None
 
     @property
     def whole_usd(self) -> float | None:
-        """All that was paid; None if a part of it is unknown."""
+        """The total cost; None if a part of it is unknown."""
         return None if self.unknown else self.total_usd or 0.0
 
 
 def paid_for_runs(db: sqlite3.Connection, runs: Sequence[str]) -> dict[str, Paid]:
-    """Return what each of these runs cost, by its id, in one statement."""
+    """Return the cost of each of these runs, by id, in one statement."""
     return _paid(db, "e.run = r.id", runs)
 
 
 def paid_for_test(db: sqlite3.Connection, suite: str, test: str, target: str) -> Paid:
-    """Return what all repeats of a test of one suite, by the suite's id, cost together."""
+    """Return the total cost of all repeats of a test of a suite, given the suite's id."""
     run = suite.rpartition("/")[0]
     of_test = "e.suite = :suite AND e.test = :test AND e.target = :target"
     return _paid(db, of_test, [run], suite=suite, test=test, target=target)[run]
 
 
 def paid_for_execution(db: sqlite3.Connection, execution: str) -> Paid:
-    """Return what all attempts of an execution, by its id, cost in its own run."""
+    """Return the total cost of all attempts of an execution, given its id, in its own run."""
     run = execution.rpartition("-")[0]
     return _paid(db, "e.id = :id", [run], id=execution)[run]
 
@@ -407,12 +407,12 @@ def paid_for_execution(db: sqlite3.Connection, execution: str) -> Paid:
 def _paid(
     db: sqlite3.Connection, executions: str, runs: Sequence[str], **named: str
 ) -> dict[str, Paid]:
-    """Return what was paid for some executions of some runs, run by run."""
+    """Return the cost of some executions of some runs, by run."""
     rows = db.execute(
         _PAID.replace("$executions", executions), {"runs": json.dumps(list(runs)), **named}
     )
     return {
-        # Of a rescored run it is known that no agent was called.
+        # A rescored run has certainly called no agent.
         run: Paid(0.0 if agents is None and mode == "rescored" else agents, judges, unknown)
         for run, mode, agents, judges, unknown in rows
     }

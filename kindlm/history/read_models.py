@@ -36,10 +36,10 @@ def are_outdated(db: sqlite3.Connection) -> bool:
 
 
 def read_model_problem(db: sqlite3.Connection) -> KindlmError | None:
-    """Return why the tables cannot be read, and what to do about it; None if they can be."""
+    """Return why the tables cannot be read, with the remedy; None if they can be."""
     states = read_states(db)
     if not states and _holds_nothing(db):
-        # Whoever made the file was stopped before it recorded anything.
+        # The process that made the file was stopped before it recorded anything.
         return KindlmError(
             ErrorCode.CONFIG_NOT_FOUND, "No runs are recorded yet.", "Record a run: kindlm test"
         )
@@ -99,7 +99,7 @@ _ROWS_OF = {
 
 
 def changed_tables(database: Path, runs: Iterable[str]) -> list[str]:
-    """Return in sentences which tables are not what the events of runs give; [] if all are.
+    """Return a sentence for each table that differs from the events of runs; [] if none does.
 
     The events of each run are folded again, which takes as long as `kindlm history rebuild`.
 
@@ -107,7 +107,7 @@ def changed_tables(database: Path, runs: Iterable[str]) -> list[str]:
         OpenError: The file cannot be read.
     """
     with closing(open_reader(database)) as stored:
-        # What a run that goes on has recorded, and its tables, are of the same moment.
+        # One snapshot shows the events and the tables of a running run at the same moment.
         stored.execute("BEGIN")
         if not_readable := projection_errors(stored, PROJECTIONS):
             return [f"table {name} {problem}" for name, problem in not_readable.items()]

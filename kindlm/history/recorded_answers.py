@@ -58,13 +58,13 @@ _IN_ORDER = " ORDER BY run.key, e.number, c.attempt DESC, c.call"
 
 
 class Place(NamedTuple):
-    """Where an answer was recorded, or is wanted."""
+    """Where an answer was recorded, or is needed."""
 
     test: QualifiedName
     repeat: int
 
     def distance(self, now: Place) -> tuple[Any, ...]:
-        """Return what orders places: this one, other repeats of the test, other tests."""
+        """Return a sort key for places: this one, other repeats of the test, other tests."""
         return (self.test != now.test, abs(self.repeat - now.repeat), *self)
 
 
@@ -88,7 +88,7 @@ RecordedCalls = Mapping[tuple[str, str], Sequence[RecordedCall]]
 def read_calls(
     db: sqlite3.Connection, runs: Sequence[str], execution: Execution | None = None
 ) -> RecordedCalls:
-    """Return the calls of one execution in some runs, or all those that a replay gives again."""
+    """Return the calls of one execution in some runs, or all calls that a replay can give again."""
     wanted: dict[str, Any] = {"runs": json.dumps(runs)}
     query = _CALLS + _OF_REPLAY
     if execution is not None:
@@ -104,12 +104,12 @@ def read_calls(
 class RecordedAnswers:
     """Gives recorded answers to the requests of one execution; a `ports.RecordedAnswers`.
 
-    Subclasses say which of them are given. `db` is a read-only connection, `calls` are those whose
-    answers can be given.
+    Subclasses choose the answers. `db` is a read-only connection, `calls` are those whose answers
+    can be given.
     """
 
     takes_any = False
-    """Whether any answer to a request is given that was not given yet, and not just the n-th."""
+    """Whether a request gets any unused answer, and not just the n-th."""
 
     def __init__(self, db: sqlite3.Connection, calls: RecordedCalls) -> None:
         self._db = db
@@ -120,7 +120,7 @@ class RecordedAnswers:
         self._config = cache(partial(_config_of, db))
 
     def answer(self, asked: Asked) -> Result[ModelReply] | None:
-        """Return what was answered then, or why nothing was; None if the model is to be asked."""
+        """Return the recorded answer, or why there is none; None if the model is to be asked."""
         number, calls = self._calls_like(asked)
         for call in calls:
             if call.number == number or self.takes_any:
@@ -131,11 +131,11 @@ class RecordedAnswers:
         return None
 
     def agent(self) -> Agent | None:
-        """Return None: agents and commands may do more than answer, so they are asked."""
+        """Return None: agents and commands may do more than answer, so they are called."""
         return None
 
     def models(self) -> ReplayedModels | None:
-        """Return None: the models of agents are asked themselves."""
+        """Return None: the models of agents are called."""
         return None
 
     def tool_results(self) -> Mapping[str, Sequence[RecordedAnswer]] | None:
@@ -149,11 +149,11 @@ class RecordedAnswers:
         return self._asked[request] - 1, self._calls.get(request, ())
 
     def _given(self, call: RecordedCall, asked: Asked) -> Result[ModelReply] | None:  # noqa: ARG002
-        """Return what a call was answered; None if that is not to be given, or was purged."""
+        """Return the answer to a call; None if it may not be given, or was purged."""
         return self._reply(call)
 
     def _reply(self, call: RecordedCall) -> Result[ModelReply] | None:
-        """Return how a call ended; None if the text of its answer is not there any more."""
+        """Return the outcome of a call; None if the text of its answer is gone."""
         attempt = self._attempt(call.execution, call.attempt)
         try:
             outcome = attempt.outcome(call.call)
@@ -171,9 +171,9 @@ class RecordedAnswers:
 def reply_fields(
     attempt: RecordedAttempt, event: ProviderResponded | AgentReplied
 ) -> dict[str, Any]:
-    """Return what replies of models and agents have in common, of an answer that is given again."""
+    """Return the fields of a recorded answer that replies of models and agents share."""
     step = event.step()
-    # Given again and again, it is still the answer to the call that was really made.
+    # However often it is replayed, it still is the answer to the original call.
     made = event.recorded_in or f"{attempt.id}/{event.call}"
     then = PaidBefore(event.failed_then_usd or 0.0, event.unknown_then or 0)
     return {
@@ -186,8 +186,8 @@ def reply_fields(
     }
 
 
-# The run itself, what it was derived from, and all that was rescored of any of these: they looked
-# at the same conversations. The run's own answers come first, then the older ones.
+# The run itself, its sources, and all runs rescored from any of these: they share the same
+# conversations. The run's own answers come first, then the older ones.
 _RELATED = """
 WITH RECURSIVE related(id) AS (
   SELECT value FROM json_each(:sources)
@@ -200,16 +200,16 @@ SELECT r.id FROM related x JOIN runs r ON r.id = x.id
 
 
 def runs_related_to(db: sqlite3.Connection, run: str) -> list[str]:
-    """Return the runs that looked at the same conversations as a run; that run comes first."""
+    """Return the runs that share the conversations of a run; that run comes first."""
     sources = json.dumps([*sources_of(db, run)])
     return [row[0] for row in db.execute(_RELATED, {"run": run, "sources": sources})]
 
 
 class RescoredAnswers(RecordedAnswers):
-    """Gives judges the answers of runs that looked at the same conversation.
+    """Gives judges the answers of runs that share the conversation.
 
-    All of them are given, those of attempts that were cut off too, before a judge is asked again.
-    Those of another server are not: its model may be another one.
+    All answers are given before a judge is asked again, including those of attempts that were cut
+    off. Answers from another server are not used, since its model may differ.
     """
 
     takes_any = True
@@ -222,7 +222,7 @@ class RescoredAnswers(RecordedAnswers):
         """Return what was answered; None if a judge is to be asked."""
         given = None if asked.purpose is Purpose.TEST else super().answer(asked)
         if given is None and asked.purpose is Purpose.SIMULATE:
-            # Somebody who talks to the agent belongs to a conversation that was held.
+            # A simulated user belongs to a recorded conversation.
             message = (
                 "The simulated user was never asked this: with another persona, goal or model the"
                 " conversation would be another one."
@@ -232,7 +232,7 @@ class RescoredAnswers(RecordedAnswers):
 
     def _given(self, call: RecordedCall, asked: Asked) -> Result[ModelReply] | None:
         then, now = self._config(call.suite_id), self._now
-        # What a user said belongs to the conversation, whoever wrote it.
+        # Messages of the user belong to the conversation, regardless of their author.
         if asked.purpose is not Purpose.SIMULATE and not equal(
             _server(then, asked.provider), _server(now, asked.provider)
         ):
@@ -264,20 +264,20 @@ _OF_ENVIRONMENT = re.compile(r"\{\{\s*env\.")
 
 
 def earlier_runs(db: sqlite3.Connection, run: str, project: str, suite: str) -> list[str]:
-    """Return the live runs of a suite but the one that is given, newest first."""
+    """Return the live runs of a suite except the given one, newest first."""
     return [row[0] for row in db.execute(_EARLIER, (project, suite, run, _MOST_RUNS))]
 
 
 class CachedAnswers(RecordedAnswers):
-    """Answers to what was asked before in the same test, target and repeat, for the same purpose.
+    """Recorded answers to the same request in the same test, target, repeat and purpose.
 
-    The first of the `earlier` runs that has one gives it. What may differ is asked again:
+    The first of the `earlier` runs that has one supplies it. These requests are made again:
 
     - a request with values of the environment, which are not recorded;
-    - a request to a provider that is configured in another way now;
-    - what was answered by an error, or by an answer that was purged;
-    - what was answered with a secret or personal data, which is not recorded;
-    - an answer with tool calls whose provider needs back with them what is not recorded.
+    - a request to a provider whose configuration has changed;
+    - a request that got an error, or an answer that was purged;
+    - a request whose answer held a secret or personal data, which is not recorded;
+    - a request whose answer has tool calls and whose provider needs unrecorded data back with them.
     """
 
     def __init__(
@@ -319,9 +319,9 @@ def _config_of(db: sqlite3.Connection, suite_id: str) -> Mapping[str, Any]:
 
 
 def _server(document: Mapping[str, Any], provider: str) -> Mapping[str, Any]:
-    """Return how a configuration says to reach a provider, but for the key.
+    """Return how a configuration reaches a provider, apart from the key.
 
-    It stands in `providers` of kindlm.yaml, in `judge` of an EvalView project, and in `[llm]` of
+    This is in `providers` of kindlm.yaml, in `judge` of an EvalView project, and in `[llm]` of
     kindlm.toml.
     """
     config = document.get("config", {})
@@ -335,7 +335,7 @@ def _server(document: Mapping[str, Any], provider: str) -> Mapping[str, Any]:
 
 
 def _is_whole(reply: ModelReply) -> bool:
-    """Return whether an answer is one, and stands there as it was given."""
+    """Return whether an answer is complete and recorded as it was given."""
     if not reply.text and not reply.tool_calls:
         return False
     written = [call.malformed or json.dumps(call.arguments) for call in reply.tool_calls]

@@ -71,8 +71,8 @@ SELECT servers FROM suites WHERE run = ? AND project = ? AND name = ? AND error_
  ORDER BY path <> ?, ordinal
 """
 
-# What some calls of an attempt cost, and all calls of earlier ones. Of these, what was given again
-# was given again in the attempt, too: it was paid for once.
+# What some calls of an attempt cost, and all calls of earlier ones. An answer that was replayed in
+# one of these counts once: it was paid for once.
 _PAID = """
 SELECT total(cost_usd) + total(then_usd), coalesce(sum(is_unknown + unknown_then), 0)
   FROM (SELECT cost_usd, coalesce(is_unknown, 0) AS is_unknown,
@@ -93,14 +93,14 @@ _FAILED_TYPES = frozenset((ProviderFailed.type, AgentFailed.type))
 _ERROR_TYPES = _FAILED_TYPES | {ExecutionFinished.type}
 _TYPES = json.dumps(sorted(_TALK_TYPES | _ERROR_TYPES))
 
-# No conversation has any of it, so it may be purged. Bodies may be kept for a shorter time.
+# No conversation contains it, so it may be purged. Bodies may be kept for a shorter time.
 _UNSEEN = (RAW_BODY, "tools", "context", "stop_sequences", "response_schema", "output")
 
 _GONE = "(erased or withheld)"
 
 
 class PurgedError(LookupError):
-    """A text that is needed is not there any more."""
+    """A text that is needed is gone."""
 
 
 class _Stored(NamedTuple):
@@ -111,10 +111,10 @@ class _Stored(NamedTuple):
 
 
 class RecordedAttempt:
-    """One attempt at an execution, with all calls that were made in it, those to judges too.
+    """One attempt at an execution, with all its calls, including those to judges.
 
-    An event gets its texts when it is asked for. A text that was purged therefore makes unavailable
-    only what needs it: asking for that raises `PurgedError`. `db` is a read-only connection.
+    An event gets its texts when it is requested. A purged text therefore makes unavailable only
+    what needs it: requesting that raises `PurgedError`. `db` is a read-only connection.
     """
 
     def __init__(self, db: sqlite3.Connection, execution: str, attempt: int) -> None:
@@ -148,13 +148,13 @@ class RecordedAttempt:
 
     @property
     def started(self) -> ExecutionStarted | None:
-        """How it began, but for the tools; None if its run is not in this history."""
+        """The event of its start, without the tools; None if its run is not in this history."""
         event = self._load(self._talk[0]) if self._talk else None
         return event if isinstance(event, ExecutionStarted) else None
 
     @property
     def finished(self) -> ExecutionFinished | None:
-        """How it ended, but for the output; None if it did not."""
+        """The event of its end, without the output; None if it has not ended."""
         event = self._load(self._finished) if self._finished else None
         return event if isinstance(event, ExecutionFinished) else None
 
@@ -163,16 +163,16 @@ class RecordedAttempt:
         return map(self._load, self._talk)
 
     def outcome(self, call: int) -> CallAnswered | CallFailed | None:
-        """Return how a call ended, but for the body; None if it did not."""
+        """Return the outcome of a call, without the body; None if it has none."""
         event = self._load(self._outcomes[call]) if call in self._outcomes else None
         return event if isinstance(event, CallAnswered | CallFailed) else None
 
     def paid_before(self, call: int) -> PaidBefore:
-        """Return what was paid for the answer of a call besides the answer.
+        """Return what was paid for the answer of a call in addition to the answer.
 
-        These are tries of the request that failed, with the model calls of an agent in them. The
-        first request to the target also has the earlier attempts of the execution, of which nothing
-        is given again.
+        This is the cost of failed tries of the request, including an agent's model calls in them.
+        The first request to the target also has the earlier attempts of the execution, whose
+        answers are not given again.
         """
         asked = self._requests[call].data
         # Messages to an agent have no fingerprint: one is answered before the next is sent.
@@ -196,10 +196,10 @@ class RecordedAttempt:
         return self._paid((*tries, *of_agent), earlier=is_first)
 
     def paid_before_agent(self) -> list[tuple[PaidBefore, list[PaidBefore]]]:
-        """Return what was paid for each answer of an agent besides it, whose code runs again.
+        """Return the additional cost of each answer of an agent whose code runs again.
 
-        That is what the run paid that was replayed, with the first also for earlier attempts of
-        the execution, and then each try that failed and was followed by another one.
+        That is what the replayed run paid: for the first answer, earlier attempts of the execution;
+        then each try that failed and was followed by another one.
         """
         found = list[tuple[PaidBefore, list[PaidBefore]]]()
         sent = [n for n, request in self._requests.items() if request.type == AgentSent.type]
@@ -228,7 +228,7 @@ class RecordedAttempt:
     def body(self, call: int) -> str | None:
         """Return the body of an answer as it was received, None if it is not kept (any more).
 
-        The body of an answer that was given again stands with the call that was really made.
+        The body of a replayed answer is recorded with the original call.
         """
         stored = self._outcomes.get(call)
         if stored is None:
@@ -241,7 +241,7 @@ class RecordedAttempt:
         return RecordedAttempt(self._db, execution, int(attempt)).body(int(number))
 
     def tools(self) -> list[dict[str, Any]]:
-        """Return the definitions of the tools that the model had; [] if they are not there."""
+        """Return the definitions of the model's tools; [] if they are not recorded."""
         stored = self._talk[0].data.get("tools") if self._talk else None
         text = self._text_at(stored)
         tools: list[dict[str, Any]] = [] if text in (None, REDACTED) else json.loads(text)
@@ -250,8 +250,8 @@ class RecordedAttempt:
     def request(self, call: int) -> ProviderRequested:
         """Return the request of a call to a model, with the whole conversation that it continues.
 
-        A conversation is recorded once: a request names the call that it continues, and what is new
-        since.
+        A conversation is recorded once: a request names the call that it continues, and its new
+        messages.
         """
         asked = self._request(call)
         messages, after = tuple(asked.messages), asked.after
@@ -267,7 +267,7 @@ class RecordedAttempt:
         return replace(asked, messages=messages)
 
     def model_calls(self) -> list[RecordedModelCall]:
-        """Return the model calls that an agent made, in their order.
+        """Return the model calls that an agent made, in order.
 
         A call whose request was purged is left out, and so are those that continue it.
         """
@@ -296,7 +296,7 @@ class RecordedAttempt:
             answer, has_failed = outcome.data, outcome.type == ProviderFailed.type
             body_then = self._text_at(answer.get(RAW_BODY))
             recorded_in = answer.get("recorded_in")
-            # What a try of the agent was charged counts as a whole.
+            # The whole charge of an agent's try counts.
             charged = None if is_tried_again else _charged(answer, has_failed=has_failed)
             found.append(
                 RecordedModelCall(
@@ -316,7 +316,7 @@ class RecordedAttempt:
         return found
 
     def latencies_ms(self) -> list[float]:
-        """Return what an agent took for each of its answers, in their order."""
+        """Return the latencies of an agent's answers, in order."""
         answers = (event for event in self._talk if event.type == AgentReplied.type)
         return [event.data["latency_ms"] for event in answers]
 
@@ -328,7 +328,7 @@ class RecordedAttempt:
             if stored.type == AgentSent.type:
                 sent = self._load(stored)
                 assert isinstance(sent, AgentSent)
-                # What is tried again is not said again.
+                # A retry does not repeat the message.
                 said += sent.messages if sent.attempt == 1 else ()
                 outcome = self._outcomes.get(call)
                 if outcome is not None and outcome.data.get("retry_in_ms") is None:
@@ -352,7 +352,7 @@ class RecordedAttempt:
 
 
 def _charged(outcome: Mapping[str, Any], *, has_failed: bool) -> tuple[Usage, Cost] | None:
-    """Return what a call that failed was charged; of an answer given again, those before it."""
+    """Return the charge of a failed call; for a replayed answer, the charge of those before it."""
     if has_failed:
         usd, is_unknown = outcome.get("cost_usd"), outcome.get("cost_source") == CostSource.UNKNOWN
         tokens = outcome.get("gen_ai.usage.input_tokens"), outcome.get("gen_ai.usage.output_tokens")
@@ -365,7 +365,7 @@ def _charged(outcome: Mapping[str, Any], *, has_failed: bool) -> tuple[Usage, Co
 
 
 def transcript_of(events: Iterable[Payload]) -> Transcript:
-    """Return the transcript that the events of a conversation with the target add up to."""
+    """Return the transcript that results from the events of a conversation with the target."""
     said = Conversation()
     for event in events:
         said.add(event)
@@ -375,7 +375,7 @@ def transcript_of(events: Iterable[Payload]) -> Transcript:
 def recorded_executions(
     db: sqlite3.Connection, run: str, execution: Execution
 ) -> list[sqlite3.Row]:
-    """Return the repeats of a test and target that a run began, those nearest in number first.
+    """Return the repeats of a test and target that a run began, the nearest numbers first.
 
     A row has `id`, `attempt`, `repeat` and `status`, and `source` and `source_attempt` for the
     attempt that held the conversation.
@@ -465,14 +465,14 @@ def listed_in(db: sqlite3.Connection, run: str, suite: Suite) -> tuple[ListedToo
 
 
 def read_servers(db: sqlite3.Connection, column: str | None) -> Iterator[ListedTools]:
-    """Yield the servers of a column that holds them, but for lists that were purged."""
+    """Yield the servers of a column, except lists that were purged."""
     for server in json.loads(column or "[]"):
         with suppress(PurgedError):
             yield read(ListedTools, server, partial(text_of, db))
 
 
 def text_of(db: sqlite3.Connection, ref: str, *, gone: str | None = None) -> str:
-    """Return the text of a reference, or `gone`; raise `PurgedError` if it is not there."""
+    """Return the text of a reference, or `gone`; raise `PurgedError` if it is missing."""
     text = body_of(db, ref)
     if text is None and gone is None:
         raise PurgedError
@@ -480,6 +480,6 @@ def text_of(db: sqlite3.Connection, ref: str, *, gone: str | None = None) -> str
 
 
 def body_of(db: sqlite3.Connection, ref: str | None) -> str | None:
-    """Return the text of a reference; None without one, or if the text is not there."""
+    """Return the text of a reference; None without one, or if the text is missing."""
     row = db.execute("SELECT body FROM contents WHERE ref = ?", (ref,)).fetchone()
     return None if row is None else row[0]

@@ -39,12 +39,13 @@ from kindlm.suite import RecordedAnswer
 from kindlm.transcript import Message, Role, ToolCall
 from kindlm.wording import around_difference, count, shown
 
-# What stands in a suite until values of the environment are put in. They are not recorded as such.
+# References to the environment in a suite, before their values are inserted. Values are not
+# recorded.
 _DEFERRED = re.compile("\ufdd0\\{\\{[\\w.]+\\}\\}")
 
 
 def is_as_recorded(message: Message, then: str) -> bool:
-    """Return whether a message of now is a recorded text, whatever the environment put into it."""
+    """Return whether a message is a recorded text, whatever values the environment inserted."""
     if message.text == then:
         return True
     if message.written is None:
@@ -113,7 +114,7 @@ def _messages(now: Sequence[Message], then: Sequence[Message]) -> Iterator[str]:
             yield f"message {number}, {_who(new)}, is for another tool call"
         else:
             continue
-        return  # What follows from it differs, too.
+        return  # Later differences follow from it.
 
 
 def _who(message: Message) -> str:
@@ -156,10 +157,10 @@ _ASKED = {Purpose.TEST: "request", Purpose.SIMULATE: "question to a simulated us
 
 
 class ReplayedAnswers(RecordedAnswers):
-    """Gives the answers of a run to the same suite, without calling anybody.
+    """Gives the answers of a run to the same suite, without any calls.
 
-    Its tests may have changed around the requests. Each repeat gets the answers of its own; where
-    there are none, those of another repeat of the test stand in, then those of another test.
+    Its tests may have changed in other respects than the requests. Each repeat gets its own
+    answers; if there are none, those of another repeat of the test, then those of another test.
     """
 
     def __init__(self, run: ReplayedRun, execution: Execution) -> None:
@@ -169,18 +170,18 @@ class ReplayedAnswers(RecordedAnswers):
         self._place = Place(execution.test, execution.repeat)
 
     def agent(self) -> Agent:
-        """Return an agent that answers as it did then."""
+        """Return an agent that gives the recorded answers."""
         return ReplayedAgent(self._db, self._run.id, self._execution)
 
     def models(self) -> ReplayedModels | None:
-        """Return what answers the models of an agent behind the gateway, if that was recorded."""
+        """Return the recorded answers for the models of an agent behind the gateway, if any."""
         execution, find = self._execution, self._run.models
         agent = execution.case.agent or execution.suite.suite.agents.get(execution.target)
         is_behind = find is not None and agent is not None and agent.gateway
         return find(execution) if find is not None and is_behind else None
 
     def tool_results(self) -> Mapping[str, Sequence[RecordedAnswer]]:
-        """Return what tools of MCP servers answered in the repeat that is nearest."""
+        """Return the recorded results of MCP servers' tools, from the nearest repeat."""
         found: dict[str, list[RecordedAnswer]] = {}
         for row in recorded_executions(self._db, self._run.id, self._execution):
             attempt = RecordedAttempt(self._db, row["source"], row["source_attempt"])
@@ -196,7 +197,7 @@ class ReplayedAnswers(RecordedAnswers):
         return found
 
     def answer(self, asked: Asked) -> Result[ModelReply] | None:
-        """Return what was answered then; None if a judge is to be asked."""
+        """Return the recorded answer; None if a judge is to be asked."""
         number, like_it = self._calls_like(asked)
         calls = [call for call in like_it if call.number == number]
         if calls:
@@ -239,7 +240,7 @@ class ReplayedAnswers(RecordedAnswers):
         return (*call.place.distance(self._place), call.call)
 
     def _differences(self, asked: Asked) -> list[str] | None:
-        """Return how a request differs from the recorded one of the test that comes closest."""
+        """Return how a request differs from the closest recorded one of the test."""
         calls = [
             call
             for calls in self._run.calls.values()
@@ -266,12 +267,12 @@ def _answers(messages: Sequence[Message]) -> int:
 
 
 def as_repeat(then: int, now: int) -> str:
-    """Return the warning that answers are those of another repeat."""
+    """Return the warning that answers are from another repeat."""
     return f"Answered as repeat {then} was: of repeat {now} nothing was recorded."
 
 
 class _Held(NamedTuple):
-    """A conversation with an agent: what the user said, and the call that each message ended with.
+    """A conversation with an agent: the user's messages, and the last call for each message.
 
     `system` is the system text.
     """
@@ -285,8 +286,8 @@ class _Held(NamedTuple):
 class ReplayedAgent:
     """Answers one conversation from the record; implements `ports.Agent`.
 
-    It is that of the same repeat, or of the one that began with most of the same messages. What is
-    answered goes by the messages that the agent was sent.
+    It uses the conversation of the same repeat, or the one whose beginning shares most messages.
+    The messages that the agent gets determine its answers.
     """
 
     def __init__(self, db: sqlite3.Connection, run: str, execution: Execution) -> None:
@@ -296,7 +297,7 @@ class ReplayedAgent:
         self._held = max(self._conversations(db), key=self._matching, default=None)
 
     def _conversations(self, db: sqlite3.Connection) -> Iterator[_Held]:
-        """Yield the conversations of the test whose messages are all there."""
+        """Yield the conversations of the test whose messages are all available."""
         for row in recorded_executions(db, self._run, self._execution):
             if row["status"] == "skipped":
                 continue
@@ -310,7 +311,7 @@ class ReplayedAgent:
             yield _Held(row["repeat"], attempt, system, exchanges)
 
     def _matching(self, held: _Held) -> int:
-        """Return how many messages of the case were sent then, one after the other."""
+        """Return how many messages of the case were sent then, in the same order."""
         case = self._execution.case
         written = case.written or case
         texts = zip(
@@ -333,7 +334,7 @@ class ReplayedAgent:
         """Close nothing."""
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
-        """Return what was answered to the same message then."""
+        """Return the recorded answer to the same message."""
         held, number = self._held, self._sent
         self._sent += 1
         if held is None:
@@ -371,7 +372,7 @@ class ReplayedAgent:
 
 
 def agent_reply(attempt: RecordedAttempt, event: AgentReplied) -> AgentReply:
-    """Return what an agent answered, and the tools it used."""
+    """Return the answer of an agent, with the tools it used."""
     step = event.step()
     return AgentReply(
         tool_uses=step.tool_uses,

@@ -32,7 +32,7 @@ Biometrics 33 (1977), 159-174.
 
 _MOST_REVIEWS = 500
 
-# Of a conversation that several runs looked at, the newest execution: what is judged as of now.
+# If several runs share a conversation, the newest execution counts, with its current judgement.
 _EXECUTIONS = """
 WITH looked_at AS (
   SELECT e.id, e.run, e.started_at,
@@ -62,7 +62,7 @@ SELECT (SELECT coalesce(c.reported_model, c.model) FROM provider_calls c
 
 
 class JudgedCriterion(NamedTuple):
-    """What a judge said of an execution; `passed` is None if it gave no verdict."""
+    """The verdict of a judge on an execution; `passed` is None if it gave none."""
 
     label: str
     judge: str | None
@@ -73,7 +73,7 @@ class JudgedCriterion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReviewedExecution:
-    """An execution that people reviewed, with what judges said of it.
+    """An execution that people reviewed, with the verdicts of judges.
 
     `checks_failed` is set if a check other than a judge failed or could not be decided.
     """
@@ -85,14 +85,14 @@ class ReviewedExecution:
 
     @property
     def people(self) -> bool | None:
-        """Whether it passes, as most people who reviewed it say; None if they are divided."""
+        """The verdict of most reviewers; None if they are divided."""
         passed = sum(review.passed for review in self.reviews)
         failed = len(self.reviews) - passed
         return None if passed == failed else passed > failed
 
     @property
     def recorded(self) -> bool | None:
-        """Whether it passed, as it was recorded; None if it errored."""
+        """The recorded verdict; None if it errored."""
         return _RECORDED.get(self.execution.status)
 
 
@@ -100,7 +100,7 @@ _RECORDED: dict[Status | None, bool] = {Status.PASSED: True, Status.FAILED: Fals
 
 
 class Trust(StrEnum):
-    """Whether the reviews show that a judge agrees with people substantially."""
+    """Whether the reviews show substantial agreement between a judge and people."""
 
     TRUSTED = "trusted"
     NOT_TRUSTED = "not trusted"
@@ -109,7 +109,7 @@ class Trust(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How often a judge and people passed or failed the same executions.
+    """How often a judge and people agree on executions.
 
     `judge` is the model of the judge, empty if it is unknown, and None if people are compared with
     the recorded verdicts. `criterion` is None if all criteria of the judge count together.
@@ -124,22 +124,22 @@ class Agreement:
 
     @property
     def reviews(self) -> int:
-        """How many executions are compared; at least one."""
+        """The number of compared executions; at least one."""
         return self.agreed + self.judge_passed_only + self.person_passed_only
 
     @property
     def agreed(self) -> int:
-        """How many executions both judged alike."""
+        """The number of executions with the same verdict."""
         return self.both_passed + self.both_failed
 
     @property
     def observed(self) -> float:
-        """The share of executions that both judged alike."""
+        """The share of executions with the same verdict."""
         return self.agreed / self.reviews
 
     @property
     def kappa(self) -> float | None:
-        """The agreement beyond what chance gives, 1 at best, 0 for chance.
+        """The agreement beyond chance: 1 at best, 0 for chance.
 
         None if both always gave the same verdict: then chance alone would agree.
 
@@ -176,7 +176,7 @@ class Agreement:
 
     @property
     def trust(self) -> Trust:
-        """Whether the judge can be trusted, by the interval of kappa."""
+        """Whether the judge can be trusted, given the interval of kappa."""
         return _trust(self.interval)
 
     @property
@@ -260,7 +260,7 @@ def reviewed_executions(
 
 
 def compare_reviews(executions: Sequence[ReviewedExecution]) -> PeopleAndJudges:
-    """Compare what people said of executions with what judges said, and what was recorded."""
+    """Compare the verdicts of people on executions with those of judges, and the recorded ones."""
     clear = [execution for execution in executions if execution.people is not None]
     told = [execution for execution in clear if execution.recorded is not None]
     return PeopleAndJudges(

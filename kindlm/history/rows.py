@@ -60,13 +60,13 @@ class SuiteView:
 
     @property
     def tolerates(self) -> bool:
-        """Whether a pass rate that the user wrote, and that was reached, tolerates failures."""
+        """Whether a pass rate that the user set, and that was reached, allows failures."""
         rate_reached = all(gate.passed for gate in self.gates if gate.name == "passRateMin")
         return rate_decides(self.gates) and rate_reached
 
     @property
     def status(self) -> Status:
-        """How the suite came out; skipped, with an error, if it could not be loaded."""
+        """The status of the suite; skipped, with an error, if it could not be loaded."""
         if self.error_code is not None:
             return Status.SKIPPED
         if not self.passed:
@@ -75,7 +75,7 @@ class SuiteView:
 
 
 class GateThen(NamedTuple):
-    """What a gate of a suite said when the run ended, as it was shown."""
+    """The result of a gate of a suite, as shown when the run ended."""
 
     passed: bool
     actual: float | None
@@ -109,17 +109,17 @@ class TestView:
 
     @property
     def status(self) -> Status:
-        """How the test came out."""
+        """The status of the test."""
         return test_status(self.counts, self.pass_rate_min, self.scores)
 
     @property
     def broken_limits(self) -> tuple[str, ...]:
-        """What its weighted scores do not keep to, over its repeats, in words."""
+        """The limits that its weighted scores break, over its repeats, in words."""
         return self.scores.broken if self.scores and self.counts.tested else ()
 
     @property
     def flaky(self) -> bool:
-        """Whether it passed in some repeats or attempts, and in others did not."""
+        """Whether it passed in some repeats or attempts, but not in others."""
         return is_flaky(self.counts, self.passed_later)
 
 
@@ -172,7 +172,7 @@ class AssertionView(CheckResult):
     line: int | None
     advisory: bool
     demands: Demands | None = None
-    """What its check demands, if it failed and that is not safety."""
+    """The demand of its check, if it failed and safety was not the demand."""
 
     @property
     def is_wrong(self) -> bool:
@@ -182,7 +182,7 @@ class AssertionView(CheckResult):
 
 @dataclass(frozen=True, slots=True)
 class ReviewView:
-    """What a person said of an execution, as `user@host`; `at` is UTC, ISO 8601."""
+    """A review of an execution by `user@host`; `at` is UTC, ISO 8601."""
 
     passed: bool
     note: str | None
@@ -216,7 +216,7 @@ class ToolCallView:
 
 @dataclass(frozen=True, slots=True)
 class SpanView:
-    """A span of an agent's trace, as it was recorded, about the call of the agent `call`."""
+    """A recorded span of an agent's trace, about the call of the agent `call`."""
 
     attempt: int
     call: int
@@ -236,10 +236,11 @@ class SpanView:
 
 @dataclass(frozen=True, slots=True)
 class CallView:
-    """A call to a model or an agent, with what was sent anew and what came back.
+    """A call to a model or an agent, with its new messages and its answer.
 
-    `recorded_in` is set if no call was made: the call of another run that was answered so, and
-    cost `cost_then_usd`. `after` is the call whose answer it continues, None or 0 for the first.
+    `recorded_in` is set if no call was made: it names the call of another run that supplied the
+    answer, and cost `cost_then_usd`. `after` is the call whose answer it continues, None or 0 for
+    the first.
     """
 
     attempt: int
@@ -269,7 +270,7 @@ class CallView:
 
 @dataclass(frozen=True, slots=True)
 class AttemptView:
-    """An attempt that ended: the execution as it left it, its assertions and its tool calls."""
+    """An attempt that ended: the execution in its state then, its assertions and its tool calls."""
 
     execution: ExecutionView
     assertions: tuple[AssertionView, ...]
@@ -277,12 +278,12 @@ class AttemptView:
 
     @property
     def number(self) -> int:
-        """Which attempt it is, from 1."""
+        """The number of the attempt, from 1."""
         return self.execution.attempt
 
 
 class Reviewed(NamedTuple):
-    """How many executions people reviewed; for how many a reviewer disagrees with the record."""
+    """The number of reviewed executions, and of those whose record a reviewer disputes."""
 
     executions: int
     disputed: int
@@ -290,10 +291,10 @@ class Reviewed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The run in numbers, of all calls, judges apart; None where no call reported a number.
+    """The figures of a run, over all calls, judges apart; None where no call reported a number.
 
-    `cost_then_usd` and `judge_cost_then_usd` are what answers cost that were recorded in another
-    run, and cost nothing now: `calls_from_history` of all `calls`, retries included.
+    `cost_then_usd` and `judge_cost_then_usd` are the original costs of answers that were recorded
+    in another run, and cost nothing now: `calls_from_history` of all `calls`, retries included.
     """
 
     tests: StatusCounts
@@ -314,12 +315,12 @@ class Summary:
 
     @property
     def paid(self) -> Paid:
-        """What was paid now."""
+        """The cost of this run."""
         return Paid(self.cost_usd, self.judge_cost_usd, self.unknown_costs)
 
     @property
     def paid_then(self) -> Paid:
-        """What was paid for answers of another run when they were recorded."""
+        """The original cost of answers from another run."""
         return Paid(self.cost_then_usd, self.judge_cost_then_usd, self.unknown_costs_then)
 
 
@@ -348,7 +349,7 @@ def scores_of(row: sqlite3.Row) -> LimitedScores | None:
 
 
 def counts_of(row: sqlite3.Row) -> StatusCounts:
-    """Return how the repeats of the test of a row came out."""
+    """Return the counts of results over the repeats of a row's test."""
     return StatusCounts(
         row["passed"], row["failed"], row["errored"], row["skipped"], row["unfinished"]
     )

@@ -79,7 +79,7 @@ SELECT s.name, b.run, coalesce(b.runs, json_array(b.run))
 
 
 def no_revision(_revision: str) -> None:
-    """Know no git revision, but for commits of recorded runs."""
+    """Know no git revision, except commits of recorded runs."""
 
 
 def find_run(db: sqlite3.Connection, wanted: str, revision: Revision = no_revision) -> Result[str]:
@@ -132,7 +132,7 @@ def _one_run(wanted: str | None, side: Side) -> Result[str]:
 
 
 def latest_finished(db: sqlite3.Connection, suite: str | None = None) -> Result[str]:
-    """Return the newest live run that is complete, of those that hold a suite if one is named."""
+    """Return the newest live run that is complete, and has the suite if one is named."""
     if found := next(runs(db, RunFilter(completed=True, suite=suite, limit=1)), None):
         return Ok(found.id)
     of_suite = "" if suite is None else f" of suite {suite!r}"
@@ -144,9 +144,9 @@ def find_run_or_group(
 ) -> Result[Side]:
     """Return what a user names: a run by its id, a group by its name, else as `find_run` does.
 
-    Shards of different plans are no group but an error, and so are those of several projects. A
-    label that several shards of a group have means the group, and so does `latest` if the latest
-    run is one of several; there it is the run alone that shards of different plans leave.
+    Shards of different plans or several projects are an error, not a group. A label that several
+    shards of a group have means the group, and so does `latest` if the latest run is such a shard.
+    If those shards have different plans, `latest` is that run alone.
     """
     if wanted != "latest" and _WORD.fullmatch(wanted):
         return _Words(db, revision).find(wanted)
@@ -176,13 +176,13 @@ def find_sides(
 ) -> Result[tuple[Side, Side]]:
     """Return the runs or groups to compare.
 
-    Without a name, the later one is `latest`. The earlier one is then the baseline that the suites
-    of the later one have, else `previous`. It is an error if they have baselines, but not one that
-    is here. A word is about the suites of the other side, so that what is named outright is found
+    Without a name, the later one is `latest`. The earlier one is then the baseline of the suites of
+    the later one, else `previous`. If they have baselines, but not one that is here, this is an
+    error. A word refers to the suites of the other side, so an explicitly named side is found
     first.
 
-    A group is found by its name, and by a word that means a shard of it, if the history has more
-    of its shards. Beside a shard that is named outright, words mean the same part of other groups.
+    A group is found by its name, and by a word that means a shard of it, if the history has more of
+    its shards. Beside an explicitly named shard, words mean the same part of other groups.
     """
     words = _Words(db, revision)
     names = (before, "latest" if after is None else after)
@@ -213,10 +213,10 @@ def find_pair(
 def find_changed(
     db: sqlite3.Connection, wanted: str | None, branch: str, here: str | None, revision: Revision
 ) -> Result[Side]:
-    """Return what is compared with a branch: what is named, else the newest that is not of it.
+    """Return the run to compare with a branch: the named one, else the newest of another branch.
 
-    Where the branch itself is checked out, as `here` says, that is the newest run. Elsewhere a run
-    of the branch may well be newer, since it came from a colleague or from CI.
+    If the branch itself is checked out, as `here` says, the newest run is used. Elsewhere a run of
+    the branch may be newer, since it came from a colleague or from CI.
     """
     words = _Words(db, revision)
     if wanted is None and here != branch:
@@ -229,7 +229,8 @@ def find_changed(
 def newest_of_branch(db: sqlite3.Connection, branch: str, after: Side) -> Result[Side] | None:
     """Return the newest run or group of a branch that has a suite of `after`; None without one.
 
-    A run of uncommitted changes is not what the branch holds, and counts if there is no other.
+    A run of uncommitted changes does not show the state of the branch. It counts if there is no
+    other.
     """
     words = _Words(db, no_revision)
     own = _read(db, _run_of(after))
@@ -248,8 +249,8 @@ def newest_of_branch(db: sqlite3.Connection, branch: str, after: Side) -> Result
 def compared_by_default(db: sqlite3.Connection, run: str) -> Side | None:
     """Return the run or group that `kindlm diff` compares a run with; None if there is none.
 
-    That is the baseline of its suites if they have one, and else the run before it. There is none
-    where `baseline_of` is an error.
+    That is the baseline of its suites if they have one, and else the run before it. None if
+    `baseline_of` is an error.
     """
     found = _Words(db, no_revision).find(None, run)
     return found.value if isinstance(found, Ok) else None
@@ -272,13 +273,13 @@ def _has_other_baseline(db: sqlite3.Connection, run: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """Finds what words mean."""
+    """Resolves words such as `latest`."""
 
     db: sqlite3.Connection
     revision: Revision
 
     def find(self, name: str | None, other: Side | None = None) -> Result[Side]:
-        """Return what a name means beside the other side, if that one is known."""
+        """Return what a name means, given the other side if it is known."""
         if name is None:
             by_baseline = other is not None and _has_other_baseline(self.db, _run_of(other))
             return self.find("baseline" if by_baseline else "previous", other)
@@ -294,7 +295,7 @@ class _Words:
         return self._latest(name, int(word["skip"] or 0), other)
 
     def _latest(self, name: str, skip: int, other: Side | None) -> Result[Side]:
-        """Return the newest run, or the one so many before it of the same suites."""
+        """Return the newest run, or an earlier one of the same suites by its distance."""
         of = None if other is None else _run_of(other)
         if of is None and skip:
             newest = next(self.counted(), None)
@@ -312,7 +313,7 @@ class _Words:
         return _error(message, "Record another one: kindlm test. All runs: kindlm runs")
 
     def _earlier(self, other: Side) -> Result[Side]:
-        """Return the newest before a side; beside a shard, the same part of another group."""
+        """Return the newest run before a side; beside a shard, the same part of another group."""
         own = other.runs if isinstance(other, Group) else (other,)
         part = self.part_of(other)
         newest = next(runs(self.db, RunFilter(ids=own, limit=1)))
@@ -372,7 +373,7 @@ class _Words:
         recorded = list(dict.fromkeys(run.git_commit for run in completed if run.git_commit))
         commit = self.revision(name) if name else None
         if commit is None and _COMMIT_START.fullmatch(name):
-            # Without git, or without that commit in it, what was recorded still knows its commits.
+            # Without git, or if git lacks the commit, the record still has its commits.
             starting = [known for known in recorded if known.startswith(name)]
             commit = starting[0] if len(starting) == 1 else None
         listed = ", ".join(known[:_SHORT] for known in recorded[:_LISTED_COMMITS])
@@ -387,7 +388,8 @@ class _Words:
         if not there:
             what = f"{name!r}, commit {commit[:_SHORT]}"
             return _error(f"No run was recorded at {what}, and finished.", hint)
-        # A run with uncommitted changes is not what the commit holds, but better than nothing.
+        # A run with uncommitted changes does not show the state of the commit, but is better than
+        # nothing.
         return self.as_side(min(there, key=_is_dirty))
 
     def counted(
@@ -415,12 +417,12 @@ class _Words:
         return Ok(run.id) if group is None else _group_named(self.db, group)
 
     def part_of(self, side: Side | None) -> str | None:
-        """Return which part a side is, if that is to be compared with the same part of others."""
+        """Return the part of a side, if it is to be compared with the same part of others."""
         return _read(self.db, side).shard if isinstance(side, str) else None
 
 
 def _is_comparable(run: Run, group: GroupName | None, part: str | None) -> bool:
-    """Whether a run or group says something of all tests; of a shard alone, one part does."""
+    """Whether a run or group covers all tests; a shard alone covers one part."""
     return part is not None or run.shard is None or group is not None
 
 

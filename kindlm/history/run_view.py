@@ -87,7 +87,7 @@ class RunView:
         return tuple(self._suite(*rows) for rows in self.suite_rows)
 
     def suite(self, wanted: str) -> SuiteView:
-        """Return one suite by its id, without a look at the others; raise `LookupError`."""
+        """Return one suite by its id, without loading the others; raise `LookupError`."""
         for row, parts in self.suite_rows:
             if any(part["id"] == wanted for part in parts):
                 return self._suite(row, parts)
@@ -97,7 +97,7 @@ class RunView:
     def suite_rows(self) -> list[tuple[sqlite3.Row, list[sqlite3.Row]]]:
         """The row of each suite, with all of its rows in the runs that are read as one.
 
-        What one of the shards could not load has not been run as a whole.
+        A suite that one of the shards could not load did not run as a whole.
         """
         suites = groupby(self.ask(queries.SUITES), key=itemgetter("ordinal"))
         found = (list(rows) for _, rows in suites)
@@ -105,7 +105,7 @@ class RunView:
 
     @cached_property
     def _names(self) -> Counter[str]:
-        """How many suites have a name."""
+        """The number of suites of each name."""
         return Counter(row["name"] for row, _ in self.suite_rows)
 
     @cached_property
@@ -141,12 +141,12 @@ class RunView:
 
     @cached_property
     def shard(self) -> Shard | None:
-        """What the run is a part of, and which other parts are here; None for a whole run."""
+        """The part that the run is, and the other parts that are here; None for a whole run."""
         return read_shard(self.db, self.info)
 
     @cached_property
     def missing(self) -> int:
-        """How many planned executions have not ended: those of a run that was stopped."""
+        """The number of planned executions that have not ended, as in a stopped run."""
         ended: int = self.ask(queries.ENDED).fetchone()[0]
         return self.info.planned - ended
 
@@ -164,7 +164,7 @@ class RunView:
         return self.missing == 0
 
     def is_whole(self, suite: str | None = None) -> bool:
-        """Whether it came to its end, so that no result is missing: of the run, or of one suite.
+        """Whether the run, or one suite of it, completed, so that no result is missing.
 
         A group is whole if all of its shards are.
         """
@@ -174,7 +174,7 @@ class RunView:
 
     @property
     def passed(self) -> bool:
-        """Whether the run finished and its verdict, by today's rules, is that it passes."""
+        """Whether the run finished and passes by today's rules."""
         return self.info.ended == "finished" and self.fulfilled
 
     @property
@@ -194,9 +194,9 @@ class RunView:
 
     @cached_property
     def gates_then(self) -> dict[tuple[str, str], GateThen]:
-        """What the gates said when the run ended, by suite (its id) and name; {} before.
+        """The gate results when the run ended, by suite (its id) and name; {} before.
 
-        Those of a shard judged only what it ran; its group has none.
+        Those of a shard judged only the tests that it ran; its group has none.
         """
         if self.group is not None:
             return {}
@@ -207,7 +207,7 @@ class RunView:
 
     @property
     def status(self) -> str:
-        """The verdict of a finished run: passed or failed; else how it stands.
+        """The verdict of a finished run, passed or failed; otherwise its state.
 
         That is interrupted, aborted, running or killed; of a group, incomplete.
         """
@@ -217,7 +217,7 @@ class RunView:
 
     @property
     def runner(self) -> str | None:
-        """What chose the tests, such as pytest, which alone can resume it; None for kindlm."""
+        """The program that chose the tests, such as pytest, and can resume it; None for kindlm."""
         return runner_of(self.db, self.runs[0])
 
     @property
@@ -233,15 +233,15 @@ class RunView:
         return found.error if isinstance(found, Err) else None
 
     def skip_reasons(self) -> list[tuple[str, str, int]]:
-        """Return why executions were skipped that were to run: suite, reason, how many."""
+        """Return why planned executions were skipped: suite, reason, how many."""
         return [tuple(row) for row in self.ask(queries.SKIPPED)]
 
     def warnings_of_passed(self) -> list[tuple[str, int]]:
-        """Return what executions that passed were warned of, and how many of them."""
+        """Return the warnings of executions that passed, and how many of them had each."""
         return [tuple(row) for row in self.ask(queries.WARNED)]
 
     def skipped_assertions(self) -> list[tuple[str, str, str | None, int]]:
-        """Return which assertions had nothing to decide: suite, kind, message, how many."""
+        """Return the assertions that had nothing to decide: suite, kind, message, how many."""
         return [tuple(row) for row in self.ask(queries.SKIPPED_ASSERTIONS)]
 
     def targets(self, suite: SuiteView) -> list[str]:
@@ -249,7 +249,7 @@ class RunView:
         return [row[0] for row in self.ask(queries.TARGETS, suite)]
 
     def names(self) -> tuple[int, int]:
-        """Return how many tests there are by name, and on how many targets most of them run."""
+        """Return the number of tests by name, and of the targets that most of them run on."""
         counted = [tuple(row) for row in self.over_suites(queries.NAMES)]
         return sum(tests for tests, _ in counted), max((of for _, of in counted), default=0)
 
@@ -275,7 +275,7 @@ class RunView:
         return None if row is None else execution_of(row)
 
     def repeats(self, execution: ExecutionView) -> list[sqlite3.Row]:
-        """Return the repeats of the test of an execution on its target, itself too.
+        """Return the repeats of the test of an execution on its target, including itself.
 
         A row has `id`, `repeat` and `status`, which is null if it never finished.
         """
@@ -283,7 +283,7 @@ class RunView:
         return self.db.execute(queries.REPEATS, key).fetchall()
 
     def attempts(self, execution: ExecutionView) -> list[AttemptView]:
-        """Return the attempts at an execution that ended; the last one is how it stands now.
+        """Return the attempts at an execution that ended; the last one is its current state.
 
         Those before it did not pass. Attempts that were cut off when the process ended are absent.
         """
@@ -296,14 +296,14 @@ class RunView:
         ]
 
     def assertions(self, execution: ExecutionView) -> list[AssertionView]:
-        """Return the assertions of an execution, in the attempt that it is given as."""
+        """Return the assertions of an execution, in its attempt."""
         rows = self.db.execute(queries.ASSERTIONS, (execution.id, execution.attempt))
         return list(map(assertion_of, rows))
 
     def reviews(self, execution: ExecutionView) -> list[ReviewView]:
-        """Return what people said of an execution, of each the last word, in order of time.
+        """Return the latest review of an execution by each person, in order of time.
 
-        Notes are as they may be shown.
+        Notes are in their displayed form.
         """
         found = self.db.execute(queries.REVIEWS, (execution.id,)).fetchall()
         return [
@@ -323,7 +323,7 @@ class RunView:
     def tool_calls(
         self, execution: ExecutionView, *, all_attempts: bool = False
     ) -> list[ToolCallView]:
-        """Return the tool calls of an execution, in the attempt that it is given as or in all."""
+        """Return the tool calls of an execution, in its attempt or in all."""
         return [
             value_of(
                 ToolCallView,
@@ -397,7 +397,7 @@ class RunView:
         )
 
     def ask(self, query: str, suite: SuiteView | None = None) -> sqlite3.Cursor:
-        """Ask about the runs that are read as one, or about one suite of them: `$ids`."""
+        """Run a query about the runs that are read as one, or about one suite of them: `$ids`."""
         if suite is not None:
             return self._of_suite(query, suite.parts)
         return self.db.execute(*queries.among(query, self.runs))

@@ -134,7 +134,7 @@ def runs(db: sqlite3.Connection, wanted: RunFilter) -> Iterator[Run]:
     values = {each.name: getattr(wanted, each.name) for each in fields(wanted)}
     values["ids"] = None if wanted.ids is None else json.dumps(list(wanted.ids))
     values["limit"] = -1 if wanted.limit is None else wanted.limit
-    # Only the conditions that are asked for stand in the query, so that it can use the indexes.
+    # The query has only the conditions that are set, so that it can use the indexes.
     conditions = [
         each.metadata["where"]
         for each in fields(wanted)
@@ -152,7 +152,7 @@ def runs(db: sqlite3.Connection, wanted: RunFilter) -> Iterator[Run]:
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
-    """What a run came to: its executions, the gates that were judged when it ended, its cost.
+    """The results of a run: its executions, the gates judged when it ended, its cost.
 
     `gates_tacit` passed without being written in a suite.
     """
@@ -184,7 +184,7 @@ SELECT r.id, e.passed, e.failed, e.errored, e.skipped, e.pending,
 
 
 def read_figures(db: sqlite3.Connection, listed: Sequence[Run]) -> dict[str, RunFigures]:
-    """Return what runs came to, by their ids, with as many queries however many runs there are."""
+    """Return the figures of runs, by id, with as many queries however many runs there are."""
     ids = [run.id for run in listed]
     paid = paid_for_runs(db, ids)
     return {
@@ -196,9 +196,9 @@ def read_figures(db: sqlite3.Connection, listed: Sequence[Run]) -> dict[str, Run
 
 
 def state_of(db: sqlite3.Connection, run: str, ended: str | None) -> str:
-    """Return how a run stands: finished, interrupted, aborted, running or killed.
+    """Return the state of a run: finished, interrupted, aborted, running or killed.
 
-    `ended` is what is recorded of it: nothing while it runs, and after its process was killed.
+    `ended` is the recorded state: nothing while it runs, and after its process was killed.
     """
     if ended is not None:
         return ended
@@ -206,9 +206,9 @@ def state_of(db: sqlite3.Connection, run: str, ended: str | None) -> str:
 
 
 def held_lock(db: sqlite3.Connection, run: str) -> str | None:
-    """Return the name of the lock by which a process holds a run that goes on; None if none does.
+    """Return the name of the lock that a process holds on a running run; None if none does.
 
-    A shard that a worker runs elsewhere goes on as long as its group does.
+    A shard that a worker runs elsewhere counts as running as long as its group does.
     """
     file = db.execute("PRAGMA database_list").fetchone()[2]
     group = db.execute("SELECT group_id FROM runs WHERE id = ?", (run,)).fetchone()
@@ -217,7 +217,7 @@ def held_lock(db: sqlite3.Connection, run: str) -> str | None:
 
 
 def status_of(db: sqlite3.Connection, run: Run) -> str:
-    """Return the verdict of a run as it was reported, passed or failed; else how it stands."""
+    """Return the verdict of a run as it was reported, passed or failed; otherwise its state."""
     if run.passed is not None:
         return "passed" if run.passed else "failed"
     return state_of(db, run.id, run.ended)
@@ -235,10 +235,10 @@ SELECT c.id, r.mode FROM chain c LEFT JOIN runs r ON r.id = c.id ORDER BY c.step
 
 
 def sources_of(db: sqlite3.Connection, run: str) -> dict[str, str | None]:
-    """Return a run and all that it was derived from, the nearest first, with their modes.
+    """Return a run and all its sources, the nearest first, with their modes.
 
-    None is the mode of one that is not in this history. The walk has an end also in histories of
-    others, in which runs may be derived from each other.
+    The mode of a run that is not in this history is None. The walk also ends in foreign histories,
+    in which runs may be derived from each other.
     """
     return dict(db.execute(_SOURCES, (run,)).fetchall())
 
@@ -264,18 +264,18 @@ SELECT DISTINCT j.stream FROM event_log j
              AND json_extract(s.data, '$.label') IS json_extract(j.data, '$.label')))
 """
 
-# A journal is exported whole, so that what it notes of other runs has to hold as well.
+# A journal is exported whole, so its notes on other runs must be valid as well.
 _SEALED = """
 SELECT json_extract(data, '$.run') FROM event_log WHERE stream = ? AND type = 'run.sealed'
 """
 
 
 def streams_of(db: sqlite3.Connection, run: str) -> tuple[list[str], list[str], list[str]]:
-    """Return the streams of a run, which are exported, pushed and pulled with it, as three lists.
+    """Return the streams that are exported, pushed and pulled with a run, as three lists.
 
-    First the runs, by id: the oldest source before, the run itself at the end, with the repeats
-    that `kindlm settle` added to any of them; then the names of all streams, also of the journals
-    that note something of them; then the sources that are not in this history.
+    First the runs, by id: the oldest source comes first, the run itself at the end, with the
+    repeats that `kindlm settle` added to any of them. Then the names of all streams, including
+    journals with notes on these runs. Then the sources that are not in this history.
     """
     sources = sources_of(db, run)
     missing = [each for each, mode in sources.items() if mode is None and each != run]
@@ -296,14 +296,14 @@ def streams_of(db: sqlite3.Connection, run: str) -> tuple[list[str], list[str], 
 
 
 def options_of(db: sqlite3.Connection, *runs: str) -> dict[str, dict[str, Any]]:
-    """Return what each of these runs was asked to do, by its id, as its first event says."""
+    """Return the recorded options of each of these runs, by id."""
     streams = [f"run/{run}" for run in runs]
     rows = db.execute(*among(_OPTIONS, streams))
     return {run: json.loads(options or "{}") for run, options in rows}
 
 
 def runner_of(db: sqlite3.Connection, run: str) -> str | None:
-    """Return what chose the tests of a run and started them, such as pytest; None for kindlm."""
+    """Return the program that chose the tests of a run, such as pytest; None for kindlm."""
     return options_of(db, run).get(run, {}).get("runner")
 
 

@@ -30,7 +30,7 @@ from kindlm_store import LockHeldError, StreamLock
 
 
 class Kind(Enum):
-    """What a text was in the conversation; a column of the index."""
+    """The role of a text in the conversation; a column of the index."""
 
     PROMPT = "prompt"
     OUTPUT = "output"
@@ -68,7 +68,7 @@ _BUSY_S = 10.0
 
 
 def index_file(history: Path) -> Path:
-    """Return where the index of a history is."""
+    """Return the path of the index of a history."""
     return history.with_name(history.name + "-search")
 
 
@@ -79,13 +79,13 @@ def remove_index(history: Path) -> None:
         OSError: It cannot be removed.
     """
     if any(file.exists() for file in _files(history)):
-        # Whoever is indexing notices after each step that texts were erased, and gives way.
+        # A process that is indexing notices after each step that texts were erased, and yields.
         with _locked(history):
             _remove(history)
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Return whether the index is damaged: it is to be removed, and is made anew then."""
+    """Return whether the index is damaged, so that it must be removed and made again."""
     # Errors of the module itself, such as of a closed connection, have no code.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -93,7 +93,7 @@ def is_damage(error: sqlite3.Error) -> bool:
 
 def _files(history: Path) -> tuple[Path, ...]:
     file = index_file(history)
-    # The journal first: without it, the file is of no use to anybody who comes between.
+    # The journal first: without it, another process cannot use the file meanwhile.
     return (file.with_name(file.name + "-journal"), file)
 
 
@@ -104,7 +104,7 @@ def _remove(history: Path) -> None:
 
 @contextmanager
 def _locked(history: Path) -> Iterator[None]:
-    """Wait for and hold the lock under which the index is changed."""
+    """Wait for and hold the lock that protects changes of the index."""
     lock = StreamLock(history, _LOCK)
     until = time.monotonic() + _PATIENCE_S
     while True:
@@ -204,7 +204,7 @@ SELECT kind, ref, id, count(DISTINCT id), max(seq) AS last
 
 
 class Progress(NamedTuple):
-    """How far the index is, as positions in the log: up to which it goes, and is to go."""
+    """The progress of the index, as positions in the log: up to which it goes, and is to go."""
 
     reached: int
     wanted: int
@@ -221,7 +221,7 @@ class Progress(NamedTuple):
 
 
 def progress_of(db: sqlite3.Connection, history: Path) -> Progress:
-    """Return how far the index of a history is; one that does not fit is as good as none."""
+    """Return the progress of the index of a history; one that does not match counts as none."""
     try:
         reached = _reached(db, history)
     except sqlite3.DatabaseError:
@@ -230,7 +230,7 @@ def progress_of(db: sqlite3.Connection, history: Path) -> Progress:
 
 
 def catch_up(db: sqlite3.Connection, history: Path, limit: int = _CHUNK) -> Progress:
-    """Index the next executions that finished, and return how far the index is then.
+    """Index the next executions that finished, and return the progress.
 
     Several processes may do so at once: each step is taken by one of them. `db` only reads the file
     `history`, and is in no transaction. Raise `OSError` or `sqlite3.Error` if the folder or the
@@ -243,7 +243,7 @@ def catch_up(db: sqlite3.Connection, history: Path, limit: int = _CHUNK) -> Prog
             if after is None:
                 after = 0
                 _remove(history)
-                # Nobody else's business, like the history itself.
+                # The index is as private as the history itself.
                 mode = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC
                 os.close(os.open(index_file(history), mode, 0o600))
                 with _open_index(history, to_change=True) as index:
@@ -265,9 +265,9 @@ def catch_up(db: sqlite3.Connection, history: Path, limit: int = _CHUNK) -> Prog
 
 
 def _reached(db: sqlite3.Connection, history: Path) -> int | None:
-    """Return up to which position of the log the index goes; None if it is to be made anew.
+    """Return the position of the log that the index covers; None if it must be made again.
 
-    It fits if it was made of this history, as this code makes it, and nothing was erased since.
+    It matches if it was made from this history by this code, and nothing was erased since.
     """
     try:
         with _open_index(history) as index:
@@ -294,7 +294,7 @@ def _newest(db: sqlite3.Connection) -> int:
 
 
 def _add(db: sqlite3.Connection, index: sqlite3.Connection, after: int, until: int) -> None:
-    """Index what was said in the executions that finished between two positions of the log."""
+    """Index the content of the executions that finished between two positions of the log."""
     said = db.execute(_SAID, {"after": after, "until": until}).fetchall()
     least = index.execute("SELECT min(id) FROM texts").fetchone()[0] or 0
     # In the order of their numbers: the full-text index writes its buffer whenever one is less.
@@ -356,7 +356,7 @@ SELECT t.id, t.kind, t.ref, t.execution, t.executions
  LIMIT :limit
 """
 
-# What was erased, or is not in this snapshot of the history, is not found.
+# Texts that were erased, or are not in this snapshot of the history, are not found.
 _WHERE_SAID = """
 SELECT w.value ->> 1 AS kind, e.id AS execution, w.value ->> 4 AS executions, e.run,
        s.name AS suite, e.test, e.target, e.repeat, e.status, e.started_at, c.body
@@ -374,10 +374,10 @@ class TooLongError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A text that matches, and the execution that it was said in last, of how many.
+    """A matching text, the latest execution that contains it, and the number of such executions.
 
-    `excerpt` is in pieces, each with whether it matches; no piece does where all that matches is
-    personal data, which is shown redacted.
+    `excerpt` is in pieces, each with whether it matches. No piece does if all matches are personal
+    data, which is redacted.
     """
 
     kind: Kind
@@ -414,7 +414,7 @@ def find_texts(
     after: int | None = None,
     limit: int = 20,
 ) -> Findings:
-    """Return texts that match what is in the search box, of one kind if it is given.
+    """Return texts that match a search, of one kind if it is given.
 
     `db` reads the history, which is the file `history`. `after` is where older texts begin, as
     `Findings.next` says. Raises `FileNotFoundError` without an index, `TooLongError` if it takes
@@ -445,7 +445,7 @@ def find_texts(
 
 
 def _expression(written: str) -> tuple[str, bool] | None:
-    """Return what to look for, and whether that is the words of what was no expression.
+    """Return the expression to search for, and whether it is the words of an invalid expression.
 
     Words are quoted, and all of them have to be in a text. Quotation marks, `*`, parentheses, AND,
     OR, NOT and NEAR are syntax if the text is a valid expression:
@@ -454,10 +454,10 @@ def _expression(written: str) -> tuple[str, bool] | None:
     text = written.replace("\0", " ")[:_LONGEST_QUESTION]
     tries = [(text, False)] if _SYNTAX.search(text) else []
     words = [word.replace('"', " ").strip() for word in text.split()]
-    # What has neither letter nor digit has no word to look for.
+    # Text without letters and digits has no word to search for.
     if quoted := [f'"{word}"' for word in words if any(char.isalnum() for char in word)]:
         tries.append((" ".join(quoted), bool(tries)))
-    # By itself, before anything is put around it: "a) OR (b" is invalid, "(a) OR (b)" is valid.
+    # Checked alone, before anything is put around it: "a) OR (b" is invalid, "(a) OR (b)" is valid.
     return next((found for found in tries if _is_expression(found[0])), None)
 
 
@@ -481,7 +481,7 @@ def _findings(
 ) -> Iterator[Finding]:
     masks: dict[str, Mask] = {}
     for row in rows:
-        # What must not be shown of an execution, as its page does not show it.
+        # Content that the page of an execution hides.
         view = RunView(db, row["run"])
         execution = view.execution(row["execution"])
         masks[row["execution"]] = mask_of(view.attempts(execution) if execution else ())

@@ -35,9 +35,9 @@ from kindlm.plan import QualifiedName
 
 @dataclass(frozen=True, slots=True)
 class AddedRepeats:
-    """What was added to a test: each repeat that ended, and the number of the last that began.
+    """The repeats added to a test: those that ended, and the number of the last that began.
 
-    `checks` has, for each of these repeats, what it decided, and whether it errored.
+    `checks` has, for each of these repeats, its decisions, and whether it errored.
     """
 
     counts: tuple[Counts, ...] = ()
@@ -65,9 +65,10 @@ class AddedRepeats:
 def read_added(
     db: sqlite3.Connection, runs: Sequence[str], attempts: Attempts
 ) -> dict[QualifiedName, AddedRepeats]:
-    """Return what was added to the tests of a run, or of several that are read as one.
+    """Return the repeats added to the tests of a run, or of several that are read as one.
 
-    Tests that nothing was added to are absent. `attempts`: by which these runs are compared.
+    Tests without added repeats are absent. `attempts`: the attempts by which these runs are
+    compared.
     """
     found: dict[QualifiedName, AddedRepeats] = {}
     # CROSS JOIN: SQLite begins with the runs, which are fewer than the executions of a history.
@@ -131,7 +132,7 @@ def suspects(
     *,
     both: bool = False,
 ) -> list[Suspect]:
-    """Return the suspected tests of two runs, with what was added to them until now.
+    """Return the suspected tests of two runs, with the repeats added so far.
 
     Tests are open as long as more repeats of AFTER may decide them, or more of `both` sides.
     """
@@ -150,7 +151,7 @@ def suspects(
         if (test.change, test.strength) == (Change.REGRESSED, Strength.CONFIRMED):
             standing = Settlement.CONFIRMED
         elif standing is Settlement.CONFIRMED:
-            # The comparison confirms by added repeats only where there are any.
+            # The comparison confirms by added repeats only if there are any.
             standing = Settlement.UNDECIDED
         suspect = Suspect(
             key,
@@ -160,7 +161,7 @@ def suspects(
             {check: pair for check, pair in known[key].checks.items() if pair.fell},
         )
         if suspect.is_open and not (suspect.room or (both and suspect.room_before)):
-            # A check that not every repeat decided may still want more.
+            # A check that not every repeat decided may still need more.
             suspect = replace(suspect, standing=Settlement.EXHAUSTED)
         found.append(suspect)
     return found
@@ -185,7 +186,7 @@ def share_out_both(
 
 
 def share_out(found: Iterable[Suspect], at_a_time: int, most: int) -> dict[QualifiedName, int]:
-    """Return how many repeats each open test gets next, at most `most` altogether, each in turn."""
+    """Return how many repeats each open test gets next, in turn, at most `most` altogether."""
     return _in_turn({test.key: min(at_a_time, test.room) for test in found}, most)
 
 

@@ -40,8 +40,8 @@ SELECT s.project, s.name, p.test, p.target, p.selected, p.skip, p.repeat AS plan
 class SourceTest:
     """A test as the run defined it.
 
-    `ended` are the numbers of the repeats that ended, `planned` of those that there were to be.
-    `first` are the messages that a conversation began with, by role, as far as they are known.
+    `ended` are the numbers of the repeats that ended, out of `planned`. `first` are the messages
+    that a conversation began with, by role, as far as they are known.
     """
 
     selected: bool
@@ -69,8 +69,8 @@ class SourceRun:
 
     `state` is how it ended, `passed` the verdict as it was shown. `is_whole` is false for repeats
     that were added to tests of another run. `compat` is the program by whose rules its cases were
-    judged, None for kindlm. `paths` are those that it was asked for, from the folder of the
-    project.
+    judged, None for kindlm. `paths` are those that were requested, relative to the project's
+    folder.
     """
 
     id: str
@@ -85,7 +85,7 @@ class SourceRun:
 
 
 def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> Result[SourceRun]:
-    """Return what a run recorded, of one of its suites if one is named; an error if nothing."""
+    """Return the record of a run, of one of its suites if one is named; an error if it is empty."""
     (info,) = runs(db, RunFilter(ids=[run]))
     if info.mode == "generation":
         message = f"Run {run} generated tests, and tested nothing."
@@ -93,8 +93,7 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
     state = state_of(db, run, info.ended)
     if state == "running":
         return _error(f"Run {run} is still running.", "Wait until it has ended.")
-    # Repeats that are added to a run are numbered on from its own, and so in all that is made of
-    # them.
+    # Repeats that are added to a run continue its numbers, also in all runs derived from it.
     is_whole = "settled" not in sources_of(db, run).values()
     wanted = {"run": run, "suite": suite}
     tests = db.execute(_TESTS, wanted).fetchall()
