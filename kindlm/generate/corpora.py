@@ -16,9 +16,8 @@ from typing import Any
 
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, Ok, Result, misuse
-from kindlm.generate.forms import slug
 from kindlm.generate.recorded_suite import Target
-from kindlm.generate.suite_text import BRACES, Comment, literal, suite_text, suite_texts
+from kindlm.generate.suite_text import BRACES, Comment, literal, slug, suite_text, suite_texts
 from kindlm.strict_json import parse_json
 from kindlm.suggestions import suggest
 from kindlm.suite import TOOL_PLACEHOLDER

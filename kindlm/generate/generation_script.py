@@ -15,7 +15,6 @@ from kindlm.config.credentials import hide_in_options
 from kindlm.dataclass import replace
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, broken, misuse
 from kindlm.events.run import AgentProfiled, ScenarioGenerated
-from kindlm.generate.forms import profile_text, rendered
 from kindlm.generate.questions import (
     Exchange,
     Profile,
@@ -25,7 +24,7 @@ from kindlm.generate.questions import (
     profile_question,
     read_profile,
 )
-from kindlm.generate.suite_text import write_file
+from kindlm.generate.suite_text import Comment, write_file, yaml_text
 from kindlm.generate.test_plan import (
     TOOL_USE,
     Generated,
@@ -35,6 +34,7 @@ from kindlm.generate.test_plan import (
     in_turn,
     is_name,
     read_plan,
+    rendered,
     spoken,
     wanted,
 )
@@ -266,6 +266,17 @@ class GenerationScript:
             written[path] = scenario
         self.generated = Generated(profile_file, written, plan.left_out)
         return None
+
+
+def profile_text(profile: Profile) -> str:
+    """Return a profile as a file that people read: YAML."""
+    return yaml_text({Comment(_ABOUT_PROFILE): None, **profile})
+
+
+_ABOUT_PROFILE = (
+    "How kindlm gen understood the agent. To correct it, change the description you pass:"
+    "\n--description, or --system-prompt."
+)
 
 
 def _no_model_answer(why: str, text: str) -> KindlmError:

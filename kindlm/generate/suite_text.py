@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, count
@@ -172,6 +173,20 @@ def _literal(text: str) -> str:
 def escaped(text: str, quote: str) -> str:
     """Return what stands between the quotes of a literal: Python and YAML have the same escapes."""
     return "".join(f"\\{char}" if char == quote else repr(char)[1:-1] for char in text)
+
+
+_LONGEST_SLUG = 40
+
+
+def slug(text: str) -> str:
+    """Return the words of a text as a part of a file's name, and of a function's.
+
+    That is lower case, digits and underscores, with letters of any alphabet.
+    """
+    letters = unicodedata.normalize("NFKC", text.lower())
+    # Not all that counts as a letter may stand in a name.
+    named = "".join(char if f"a{char}".isidentifier() else "_" for char in letters)
+    return re.sub("_+", "_", named).strip("_")[:_LONGEST_SLUG].rstrip("_") or "scenario"
 
 
 def check_folder(folder: Path) -> None:

@@ -1,12 +1,16 @@
-"""The request of a generation, the plan of a model, and the result.
+"""Planned scenarios: how they are asked for, read from a model's answer, and written as files.
 
-`read_plan` reads the plan of a model: it leaves out what is unfit, and keeps the rest.
+`read_plan` leaves out what is unfit, and keeps the rest. `rendered` makes the file of a scenario,
+Python or YAML, from templates of kindlm. The statements never depend on the plan. Text of the plan
+occurs only inside string literals, not even in comments: in code, only a literal is safe, and
+limiting a text to one line is not enough.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+import textwrap
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +18,7 @@ from typing import Any, Literal
 from kindlm.checks.judging import fit
 from kindlm.dataclass import dataclass
 from kindlm.errors import Err, Ok, Result, misuse
+from kindlm.generate.suite_text import WIDTH, Comment, escaped, slug, yaml_text
 from kindlm.model_answers import object_in
 from kindlm.suggestions import hint_for
 from kindlm.suite import AgentTarget
@@ -272,3 +277,135 @@ def spoken(text: str, limit: int) -> str:
 def is_name(text: str) -> bool:
     """Return whether a text can be the name of a tool: short, with nothing that is not seen."""
     return 0 < len(text) <= _LONGEST_NAME and text.isprintable() and text == text.strip()
+
+
+# The files
+
+
+def rendered(scenario: PlannedScenario, order: Order) -> tuple[str, str]:
+    """Return the name of a scenario's file, and its text."""
+    stem = f"{slug(scenario.category)}_{slug(scenario.title)}"
+    if order.form == "yaml":
+        return f"{stem}.yaml", scenario_yaml(scenario, order.written_agent)
+    return f"test_{stem}.py", _python_text(scenario, stem, order.written_agent)
+
+
+_INDENT = "    "
+_ORIGIN = "Written by `kindlm gen` from a plan that a model made; it is yours to edit."
+_RIGHT = "What a right answer does: a judge gives it points."
+_WRONG = "What it must not do: a judge says of each rule whether it is kept."
+_TONE = "How it sounds."
+_TOOLS = "What it takes to answer."
+
+
+def _python_text(scenario: PlannedScenario, name: str, agent: str | None) -> str:
+    """Return the file of a scenario; `name` is that of its function, without `test_`: a slug.
+
+    `agent` is the URL of the agent, if the project's configuration does not name it.
+    """
+    traits = (f"{name}={_python_literal(text)}" for name, text in scenario.user.items())
+    options = [_python_literal(scenario.title), f'tags=["{scenario.category}", "generated"]']
+    if agent is not None:
+        options.append(f"agent={_python_literal(agent)}")
+    lines = [
+        *_docstring(f"{scenario.category}: {scenario.title}", "", _ORIGIN),
+        "",
+        "from kindlm import Persona, Trial, scenario",
+        "",
+        *_exploded("user = Persona", traits),
+        "",
+        "",
+        *_exploded("@scenario", options),
+        f"async def test_{name}(t: Trial) -> None:",
+        *_docstring(scenario.why, _INDENT),
+    ]
+    for number, turn in enumerate(scenario.turns, start=1):
+        lines += [*([""] if number > 1 else []), *_turn_lines(turn, f"r{number}")]
+    return "\n".join(lines) + "\n"
+
+
+def _docstring(text: str, indent: str, more: str | None = None) -> list[str]:
+    """Return the lines of a docstring that begins with a text of one line.
+
+    It holds no quotes that could end it, and nothing that could be taken for an escape.
+    """
+    harmless = text.replace('"', "'").replace("\\", "/")
+    lines = textwrap.wrap(harmless, WIDTH - len(indent) - len('"""""".'))
+    if lines[-1][-1] not in ".!?":
+        lines[-1] += "."
+    lines[0] = f'"""{lines[0]}'
+    if more is not None:
+        lines += ["", more]
+    if len(lines) == 1:
+        return [f'{indent}{lines[0]}"""']
+    return [f"{indent}{line}".rstrip() for line in [*lines, '"""']]
+
+
+def _turn_lines(turn: PlannedTurn, reply: str) -> Iterator[str]:
+    kept = f"{reply} = " if turn.is_checked else ""
+    yield from _call(f"{kept}await t.agent.send", f"user.says({_python_literal(turn.says)})")
+    if turn.right:
+        yield f"{_INDENT}# {_RIGHT}"
+    for criterion in turn.right:
+        yield from _call("t.judge", reply, _python_literal(criterion))
+    if turn.wrong:
+        yield f"{_INDENT}# {_WRONG}"
+        rules = "".join(f"\n{_INDENT * 3}{_python_literal(rule)}," for rule in turn.wrong)
+        yield from _exploded("t.guardrail", (reply, f"must_not=[{rules}\n{_INDENT * 2}]"), _INDENT)
+    if turn.tone:
+        yield f"{_INDENT}# {_TONE}"
+        yield from _call("t.sentiment", reply, _python_literal(turn.tone))
+    if turn.tools:
+        yield f"{_INDENT}# {_TOOLS}"
+    for tool in turn.tools:
+        yield from _call(f"t.check({reply}).tool_called", _python_literal(tool))
+
+
+def _call(function: str, *arguments: str) -> list[str]:
+    """Return a call on one line; with a line for each argument if it is too long for that."""
+    line = f"{_INDENT}{function}({', '.join(arguments)})"
+    return [line] if len(line) <= WIDTH else _exploded(function, arguments, _INDENT)
+
+
+def _exploded(function: str, arguments: Iterable[str], indent: str = "") -> list[str]:
+    """Return a call with a line for each argument: no formatter joins them."""
+    inner = (f"{indent}{_INDENT}{argument}," for argument in arguments)
+    return [f"{indent}{function}(", *inner, f"{indent})"]
+
+
+def scenario_yaml(scenario: PlannedScenario, agent: str | None) -> str:
+    """Return the file of a scenario in YAML; see `_python_text`."""
+    return yaml_text(
+        {
+            Comment(_ORIGIN): None,
+            "name": scenario.title,
+            "description": scenario.why,
+            "tags": [scenario.category, "generated"],
+            **({} if agent is None else {"agent": agent}),
+            "persona": dict(scenario.user),
+            "turns": [
+                {
+                    "says": turn.says,
+                    **({"expect": expected} if (expected := _expected(turn)) else {}),
+                }
+                for turn in scenario.turns
+            ],
+        }
+    )
+
+
+def _expected(turn: PlannedTurn) -> list[Any]:
+    """Return what is expected of an answer, each kind below a comment."""
+    kinds: dict[str, list[Any]] = {
+        _RIGHT: [{"judge": criterion} for criterion in turn.right],
+        _WRONG: [{"guardrail": {"must_not": list(turn.wrong)}}] if turn.wrong else [],
+        _TONE: [{"sentiment": turn.tone}] if turn.tone else [],
+        _TOOLS: [{"tool_called": tool} for tool in turn.tools],
+    }
+    return [each for said, checks in kinds.items() if checks for each in (Comment(said), *checks)]
+
+
+def _python_literal(text: str) -> str:
+    """Return the literal of a text: in double quotes, unless single ones save escapes."""
+    quote = "'" if text.count('"') > text.count("'") else '"'
+    return f"{quote}{escaped(text, quote)}{quote}"

@@ -11,8 +11,7 @@ from otlp import otlp_request, otlp_span
 from planned_shop import RECORDED
 
 from kindlm.cli.app import run
-from kindlm.generate.forms import rendered
-from kindlm.generate.test_plan import CATEGORIES, Order, read_plan
+from kindlm.generate.test_plan import CATEGORIES, Order, read_plan, rendered
 
 SCHEMA = {"type": "object", "properties": {"order_id": {"type": "string"}}}
 TRACE = [

@@ -20,7 +20,7 @@ from examples import examples
 from kindlm.config import load_suite
 from kindlm.errors import Err, Ok
 from kindlm.formats.discovery import discover
-from kindlm.generate.forms import profile_text, rendered, scenario_yaml
+from kindlm.generate.generation_script import profile_text
 from kindlm.generate.suite_text import BRACES, Comment, literal, suite_text
 from kindlm.generate.test_plan import (
     CATEGORIES,
@@ -28,6 +28,8 @@ from kindlm.generate.test_plan import (
     PlannedScenario,
     PlannedTurn,
     read_plan,
+    rendered,
+    scenario_yaml,
 )
 from kindlm.scenarios.configuration import load_configuration
 from kindlm.scenarios.scenario_suite import Surroundings, load_scenarios

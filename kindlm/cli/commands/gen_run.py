@@ -21,13 +21,12 @@ from kindlm.dataclass import replace
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation, not_there
 from kindlm.events.run import RunOptions
 from kindlm.generate.corpora import attack_suites, read_attacks
-from kindlm.generate.forms import slug
 from kindlm.generate.generation_script import GenerationScript, generation_suite, not_written
 from kindlm.generate.recorded_suite import Target, recorded_suites
 from kindlm.generate.recordings import MAX_BYTES, Recording, read_recordings
 from kindlm.generate.recordings.own_run import read_execution, recorded_target
 from kindlm.generate.stand_ins import StandIns
-from kindlm.generate.suite_text import check_folder, write_file
+from kindlm.generate.suite_text import check_folder, slug, write_file
 from kindlm.generate.test_plan import Order, parse_categories, spoken
 from kindlm.history.run_view import RunView
 from kindlm.patterns import PatternError
