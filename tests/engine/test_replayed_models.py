@@ -101,5 +101,7 @@ def test_a_request_that_was_never_recorded_is_the_error_whatever_the_agent_makes
     assert finished.status is Status.ERRORED
     assert finished.error is not None
     assert (finished.error.message, finished.error.hint) == ("never recorded", "Record it")
+    (end,) = bench.events("execution.finished")
+    assert end.data.get("cost_usd") is None
     # It would be missed again.
     assert len(bench.agent.requests) == 1

@@ -374,6 +374,26 @@ def test_a_run_and_what_was_rescored_from_it_differ_by_expectations_alone(
     assert test.change is Change.UNCHANGED
 
 
+@pytest.mark.parametrize(
+    ("before", "shared", "new", "change", "counts"),
+    [
+        pytest.param("++--", [3], "", Change.UNCHANGED, [(0, 1), (0, 1)], id="some are left out"),
+        pytest.param("+++", [1, 2], "--", Change.REGRESSED, [(3, 3), (0, 2)], id="some are added"),
+    ],
+)
+def test_conversations_of_both_sides_are_no_evidence(
+    history: History, before: str, shared: list[int], new: str, change: Change, counts: Any
+) -> None:
+    record_run(history, "before", {"a": before})
+    after = [{**passes(before[number - 1])[0], "source": f"before-{number}.1"} for number in shared]
+    record_run(history, "after", {"a": [*after, *passes(new)]})
+    (test,) = compared(history).tests
+    assert test.change is change
+    assert [
+        (side.counts.passed, side.counts.n) for side in (test.pair.before, test.pair.after)
+    ] == counts
+
+
 def test_repeats_that_were_added_count_in_the_pass_rates(history: History) -> None:
     record_run(history, "before", {"a": "++++", "b": "++++"})
     record_run(history, "after", {"a": "+---", "b": "++++"})
