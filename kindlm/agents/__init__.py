@@ -39,10 +39,10 @@ def make_agent(
     Args:
         target: the agent, or the program that is the agent.
         variables: added to `environ` for a program that is started for this conversation.
-        environ: environment variables, with what `.env` files say.
+        environ: environment variables, including those of `.env` files.
         root: the folder from which an agent in Python is imported.
-        processes: where agents in Python run. Without them, and where the target holds the agent
-            as an object, they run in this process.
+        processes: where agents in Python run. Without them, or if the target holds the agent as an
+            object, they run in this process.
     """
     environ = {**environ, **variables}
     if isinstance(target, Command):
@@ -100,7 +100,7 @@ class _AgentOfPackage:
         self._error: KindlmError | None = None
 
     async def __aenter__(self) -> Self:
-        """Open the agent; that it cannot be opened is the answer to the first message."""
+        """Open the agent; if that fails, the first message gets the error."""
         try:
             await self._agent.__aenter__()
             self._is_open = True
@@ -111,7 +111,7 @@ class _AgentOfPackage:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        """Close the agent; one that cannot be closed is not known to have ended well."""
+        """Close the agent; if that fails, its end is in doubt."""
         if not self._is_open:
             return
         try:

@@ -41,17 +41,17 @@ _A_PAGE_CAME = (
     "Check the agent's URL, and whether it requires a login. Answers are sent as "
     "application/json, text/plain or text/event-stream"
 )
-# Locks that timed out (409) and what says to come back are worth another try.
+# Lock timeouts (409), and statuses that ask for another try later, are worth a retry.
 _RETRYABLE_STATUSES = frozenset({408, 409, 429})
 
 
 class AgentFailure(Raised):
-    """An exchange with an agent failed; who opened or asked the agent gets the `error`."""
+    """An exchange with an agent failed; code that opened or called it gets the `error`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """The agent, as far as messages need to know it, and what can go wrong with it.
+    """The agent, as far as messages need to know it, and its possible errors.
 
     Attributes:
         name: the user's name for it, `command` for a command.
@@ -63,7 +63,7 @@ class Who:
 
     @property
     def title(self) -> str:
-        """How a sentence begins."""
+        """The name at the beginning of a sentence."""
         return f"Agent {self.name!r}"
 
     def clean(self, text: str) -> str:
@@ -74,13 +74,13 @@ class Who:
 
     def quote(self, text: str) -> str:
         """Return a text short enough for a sentence, in one line and without control characters."""
-        # Secrets go first: a cut through one would leave a part that nothing recognises.
+        # Secrets go first: a cut through one would leave an unrecognisable part.
         line = " ".join(self.clean(text)[:_LOOKED_AT].split())
         line = "".join(character for character in line if character.isprintable())
         return line if len(line) <= _QUOTED_CHARACTERS else line[:_QUOTED_CHARACTERS] + "…"
 
     def with_last_words(self, message: str, printed: str) -> str:
-        """Return a message with what of a program's output says best why it ended, if anything."""
+        """Return a message with the part of a program's output that best explains its end."""
         words = self.quote(last_words(printed.splitlines()))
         return f"{message}: {words}" if words else message
 
@@ -94,7 +94,7 @@ class Who:
         spent: Spent | None = None,
         **more: Any,
     ) -> KindlmError:
-        """Return an error of an exchange with an agent; what was `spent` may be in the body.
+        """Return an error of an exchange with an agent; the body may report what was `spent`.
 
         `more` are the `code` and details; see `kindlm.errors.unanswered`.
         """
@@ -105,11 +105,11 @@ class Who:
         return unanswered(self.clean(message), hint, body=shown, trace=trace, **more)
 
     def misconfigured(self, message: str, hint: str | None = None) -> KindlmError:
-        """Return the error of an agent that is configured wrongly."""
+        """Return the error of a wrong configuration."""
         return misuse(f"{self.title}: {message}", hint)
 
     def timed_out(self, timeout_s: float, *, retryable: bool = True) -> KindlmError:
-        """Return the error of an exchange that took longer than it may."""
+        """Return the error of an exchange that exceeded its time limit."""
         return self.failed(
             f"{self.title} did not answer within {timeout_s * 1000:.0f} ms",
             "Raise `timeoutMs` of the agent or of the defaults (in EvalView cases "
@@ -121,9 +121,9 @@ class Who:
     def unreachable(
         self, endpoint: str, error: BaseException, *, has_begun: bool = False
     ) -> KindlmError:
-        """Return the error of an exchange without a whole answer, though one may have begun."""
+        """Return the error of an exchange without a complete answer, though one may have begun."""
         parts = urlsplit(endpoint)
-        # Credentials before the host and in the query stay out.
+        # Credentials before the host and in the query are left out.
         address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
         message = f"No answer from agent {self.name!r} at {address}: {unreachable_reason(error)}"
         if has_begun:
@@ -138,10 +138,10 @@ class Who:
         status: int | None = None,
         hint: str = WHERE_THE_TEXT_IS,
     ) -> KindlmError:
-        """Return the error of an answer that cannot be used, or that says that the agent failed.
+        """Return the error of an unusable answer, or of one that reports a failure of the agent.
 
-        A hint of the `reason` comes first. How the answer begins is quoted, but not of a stream: a
-        secret may come in pieces there, which kindlm cannot recognise.
+        A hint of the `reason` comes first. The beginning of the answer is quoted, except for a
+        stream: there a secret may come in pieces, which kindlm cannot recognise.
         """
         if isinstance(reason, FailedReply):
             what = f"{self.title} reported an error: {self.quote(str(reason))}"
@@ -163,7 +163,7 @@ class Who:
         return self.unreadable("it sent an HTML page", body, status, _A_PAGE_CAME)
 
     def refused(self, status: int, headers: Mapping[str, str], body: str) -> KindlmError:
-        """Return the error of an HTTP status that is no success; header names are any case."""
+        """Return the error of an unsuccessful HTTP status; header names may have any case."""
         # Its own sentence if there is one, else the body.
         said = self.quote(error_text(read_json(body), body))
         wait = retry_after(headers, datetime.now(UTC))
@@ -189,7 +189,7 @@ class Who:
             code=code,
             status=status,
             retry_after=wait,
-            # An agent that reports what it did is not asked to do it again.
+            # An agent that reports actions is not asked again, since it would repeat them.
             retryable=(status in _RETRYABLE_STATUSES or status >= 500) and not _shows_calls(body),
             body=body,
         )

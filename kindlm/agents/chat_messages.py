@@ -43,7 +43,7 @@ _USAGES = ("usage_metadata", "usage", "response_metadata.token_usage", "response
 class ChatMessage:
     """One message. A call without an id has an empty one; `answers` is the id of a tool's call.
 
-    What says nothing of the talk counts as said by the system.
+    A message whose role is not part of the conversation counts as one of the system.
     """
 
     speaker: Role
@@ -59,7 +59,7 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """What messages say together besides their texts. A call without an id has an empty one."""
+    """The content of messages besides their texts. A call without an id has an empty one."""
 
     tool_uses: tuple[ToolUse, ...] = ()
     usage: Usage = Usage()
@@ -67,7 +67,7 @@ class Spoken:
 
 
 def read_messages(value: Any) -> tuple[ChatMessage, ...]:
-    """Read a list of messages, or one alone, without those that say nothing of the talk.
+    """Read one message or a list of them, without those that are not part of the conversation.
 
     Raises:
         UnreadableReply: there are more than `MAX_MESSAGES`, or their calls cannot be read.
@@ -83,8 +83,8 @@ def new_messages(
 ) -> Sequence[ChatMessage]:
     """Return the messages that came after the one that was sent.
 
-    An agent may have put it in other words: where earlier messages can be among these, which is
-    `has_history`, the last one of the user counts then.
+    An agent may have reworded the sent message. If earlier messages can be among these
+    (`has_history`), the last one of the user counts then.
     """
     places = [i for i, message in enumerate(messages) if message.speaker is Role.USER]
     same = [i for i in places if messages[i].text == sent]
@@ -93,15 +93,15 @@ def new_messages(
 
 
 def holds_message(value: Any, sent: str) -> bool:
-    """Tell whether a list of messages holds the one that was sent, and so all that followed it."""
+    """Return whether a list of messages holds the one that was sent, and so all later ones."""
     return any(it.speaker is Role.USER and it.text == sent for it in read_messages(value))
 
 
 class Merging:
-    """Puts messages together that streams repeat.
+    """Merges messages that streams repeat.
 
-    Messages are the same by their ids, else by all they say and their place among the like of
-    them. The later words count, and the usage that either told.
+    Messages are the same by their ids, else by their content and their position among equal ones.
+    The later version counts, with the usage that either reported.
     """
 
     def __init__(self) -> None:
@@ -110,15 +110,15 @@ class Merging:
 
     @property
     def messages(self) -> tuple[ChatMessage, ...]:
-        """All of them, in the order they were first told."""
+        """All of them, in the order they were first reported."""
         return tuple(self._known.values())
 
     def add_all(self, messages: Iterable[ChatMessage]) -> None:
-        """Take all that there is by now."""
+        """Add all messages so far."""
         self._add(messages, Counter())
 
     def add_new(self, messages: Iterable[ChatMessage]) -> None:
-        """Take what is there since the last ones that were new."""
+        """Add the messages since the last new ones."""
         self._add(messages, self._news)
 
     def _add(self, messages: Iterable[ChatMessage], seen: Counter[tuple[object, ...]]) -> None:
@@ -144,14 +144,14 @@ def last_text(messages: Sequence[ChatMessage]) -> str | None:
 
 
 def spoken(messages: Iterable[ChatMessage]) -> Spoken:
-    """Return what messages say: calls with their answers, and all reported usage added up."""
+    """Return the content of messages: calls with results, and the sum of reported usage."""
     calls, usages = ToldCalls(), list[Usage]()
     models: dict[str, None] = {}
     for message in messages:
         for call in message.calls:
             calls.add(call.name, call.id or None, call.malformed or call.arguments)
         if message.speaker is Role.TOOL and not _answered(calls, message):
-            # What answered was called, whatever the messages leave out.
+            # A call with a result was made, whatever the messages leave out.
             calls.add(message.name or UNNAMED, message.answers, None).answer(message.response)
         usages.append(message.usage)
         if message.model is not None:
@@ -199,7 +199,7 @@ def _calls(value: Mapping[str, Any]) -> tuple[ToolCall, ...]:
 
 
 def _answered(calls: ToldCalls, message: ChatMessage) -> bool:
-    """Give a call its answer; return whether there is one that it belongs to."""
+    """Give a call its result; return whether it belongs to a call."""
     by_id = message.answers
     made = calls.find(None, message.name) if by_id is None else calls.by_id(by_id)
     if made is None:

@@ -65,7 +65,7 @@ _REPORTS_HINT = f"What a program may print: {DOCS}/reference/configuration/#agen
 
 
 def printed_reply(raw: str, latency_ms: float = 0.0) -> AgentReply:
-    """Return all that a program printed as the answer of an agent.
+    """Return the reply in the output of a program.
 
     Raises:
         UnreadableReply: it reports an answer without its value.
@@ -102,9 +102,9 @@ def printed_reply(raw: str, latency_ms: float = 0.0) -> AgentReply:
 
 
 def _report(line: str, *, is_last: bool) -> dict[str, Any] | None:
-    """Return the object that a line is if it is meant as a report; `{}` if it is no whole one."""
+    """Return the object in a line that is meant as a report; `{}` if it is incomplete."""
     if not _MARKER.search(line):
-        # What was printed may have been cut off at its very beginning.
+        # The output may have been cut off at its very beginning.
         begun = "".join(line.split()).casefold()
         is_cut = is_last and len(begun) > 1 and _BEGINNING.startswith(begun)
         return {} if is_cut else None
@@ -119,7 +119,7 @@ def _report(line: str, *, is_last: bool) -> dict[str, Any] | None:
 
 
 def _what_is_wrong(report: Mapping[str, Any]) -> str | None:
-    """Return what was expected of a report and is not there."""
+    """Return what a report lacks."""
     if not report:
         return "a report must be one complete JSON object on one line"
     kind = report[_KEY]
@@ -136,7 +136,7 @@ def _what_is_wrong(report: Mapping[str, Any]) -> str | None:
 
 
 class CommandAgent:
-    """Implements `ports.Agent`: each message starts the program anew."""
+    """Implements `ports.Agent`: starts the program anew for each message."""
 
     def __init__(self, command: Command, environ: Mapping[str, str]) -> None:
         self._who = ProgramWho("command", words=command.words)
@@ -158,10 +158,10 @@ class CommandAgent:
 async def run_once(
     sandbox: Sandbox, who: ProgramWho, words: Sequence[str], given: bytes, timeout_s: float
 ) -> Result[AgentReply]:
-    """Run a program to its end, and return what it printed as the answer of an agent.
+    """Run a program to its end, and return its output as the answer of an agent.
 
-    Nothing is retried: what a program did once, it may not be meant to do twice. `words` are those
-    of `who` with all placeholders filled in.
+    Nothing is retried: the program may have effects that must not be repeated. `words` are those of
+    `who` with all placeholders filled in.
     """
     begun, lines = time.perf_counter(), list[bytes]()
     program: StartedProgram | None = None

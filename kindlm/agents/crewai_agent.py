@@ -54,7 +54,7 @@ _NO_PARTS = (
 
 
 def read_crew(text: str) -> AgentReply:
-    """Read the JSON of a crew; raise `FailedReply` or `UnreadableReply` if it is no answer."""
+    """Read the JSON of a crew; raise `FailedReply` or `UnreadableReply` if it is not an answer."""
     value = parse_object(text)
     answer = _text(value)
     if not answer and value.get("error"):
@@ -69,7 +69,7 @@ def read_crew(text: str) -> AgentReply:
     )
     usage = read_counts(counts)
     if not (usage.input_tokens or usage.output_tokens):
-        usage = Usage()  # a crew that counted nothing says 0
+        usage = Usage()  # a crew that counted no tokens says 0
     is_total = usage == Usage() and bool(counts.get("total_tokens"))
     cost = read_cost({"cost": counts.get("total_cost")})
     return agent_reply(
@@ -79,7 +79,7 @@ def read_crew(text: str) -> AgentReply:
         warnings=(*((_NO_PARTS,) if is_total else ()), *doubts(value)),
         hidden=_hidden(value, uses),
         hint="report them as `tasks` with a `tool`",
-        # Agents that call tools in the words of ReAct list no calls in their messages.
+        # Agents that call tools in ReAct text list no calls in their messages.
         reports_tools="Action Input:" not in text
         and (
             any("tool" in task or isinstance(task.get("messages"), list) for task in tasks)
@@ -100,7 +100,7 @@ def _hidden(value: Mapping[str, Any], uses: Sequence[ToolUse]) -> str | None:
 
 
 def _unread(entry: Any, tool: str) -> Any:
-    """Return what is not read of a task or an execution that names its tool under a key."""
+    """Return the unread part of a task or an execution that names its tool under a key."""
     if not isinstance(entry, dict):
         return entry
     read = {tool, *_ARGUMENTS, *_STRUCTURED}
@@ -142,12 +142,12 @@ def _uses(tasks: list[Mapping[str, Any]], executions: list[Mapping[str, Any]]) -
     for index, execution in enumerate(executions):
         name = first_text(execution.get("tool_used"))
         if name is None and tasks:
-            continue  # it says less of what the tasks tell
+            continue  # it repeats less than the tasks report
         use = _use(execution, name or _EXECUTION, f"exec-{index}")
-        # Nor does one without inputs say more than the tasks, if they know its tool.
+        # Without inputs, it adds nothing either, if the tasks have its tool.
         if use.call.name not in told or use.call.arguments or use.call.malformed is not None:
             executed.append(use)
-    # Ids are those of tasks and executions here.
+    # Ids here are those of tasks and executions.
     return uses_together(uses, executed, by_id=False)
 
 

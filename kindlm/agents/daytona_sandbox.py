@@ -35,7 +35,7 @@ _STARTED = "kindlm: the program is started"
 
 
 def what_is_lacking(environ: Mapping[str, str]) -> str | None:
-    """Return why no sandbox can be made, before anything is asked of Daytona; None if one may."""
+    """Return why no sandbox can be made, before any request to Daytona; None if one may."""
     if find_spec("daytona") is None:
         return "the package daytona is not installed: pip install 'kindlm[daytona]'"
     if not environ.get(_KEY):
@@ -51,9 +51,9 @@ class NoSandboxError(Exception):
 async def daytona_sandbox(
     snapshot: str | None, env: Mapping[str, str], folder: str, environ: Mapping[str, str]
 ) -> AsyncIterator[DaytonaSandbox]:
-    """Make a sandbox of a snapshot, None for that of the account, and delete it.
+    """Create a sandbox from a snapshot, None for the account's default, and delete it at the end.
 
-    Programs run in the `folder`, and find `env` there. Raises `NoSandboxError` if none can be made.
+    Programs run in the `folder`, and have `env` there. Raises `NoSandboxError` if creation fails.
     """
     if (lacking := what_is_lacking(environ)) is not None:
         raise NoSandboxError(lacking)
@@ -65,7 +65,7 @@ async def daytona_sandbox(
         api_url=environ.get("DAYTONA_API_URL"),
         target=environ.get("DAYTONA_TARGET"),
     )
-    # Deleted as soon as it stops, which it does by itself if kindlm cannot delete it.
+    # Deleted as soon as it stops; it stops by itself if kindlm cannot delete it.
     params = CreateSandboxFromSnapshotParams(snapshot=snapshot, env_vars=dict(env), ephemeral=True)
     async with AsyncExitStack() as stack:
         try:
@@ -142,14 +142,14 @@ class DaytonaProgram(StartedProgram):
             raise SandboxError(f"the program did not start{': ' if said else ''}{said}")
 
     async def write_line(self, line: bytes) -> None:
-        """Give it a line; see `sandbox.StartedProgram`."""
+        """Write a line to it; see `sandbox.StartedProgram`."""
         try:
             with _sdk_errors():
                 await self._process.send_session_command_input(
                     self._session, self._command, line.decode("ascii") + "\n"
                 )
         except SandboxError:
-            # A program that has ended takes nothing: what it printed says more.
+            # A program that has ended takes no input: its output says more.
             if await self.exit_code() is None:
                 raise
 
@@ -163,7 +163,7 @@ class DaytonaProgram(StartedProgram):
         return line
 
     async def exit_code(self) -> int | None:
-        """Return the code it ended with; its output is at its end only when it has ended."""
+        """Return its exit code; its output is only complete once it has ended."""
         with _sdk_errors():
             found = await self._process.get_session_command(self._session, self._command)
         return None if found.exit_code is None else int(found.exit_code)
@@ -172,7 +172,7 @@ class DaytonaProgram(StartedProgram):
         """Do nothing: a sandbox cannot close the input of a program."""
 
     async def forget(self) -> None:
-        """Follow its output no longer."""
+        """Stop following its output."""
         self._reader.cancel()
         await asyncio.gather(self._reader, return_exceptions=True)
 
@@ -183,7 +183,7 @@ class DaytonaProgram(StartedProgram):
                     self._session, self._command, self._add_output, self._add_errors
                 )
         except SandboxError:
-            # The SDK makes an error of its own of whatever is raised while it reads.
+            # The SDK wraps any exception raised while it reads in an error of its own.
             if self._has_too_much:
                 raise TooMuchOutput from None
             raise
@@ -216,7 +216,7 @@ def _command_line(words: Sequence[str], given: bytes | None, folder: str) -> str
 
 @contextmanager
 def _sdk_errors() -> Iterator[None]:
-    """Raise what the SDK and the connection raise as `SandboxError`."""
+    """Convert errors of the SDK and the connection to `SandboxError`."""
     import aiohttp
     from daytona import DaytonaError
 
@@ -229,6 +229,6 @@ def _sdk_errors() -> Iterator[None]:
 
 
 async def _quietly(end: Callable[[], Awaitable[object]]) -> None:
-    """End something; what cannot be ended goes with its sandbox, which deletes itself."""
+    """End something; if that fails, it ends with its sandbox, which deletes itself."""
     with contextlib.suppress(SandboxError), _sdk_errors():
         await end()

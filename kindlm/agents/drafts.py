@@ -39,20 +39,20 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What an answer says, and what its protocol sends back with the next message."""
+    """The content of an answer, and what its protocol sends back with the next message."""
 
     reply: AgentReply
     carried: Any = None
 
 
 class Draft:
-    """An answer in the making: a subclass for each format of streams."""
+    """An answer under construction: a subclass for each format of streams."""
 
     def take(self, frame: Frame, number: int) -> None:
         """Take an event, whose name is its type, or a line; the first one is number 1.
 
         Raises:
-            FailedReply: it says that the agent failed.
+            FailedReply: it reports a failure of the agent.
             UnreadableReply: it cannot be read, so that a tool call may be missing.
         """
         if isinstance(frame.value, NotJson):
@@ -68,29 +68,29 @@ class Draft:
             self.add_text(frame.text, number)
 
     def add(self, event: Mapping[str, Any], number: int) -> None:
-        """Take an object."""
+        """Add an object."""
         raise NotImplementedError
 
     def add_text(self, _text: str, number: int) -> None:
-        """Take a text that is no event."""
+        """Add a text that is not an event."""
         raise UnreadableReply(f"event {number} is not a JSON object")
 
     def finished(self) -> Heard:
-        """Return the whole; raise as `take` does if it is no answer."""
+        """Return the whole answer; raise as `take` does if it is not an answer."""
         raise NotImplementedError
 
     def spent(self) -> Spent:
-        """Return what was reported so far."""
+        """Return the usage reported so far."""
         return Spent()
 
 
 def hear(
     draft: Draft, frames: Iterable[Frame], check_end: Callable[[], None] = lambda: None
 ) -> Heard:
-    """Put a stream together; an error has what the stream says that was spent until then.
+    """Put a stream together; an error has the usage that the stream reported before it.
 
-    `check_end` raises `UnreadableReply` if it broke off. What the agent says of its own failure
-    comes first: it explains why.
+    `check_end` raises `UnreadableReply` if it broke off. The agent's own report of a failure takes
+    precedence, since it is the explanation.
     """
     value = None
     try:
@@ -100,7 +100,7 @@ def hear(
         heard = draft.finished()
         check_end()
     except (FailedReply, UnreadableReply) as error:
-        # An error may have it beside it, as one that is no stream has.
+        # An error may have usage beside it, as in an answer that is not a stream.
         error.spent = error.spent or draft.spent() or read_spent(value)
         raise
     return heard
@@ -110,8 +110,7 @@ def hear(
 class Made:
     """A tool call as far as it is known; its id is empty if it has none.
 
-    `written` are its arguments where they come in pieces. `response` is its answer, once there is
-    one.
+    `written` are its arguments if they come in pieces. `response` is its result, once there is one.
     """
 
     id: str
@@ -122,12 +121,12 @@ class Made:
     is_answered: bool = False
 
     def answer(self, response: Any, *, failed: object = False) -> None:
-        """Take the answer, or what is said of the failure of the tool."""
+        """Take the result, or the report that the tool failed."""
         self.response = failed_tool(response) if failed else response
         self.is_answered = True
 
     def use(self, call_id: str) -> ToolUse:
-        """Return the call with its answer, under an id; the agent ran the tool itself."""
+        """Return the call with its result, under an id; the agent ran the tool itself."""
         arguments = self.arguments
         if arguments is None and self.written:
             arguments = "".join(self.written)
@@ -135,7 +134,7 @@ class Made:
 
 
 class ToldCalls:
-    """Calls in their order, found by their ids, or in order while they wait for an answer."""
+    """Calls in order. A call is found by its id, or by order while it waits for a result."""
 
     def __init__(self) -> None:
         self.made: list[Made] = []
@@ -143,12 +142,12 @@ class ToldCalls:
 
     @property
     def uses(self) -> tuple[ToolUse, ...]:
-        """All calls with their answers; those without an id get one that nothing refers to."""
+        """All calls with their results; those without an id get a unique one."""
         return tuple(made.use(made.id or f"tool-{n}") for n, made in enumerate(self.made))
 
     @property
     def uses_as_told(self) -> tuple[ToolUse, ...]:
-        """All calls with their answers; those without an id have an empty one."""
+        """All calls with their results; those without an id have an empty one."""
         return tuple(made.use(made.id) for made in self.made)
 
     def add(self, name: str, call_id: str | None, arguments: Any) -> Made:
@@ -156,13 +155,13 @@ class ToldCalls:
         refuse_more(len(self.made) + 1, MAX_CALLS, "tool calls")
         made = Made(call_id or "", name, arguments)
         self.made.append(made)
-        # Some agents use the id of a call again that is done.
+        # Some agents reuse the id of a completed call.
         if call_id is not None and (call_id not in self._by_id or self._by_id[call_id].is_answered):
             self._by_id[call_id] = made
         return made
 
     def add_use(self, use: ToolUse) -> Made:
-        """Take a call with the answer that it has, if any."""
+        """Add a call with its result, if any."""
         call = use.call
         made = self.add(call.name, call.id or None, call.malformed or call.arguments)
         if use.response is not None:
@@ -170,13 +169,13 @@ class ToldCalls:
         return made
 
     def under(self, call_id: str) -> Made:
-        """Return the call with an id, of which this may be the first that is reported."""
+        """Return the call with an id; create it if this is the first report of it."""
         return self.by_id(call_id) or self.add(UNNAMED, call_id, None)
 
     def answer(
         self, call_id: str | None, name: str | None, response: Any, *, failed: object = False
     ) -> bool:
-        """Give the call that `find` returns its answer; return whether there is one."""
+        """Give the result to the call that `find` returns; return whether there is one."""
         made = self.find(call_id, name)
         if made is not None:
             made.answer(response, failed=failed)
@@ -187,10 +186,10 @@ class ToldCalls:
         return self._by_id.get(call_id)
 
     def find(self, call_id: str | None, name: str | None) -> Made | None:
-        """Return the call that an answer belongs to.
+        """Return the call that a result belongs to.
 
-        That is the one with its id, else the first unanswered one with its name, else, if it
-        names none, the first unanswered one.
+        That is the one with its id, else the first one by its name without a result. If the result
+        has no name, it is the first call without a result.
         """
         if call_id in self._by_id:
             return self._by_id[call_id]

@@ -30,12 +30,12 @@ _OBJECT = re.compile(r"\s*\{\s*(?:\"|$)")
 
 
 def holds_events(text: str) -> bool:
-    """Tell whether a text is server-sent events that hold JSON, whatever it was sent as."""
+    """Return whether a text is server-sent events that hold JSON, whatever its media type."""
     return _EVENT.match(text) is not None
 
 
 def begins_as_object(text: str) -> bool:
-    """Tell whether a text begins as a JSON object does."""
+    """Return whether a text begins like a JSON object."""
     return _OBJECT.match(text.removeprefix("\ufeff")) is not None
 
 
@@ -44,8 +44,8 @@ def frames_of(
 ) -> tuple[list[Frame], StreamEnd]:
     """Return the events of a stream, or its lines, up to `[DONE]`, and what was seen of its end.
 
-    Between lines of bare text there is a space. Raises `UnreadableReply` if there are more than
-    `MAX_EVENTS`. Where there may be no empty lines between events, each line with data is one.
+    Lines of bare text are joined by a space. Raises `UnreadableReply` if there are more than
+    `MAX_EVENTS`. If there may be no empty lines between events, each line with data is one.
     """
     if is_sse:
         place, events = "event", parse_events(text)
@@ -56,7 +56,7 @@ def frames_of(
     for number, event in enumerate(events, start=1):
         for data in _values_in(event.data) if may_lack_empty_lines else [event.data]:
             if data == DONE:
-                # It ends streams of every format.
+                # This marker ends streams of every format.
                 end.is_done = True
                 end.ended.update(StreamFormat)
                 return frames, end
@@ -78,14 +78,14 @@ def frames_of(
 
 
 def _values_in(data: str) -> list[str]:
-    """Return the values in the lines of an event, or what it holds if that is one value."""
+    """Return the values in the lines of an event, or the single value of all its lines."""
     lines = data.split("\n")
     whole = all((line.startswith("{") and line.endswith("}")) or line == DONE for line in lines)
     return lines if whole else [data]
 
 
 class StreamFormat(StrEnum):
-    """A format of streams that has an end of its own."""
+    """A format of streams that marks its end."""
 
     CHAT = "chat completions"
     ANTHROPIC = "Anthropic messages"
@@ -150,7 +150,7 @@ _OWN_ENDS = frozenset(
 class StreamEnd:
     """What was seen of a stream's end.
 
-    `formats` are those that were recognised, and `ended` those of them that came to their end.
+    `formats` are those that were recognised, and `ended` those of them whose end was seen.
     """
 
     formats: dict[StreamFormat, None] = field(default_factory=dict)
@@ -159,14 +159,14 @@ class StreamEnd:
     is_empty: bool = True
 
     def see(self, name: str, value: Any) -> None:
-        """Take an event: its name, and the JSON that it holds."""
+        """Take an event: its name, and its JSON."""
         self.is_empty = False
         kind = value.get("type", name) if isinstance(value, dict) else name
         if isinstance(kind, str):
             self.is_done = self.is_done or kind in _OWN_ENDS or name in _OWN_ENDS
             by_prefix = (known for prefix, known in _BY_PREFIX.items() if kind.startswith(prefix))
             known = _END_TYPES.get(kind) or _BY_TYPE.get(kind) or next(by_prefix, None)
-            # Streams in the words of an agent's author end with `finish`, too.
+            # Streams in formats of an agent's author also end with `finish`.
             if known is not None and (kind not in _OWN_ENDS or known in self.formats):
                 self._take(known, ends=kind in _END_TYPES)
         if isinstance(value, dict):
@@ -176,7 +176,7 @@ class StreamEnd:
         """Raise `StreamBrokeOff` if the stream broke off.
 
         Args:
-            has_end: whether the transport told the end, and did not just close.
+            has_end: whether the transport marked the end, and did not just close.
         """
         missing = [known for known in self.formats if known not in self.ended]
         if missing:
@@ -201,6 +201,6 @@ class StreamEnd:
             self._take(StreamFormat.DONE, ends=value["done"])
 
     def _take(self, known: StreamFormat, *, ends: bool) -> None:
-        """Take an event of a format; an end that others follow was that of a part."""
+        """Take an event of a format; an end that is followed by events was the end of a part."""
         self.formats[known] = None
         (self.ended.add if ends else self.ended.discard)(known)

@@ -53,12 +53,12 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class ModelDraft(Draft):
-    """An answer in the format of a model, or in one that is not known; bare lines are left out.
+    """An answer in the format of a model, or in an unknown one; bare lines are left out.
 
     `chunks` and `blocks` are the events in the formats of OpenAI's and Anthropic's models, which
-    are read together in the end; their text stands at `place` among the others. `calls` came whole,
-    and `wholes` says where they are, by their ids. `broken` is the first event that begins like
-    a JSON object and cannot be read as one.
+    are read together in the end; their text stands at `place` among the others. `calls` came
+    complete, and `wholes` says where they are, by their ids. `broken` is the first event that
+    begins like a JSON object and cannot be read as one.
     """
 
     reading: Reading
@@ -94,7 +94,7 @@ class ModelDraft(Draft):
             self.texts.append(frame.text)
 
     def finished(self) -> Heard:
-        """Return the whole.
+        """Return the whole answer.
 
         Bare text may be JSON in pieces. Among objects, or at the end, such a piece was cut off: it
         may be the call that a test forbids.
@@ -108,7 +108,7 @@ class ModelDraft(Draft):
             self._add_about(whole)
             if self.reading.response_path is None:
                 self.texts.insert(self.place or 0, text_of(whole, Reading()) or "")
-        # What came in pieces is often told whole in the end.
+        # Many streams repeat the pieces as a whole in the end.
         reply = agent_reply(
             "".join(self.texts),
             together(*calls, self.calls),
@@ -119,7 +119,7 @@ class ModelDraft(Draft):
         return Heard(reply)
 
     def spent(self) -> Spent:
-        """Return what was reported last."""
+        """Return the last reported usage."""
         return self.about
 
     def _add_object(self, value: Mapping[str, Any], kind: str) -> None:
@@ -153,7 +153,7 @@ class ModelDraft(Draft):
         if path is None:
             whole = calls_of_event(value, kind)
         else:
-            # Most events of a stream tell of no calls, and have no place for them.
+            # Most events of a stream have no calls, and no place for them.
             whole = listed_calls(lookup(value, path), path)
         for use in whole:
             self._add_whole(use)
@@ -214,7 +214,7 @@ class _ResponseDraft(Draft):
         """Ignore text that is not an event."""
 
     def finished(self) -> Heard:
-        """Return the response; one that broke off holds no more than its beginning."""
+        """Return the response; if the stream broke off, there is only its beginning."""
         try:
             whole, _ = responses.whole_of(self._events)
         except UnreadableReply as error:
@@ -244,19 +244,19 @@ def hear_events(
     otherwise: Draft | None = None,
     speaks: str | None = None,
 ) -> Heard:
-    """Read a stream by its format; one that has none is read `otherwise`, or as a model's.
+    """Read a stream by its format; without one, read it with `otherwise`, or as a model's.
 
     Args:
         text: the stream: server-sent events (`is_sse`), or else JSON Lines.
         reading: where the parts of an event are.
-        has_end: whether the transport said where it ends, and did not just close.
+        has_end: whether the transport marked its end, and did not just close.
         is_sse: see `text`.
         otherwise: takes a stream without a format.
         speaks: the format that it has to be in.
 
     Raises:
-        FailedReply: it says that the agent failed.
-        UnreadableReply: it broke off, is in a format that is not read, or has no answer.
+        FailedReply: it reports a failure of the agent.
+        UnreadableReply: it broke off, is in an unsupported format, or has no answer.
     """
     frames, end = frames_of(text, is_sse=is_sse)
     if StreamFormat.GEMINI in end.formats:

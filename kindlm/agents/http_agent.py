@@ -77,7 +77,7 @@ class Posted(Served):
         raise NotImplementedError
 
     def agent(self, server: HttpTarget) -> ServedAgent:
-        """Return what talks to a server."""
+        """Return the agent behind a server."""
         if spoken := self.spoken:
             server = replace(server, headers={**spoken.headers, **server.headers})
         return ServedAgent(server, self)
@@ -91,7 +91,7 @@ class Posted(Served):
         )
 
     def heard(self, answer: HttpReply, _request: AgentRequest) -> Heard:
-        """Return what an answer says; see `Served.heard`."""
+        """Return the content of an answer; see `Served.heard`."""
         if (spoken := self.spoken) is None:
             return self.read(answer)
         return _read_answer(answer, Reading(may_lack_text=True), spoken)
@@ -133,7 +133,7 @@ class Http(Posted):
         return self.request
 
     def read(self, answer: HttpReply) -> Heard:
-        """Read an answer by what it looks like, or by the paths."""
+        """Read an answer by its apparent format, or by the paths."""
         takes_query = self.request == "query"
         reading = Reading(
             QUERY_TEXT_KEYS if takes_query else TEXT_KEYS,
@@ -145,7 +145,7 @@ class Http(Posted):
 
     @property
     def system_text_hint(self) -> str:  # type: ignore[override]
-        """What to do where the system text is not sent."""
+        """What to do if the system text is not sent."""
         if self.body is not None:
             return "Put {{system}} or {{messages}} into `body`, or use a prompt without it"
         if self.protocol is not None:
@@ -163,7 +163,7 @@ class Http(Posted):
 
 
 def _read_answer(answer: HttpReply, reading: Reading, protocol: Protocol | None = None) -> Heard:
-    """Read an answer by what it looks like; one in another form than a named `protocol` is none."""
+    """Read an answer by its apparent format; with a named `protocol`, only that one is accepted."""
     if answer.kind == EVENT_STREAM or holds_events(answer.text):
         speaks = protocol.title if protocol else None
         return hear_events(answer.text, reading, has_end=answer.has_end, speaks=speaks)
@@ -179,14 +179,14 @@ def _read_answer(answer: HttpReply, reading: Reading, protocol: Protocol | None 
     except NoTextKnown:
         if not is_text or reported_calls(value, reading.tool_calls_path):
             raise
-        # What is sent as text and holds no answer is one itself: some agents are to answer JSON.
+        # A text that holds no answer is the answer itself: some agents are asked for JSON.
         return Heard(read_reply(answer.text, Reading()))
 
 
 def _value(answer: HttpReply) -> Any:
-    """Return the JSON value; a body that does not say to be JSON may be bare text, such as 42.
+    """Return the JSON value; a body without a JSON media type may be bare text, such as 42.
 
-    Many servers send JSON as something else: what frameworks make of a text is often `text/html`.
+    Many servers send JSON under another media type: frameworks often send text as `text/html`.
     """
     is_json, is_text = answer.kind.endswith("json"), answer.kind.startswith("text/")
     try:

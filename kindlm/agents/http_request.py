@@ -73,7 +73,7 @@ def request_warnings(
     system_why: str = "only agents with `request: messages` get one",
     context_why: str = "only agents with `request: query` get one",
 ) -> tuple[str, ...]:
-    """Return what of the request is not sent, where not all of it is, and why."""
+    """Return what parts of a request are not sent, and why."""
     warnings = []
     if system_text(request) and not says_system:
         warnings.append(f"{SYSTEM_NOT_SENT}: {system_why}")
@@ -85,18 +85,18 @@ def request_warnings(
 
 
 def last_user_text(request: AgentRequest) -> str:
-    """Return the message that is to be answered."""
+    """Return the message to answer."""
     users = [message.text for message in request.messages if message.role is Role.USER]
     return users[-1] if users else ""
 
 
 def all_messages(request: AgentRequest) -> list[dict[str, str]]:
-    """Return all that was said as `{"role", "content"}`, the system text first."""
+    """Return the whole conversation as `{"role", "content"}`, the system text first."""
     return [_said(message) for message in _spoken(request)]
 
 
 def context_with_history(request: AgentRequest) -> dict[str, Any]:
-    """Return the context of the message, with what was said before where anything was."""
+    """Return the context of the message, with the earlier conversation if there is any."""
     talk = [message for message in _spoken(request) if message.role is not Role.SYSTEM]
     earlier = [_said(message) for message in talk[:-1]]
     history = {"conversation_history": earlier} if earlier else {}
@@ -116,7 +116,7 @@ def placeholders(template: Any) -> Iterator[str]:
 
 
 def check_placeholders(template: Any) -> Any:
-    """Refuse a template with an unknown placeholder; variables of the environment are put in."""
+    """Refuse a template with an unknown placeholder; environment variables are already inserted."""
     for name in placeholders(template):
         if name not in PLACEHOLDERS and not name.startswith(("env.", "serve.")):
             hint = hint_for(name, PLACEHOLDERS, "Known")

@@ -39,10 +39,10 @@ class LocalSandbox:
         limit: int,
         errors: LastOutput | None = None,
     ) -> AsyncIterator[LocalProgram]:
-        """Start a program; see `sandbox.Sandbox`. `errors` takes what it prints as errors.
+        """Start a program; see `sandbox.Sandbox`. `errors` takes its standard error.
 
-        The pipes are our own: so waiting for the program is not waiting for whatever holds them
-        open.
+        The pipes are made here, so that waiting for the program is not waiting for whatever keeps
+        them open.
         """
         first, *rest = words
         async with AsyncExitStack() as stack:
@@ -67,7 +67,7 @@ class LocalSandbox:
             program = LocalProgram(process, stdin, out, err, limit, errors)
             stack.push_async_callback(program.end)
             if given and stdin is not None:
-                # It need not read it.
+                # The program need not read its input.
                 stdin.write(given)
                 stdin.close()
             yield program
@@ -98,9 +98,9 @@ class LocalProgram(StartedProgram):
         return self._process.returncode is None
 
     async def write_line(self, line: bytes) -> None:
-        """Give it a line; see `sandbox.StartedProgram`."""
+        """Write a line to it; see `sandbox.StartedProgram`."""
         assert self._stdin is not None
-        # What it printed before it stopped reading says more than a broken pipe.
+        # Its last output says more than a broken pipe.
         with contextlib.suppress(ConnectionError):
             self._stdin.write(line + b"\n")
             await self._stdin.drain()
@@ -121,20 +121,20 @@ class LocalProgram(StartedProgram):
         finally:
             ended.cancel()
         if has_ended:
-            # What it left behind may hold the pipe open for ever.
+            # Processes that it left behind may hold the pipe open forever.
             await self.drained()
         if self._reader.done():
             self._reader.result()
         self._is_at_end = has_ended or self._reader.done()
 
     async def exit_code(self) -> int | None:
-        """Return the code it ended with; see `sandbox.StartedProgram`."""
+        """Return its exit code; see `sandbox.StartedProgram`."""
         try:
             async with asyncio.timeout(_LEAVE_S):
                 code = await self._process.wait()
         except TimeoutError:
             return None
-        # So that all it said is in its log.
+        # So that its log is complete.
         await self.drained()
         return code
 
@@ -145,18 +145,18 @@ class LocalProgram(StartedProgram):
         await self.exit_code()
 
     async def drained(self) -> None:
-        """End what the program left behind, and take what was printed until then.
+        """End what the program left behind, and take its output until then.
 
         Raises `TooMuchOutput` if it is too much.
         """
         await self._end_group()
-        # With the group gone the pipes are at their end, unless something left the group.
+        # Once the group is gone, the pipes end, unless a process left the group.
         done, _ = await asyncio.wait(self._readers, timeout=_DRAIN_S)
         for reader in done:
             reader.result()
 
     async def end(self) -> None:
-        """End the program and all that it started, however far it got."""
+        """End the program and everything it started, even if it has only begun to start."""
         try:
             await self._end_group()
         finally:
@@ -176,7 +176,7 @@ class LocalProgram(StartedProgram):
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: int) -> bool:
-        """Send a signal to the group; return whether there is anyone left in it."""
+        """Send a signal to the group; return whether any process is left in it."""
         try:
             os.killpg(self._process.pid, number)
         except (ProcessLookupError, PermissionError):
@@ -185,7 +185,7 @@ class LocalProgram(StartedProgram):
 
 
 async def _pipe(stack: AsyncExitStack) -> tuple[asyncio.StreamReader, int]:
-    """Return what reads a pipe, and the end that a program writes to."""
+    """Return the reader of a pipe, and the end that a program writes to."""
     read_end, write_end = os.pipe()
     reader = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
@@ -196,7 +196,7 @@ async def _pipe(stack: AsyncExitStack) -> tuple[asyncio.StreamReader, int]:
 
 
 async def _input_pipe(stack: AsyncExitStack) -> tuple[asyncio.StreamWriter, int]:
-    """Return what writes to a pipe, and the end that a program reads."""
+    """Return the writer of a pipe, and the end that a program reads."""
     read_end, write_end = os.pipe()
     loop = asyncio.get_running_loop()
     transport, protocol = await loop.connect_write_pipe(
@@ -208,7 +208,7 @@ async def _input_pipe(stack: AsyncExitStack) -> tuple[asyncio.StreamWriter, int]
 
 
 def _abandon(transport: asyncio.WriteTransport) -> None:
-    """Close a pipe, even if its other end is still held: what is not read yet never will be."""
+    """Close a pipe, even if its other end is still open; unread output is lost."""
     if transport.get_write_buffer_size():
         transport.abort()
     else:

@@ -38,15 +38,15 @@ class Mcp(ProgramOptions):
 
     @classmethod
     def check_endpoint(cls, endpoint: str) -> None:
-        """Refuse what is not a URL."""
+        """Refuse anything but a URL."""
         check_url(endpoint)
 
     def wants_endpoint(self) -> bool:
-        """Tell whether it is no program."""
+        """Return whether it has no program."""
         return self.command is None
 
     def sends_system_text(self) -> bool:
-        """Tell that it gets no text at all."""
+        """Return False: an MCP server gets no system text."""
         return False
 
     def without_meaning(
@@ -134,7 +134,7 @@ class McpAgent:
 
 
 def _reply(call: ToolCall, called: Called, warnings: tuple[str, ...]) -> AgentReply:
-    """Return what a call came to.
+    """Return the reply in the result of a call.
 
     The structured content is the answer, else the texts. A failure is an object with `error`.
     """

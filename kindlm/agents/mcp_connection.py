@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 MAX_TOOLS = 1000
 """Tools that a server may list: providers take far fewer, and all of them are recorded."""
 
-# What the package logs of answers holds what they hold: errors say it, without secrets.
+# The package logs the content of answers: kindlm's errors report it without secrets.
 logging.getLogger("mcp").addHandler(logging.NullHandler())
 
 _CLOSE_S = 5.0
@@ -40,7 +40,7 @@ _INSTALL = "Install it: pip install 'kindlm[mcp]'"
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """What came back from a call: the result as the protocol has it, or `error`, its refusal."""
+    """The outcome of a call: the result as the protocol has it, or `error`, its refusal."""
 
     result: Mapping[str, Any]
     latency_ms: float
@@ -48,7 +48,7 @@ class Called:
 
 
 class McpConnection:
-    """One connection; `open` comes first, `aclose` last, and after an error nothing but that."""
+    """One connection: first `open`, last `aclose`; after an error, only `aclose`."""
 
     def __init__(self, server: StartedServer | HttpTarget) -> None:
         self._server = server
@@ -71,7 +71,7 @@ class McpConnection:
             await asyncio.shield(opened)
 
     async def _hold(self, link: ProgramLink | HttpLink, opened: asyncio.Future[None]) -> None:
-        """Hold the connection until it is closed. How it ends concerns those who wait alone."""
+        """Hold the connection until it is closed; its end is reported to waiting calls only."""
         from mcp import Client
         from mcp_types import Implementation
 
@@ -88,7 +88,7 @@ class McpConnection:
 
     @property
     def identity(self) -> str | None:
-        """The name and version of the server, as it says itself."""
+        """The name and version that the server reports."""
         info = self._session.server_info
         return None if info is None else f"{info.name} {info.version}"
 
@@ -115,15 +115,15 @@ class McpConnection:
         return tools
 
     def send_along(self, headers: Mapping[str, str]) -> None:
-        """Send headers with all requests from now on, where there are requests."""
+        """Send headers with all requests from now on, if the transport has requests."""
         if isinstance(self._link, HttpLink):
             self._link.send_along(headers)
 
     async def call(self, tool: str, arguments: Mapping[str, Any], timeout_s: float) -> Called:
-        """Call a tool. That the server refuses the call is an answer, too.
+        """Call a tool. A refusal by the server is an answer, too.
 
         Raises:
-            AgentFailure: something else came in place of the result.
+            AgentFailure: something other than a result or refusal came.
         """
         from mcp import MCPError
         from mcp_types import (
@@ -147,7 +147,7 @@ class McpConnection:
 
     @asynccontextmanager
     async def _answering(self, timeout_s: float) -> AsyncIterator[ProgramLink | HttpLink]:
-        """Wait for an answer for so long; raise `AgentFailure` for what came in its place."""
+        """Wait for an answer up to a limit; raise `AgentFailure` for anything else."""
         assert self._link is not None, "an answer comes from a server"
         try:
             async with asyncio.timeout(timeout_s):
@@ -162,7 +162,7 @@ class McpConnection:
         return AgentFailure(KindlmError(ErrorCode.PROVIDER_API_ERROR, message, hint))
 
     async def aclose(self) -> None:
-        """End the connection, and the program with all that it started; at once after an error."""
+        """End the connection, and the program with its children; at once after an error."""
         holding = self._holding
         if holding is None:
             return
@@ -181,7 +181,7 @@ def _as_json(value: Any) -> Mapping[str, Any]:
 
 
 def _first(raised: BaseException) -> BaseException:
-    """Return what was raised, out of the groups that it comes in."""
+    """Return the first exception inside exception groups."""
     while isinstance(raised, BaseExceptionGroup):
         raised = raised.exceptions[0]
     return raised
@@ -194,14 +194,14 @@ _ADDRESS = "Check that its URL is that of an MCP server (streamable HTTP)"
 
 @dataclass(frozen=True, slots=True)
 class StartedServer:
-    """A server that is a program, and where it runs with which environment."""
+    """A server that is a program, its sandbox and its environment."""
 
     who: ProgramWho
     sandbox: LocalSandbox
 
 
 class ProgramLink:
-    """The lines of a program, as the messages that a session reads and writes."""
+    """The lines of a program, as messages that a session reads and writes."""
 
     def __init__(self, server: StartedServer) -> None:
         self._server = server
@@ -210,12 +210,12 @@ class ProgramLink:
 
     @property
     def is_over(self) -> bool:
-        """Whether no more will come from it."""
+        """Whether no more output will come."""
         return self._fault is not None
 
     @asynccontextmanager
     async def streams(self) -> AsyncIterator[tuple[Any, Any]]:
-        """Start the program, and end it; the streams are as the package has those of its own."""
+        """Start the program, and end it; yield streams as the package's own clients do."""
         import anyio
 
         server = self._server
@@ -241,7 +241,7 @@ class ProgramLink:
             self._fault = await self._read_on(program, to_session)
 
     async def _read_on(self, program: LocalProgram, to_session: Any) -> str:
-        """Read all that is printed; return why that ended."""
+        """Read all output; return why it ended."""
         from mcp.shared.message import SessionMessage
         from mcp_types import jsonrpc_message_adapter
 
@@ -265,7 +265,7 @@ class ProgramLink:
             await program.write_line(text.encode())
 
     def error(self, raised: BaseException, timeout_s: float) -> KindlmError:
-        """Return the error of an exchange that something was raised in."""
+        """Return the error of an exchange that raised an exception."""
         who, program = self._server.who, self._program
         log = "" if program is None else program.log
         if self._fault is not None:
@@ -278,7 +278,7 @@ class ProgramLink:
 
 
 class HttpLink:
-    """The requests to an address; what came in place of a message is kept."""
+    """The requests to an address; keeps what came in place of a message."""
 
     def __init__(self, server: HttpTarget) -> None:
         self._server = server
@@ -297,7 +297,7 @@ class HttpLink:
 
     @asynccontextmanager
     async def streams(self) -> AsyncIterator[tuple[Any, Any]]:
-        """Open the client; the streams are those of the package."""
+        """Open the client; yield the streams of the package."""
         import httpx2
         from mcp.client.streamable_http import streamable_http_client
 
@@ -314,7 +314,7 @@ class HttpLink:
             yield streams[0], streams[1]
 
     async def _look_at(self, response: Any) -> None:
-        """Look at an answer before the package does: whether it is one, and how long it is."""
+        """Check an answer before the package does: its type and its length."""
         who, status, headers = self._server.who, response.status_code, response.headers
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if response.request.method != "POST":
@@ -337,7 +337,7 @@ class HttpLink:
             self._failed = who.unreadable("not an MCP message", body, status, _ADDRESS)
 
     def error(self, raised: BaseException, timeout_s: float) -> KindlmError:
-        """Return the error of an exchange that something was raised in."""
+        """Return the error of an exchange that raised an exception."""
         import httpx2
 
         who = self._server.who
@@ -362,7 +362,7 @@ def _is_message(body: str) -> bool:
 
 
 def _words(who: Who, raised: BaseException) -> str:
-    """Say what a server did that something was raised by: a sentence goes on with it."""
+    """Describe what a server did, given the exception, to continue a sentence."""
     from mcp import MCPError
     from mcp_types import CONNECTION_CLOSED
 

@@ -88,13 +88,13 @@ class Assistants(Served):
         return "application/json"
 
     def not_sent(self, request: AgentRequest) -> tuple[str, ...]:
-        """Return warnings of what an assistant does not get of a message."""
+        """Return warnings about parts of a message that an assistant does not get."""
         unsent = "of the context, an assistant gets nothing but `assistant_id`"
         has_more = set(request.context or {}) - {"assistant_id"}
         return (*super().not_sent(request), *((unsent,) if has_more else ()))
 
     def advice(self, endpoint: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-        """Yield that OpenAI itself does not serve the API any more, of an agent that is there."""
+        """Warn that OpenAI itself no longer serves the API."""
         reached = endpoint or environ.get("OPENAI_BASE_URL") or _OPENAI_URL
         try:
             is_there = urlsplit(reached).hostname == urlsplit(_OPENAI_URL).hostname
@@ -120,7 +120,7 @@ class AssistantsAgent(ServedAgent):
         self._simulated: dict[str, ToolUse] = {}
 
     async def __aexit__(self, *exception: object) -> None:
-        """Cancel what still runs, and let go of the connections."""
+        """Cancel a run that is still active, and release the connections."""
         try:
             await self._cancel()
         finally:
@@ -129,7 +129,7 @@ class AssistantsAgent(ServedAgent):
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Add a message to the thread and run the assistant on it; see `ports.Agent`.
 
-        Once there is a thread, there is no second try: the thread would hold the message twice.
+        Once there is a thread, the message is not sent again: the thread would hold it twice.
         """
         assistant = first_text((request.context or {}).get("assistant_id") or self._assistant)
         if assistant is None:
@@ -203,7 +203,7 @@ class AssistantsAgent(ServedAgent):
             **{"include[]": "step_details.tool_calls[*].file_search.results[*].content"},
         )
         if listed and _created(listed[0]) > _created(listed[-1]):
-            # The server lists the newest first in spite of `order`.
+            # The server lists the newest first despite `order`.
             listed.reverse()  # steps of the same second, too
         return sorted(listed, key=_created)
 
@@ -263,7 +263,7 @@ class AssistantsAgent(ServedAgent):
         )
 
     def _place(self, *parts: str) -> str:
-        """Return a path on the thread; ids come from the server, and stay in their places."""
+        """Return a path on the thread; ids come from the server and must stay in place."""
         assert self._thread is not None
         return "/" + "/".join(quote(part, safe="") for part in ("threads", self._thread, *parts))
 
@@ -272,7 +272,7 @@ class AssistantsAgent(ServedAgent):
         return self._place("runs", self._run, *parts)
 
     async def _object(self, path: str, body: Json | None = None, **query: Any) -> dict[str, Any]:
-        """Return the object that is answered; raise `UnreadableReply` if none is."""
+        """Return the object in an answer; raise `UnreadableReply` if there is none."""
         url = f"{self._url}{path}?{urlencode(query)}" if query else f"{self._url}{path}"
         method, content = "GET", None
         if body is not None:
@@ -290,7 +290,7 @@ class AssistantsAgent(ServedAgent):
         return [item for item in data if isinstance(item, dict)]
 
     async def _cancel(self) -> None:
-        """Cancel the run that may go on, as it would be paid for; what goes wrong is logged."""
+        """Cancel a run that may be active, since it costs money; failures are logged."""
         if self._run is None or self._thread is None:
             return
         cancel, self._run = self._of_run("cancel"), None
@@ -309,7 +309,7 @@ def _id(made: Mapping[str, Any]) -> str:
 
 
 def _is_openai(endpoint: str) -> bool:
-    """Tell whether an endpoint is OpenAI's own, or none at all."""
+    """Return whether an endpoint is OpenAI's own, or is not set."""
     if not endpoint:
         return True
     parts, ours = urlsplit(endpoint), urlsplit(_OPENAI_URL)
@@ -317,7 +317,7 @@ def _is_openai(endpoint: str) -> bool:
 
 
 def _asked_calls(run: Json) -> list[ToolCall]:
-    """Return the functions that a run wants to have called; raise `UnreadableReply` for none."""
+    """Return the functions that a run requests; raise `UnreadableReply` if there are none."""
     found = lookup(run, "required_action.submit_tool_outputs.tool_calls")
     asked = [call for call in objects(found) if isinstance(call.get("id"), str)]
     if not asked:
@@ -351,7 +351,7 @@ def _tool_use(step: Json, call: Json, simulated: Mapping[str, ToolUse], place: s
 
 
 def _printed(outputs: Any) -> Any:
-    """Return what code printed, as a text if it is nothing but that."""
+    """Return the output of code, as a text if it has only text."""
     found = objects(outputs)
     logs = [output.get("logs") for output in found]
     texts = [text for text in logs if isinstance(text, str)]

@@ -100,7 +100,7 @@ class Python(Adapter):
 
     @classmethod
     def check_endpoint(cls, endpoint: str) -> None:
-        """Refuse what names no function."""
+        """Refuse a name that is not one of a function."""
         if not _DOTTED.fullmatch(endpoint):
             hint = "Write it as package.module:function"
             raise refuse(f'"{endpoint}" is not the name of a function', hint)
@@ -114,9 +114,9 @@ class Python(Adapter):
 def python_agent(target: AgentTarget, root: Path) -> PythonAgent:
     """Import an agent for one conversation: from `path`, else from the folder of its file.
 
-    What is not there is looked for in the root folder. `path` is relative to the file's folder. An
-    agent that the target holds as an object is not imported.
-    The options of the target may be JSON values. Raises `AgentFailure` if it cannot be imported.
+    Modules that are missing there are looked for in the root folder. `path` is relative to the
+    file's folder. An agent that the target holds as an object is not imported. The options of the
+    target may be JSON values. Raises `AgentFailure` if it cannot be imported.
     """
     who = Who(target.id)
     options = target.options
@@ -165,7 +165,7 @@ class PythonAgent:
     async def __aexit__(self, *exception: object) -> None:
         """Leave the agent, if it is a context manager: a failing `assert` in it counts.
 
-        What else fails is logged, and what was said stands.
+        Other failures are logged, and the conversation remains valid.
         """
         try:
             await self._stack.aclose()
@@ -183,13 +183,13 @@ class PythonAgent:
         try:
             async with AsyncExitStack() as turn, asyncio.timeout(request.timeout_s) as deadline:
                 self._made = agent, known = self._made or await self._make()
-                deadline.reschedule(None)  # others have their own time
+                deadline.reschedule(None)  # others' turns do not count
                 await turn.enter_async_context(known.turn(agent))
                 deadline.reschedule(asyncio.get_running_loop().time() + request.timeout_s)
-                begun = time.perf_counter()  # making the agent is no part of its answer
+                begun = time.perf_counter()  # creating the agent is not part of its answer
                 with _answer_span(request.headers):
                     said = await known.send(agent, request)
-                    # A streamed result goes on while it is read.
+                    # A streamed result is produced while it is read.
                     sent = last_user_text(request)
                     reply = await _read_answer(self._who, said, sent, self._reading, known)
                 latency_ms = (time.perf_counter() - begun) * 1000
@@ -216,13 +216,13 @@ class PythonAgent:
         )
 
     async def _make(self) -> tuple[Any, Framework]:
-        """Return the agent, and what talks to it."""
+        """Return the agent, and its adapter."""
         agent = self._found
         is_made = inspect.isclass(agent) or (callable(agent) and first_parameter(agent) is None)
         if is_made and framework_of(agent) is None:
             agent = await called(agent)
             if framework_of(agent) is not None:
-                pass  # it enters itself what it needs, in each run
+                pass  # it enters what it needs itself, in each run
             elif hasattr(agent, "__aenter__"):
                 agent = await self._stack.enter_async_context(agent)
             elif hasattr(agent, "__enter__"):
@@ -238,8 +238,8 @@ class PythonAgent:
 def _answer_span(headers: Mapping[str, str]) -> AbstractContextManager[Any]:
     """Return a span of OpenTelemetry around an answer, if the code makes spans at all.
 
-    It is in the trace that goes along with the message; the spans of the code are below it, so that
-    they are known to belong to the answer.
+    It is in the trace that goes along with the message. The spans of the code are below it, which
+    shows that they belong to the answer.
     """
     if "traceparent" not in headers or "opentelemetry.sdk.trace" not in sys.modules:
         return nullcontext()
@@ -278,7 +278,7 @@ async def _read_answer(
 
 
 def _written(said: Any) -> str:
-    """Return a value as JSON; raise `UnreadableReply` if it is none."""
+    """Return a value as JSON; raise `UnreadableReply` if that is impossible."""
     if said is None:
         raise UnreadableReply("it returned nothing")
     try:
@@ -291,10 +291,10 @@ def _written(said: Any) -> str:
 
 
 def _read_json(raw: str, sent: str, reading: Reading) -> AgentReply:
-    # As JSON holds it: a tuple is a list, and a key that is a number is a text.
+    # As in JSON: a tuple becomes a list, and a numeric key a text.
     value = json.loads(raw)
     if reading == Reading() and isinstance(value, list) and value and all(map(_is_message, value)):
-        # Most answers are not messages, and each process of an agent would import this.
+        # Most answers are not messages, and the import costs each process of an agent time.
         from kindlm.agents.chat_messages import holds_message
         from kindlm.agents.langgraph_replies import Sent, read_value
 
@@ -308,7 +308,7 @@ def _is_message(value: Any) -> bool:
 
 
 def _is_cancelled(raised: BaseException) -> bool:
-    """Tell whether the call itself is to end, and not the agent raised that by itself."""
+    """Return whether the call itself is cancelled, as opposed to an exception of the agent."""
     this = asyncio.current_task()
     is_cancellation = isinstance(raised, asyncio.CancelledError | GeneratorExit)
     return is_cancellation and (this is None or this.cancelling() > 0)
@@ -325,9 +325,9 @@ def _crashed(who: Who, raised: BaseException, folders: Sequence[Path]) -> Kindlm
 
 
 def _at(raised: BaseException, folders: Sequence[Path]) -> str:
-    """Return the last line of the user's own that an error came through: ` (bot.py:12)`.
+    """Return the last line of user code that an error passed through: ` (bot.py:12)`.
 
-    Frameworks raise errors of their own because of those of a tool: that line counts then.
+    Frameworks raise errors of their own for those of a tool: the tool's line counts then.
     """
     if raised.__cause__ is not None and (cause := _at(raised.__cause__, folders)):
         return cause
@@ -353,5 +353,5 @@ def _is_ours(file: str) -> bool:
 
 
 def _is_theirs(file: str) -> bool:
-    """Tell whether a file is the user's, and does not lead from kindlm to their code."""
+    """Return whether a file is the user's, and not on the way from kindlm to their code."""
     return not (_is_ours(file) or file.startswith("<frozen") or file == importlib.__file__)

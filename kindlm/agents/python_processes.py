@@ -36,9 +36,9 @@ _HELD_BACK = 8_192
 
 
 class PrintedOutput(LastOutput):
-    """Shows line by line what arrives in pieces, and keeps the end of it.
+    """Shows output that arrives in pieces line by line, and keeps the end of it.
 
-    `redact` takes secrets out of whole lines: a piece may end within one.
+    `redact` removes secrets from whole lines, since a piece may end within one.
     """
 
     def __init__(self, redact: Callable[[str], str]) -> None:
@@ -48,7 +48,7 @@ class PrintedOutput(LastOutput):
         self._waiting = ""
 
     def add(self, chunk: bytes) -> None:
-        """Take what was printed."""
+        """Add a piece of output."""
         super().add(chunk)
         lines, end, rest = (self._waiting + self._decoder.decode(chunk)).rpartition("\n")
         self._waiting = rest
@@ -59,22 +59,22 @@ class PrintedOutput(LastOutput):
             self._show(hidden[:-_HELD_BACK])
 
     def finish(self) -> None:
-        """Show what is left: nothing more will come."""
+        """Show what is left at the end of the output."""
         left, self._waiting = self._waiting, ""
         self._show(self._redact(left))
 
     def _show(self, text: str) -> None:
         if not text:
             return
-        # The reader may be gone.
+        # The reader may have ended.
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(text)
             sys.stderr.flush()
 
 
 _log = logging.getLogger(__name__)
-# What can be imported here can be imported there. `-P` and this order: nothing of the folder that
-# happens to be the current one may take the place of a standard module.
+# Modules are found as in this process. `-P` and this order ensure that no file in the current
+# folder replaces a standard module.
 _START = (
     "import sys, json; sys.path[:] = json.loads(sys.argv.pop()); "
     "from kindlm.agents.python_worker import main; main()"
@@ -83,7 +83,7 @@ _LEAVE_S = 10.0
 
 
 class WorkerProcess:
-    """A process that runs; `start` makes one, `end` must be awaited in the end."""
+    """A running process; `start` makes one, `end` must be awaited in the end."""
 
     def __init__(
         self, program: LocalProgram, printed: PrintedOutput, stack: AsyncExitStack
@@ -96,14 +96,14 @@ class WorkerProcess:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it waits for a call, and nothing of an earlier one can still go on in it."""
+        """Whether it waits for a call, and no earlier one can still be active in it."""
         return not self._is_asked and not self._has_timed_out and self._program.goes_on
 
     @classmethod
     async def start(cls, environ: Mapping[str, str], redact: Callable[[str], str]) -> Self:
-        """Start a process; raise `OSError` if that cannot be done.
+        """Start a process; raise `OSError` if that fails.
 
-        What its agents print is shown as `redact` leaves it.
+        The output of its agents is shown after `redact`.
         """
         printed, stack = PrintedOutput(redact), AsyncExitStack()
         words = [sys.executable, "-uPc", _START, json.dumps(sys.path)]
@@ -113,8 +113,8 @@ class WorkerProcess:
     async def ask(self, call: Call, name: str) -> Answer:
         """Return the answer to a call; `name` is the agent's, for errors.
 
-        The process itself keeps an agent to the timeout of a request. One that has not done so
-        soon after is stuck, and the process is not ready any more.
+        The process itself enforces the timeout of a request. If it has not done so shortly
+        afterwards, it is stuck, and is not ready any more.
         """
         who = Who(name)
         self._is_asked = True
@@ -134,12 +134,12 @@ class WorkerProcess:
             return Err(who.unreadable(f"it is not an AgentReply: {error}", ""))
         self._is_asked = False
         if isinstance(answer, Err) and answer.error.code is ErrorCode.PROVIDER_TIMEOUT:
-            # A thread of it may run on.
+            # One of its threads may still be running.
             self._has_timed_out = True
         return answer
 
     async def leave(self, name: str) -> None:
-        """Leave the agent, if the process is ready to; what goes wrong is logged."""
+        """Leave the agent, if the process is ready to; failures are logged."""
         if not self.is_ready:
             return
         try:
@@ -152,7 +152,7 @@ class WorkerProcess:
             _log.warning("%s, while closing", answer.error.message)
 
     async def end(self) -> None:
-        """End the process and all that it started: politely if it has nothing to do."""
+        """End the process and everything it started: politely if it is idle."""
         async with self._stack:
             if self.is_ready:
                 await self._program.leave()
@@ -160,7 +160,7 @@ class WorkerProcess:
             self._printed.finish()
 
     async def _ended(self, who: Who) -> KindlmError:
-        """Return the error of an agent whose process ended, or hung up, instead of answering."""
+        """Return the error of an agent whose process ended, or hung up, without an answer."""
         how = await self._program.ending()
         await self._program.drained()
         message = f"The process of agent {who.name!r} {how} before it answered"
@@ -176,9 +176,9 @@ _MAX_IDLE = 8
 
 
 class PythonProcesses:
-    """The processes of a run; as `async with`, at whose end all of them have ended.
+    """The processes of a run, as `async with`; all of them have ended when it is left.
 
-    `root` is where agents are looked for that are not in the folder of their file.
+    `root` is searched for agents that are not in the folder of their file.
     """
 
     def __init__(
@@ -201,10 +201,10 @@ class PythonProcesses:
     def agent(
         self, target: AgentTarget, variables: Mapping[str, str] = MappingProxyType({})
     ) -> Agent:
-        """Make an agent for one conversation; whether it can be imported is known later.
+        """Make an agent for one conversation; import errors are reported later.
 
-        With `variables`, it has a process of its own, which finds them in its environment: what is
-        made with them when a module is imported must not serve another conversation.
+        With `variables`, it has a process of its own, with these in its environment: objects that
+        use them when a module is imported must not serve another conversation.
         """
         # A process gets JSON.
         return ProcessAgent(replace(target, options=as_written(target.options)), self, variables)
@@ -213,7 +213,7 @@ class PythonProcesses:
         self, target: AgentTarget, variables: Mapping[str, str]
     ) -> Result[WorkerProcess]:
         """Return a process in which the agent is open."""
-        # One that has imported the agent already, unless it ended while it was idle.
+        # A process that has imported the agent already, unless it ended while idle.
         kept = next((each for each in self._idle if each[0] == target and not variables), None)
         if kept is not None:
             self._idle.remove(kept)
@@ -241,7 +241,7 @@ class PythonProcesses:
     async def give_back(
         self, target: AgentTarget, variables: Mapping[str, str], worker: WorkerProcess
     ) -> None:
-        """Take a process back; it is kept if it is fit for another conversation."""
+        """Take a process back; keep it if it is fit for another conversation."""
         if variables or not worker.is_ready:
             await worker.end()
             return

@@ -31,7 +31,7 @@ from kindlm.suite import AgentTarget
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """Asks for an agent, for one conversation; see `python_agent` for `root`."""
+    """A request for an agent, for one conversation; see `python_agent` for `root`."""
 
     target: AgentTarget
     root: str
@@ -50,7 +50,7 @@ _ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer)
 def pack_call(call: Call) -> bytes:
     """Return the line of a call."""
     if isinstance(call, AgentRequest):
-        # A function stays in its process. An agent in Python calls its tools itself.
+        # Functions cannot leave their process. An agent in Python calls its tools itself.
         call = replace(call, answer_tool=None)
     return _line(_CALL.dump_python(call))
 
@@ -62,12 +62,12 @@ def unpack_call(payload: bytes) -> Call:
 
 def pack_answer(answer: Answer) -> bytes:
     """Return the line of an answer; raise `TypeError` or `ValueError` if it is not JSON."""
-    # The reader finds what is wrong in a reply that the user's code made.
+    # The reader finds errors in a reply that the user's code made.
     return _line(_ANSWER.dump_python(answer, warnings=False))
 
 
 def unpack_answer(payload: bytes) -> Answer:
-    """Read an answer; raise `ValueError` that says what is wrong with one that is none."""
+    """Read an answer; raise `ValueError` that says what is wrong with it."""
     try:
         return _ANSWER.validate_python(json.loads(payload))
     except ValidationError as error:
@@ -88,7 +88,7 @@ GRACE_S = 2.0
 def main() -> None:
     """Serve standard input to its end.
 
-    The agent reads nothing instead, and what it prints goes where its errors go.
+    The agent's standard input is empty, and its output goes to standard error.
     """
     asked, answered = os.dup(0), os.dup(1)
     with Path(os.devnull).open("rb") as nothing:
@@ -98,8 +98,8 @@ def main() -> None:
         try:
             asyncio.run(_serve(asked, answers))
         except OSError:
-            # kindlm is gone, or an agent closed what the event loop works with: it is not fit for
-            # an orderly end, whose traces would say nothing of the agent.
+            # kindlm has ended, or an agent closed something that the event loop needs: an orderly
+            # end is impossible, and its tracebacks would say nothing about the agent.
             os._exit(1)
 
 
@@ -119,7 +119,7 @@ async def _serve(asked: int, answers: BinaryIO) -> None:
 
 
 def _listen(asked: int, loop: asyncio.AbstractEventLoop, calls: asyncio.Queue[bytes]) -> None:
-    """Pass on what arrives, in a thread: the end is noticed also while an agent blocks the loop."""
+    """Pass on input from a thread, which notices its end even while an agent blocks the loop."""
     with os.fdopen(asked, "rb") as stream, suppress(OSError):
         for line in stream:
             loop.call_soon_threadsafe(calls.put_nowait, line)
@@ -130,7 +130,7 @@ def _listen(asked: int, loop: asyncio.AbstractEventLoop, calls: asyncio.Queue[by
 
 
 class _Host:
-    """Holds the agent of the conversation that goes on."""
+    """Holds the agent of the current conversation."""
 
     def __init__(self) -> None:
         self._who = Who("")
@@ -138,7 +138,7 @@ class _Host:
         self._conversation = AsyncExitStack()
 
     async def answer(self, payload: bytes) -> bytes:
-        """Do what a call asks for, and return the line of the answer."""
+        """Carry out a call, and return the line of the answer."""
         answer = await self._do(payload)
         try:
             return pack_answer(answer)

@@ -37,12 +37,12 @@ def first_text(*values: Any) -> str | None:
 
 
 def lookup(value: Any, path: str) -> Any:
-    """Return what is at a path, `ABSENT` if nothing is."""
+    """Return the value at a path, or `ABSENT`."""
     return value if path == WHOLE else value_at(value, _PART.findall(path))
 
 
 def parent_of(value: Any, path: str) -> Any:
-    """Return what holds the last part of a path, `ABSENT` if nothing is there to hold it."""
+    """Return the container of the last part of a path, or `ABSENT`."""
     return lookup(value, ".".join(_PART.findall(path)[:-1]))
 
 
@@ -66,13 +66,13 @@ MAX_CALLS = 10_000
 
 
 class NoTextKnown(UnreadableReply):
-    """JSON in which nothing is known to be the text of an answer."""
+    """JSON without a known place for the text of an answer."""
 
     hint = WHERE_THE_TEXT_IS
 
 
 class NotJson(UnreadableReply):
-    """What was to be JSON and is not."""
+    """Invalid JSON in a place that requires JSON."""
 
     hint = (
         "Let the agent send complete, valid JSON in which no key occurs twice; or send plain text"
@@ -81,7 +81,7 @@ class NotJson(UnreadableReply):
 
 
 class AnotherProtocol(UnreadableReply):
-    """An answer that is not in the protocol that the agent is said to speak."""
+    """An answer in another protocol than the configured one."""
 
     hint = (
         "Give the `protocol` that the agent speaks, or leave it out: answers are then read by what "
@@ -105,7 +105,7 @@ def refuse_more(number: int, most: int, things: str) -> None:
 
 
 def first_warnings(found: Sequence[str], most: int) -> tuple[str, ...]:
-    """Return the first warnings, and how many more there are."""
+    """Return the first warnings, and the number of further ones."""
     more = len(found) - most
     return (*found[:most], *((f"and {count(more, 'more problem')} of that kind",) * (more > 0)))
 
@@ -114,7 +114,7 @@ _REASONS = ("finish_reason", "stop_reason", "finishReason", "stopReason")
 
 
 def end_reasons(value: Any) -> tuple[str, ...]:
-    """Return what an answer or an event says ended it, in the spelling of OpenAI's API."""
+    """Return the reasons for the end in an answer or an event, in the spelling of OpenAI's API."""
     choices = lookup(value, "choices")
     parts = [value, lookup(value, "delta"), lookup(value, "message")]
     parts += choices if isinstance(choices, list) else []
@@ -123,10 +123,10 @@ def end_reasons(value: Any) -> tuple[str, ...]:
 
 
 def error_text(*parts: Any) -> str:
-    """Return what the first part that says anything says: a text, or an object.
+    """Return the first error text in some parts, each a text or an object.
 
-    An object says it as the kind of `error` and its `message` or `detail`, as far as they are
-    there, else by whatever `error` holds.
+    An object has it in the kind of `error` and its `message` or `detail`, as far as they are there,
+    else in the content of `error`.
     """
     for part in parts:
         if text := first_text(part):
@@ -141,10 +141,10 @@ def error_text(*parts: Any) -> str:
 
 
 def tells_failure(value: Any) -> bool:
-    """Tell whether an object's `error` says that something failed: true, a text or an object.
+    """Return whether an object's `error` reports a failure: true, a text or an object.
 
-    A number may be how far off an answer is. What is beside such an `error` as `message` or
-    `detail` explains it, and is no answer.
+    A number may be the error of a result. Beside a reported failure, `message` or `detail` explains
+    it, and is not an answer.
     """
     error = lookup(value, "error")
     return error is True or (isinstance(error, str | dict) and bool(error))

@@ -78,8 +78,8 @@ _MAX_NAME = 100
 def read_numbers(value: Any) -> dict[str, float]:
     """Return the numbers of a reply, of its metadata, and of `metrics` in either.
 
-    Where a name is in several of them, the first place counts. Truth values are no numbers, and
-    neither is what is not finite. A reply is read up to 50 of them.
+    If a name occurs in several of them, the first place counts. Booleans and values that are not
+    finite are not numbers. At most 50 numbers of a reply are read.
     """
     found: dict[str, float] = {}
     parts = list(_parts(value))
@@ -135,16 +135,16 @@ _OF_REQUESTS = frozenset({"instructions", "prompt", "reasoning", "text", "tool_c
 
 
 class FailedReply(Exception):  # noqa: N818 - it names what the agent says
-    """The agent says that it failed, in these words; for `spent` see `UnreadableReply`."""
+    """The agent reports a failure, in these words; for `spent` see `UnreadableReply`."""
 
     spent: Spent | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Where the parts of a reply are. Paths win over what is looked for by itself.
+    """The places of the parts of a reply. Paths take precedence over places found by search.
 
-    `may_lack_text` tells that tool calls are an answer, whatever stands beside them.
+    `may_lack_text` means that tool calls are an answer, regardless of anything beside them.
     """
 
     text_keys: tuple[str, ...] = TEXT_KEYS
@@ -164,7 +164,7 @@ def agent_reply(
     hint: str = "set `toolCallsPath`",
     **more: Any,
 ) -> AgentReply:
-    """Return what an answer says, without how it came; its calls may add to the `warnings`.
+    """Return the reply in an answer; its calls may add to the `warnings`.
 
     `reasons` are why it ended. `hidden` is the place of calls that were not read, and `hint` what
     the user can do about them.
@@ -204,7 +204,7 @@ def read_reply(value: Any, reading: Reading) -> AgentReply:
         UnreadableReply: nothing is where the text should be, or its tool calls cannot be read.
     """
     if lookup(value, "object") == "response" and isinstance(lookup(value, "output"), list):
-        # It repeats its request, the definitions of tools among it.
+        # The reply repeats its request, including the definitions of tools.
         value = {key: said for key, said in value.items() if key not in _OF_REQUESTS}
     calls = reported_calls(value, reading.tool_calls_path)
     text = text_of(value, _of_answers(value, reading))
@@ -237,7 +237,7 @@ def read_reply(value: Any, reading: Reading) -> AgentReply:
 
 
 def read_spent(value: Any, steps: Iterable[Any] = ()) -> Spent:
-    """Read what an answer, or an event of one, says that it took; see `read_cost` for `steps`."""
+    """Read the usage in an answer, or an event of one; see `read_cost` for `steps`."""
     return Spent(read_usage(value), read_cost(value, steps), read_model(value))
 
 
@@ -256,10 +256,10 @@ def read_usage(value: Any) -> Usage:
 
 
 def read_counts(counts: Any) -> Usage:
-    """Read what stands under `usage`: the tokens by their names, or the written ones alone."""
+    """Read the value of `usage`: the tokens by name, or only the written ones."""
     if not isinstance(counts, dict):
         return Usage(None, token_count(counts))
-    # Anthropic's leave out what was written to or read from the prompt cache.
+    # Anthropic's input count excludes tokens written to or read from the prompt cache.
     with_cache = anthropic.usage_of({"usage": counts})
     told, extras = with_cache.input_tokens, with_cache.extras
     if told is None:
@@ -267,7 +267,7 @@ def read_counts(counts: Any) -> Usage:
     if extras is None:
         found = next((each for key in _DETAILS if (each := counts.get(key))), None)
         details = object_or_empty(found)
-        # OpenAI's, or LangChain's, which names each lifetime.
+        # The names of OpenAI or LangChain; the latter names each cache lifetime.
         read, written, short, long = (
             _count(details, keys) or 0
             for keys in (
@@ -289,7 +289,7 @@ def bounded(usage: Usage) -> Usage:
 
 
 def summed(usages: Sequence[Usage]) -> Usage:
-    """Return all tokens that are reported added up; see `bounded`."""
+    """Return the sum of all reported tokens; see `bounded`."""
     inputs = [usage.input_tokens for usage in usages if usage.input_tokens is not None]
     outputs = [usage.output_tokens for usage in usages if usage.output_tokens is not None]
     total_in, total_out = sum(inputs) if inputs else None, sum(outputs) if outputs else None
@@ -313,7 +313,7 @@ def read_cost(value: Any, steps: Iterable[Any] = ()) -> float | None:
 
 
 def _parts(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Return the reply itself and what it says about itself, as far as they are objects."""
+    """Return the reply itself and its metadata, as far as they are objects."""
     if isinstance(value, dict):
         yield value
         for key in ("metadata", "meta"):
@@ -322,7 +322,7 @@ def _parts(value: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def text_of(value: Any, reading: Reading) -> str | None:
-    """Return the text of a reply, None if it is nowhere to be found."""
+    """Return the text of a reply, None if there is none."""
     if reading.response_path is not None:
         found = lookup(value, reading.response_path)
         if found is ABSENT:
@@ -348,7 +348,7 @@ def text_of(value: Any, reading: Reading) -> str | None:
 
 
 def _no_text(value: Any) -> NoTextKnown:
-    """Return the error of JSON in which no text is known; it names the only text of an object."""
+    """Return the error of JSON without a known text; it names the only text of an object."""
     error = NoTextKnown(_NO_TEXT)
     members = value.items() if isinstance(value, dict) else ()
     texts = [key for key, it in members if isinstance(it, str) and key not in _BESIDE_CALLS]
@@ -358,20 +358,20 @@ def _no_text(value: Any) -> NoTextKnown:
 
 
 def _has_calls_alone(value: Any, reading: Reading) -> bool:
-    """Tell whether a reply holds tool calls, and nothing beside them that may be its text."""
+    """Return whether a reply holds tool calls, and nothing beside them that may be its text."""
     path = reading.tool_calls_path or ""
     known = _BESIDE_CALLS | CALL_KEYS | {re.split(r"[.\[]", path)[0]}
     return isinstance(value, dict) and value.keys() <= known
 
 
 def failure_of(value: Any) -> str | None:
-    """Return what a reply says of an error, None if it reports none."""
+    """Return the error text in a reply, None if it reports no error."""
     error = value.get("error") if isinstance(value, dict) else None
     return error_text(value) if error else None
 
 
 def doubts(value: Any) -> tuple[str, ...]:
-    """Return the warning of an answer that says of itself that it is no success."""
+    """Return the warning about an answer that reports a failure itself."""
     if not isinstance(value, dict):
         return ()
     if tells_failure(value):
@@ -385,9 +385,9 @@ def doubts(value: Any) -> tuple[str, ...]:
 
 
 def _of_answers(value: Any, reading: Reading) -> Reading:
-    """Return where a text is an answer: the `message` of a reply with an `error` is of the error.
+    """Return the places where a text is an answer; beside an `error`, `message` is not one.
 
-    A path says where the answer is, whatever is beside it.
+    A path always says where the answer is.
     """
     if reading.response_path is not None or not tells_failure(value):
         return reading

@@ -30,11 +30,11 @@ PYTHON = ("python", "python3")
 
 
 class TooMuchOutput(Exception):  # noqa: N818 - it names what was printed
-    """A program printed more than it may."""
+    """A program printed more than allowed."""
 
 
 def how_it_ended(code: int) -> str:
-    """Say how a program ended, by its exit code: `ended by SIGKILL`, `ended with exit code 3`."""
+    """Return how a program ended, by exit code: `ended by SIGKILL`, `ended with exit code 3`."""
     if code >= 0:
         return f"ended with exit code {code}"
     try:
@@ -44,9 +44,9 @@ def how_it_ended(code: int) -> str:
 
 
 class OutputLines:
-    """Takes what comes through a pipe in pieces, and gives it out line by line.
+    """Takes output of a pipe in pieces, and returns it line by line.
 
-    `limit` is how many bytes may wait to be taken, line ends left out.
+    `limit` is how many bytes may wait to be read, line ends excluded.
     """
 
     def __init__(self, limit: int) -> None:
@@ -60,11 +60,11 @@ class OutputLines:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing but white space waits."""
+        """Whether only white space waits."""
         return not any(map(bytes.strip, self._lines)) and not self._begun.strip()
 
     def add(self, chunk: bytes) -> None:
-        """Take what was printed; raise `TooMuchOutput` if more waits than may."""
+        """Add output; raise `TooMuchOutput` if more waits than allowed."""
         self._waiting += len(chunk) - chunk.count(b"\n")
         self._begun += chunk
         if b"\n" in chunk:
@@ -76,7 +76,7 @@ class OutputLines:
             raise TooMuchOutput
 
     async def more(self, *ends: asyncio.Future[Any]) -> None:
-        """Wait until something arrives, or one of the `ends` is there."""
+        """Wait until output arrives, or one of the `ends` is done."""
         self._arrived.clear()
         arrived = asyncio.ensure_future(self._arrived.wait())
         try:
@@ -94,7 +94,7 @@ class OutputLines:
         return line
 
     def take_rest(self) -> bytes | None:
-        """Return what was printed after the last line end, None if nothing was."""
+        """Return the output after the last line end, None if there is none."""
         rest = bytes(self._begun)
         self._begun.clear()
         self._waiting -= len(rest)
@@ -108,13 +108,13 @@ _LOG_BYTES = 16_384
 
 
 class LastOutput:
-    """The end of what came through a pipe."""
+    """The last part of a pipe's output."""
 
     def __init__(self) -> None:
         self.data = bytearray()
 
     def add(self, chunk: bytes) -> None:
-        """Take what was printed."""
+        """Add output."""
         self.data += chunk
         del self.data[:-_LOG_BYTES]
 
@@ -124,9 +124,9 @@ class SandboxError(Exception):
 
 
 class StartedProgram(ABC):
-    """A program that runs. What it prints is read all the while, into `lines` and `errors`.
+    """A running program. Its output is read continuously, into `lines` and `errors`.
 
-    Everything here raises `SandboxError` when the sandbox itself fails.
+    All methods raise `SandboxError` when the sandbox itself fails.
     """
 
     def __init__(self, limit: int, errors: LastOutput | None = None) -> None:
@@ -135,40 +135,40 @@ class StartedProgram(ABC):
 
     @property
     def has_more(self) -> bool:
-        """Whether it has printed something that is not read yet."""
+        """Whether it has unread output."""
         return not self.lines.is_empty
 
     @property
     def log(self) -> str:
-        """The end of what it printed as errors."""
+        """The end of its standard error."""
         return self.errors.data.decode("utf-8", "replace")
 
     @abstractmethod
     async def write_line(self, line: bytes) -> None:
-        """Give it a line, which holds no line end; one that takes no more input is no error."""
+        """Write a line, given without its end; a closed input is not an error."""
 
     @abstractmethod
     async def read_line(self) -> bytes | None:
         """Return its next line without the end, None if there will be none.
 
-        Raises `TooMuchOutput` if there is more to read than may be.
+        Raises `TooMuchOutput` if more waits than allowed.
         """
 
     @abstractmethod
     async def exit_code(self) -> int | None:
-        """Return the code it ended with, negative for a signal; None if it goes on.
+        """Return its exit code, negative for a signal; None if it is still running.
 
-        For one that is not expected to go on: it is given a moment to end.
+        Call it only when the program should be ending: it gets a moment to do so.
         """
 
     async def ending(self) -> str:
-        """Say how it ended, or that there is only no more output: a sentence goes on with it."""
+        """Describe how it ended, or only that its output ended, to continue a sentence."""
         code = await self.exit_code()
         return "closed its output" if code is None else how_it_ended(code)
 
     @abstractmethod
     async def leave(self) -> None:
-        """Tell it that there will be no more input, as far as the sandbox can, and let it end."""
+        """Close its input, as far as the sandbox can, and let it end."""
 
 
 class Sandbox(Protocol):
@@ -177,12 +177,12 @@ class Sandbox(Protocol):
     def start(
         self, words: Sequence[str], given: bytes | None, limit: int
     ) -> AbstractAsyncContextManager[StartedProgram]:
-        """Start a program, without a shell that would look at its words; ended when it is left.
+        """Start a program without a shell; it is ended when the context is left.
 
         Args:
             words: the program and its arguments.
-            given: all of its input; None for one that is given lines while it runs.
-            limit: how many bytes it may print before they are read.
+            given: all of its input; None to write lines while it runs.
+            limit: how many bytes may wait to be read.
 
         Raises:
             OSError, ValueError: it could not be started.
@@ -200,13 +200,13 @@ TOO_MUCH = f"printed more than {MAX_OUTPUT_BYTES // 1_000_000} MB"
 
 @dataclass(frozen=True, slots=True)
 class ProgramWho(Who):
-    """The agent that a program is, which has these words."""
+    """A program as an agent; it has these words."""
 
     words: tuple[str, ...] = ()
 
     @property
     def program(self) -> str:
-        """The program as the user wrote it; of a script for Python, the script too."""
+        """The program as the user wrote it; for a Python script, including the script."""
         first, *rest = self.words
         is_script = first in PYTHON and rest and not rest[0].startswith("-")
         return self.quote(" ".join([first, *rest[: 1 if is_script else 0]]))
@@ -214,8 +214,8 @@ class ProgramWho(Who):
     def did(self, what: str, log: str, *, printed: str = "") -> KindlmError:
         """Return the error of a program that did something else than answer.
 
-        `what` goes on with a sentence about it. `log` is the end of what it printed as errors, and
-        `printed` what else it printed.
+        `what` continues a sentence about it. `log` is the end of its standard error, and `printed`
+        its other output.
         """
         return self.failed(
             self.with_last_words(f"{self.title}: {self.program} {what}", log),
@@ -226,9 +226,9 @@ class ProgramWho(Who):
     def broke_off(
         self, raised: Exception, log: str, timeout_s: float, *, printed: str = ""
     ) -> KindlmError:
-        """Return the error of an exchange that something was raised in; see `did`.
+        """Return the error of an exchange that raised an exception; see `did`.
 
-        That is TimeoutError, TooMuchOutput or SandboxError; or of the start, OSError or ValueError.
+        That is TimeoutError, TooMuchOutput or SandboxError; or at the start, OSError or ValueError.
         """
         if isinstance(raised, TooMuchOutput):
             return self.did(TOO_MUCH, log, printed=printed)
@@ -257,7 +257,7 @@ def _check_variables(env: dict[str, str]) -> dict[str, str]:
 
 
 class ProgramOptions(Adapter):
-    """What a program is started with."""
+    """The options for starting a program."""
 
     command: Maybe[CommandLine] = Field(default=None, examples=["python agent.py"])
     """Program with its arguments (`mcp`; required for `subprocess`): a string that is split like a
@@ -273,18 +273,18 @@ class ProgramOptions(Adapter):
 
     @property
     def words(self) -> list[str]:
-        """The program and its arguments, none if there is no program."""
+        """The program and its arguments, empty without a program."""
         return shlex.split(self.command) if isinstance(self.command, str) else self.command or []
 
     def compiled(self) -> Self:
-        """Split the command before variables are put in: a value is one word, whatever is in it."""
+        """Split the command before variables are inserted: a value is always one word."""
         if self.command is None:
             return self
         return self.model_copy(update={"command": self.words})
 
 
 def program_secrets(env: Mapping[str, str]) -> frozenset[str]:
-    """Return the values that must not be shown, by the names of their variables."""
+    """Return the values that must be hidden, by the names of their variables."""
     return frozenset(
         value
         for name, value in env.items()

@@ -72,7 +72,7 @@ def http_target(target: AgentTarget) -> HttpTarget:
 
 
 def _secrets(target: AgentTarget) -> frozenset[str]:
-    """Return what may be a credential: values of headers, with and without their scheme."""
+    """Return possible credentials: values of headers, with and without their scheme."""
     found = set()
     for name, value in target.headers.items():
         if name.lower() not in _HARMLESS_HEADERS:
@@ -107,7 +107,8 @@ async def kept_connections() -> AsyncIterator[_Shared]:
     finally:
         shared.users -= 1
         if not shared.users:
-            # Gone before it is closed: whoever comes meanwhile gets a new one.
+            # Removed before it is closed: a conversation that starts meanwhile gets new
+            # connections.
             del _shared[loop]
             if shared.transport is not None:
                 await shared.transport.aclose()
@@ -117,7 +118,7 @@ _BEGINNING = re.compile(r"[\ufeff\s]*<(?:!doctype\s+html|html)\b", re.IGNORECASE
 
 
 def is_page(text: str) -> bool:
-    """Tell whether a text begins as an HTML document does, whatever it was sent as."""
+    """Return whether a text begins like an HTML document, whatever its media type."""
     return _BEGINNING.match(text) is not None
 
 
@@ -134,7 +135,7 @@ Some frameworks send any text under the first name: it is a page only if it begi
 """
 _DEFAULT_HEADERS = {
     "accept": "application/json, text/event-stream;q=0.9, */*;q=0.8",
-    # HTTP clients take a compressed body that breaks off for a whole one.
+    # HTTP clients accept a truncated compressed body as complete.
     "accept-encoding": "identity",
     "connection": "keep-alive",
     "content-type": "application/json",
@@ -145,8 +146,8 @@ _DEFAULT_HEADERS = {
 class HttpReply:
     """An answer, read to its end; `kind` is its media type, without parameters.
 
-    `has_end` tells that HTTP itself said where the body ends, by its last chunk or by its length.
-    Else it ends where the connection was closed, which a server that fails does, too.
+    `has_end` means that HTTP itself marked the end of the body, by its last chunk or by its length.
+    Otherwise the body ends when the connection is closed, which a failing server does, too.
     """
 
     status: int
@@ -165,7 +166,7 @@ class HttpReply:
 class HttpConversation:
     """Posts to one agent, as `async with`. Each conversation has cookies of its own.
 
-    `accept` is said where the user's headers do not say what is accepted.
+    `accept` is the `Accept` header unless the user's headers have one.
     """
 
     def __init__(self, target: HttpTarget, accept: str | None = None) -> None:
@@ -182,7 +183,7 @@ class HttpConversation:
         self._headers = _DEFAULT_HEADERS | ours | written
 
     async def __aenter__(self) -> Self:
-        """Take a share in the connections; they are made with the first message."""
+        """Join the shared connections; they are made with the first message."""
         from kindlm.http_client import open_transport  # runs without agents do not need it
 
         shared = await self._stack.enter_async_context(kept_connections())
@@ -190,13 +191,13 @@ class HttpConversation:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        """Give the share back; the last one closes the connections."""
+        """Leave the shared connections; the last user closes them."""
         await self._stack.aclose()
 
     async def post(self, body: Any, request: AgentRequest, url: str | None = None) -> HttpReply:
         """Post a JSON value for a message to the endpoint, or to a `url` of its server; see `ask`.
 
-        What goes along with the message goes as headers.
+        The headers of the message are sent with it.
         """
         # Plain ASCII, so that lone surrogates, which models do write, survive the way.
         content = json.dumps(body, separators=(",", ":")).encode("ascii")
@@ -214,8 +215,8 @@ class HttpConversation:
         """Send a request, and return the answer.
 
         Raises:
-            AgentFailure: its status is no success, it is an HTML page, it has more than
-                `MAX_BODY_BYTES`, or did not come within `timeout_s`, which covers the whole
+            AgentFailure: its status reports a failure, it is an HTML page, it has more than
+                `MAX_BODY_BYTES`, or it did not arrive within `timeout_s`, which covers the whole
                 exchange.
         """
         from kindlm.http_client import UNREACHABLE
@@ -246,9 +247,9 @@ class HttpConversation:
     async def _response(
         self, method: str, to: str, content: bytes | None, headers: dict[str, str]
     ) -> AsyncIterator[httpx.Response]:
-        """Send a request, again where the server moves it; yield the answer, with its body unread.
+        """Send a request, following redirects; yield the answer, with its body unread.
 
-        What is moved too often is answered as the last time.
+        After too many redirects, the last one is the answer.
         """
         import httpx
 
@@ -292,15 +293,15 @@ async def _read(response: httpx.Response, who: Who) -> HttpReply:
         tail = tail[-len("\ndata: [DONE]\n") :] + piece
         if kind == EVENT_STREAM and _STREAM_END.search(tail):
             break  # servers may leave the connection open
-    # A body that ends earlier than HTTP says is an error by itself.
+    # A body that ends before its declared end is an error in itself.
     has_end = not {"content-length", "transfer-encoding"}.isdisjoint(response.headers)
     return HttpReply(response.status_code, response.headers, kind, "".join(pieces), has_end)
 
 
 def _same_place(response: httpx.Response) -> httpx.URL | None:
-    """Return where a request is to be repeated as it is: at the same server, else nowhere.
+    """Return where to repeat a redirected request unchanged: at the same server, else nowhere.
 
-    The request holds what is meant for one server alone: the user's message and credentials.
+    The request is meant for one server alone: it holds the user's message and credentials.
     """
     if response.status_code not in _KEEPS_METHOD or not response.has_redirect_location:
         return None
@@ -343,17 +344,17 @@ class Served(Adapter):
 
     needs_endpoint: ClassVar[bool] = True
     hint: ClassVar[str] = WHERE_THE_TEXT_IS
-    """What to do about an answer that cannot be read."""
+    """The hint for an answer that cannot be read."""
     refused_hint: ClassVar[str | None] = None
-    """What to do about a request that the agent did not understand."""
+    """The hint for a request that the agent did not understand."""
 
     def open(self, target: AgentTarget, environ: Mapping[str, str]) -> Agent:
         """Return the agent for one conversation; raise as `http_target`."""
-        del environ  # all it needs stands in the target
+        del environ  # the target holds all it needs
         return self.agent(http_target(target))
 
     def agent(self, server: HttpTarget) -> Agent:
-        """Return what talks to a server."""
+        """Return the agent behind a server."""
         return ServedAgent(server, self)
 
     def body_for(self, request: AgentRequest, carried: Any) -> Any:
@@ -361,29 +362,29 @@ class Served(Adapter):
         raise NotImplementedError
 
     def heard(self, answer: HttpReply, request: AgentRequest) -> Heard:
-        """Return what an answer says; raise `FailedReply` or `UnreadableReply` if it is none."""
+        """Return the content of an answer; raise `FailedReply` or `UnreadableReply` for none."""
         raise NotImplementedError
 
     def accepts(self) -> str | None:
-        """Return what is said to be accepted, None for the usual kinds of answers."""
+        """Return the `Accept` header, None for the default."""
         return None
 
     def not_sent(self, request: AgentRequest) -> tuple[str, ...]:
-        """Return warnings of what the body of a request leaves out."""
+        """Return warnings about what the body of a request leaves out."""
         return request_warnings(request, says_system=self.sends_system_text())
 
     @classmethod
     def check_endpoint(cls, endpoint: str) -> None:
-        """Refuse what is not a URL."""
+        """Refuse anything but a URL."""
         check_url(endpoint)
 
     def sends_system_text(self) -> bool:
-        """Tell that such a server gets the user's messages alone."""
+        """Return False: such a server gets only the user's messages."""
         return False
 
 
 class ServedAgent(HttpConversation):
-    """Implements `ports.Agent` for what is behind a URL."""
+    """Implements `ports.Agent` for agents behind a URL."""
 
     def __init__(self, server: HttpTarget, options: Served) -> None:
         super().__init__(server, options.accepts())
@@ -392,7 +393,7 @@ class ServedAgent(HttpConversation):
         self._carried: Any = None
 
     async def answer_to(self, request: AgentRequest) -> HttpReply:
-        """Send the message, and return what comes back; raise `AgentFailure` if nothing does."""
+        """Send the message, and return the response; raise `AgentFailure` if there is none."""
         return await self.post(self._options.body_for(request, self._carried), request)
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
@@ -405,7 +406,7 @@ class ServedAgent(HttpConversation):
             hint = options.refused_hint if is_refused else None
             return Err(replace(failed.error, hint=hint or failed.error.hint))
         try:
-            # Shorter answers are read in less time than a thread takes to start.
+            # Reading a short answer takes less time than starting a thread.
             is_long = len(got.text) > _LONG
             reading = asyncio.to_thread(options.heard, got, request) if is_long else None
             heard = options.heard(got, request) if reading is None else await reading

@@ -31,9 +31,9 @@ _MOST = 10_000
 
 
 async def reply_of(result: Any, sent: str, *, known: Framework | None = None) -> AgentReply | None:
-    """Return what a result of a framework says; None if no framework knows it.
+    """Return the reply in a result of a framework; None if no framework knows it.
 
-    `known` is asked first: the framework of the agent that the conversation is with.
+    `known` is tried first: the framework of the conversation's agent.
     """
     others = frameworks_of(_types_in(result))
     for framework in (*filter(None, [known]), *others):
@@ -44,15 +44,15 @@ async def reply_of(result: Any, sent: str, *, known: Framework | None = None) ->
 
 
 def framework_of(agent: Any) -> Framework | None:
-    """Return what talks to an object, made anew; None if no framework knows it as an agent."""
+    """Return the adapter of an object, made anew; None if no framework knows it as an agent."""
     found = frameworks_of([type(agent)])
     return next((framework for framework in found if framework.is_agent(agent)), None)
 
 
 def is_a(value: Any, package: str, *names: str) -> bool:
-    """Tell whether the type of an object, or a base of it, is a class of a package.
+    """Return whether the type of an object, or a base of it, is a class of a package.
 
-    Where in the package does not matter, since that changes from version to version.
+    Its module within the package is ignored, since that changes from version to version.
     """
     return any(
         kind.__name__ in names and f"{kind.__module__}.".startswith(f"{package}.")
@@ -61,10 +61,10 @@ def is_a(value: Any, package: str, *names: str) -> bool:
 
 
 def as_json(value: Any) -> Any:
-    """Return an object as JSON values; what JSON does not have becomes its text.
+    """Return an object as JSON values; other values become their text.
 
     Raises:
-        ValueError: it holds itself.
+        ValueError: it contains itself.
     """
     return to_jsonable_python(
         value, fallback=str, bytes_mode="base64", inf_nan_mode="null", serialize_unknown=True
@@ -72,7 +72,7 @@ def as_json(value: Any) -> Any:
 
 
 def total(usages: Sequence[Usage]) -> Usage:
-    """Return the tokens of all answers of models together; unknown if those of one are."""
+    """Return the total tokens of all model answers; unknown if those of one are."""
     inputs = [usage.input_tokens for usage in usages if usage.input_tokens is not None]
     outputs = [usage.output_tokens for usage in usages if usage.output_tokens is not None]
     if not usages or len(inputs) < len(usages) or len(outputs) < len(usages):
@@ -97,7 +97,7 @@ def frameworks_of(types: Iterable[type]) -> Iterator[Framework]:
 
 
 def _names(module: str) -> Iterator[str]:
-    """Yield the names that a framework with a type of this module may have."""
+    """Yield the names of frameworks that may have a type of this module."""
     parts = module.split(".")[:2]
     yield parts[0]
     yield "_".join(parts)
@@ -105,7 +105,7 @@ def _names(module: str) -> Iterator[str]:
 
 @cache
 def _own() -> Mapping[str, str]:
-    """Return the modules of kindlm's own frameworks by their names; none is imported."""
+    """Return the modules of kindlm's own frameworks by name, without importing them."""
     return {found.name: f"{__name__}.{found.name}" for found in pkgutil.iter_modules(__path__)}
 
 
@@ -117,7 +117,7 @@ def _defined_in(module: str) -> type[Framework]:
 
 
 def _types_in(value: Any) -> Iterable[type]:
-    """Return the types of a value and of what lists and objects in it hold, as far as that goes."""
+    """Return the types of a value and of values nested in its lists and objects, up to a limit."""
     found: dict[type, None] = {}
     level = [value]
     for _ in range(_DEEPEST):

@@ -24,7 +24,7 @@ _PACKAGE = "autogen_agentchat"
 
 @dataclass(slots=True)
 class _Shared:
-    """What conversations with the same object share: its first state, and whose turn it is."""
+    """What conversations with the same object share: its first state, and the current turn."""
 
     state: Mapping[str, Any] | None = None
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -45,7 +45,7 @@ class AutoGen(Framework):
         return is_a(value, _PACKAGE, "TaskRunner")
 
     def turn(self, agent: Any) -> asyncio.Lock:
-        """Return what lets one conversation after the other use the agent."""
+        """Return a context in which conversations use the agent in turn."""
         return _SHARED.setdefault(agent, _Shared()).turn
 
     async def send(self, agent: Any, request: AgentRequest) -> Any:
@@ -60,7 +60,7 @@ class AutoGen(Framework):
         return messages
 
     async def read(self, result: Any, _sent: str) -> AgentReply | None:
-        """Return what the messages of a task say; it has only its own."""
+        """Return the reply in the messages of a task, which has only its own."""
         if isinstance(result, list):
             said = [each for each in result if is_a(each, _PACKAGE, "BaseMessage")]
             if said:
@@ -72,7 +72,7 @@ class AutoGen(Framework):
 
 
 def _model(agent: Any) -> str | None:
-    """Return the model of an agent, which no message names; its client has it among its options."""
+    """Return the model of an agent from its client's options; no message names it."""
     options = getattr(getattr(agent, "_model_client", None), "_create_args", None) or {}
     name = options.get("model")
     return name if isinstance(name, str) else None

@@ -40,7 +40,7 @@ _HEARD: ContextVar[list[Any] | None] = ContextVar("kindlm_crewai_events", defaul
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """The result of a run, and the events of it in their order."""
+    """The result of a run, and its events in order."""
 
     result: Any
     events: Sequence[Any]
@@ -68,7 +68,7 @@ class CrewAI(Framework):
         return _Run(result, sorted(events, key=lambda event: event.emission_sequence or 0))
 
     async def read(self, result: Any, _sent: str) -> AgentReply | None:
-        """Return what a run or its result says; a run has only its own events."""
+        """Return the reply in a run or its result; a run has only its own events."""
         if isinstance(result, _Run):
             return _of_run(result)
         if is_a(result, _PACKAGE, "CrewOutput"):
@@ -82,9 +82,9 @@ class CrewAI(Framework):
 
 @cache
 def _bus() -> Any:
-    """Return the bus of CrewAI's events, which hands us those of tools and models from now on.
+    """Return the bus of CrewAI's events, which reports tools and models to kindlm from now on.
 
-    Handlers run with the context of the code that an event is from: so it finds its conversation.
+    Handlers run in the context of the code that emits an event, so an event finds its conversation.
     """
     module = import_module("crewai.events")
     for kind in (*_STARTED, _ASKED, _BEGUN, _DONE, _FAILED):
@@ -114,13 +114,13 @@ def _of_run(run: _Run) -> AgentReply:
         tool_uses=_calls(run.events).uses,
         usage=total([read_counts(event.usage) for event in asked]),
         model=asked[-1].model if asked else None,
-        # Where not even the start was heard of, the events do not reach us.
+        # Without even a start event, no events arrive here.
         reports_tools=any(is_a(event, _PACKAGE, *_STARTED) for event in run.events) or None,
     )
 
 
 def _calls(events: Sequence[Any]) -> ToldCalls:
-    """Return the calls; those at the same time end in any order."""
+    """Return the calls; simultaneous ones end in any order."""
     calls, running = ToldCalls(), list[tuple[Any, Made]]()
     for event in events:
         failed = is_a(event, _PACKAGE, _FAILED)
@@ -133,9 +133,9 @@ def _calls(events: Sequence[Any]) -> ToldCalls:
 
 
 def _own(running: Sequence[tuple[Any, Made]], ended: Any) -> int | None:
-    """Return which call ended: the one like it, else the one that CrewAI takes for its start.
+    """Return which call ended: the matching one, else the one that CrewAI considers started.
 
-    The arguments of a ReAct agent's call are text at first. CrewAI mixes up calls at the same time.
+    The arguments of a ReAct agent's call are text at first. CrewAI confuses simultaneous calls.
     """
     begun = [event for event, _ in running]
     alike = [(event.tool_name, event.tool_args) for event in begun]

@@ -59,10 +59,10 @@ class GoogleADK(Framework):
         return [event async for event in run]
 
     async def read(self, result: Any, _sent: str) -> AgentReply | None:
-        """Return what the events of a run say, which has only its own.
+        """Return the reply in the events of a run, which has only its own.
 
         Raises:
-            FailedReply: the model failed; ADK makes an event of that.
+            FailedReply: the model failed; ADK reports that as an event.
         """
         events = result if isinstance(result, list) else [result]
         if not events or not all(is_a(event, _PACKAGE, "Event") for event in events):
@@ -102,14 +102,14 @@ def _runner(agent: Any) -> Any:
 
 
 def _agent_tools(agent: Any) -> Iterator[Any]:
-    """Yield the tools of an agent, and of those below it, that are agents themselves."""
+    """Yield the tools of an agent and its sub-agents that are agents themselves."""
     yield from (tool for tool in getattr(agent, "tools", ()) if is_a(tool, _PACKAGE, "AgentTool"))
     for inner in getattr(agent, "sub_agents", ()):
         yield from _agent_tools(inner)
 
 
 def _text(events: Sequence[Any]) -> str:
-    """Return the text of the last final response; thoughts are none."""
+    """Return the text of the last final response, without thoughts."""
     said = [
         "".join(part.text or "" for part in event.content.parts or () if not part.thought)
         for event in events
@@ -119,6 +119,6 @@ def _text(events: Sequence[Any]) -> str:
 
 
 def _usage(counts: Any) -> Usage:
-    """Return the tokens of an answer; those of thoughts are written, too."""
+    """Return the tokens of an answer; thoughts count as written."""
     written = (counts.candidates_token_count or 0) + (counts.thoughts_token_count or 0)
     return Usage(counts.prompt_token_count, written)

@@ -72,7 +72,7 @@ class LangChain(Framework):
         return await agent.ainvoke(last_user_text(request), config)
 
     async def read(self, result: Any, sent: str) -> AgentReply | None:
-        """Return what a state, messages, or the pieces of a stream say, and what was heard of."""
+        """Return the reply in a state, messages or pieces of a stream, and in what was heard."""
         reply = self._read(result, sent)
         heard, self._heard = self._heard, None
         if heard is None:
@@ -108,9 +108,9 @@ class _Heard:
     answers: list[Any] = field(default_factory=list)
 
     def added_to(self, reply: AgentReply) -> AgentReply:
-        """Return a reply with what its messages do not tell.
+        """Return a reply with what its messages leave out.
 
-        Where no model of LangChain answered, another one may have called tools unheard.
+        If no model of LangChain answered, another one may have called tools unnoticed.
         """
         uses = tuple(uses_together(self.calls.uses, reply.tool_uses))
         said = spoken(read_messages(as_json(self.answers)))
@@ -126,11 +126,11 @@ class _Heard:
 
 @cache
 def _handler() -> Any:
-    """Return the class of what LangChain calls when tools and models run, in any thread."""
+    """Return the callback class that LangChain calls when tools and models run, in any thread."""
     base = import_module("langchain_core.callbacks").BaseCallbackHandler
 
     class Handler(base):  # type: ignore[misc, valid-type]
-        run_inline = True  # in the order of what happens
+        run_inline = True  # in the order of events
 
         def __init__(self, heard: _Heard) -> None:
             self._heard = heard
@@ -166,9 +166,9 @@ def _is_message(value: Any) -> bool:
 
 
 def _is_answered(value: Any) -> bool:
-    """Tell whether a result holds an answer of a model of LangChain.
+    """Return whether a result holds an answer of a model of LangChain.
 
-    Code that calls a model in another way, and writes the answer down itself, may call tools.
+    Code that calls a model in another way, and writes the answer itself, may call tools.
     """
     if is_a(value, _PACKAGE, "AIMessage"):
         has_run = str(value.id).startswith(("run-", "lc_run-"))
@@ -178,7 +178,7 @@ def _is_answered(value: Any) -> bool:
 
 
 def _whole(pieces: list[Any]) -> Iterator[Any]:
-    """Yield the pieces of a stream as what nodes changed; those of one message are one."""
+    """Yield the pieces of a stream as changes of nodes; those of one message are merged."""
     plain = [
         piece[0] if isinstance(piece, tuple) and _is_message(piece[0]) else piece
         for piece in pieces
@@ -188,7 +188,7 @@ def _whole(pieces: list[Any]) -> Iterator[Any]:
 
 
 def _put_together(messages: list[Any]) -> list[Any]:
-    """Return messages with the parts of each added up: they follow one another, with one id."""
+    """Return messages with their parts merged: consecutive ones with one id."""
     whole: list[Any] = []
     for message in messages:
         is_part = is_a(message, _PACKAGE, "BaseMessageChunk")

@@ -32,7 +32,7 @@ class LlamaIndex(Framework):
         return is_a(value, _PACKAGE, "BaseWorkflowAgent", "AgentWorkflow")
 
     async def send(self, agent: Any, request: AgentRequest) -> Any:
-        """Run the agent with what was said before; return the events and the output."""
+        """Run the agent with the conversation so far; return the events and the output."""
         system = [it for it in all_messages(request) if it["role"] == "system"]
         first = {"chat_history": system} if system else {}
         handler = agent.run(
@@ -49,14 +49,14 @@ class LlamaIndex(Framework):
         return [*events, output]
 
     async def read(self, result: Any, _sent: str) -> AgentReply | None:
-        """Return what the output or the events of a run say, which has only its own."""
+        """Return the reply in the output or the events of a run, which has only its own."""
         events = result if isinstance(result, list) else [result]
         outputs = [event for event in events if is_a(event, _PACKAGE, "AgentOutput")]
         if not outputs:
             return None
         answer = outputs[-1]
         calls = _calls(events)
-        # The last output stands for itself alone: the model was asked before, if it called tools.
+        # The last output covers only itself: the model was called before, if it called tools.
         asked = list({id(output.raw): as_json(output.raw) for output in outputs}.values())
         is_whole = len(asked) > 1 or not calls.made
         structured = answer.structured_response
@@ -71,7 +71,7 @@ class LlamaIndex(Framework):
 
 
 def _calls(events: Sequence[Any]) -> ToldCalls:
-    """Return the calls: the model's outputs ask for them, results follow, the last one has all."""
+    """Return the calls: the model's outputs request them, results follow, the last one has all."""
     calls = ToldCalls()
     for event in events:
         told = event.tool_calls if is_a(event, _PACKAGE, "AgentOutput") else [event]

@@ -39,7 +39,7 @@ class PydanticAI(Framework):
         return is_a(value, _PACKAGE, "AbstractAgent")
 
     async def send(self, agent: Any, request: AgentRequest) -> Any:
-        """Run the agent with what was said before; return the result of the run."""
+        """Run the agent with the conversation so far; return the result of the run."""
         system = system_text(request)
         more = {"instructions": system} if system else {}
         result = await agent.run(last_user_text(request), message_history=self._history, **more)
@@ -47,7 +47,7 @@ class PydanticAI(Framework):
         return result
 
     async def read(self, result: Any, _sent: str) -> AgentReply | None:
-        """Return what a result, which knows its new messages, or messages say."""
+        """Return the reply in messages, or in a result, which knows its new messages."""
         if (
             isinstance(result, list)
             and result
@@ -66,7 +66,7 @@ class PydanticAI(Framework):
 
 
 def _reply(messages: Sequence[Any], output: Any, result: Any) -> AgentReply:
-    """Return what messages say. `output` is that of a run, whose `result` shows all tool calls."""
+    """Return the reply in messages. `output` is that of a run; its `result` shows all calls."""
     calls, usages = ToldCalls(), list[Usage]()
     answer, model = "", None
     for message in messages:
@@ -101,9 +101,9 @@ def _usage(counted: Any) -> Usage:
 
 
 def _add_calls(calls: ToldCalls, parts: Iterable[Any], output_tool: str | None) -> None:
-    """Take the calls of a message, and the results that it has of earlier ones.
+    """Add the calls of a message, and its results of earlier ones.
 
-    The output of a run may come as a call to `output_tool`, which is no tool.
+    The output of a run may come as a call to `output_tool`, which is not a tool.
     """
     for part in parts:
         if output_tool is not None and getattr(part, "tool_name", None) == output_tool:

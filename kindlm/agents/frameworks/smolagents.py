@@ -38,7 +38,7 @@ _LIMIT = "the agent reached its step limit (`max_steps`)"
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What a copy of an agent did about one message."""
+    """What a copy of an agent did for one message."""
 
     agent: Any
     result: Any
@@ -72,18 +72,18 @@ class Smolagents(Framework):
                 lambda: self._own.run(text, reset=first, return_full_result=True)
             )
         except asyncio.CancelledError:
-            self._own.interrupt()  # nothing ends a thread; this takes no further step
+            self._own.interrupt()  # a thread cannot be ended; the agent takes no further step
             raise
         return _Run(self._own, result, self._seen.uses_as_told)
 
     async def read(self, result: Any, _sent: str) -> AgentReply | None:
-        """Return what a run, its result, or a streamed run says: what follows the last task."""
+        """Return the reply in a run, its result, or a streamed run: what follows the last task."""
         if isinstance(result, _Run):
             return _of_run(result)
         if is_a(result, _PACKAGE, "RunResult"):
             return _of_result(result)
         if isinstance(result, list) and result and is_a(result[-1], _PACKAGE, "FinalAnswerStep"):
-            # The last step comes twice if it was the last that was allowed.
+            # The last step comes twice if it was the last allowed one.
             steps = {
                 id(it): it for it in result if is_a(it, _PACKAGE, "ActionStep", "PlanningStep")
             }
@@ -91,12 +91,12 @@ class Smolagents(Framework):
         return None
 
     def watch(self, name: str, arguments: Any) -> Any:
-        """Take a call to a tool that begins; return it, to take its result."""
+        """Record the start of a tool call; return the call, to add its result."""
         return self._seen.add(name, None, arguments)
 
 
 class _Watched:
-    """A tool, or an agent that is managed, whose calls are seen."""
+    """A tool or managed agent whose calls are observed."""
 
     def __init__(self, tool: Any, watcher: Smolagents) -> None:
         self._tool = tool
@@ -119,9 +119,9 @@ class _Watched:
 
 
 def _copy(agent: Any, watcher: Smolagents) -> Any:
-    """Return an agent with the parts of another one and a memory of its own, whose tools we watch.
+    """Return a copy of an agent with its parts, a new memory, and observed tools.
 
-    Tools of code that runs elsewhere are sent there as text, and cannot be watched.
+    Tools of code that runs elsewhere are sent there as text, and cannot be observed.
     """
     own = copy.copy(agent)
     own.memory = type(agent.memory)(agent.system_prompt)
@@ -148,13 +148,13 @@ def _hides(agent: Any) -> bool:
 
 def _of_run(run: _Run) -> AgentReply:
     reply = _of_result(run.result)
-    # A call that did not come to be, of an unknown tool or with odd arguments, is only in a step.
+    # A failed call, of an unknown tool or with bad arguments, is only in a step.
     failed = [step for step in run.result.steps if step.get("error")]
     uses = uses_together(run.seen, _calls(_new(failed)).uses)
     return replace(
         reply,
         tool_uses=with_ids(uses),
-        # Agents that are managed count for themselves.
+        # Managed agents count their own.
         usage=Usage() if run.agent.managed_agents else reply.usage,
         model=getattr(run.agent.model, "model_id", None),
         unseen=_INSIDE_CODE if _hides(run.agent) else None,
@@ -180,7 +180,7 @@ def _reply(steps: Sequence[Mapping[str, Any]], output: Any) -> AgentReply:
         unseen = _INSIDE_CODE
     elif any("task" in use.call.arguments for use in uses):
         unseen = _MANAGED
-    # What the model was asked in a step holds all steps before it.
+    # The model's input in a step contains all steps before it.
     short = [
         {key: value for key, value in step.items() if key != "model_input_messages"}
         for step in steps
@@ -210,9 +210,9 @@ def _calls(steps: Sequence[Mapping[str, Any]]) -> ToldCalls:
 
 
 def _told(step: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the calls of a step; one that failed has them in the message of the model only.
+    """Yield the calls of a step; if it failed, they are only in the model's message.
 
-    Neither the answer nor the code of a `CodeAgent` is a call.
+    Neither the final answer nor the code of a `CodeAgent` is a call.
     """
     if step.get("code_action") is None and "error" in step:
         message = step["model_output_message"] or {}

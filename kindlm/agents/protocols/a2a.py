@@ -58,14 +58,14 @@ def _call(
 
 
 def is_call_answer(value: Any) -> bool:
-    """Tell whether a JSON value is an answer of A2A: a result of a known kind, or an error."""
+    """Return whether a JSON value is an answer of A2A: a result of a known kind, or an error."""
     if not isinstance(value, dict) or value.get("jsonrpc") != "2.0":
         return False
     return isinstance(value.get("error"), dict) or _result(value)[0] is not None
 
 
 def ends_answer(value: Mapping[str, Any]) -> bool:
-    """Tell whether nothing follows an event of a stream, as far as it says."""
+    """Return whether an event says that it is the last one of its stream."""
     kind, said = _result(value)
     if kind in ("message", None):
         return True
@@ -79,7 +79,7 @@ A2A_0_3 = Protocol("A2A", _earlier, is_call_answer, says_system=False, says_cont
 
 
 def _result(value: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any]]:
-    """Return the kind of a result as version 0.3 names it, and what it holds."""
+    """Return the kind of a result by its name in version 0.3, and its content."""
     result = value.get("result")
     if not isinstance(result, dict):
         return None, {}
@@ -101,7 +101,7 @@ def _state(said: Mapping[str, Any]) -> str:
 class TaskDraft(Draft):
     """The results of a call, one or those of a stream.
 
-    Those are what the agent `said` in passing, and its artifacts by their ids.
+    They consist of what the agent `said` on the way, and its artifacts by id.
     """
 
     said: dict[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -134,7 +134,7 @@ class TaskDraft(Draft):
                 history = objects(said.get("history"))
                 roles = [str(message.get("role")).lower() for message in history]
                 users = [at for at, role in enumerate(roles) if role.endswith("user")]
-                # What the agent said since the user's last message.
+                # The agent's messages since the user's last one.
                 for message in history[users[-1] + 1 :] if users else history:
                     self.said[str(message.get("messageId", len(self.said)))] = message
                 for artifact in objects(said.get("artifacts")):
@@ -212,14 +212,14 @@ def _text(message: Mapping[str, Any] | None) -> str:
 
 
 def _add_calls(calls: ToldCalls, part: Mapping[str, Any]) -> str | None:
-    """Take the tool calls and results that the data of a part are.
+    """Add the tool calls and results in the data of a part.
 
     Return the path of calls that are not read, if there may be any.
     """
     data, about = part.get("data"), part.get("metadata")
     if not isinstance(data, dict):
         return None
-    # As Google's ADK and those who follow it write them.
+    # The format of Google's ADK and of agents that follow it.
     kinds = [about.get(key) for key in ("adk_type", "type")] if isinstance(about, dict) else []
     kind = next((it for it in (*kinds, data.get("type")) if names_a_tool(it)), None)
     uses = reported_calls(data, None) if kind is None else [read_tool_use(data)]

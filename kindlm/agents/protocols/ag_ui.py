@@ -52,9 +52,9 @@ AG_UI = Protocol("AG-UI", _body, says_context=True)
 
 @dataclass(slots=True)
 class RunDraft(Draft):
-    """An answer in the making, by the ids of its messages and tool calls.
+    """An answer under construction, by the ids of its messages and tool calls.
 
-    The next message carries the `state`.
+    The next message sends the `state` back.
     """
 
     texts: dict[str, list[str]] = field(default_factory=dict)
@@ -84,11 +84,11 @@ class RunDraft(Draft):
             case "RUN_ERROR":
                 raise FailedReply(first_text(event.get("message")) or "no explanation")
             case str(kind) if is_of_tool(event) and kind not in ("CUSTOM", "RAW"):
-                # In words that are not known: it may be the call that a test forbids.
+                # An unknown event may be the call that a test forbids.
                 self.calls.under(UNREAD.call.id)
 
     def _add_text(self, event: Mapping[str, Any]) -> None:
-        # A chunk without an id goes on with the message of the last one.
+        # A chunk without an id continues the message of the last one.
         self.message = str(event.get("messageId", self.message))
         if event.get("role", "assistant") != "assistant" or event.get("subagentRunId") is not None:
             self.foreign.add(self.message)
@@ -126,7 +126,7 @@ class RunDraft(Draft):
         return Heard(reply, self.state)
 
     def spent(self) -> Spent:
-        """Return what each of the run's models took, together."""
+        """Return the total tokens of the run's models."""
         entries = objects(self.ended.get("usage"))
         counts = [read_counts(entry) for entry in entries]
         models = {read_model(entry) for entry in entries}
@@ -134,7 +134,7 @@ class RunDraft(Draft):
         return Spent(usage, model=models.pop() if len(models) == 1 else None)
 
     def _read_snapshot(self) -> str:
-        """Take the calls and results since the user's message; return the last text since then."""
+        """Add the calls and results since the user's message; return the last text since then."""
         users = [n for n, said in enumerate(self.snapshot) if said.get("role") == "user"]
         text = ""
         for said in self.snapshot[users[-1] + 1 :] if users else self.snapshot:

@@ -49,9 +49,9 @@ _WAITS = "a tool call waits for a person to approve it: the answer is incomplete
 
 @dataclass(slots=True)
 class UiDraft(Draft):
-    """An answer in the making: the texts of its parts, and tool calls by their ids.
+    """An answer under construction: the texts of its parts, and tool calls by their ids.
 
-    `open` are the parts that texts may be added to, by their ids, which later steps use again.
+    `open` are the parts that texts may be added to, by their ids, which later steps reuse.
     """
 
     texts: list[list[str]] = field(default_factory=list)
@@ -89,7 +89,7 @@ class UiDraft(Draft):
             case str(kind) if kind.startswith(("tool-input-", "tool-output-", "tool-approval-req")):
                 self._add_to_call(kind, event, number)
             case str(kind) if is_of_tool(event) and not kind.startswith("data-"):
-                # In words that are not known: it may be the call that a test forbids.
+                # An unknown event may be the call that a test forbids.
                 self.calls.under(UNREAD.call.id)
 
     def _add_to_call(self, kind: str, event: Mapping[str, Any], number: int) -> None:
@@ -123,7 +123,7 @@ class UiDraft(Draft):
         return Heard(reply)
 
     def spent(self) -> Spent:
-        """Return what the metadata say so far."""
+        """Return the usage in the metadata so far."""
         return read_spent({"usage": self.about.get("totalUsage"), **self.about})
 
 
