@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> ApiRequest:
-    """Return the body of a message request, without parameters that the model refuses."""
+    """Return the body of a message request, without parameters that the model rejects."""
     params = request.params
     sent = ApiRequest(
         request.model, refused, {"model": request.model, "max_tokens": params.max_tokens}
@@ -49,7 +49,7 @@ def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> ApiR
     tools = [_tool(tool) for tool in request.tools]
     wanted = request.response_schema
     if wanted is not None:
-        # Structured output is a tool that the model has to call.
+        # Structured output is a tool that the model must call.
         tools.append({"name": wanted.name, "input_schema": dict(wanted.schema)})
         sent.add_ours("tool_choice", {"type": "tool", "name": wanted.name})
     sent.add("tools", tools or None)
@@ -57,7 +57,7 @@ def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> ApiR
 
 
 def decode(body: Mapping[str, Any], request: ModelRequest) -> WireAnswer:
-    """Read a message; raise `UnreadableReply` if it is none."""
+    """Read a message; raise `UnreadableReply` if it is not one."""
     said, wanted = answer_of(body), request.response_schema
     of_form = [c for c in said.tool_calls if wanted is not None and c.name == wanted.name]
     if of_form:
@@ -65,7 +65,7 @@ def decode(body: Mapping[str, Any], request: ModelRequest) -> WireAnswer:
         ended = said.finish_reason
         if ended is FinishReason.TOOL_CALLS and not calls:
             ended = FinishReason.STOP
-        # Of several answers none is the one that is meant, as where they are texts.
+        # If there are several answers, none can be chosen; the same applies to texts.
         text = "\n".join(map(written_arguments, of_form))
         return replace(said, text=text, tool_calls=calls, finish_reason=ended)
     return replace(said, text=prefill_of(request) + said.text)
@@ -130,7 +130,7 @@ takes no temperature refuses it in this version, too, and is then asked without.
 
 
 class Anthropic(Provider):
-    """Calls Anthropic; an endpoint of one's own gets a placeholder where it needs no key."""
+    """Calls Anthropic; a custom endpoint gets a placeholder if it needs no key."""
 
     usual_key_variable: ClassVar[str] = "ANTHROPIC_API_KEY"
     address_variable: ClassVar[str] = "ANTHROPIC_BASE_URL"
@@ -158,7 +158,7 @@ class Anthropic(Provider):
 
 
 def _headers(access: Access) -> dict[str, str | anthropic.Omit]:
-    """Return the headers that are ours on each request.
+    """Return kindlm's own headers for each request.
 
     The SDK sends the key as `Authorization` alone; gateways made for this API version look for
     `X-Api-Key`, and the API takes either.
@@ -189,7 +189,7 @@ def platform_client(
     headers: Mapping[str, str] | None = None,
     signing: Signing | None = None,
 ) -> WireClient | Err:
-    """Return the client of a platform of others that Anthropic's models are on.
+    """Return the client of a third-party platform for Anthropic's models.
 
     `make` makes the SDK's client, whose class knows paths and credentials: see `Sdk`. Signatures
     and tokens differ from request to request, so the SDK sends each of them, and nothing is cached
@@ -203,7 +203,7 @@ def platform_client(
         message = f"{endpoint.title} needs version {_FIRST_MAJOR} or later of the package anthropic"
         hint = "Update it: pip install --upgrade anthropic"
         return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint))
-    # They are for Anthropic itself, not for the platform.
+    # These headers are for Anthropic itself, not for the platform.
     theirs = ambient_headers(anthropic, _CUSTOM_HEADERS)
     ours = {name.lower(): value for name, value in theirs.items()} | dict(headers or {})
     sdk = Sdk(anthropic, make, ours, signing)
@@ -211,7 +211,7 @@ def platform_client(
 
 
 def wire_of_version(version: str) -> ApiFormat:
-    """Return Anthropic's wire format with the version in the body, as Bedrock and Vertex want it.
+    """Return Anthropic's wire format with the version in the body, as Bedrock and Vertex require.
 
     The SDK would send the version of Anthropic's own API, which takes no sampling parameters.
     """
@@ -224,7 +224,7 @@ def wire_of_version(version: str) -> ApiFormat:
 
 
 def missing_package(access: Access, package: str, extra: str) -> Err:
-    """Return the error of a package that a platform needs for its credentials."""
+    """Return the error of a missing package that a platform needs for its credentials."""
     message = f"The provider {access.name} needs the package {package}, which is not installed"
     hint = f"Install it: pip install 'kindlm[{extra}]'"
     return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint))

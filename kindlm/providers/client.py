@@ -39,18 +39,18 @@ TOKENS_TO_THINK = 25_000
 
 @dataclass(slots=True)
 class ApiRequest:
-    """A request in a provider's format, for a model that is known to refuse some parameters.
+    """A request in a provider's format, without parameters that its model is known to reject.
 
     Attributes:
         model: the model's name at its provider.
-        refused: what the model is known to refuse.
+        refused: what the model is known to reject.
         body: the JSON body.
-        warnings: what the user wrote and this format cannot say, or what was left out.
-        ours: names in `body` that the user did not ask for: if a model refuses one of them, the
+        warnings: settings of the user that this format lacks, or that were left out.
+        ours: names in `body` that the user did not ask for: if a model rejects one of them, the
             request may be sent again without it.
         plainer: those of `ours` that have a plainer form, each with what is remembered in place of
-            its name when this one is refused.
-        is_tight: whether it leaves a model that thinks no tokens for that, and may be sent again
+            its name when this one is rejected.
+        is_tight: whether it leaves a reasoning model no tokens for thoughts, and may be sent again
             with `TO_THINK` if the answer is cut off.
     """
 
@@ -63,16 +63,16 @@ class ApiRequest:
     is_tight: bool = False
 
     def to_remember(self, refused: Iterable[str]) -> frozenset[str]:
-        """Return what is to be known of a model that refused some of `ours`."""
+        """Return what to remember of a model that rejected some of `ours`."""
         return frozenset(self.plainer.get(name, name) for name in refused)
 
     def add(self, name: str, value: Any) -> None:
-        """Send what the user asked for, whatever the model thinks of it; None is nothing."""
+        """Add a setting of the user, even if the model may reject it; None adds nothing."""
         if value is not None:
             self.body[name] = value
 
     def add_ours(self, name: str, value: Any) -> None:
-        """Send what the user did not ask for, unless the model refuses it."""
+        """Add a setting that the user did not ask for, unless the model rejects it."""
         if name in self.refused:
             self.warn_refused(name)
         else:
@@ -80,12 +80,12 @@ class ApiRequest:
             self.ours.add(name)
 
     def add_temperature(self, params: ModelParams) -> None:
-        """Send the temperature, which is the user's if it is written in the model's `params`."""
+        """Add the temperature, which is the user's if it is set in the model's `params`."""
         is_users = "temperature" in params.written or params.temperature is None
         (self.add if is_users else self.add_ours)("temperature", params.temperature)
 
     def warn_refused(self, name: str) -> None:
-        """Tell that a parameter was left out because the model does not take it."""
+        """Warn that a parameter was left out because the model does not take it."""
         self.warnings.append(f"`{name}` was not sent: {self.model} does not take it")
 
 
@@ -94,10 +94,10 @@ class ApiFormat:
     """The format of a model API.
 
     Attributes:
-        path: where requests go, relative to the SDK's base URL.
-        encode: makes the request, without the parameters that this model is known to refuse.
+        path: the path of requests, relative to the SDK's base URL.
+        encode: makes the request, without the parameters that this model is known to reject.
         decode: reads a body that is a JSON object, or raises `UnreadableReply`.
-        usage: reads the tokens that such a body reports, whatever else is wrong with it.
+        usage: reads the tokens that such a body reports, even if it is otherwise invalid.
     """
 
     path: str
@@ -107,14 +107,14 @@ class ApiFormat:
 
 
 def written_arguments(call: ToolCall) -> str:
-    """Return the arguments of a call as a model writes them: no spaces, text as it is."""
+    """Return the arguments of a call as models write them: no spaces, text unescaped."""
     if call.malformed is not None:
         return call.malformed
     return json.dumps(call.arguments, ensure_ascii=False, separators=(",", ":"))
 
 
 def function_tool(tool: ToolDefinition) -> dict[str, Any]:
-    """Return a tool as OpenAI defined it, and Ollama took over."""
+    """Return a tool in OpenAI's form, which Ollama also uses."""
     described = {} if tool.description is None else {"description": tool.description}
     function = {"name": tool.name, **described, "parameters": tool_parameters(tool)}
     return {"type": "function", "function": function}
@@ -127,7 +127,7 @@ def prefill_of(request: ModelRequest) -> str:
 
 
 def spoken(request: ModelRequest) -> list[Message]:
-    """Return the messages without a prefill that was answered: that answer begins with it."""
+    """Return the messages without an answered prefill: the answer begins with it."""
     return [each for each in request.messages[:-1] if not each.prefill] + [*request.messages[-1:]]
 
 
@@ -169,7 +169,7 @@ _SCANNED_CHARACTERS = 4000
 
 
 def refused_parameters(status: int, body: str, sent: Iterable[str]) -> frozenset[str]:
-    """Return those of the `sent` names that the error says the model does not take."""
+    """Return those of the `sent` names that the error says the model rejects."""
     if status not in _REFUSAL_STATUSES:
         return frozenset()
     parsed = json_or_text(body)
@@ -197,7 +197,7 @@ _OK = 200
 
 
 def _status_within(body: Mapping[str, Any]) -> int | None:
-    """Return the status of an error that came with 200: OpenRouter's, of itself or of an answer."""
+    """Return the status of an error inside a 200: OpenRouter's, of itself or of an answer."""
     errors = objects([part.get("error") for part in (body, *objects(body.get("choices")))])
     codes = [error.get("code") for error in errors]
     return next((each for each in codes if isinstance(each, int) and each >= _CLIENT_ERROR), None)
@@ -207,7 +207,7 @@ _CLIENT_ERROR = 400
 
 
 class NoAnswer(Exception):  # noqa: N818 - it names what happened
-    """No whole HTTP answer came; the cause says why."""
+    """No complete HTTP answer came; the cause says why."""
 
 
 class AnswerTooLong(Exception):  # noqa: N818 - it names what happened
@@ -215,11 +215,11 @@ class AnswerTooLong(Exception):  # noqa: N818 - it names what happened
 
 
 class NoCredentials(Exception):  # noqa: N818 - it names what happened
-    """Nothing was sent, as there are no valid credentials. Its arguments: why, and a hint."""
+    """Nothing was sent, since there are no valid credentials. Its arguments: why, and a hint."""
 
 
 async def within_bounds(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    """Yield the pieces of an answer; raise `AnswerTooLong` for more than `MAX_BODY_BYTES`."""
+    """Yield the pieces of an answer; raise `AnswerTooLong` above `MAX_BODY_BYTES`."""
     size = 0
     async for piece in pieces:
         size += len(piece)
@@ -232,7 +232,7 @@ class Transport(Protocol):
     """Carries JSON to one provider."""
 
     async def send(self, path: str, body: bytes) -> HttpAnswer:
-        """Post a body and return the answer whatever its status.
+        """Post a body and return the answer, whatever its status.
 
         Raise `NoAnswer` without one, `AnswerTooLong` for one that is not read to its end, and
         `NoCredentials`.
@@ -245,7 +245,7 @@ class Transport(Protocol):
 async def exchanged(
     endpoint: Endpoint, transport: Transport, path: str, body: bytes, timeout_s: float
 ) -> Result[HttpAnswer]:
-    """Post a body; return the answer whatever its status, or the error of what came instead."""
+    """Post a body; return the answer, whatever its status, or an error if there is none."""
     try:
         async with asyncio.timeout(timeout_s):
             return Ok(await transport.send(path, body))
@@ -271,8 +271,8 @@ class WireClient:
     async def complete(self, request: ModelRequest) -> Result[ModelReply]:
         """Make one request; see `ports.ModelClient`.
 
-        When the model refuses a parameter that the user did not ask for, the error says `resend`,
-        and later requests to the model go without it.
+        When the model rejects a parameter that the user did not ask for, the error says `resend`,
+        and later requests to the model omit it.
         """
         refused = self._refused.get(request.model, frozenset())
         sent = self._wire.encode(request, refused)
@@ -298,7 +298,7 @@ class WireClient:
         culprits = refused_parameters(answer.status, answer.text, sent.body)
         ours = culprits & sent.ours
         if not ours:
-            if answer.status in _REFUSAL_STATUSES:  # it may have been too much room
+            if answer.status in _REFUSAL_STATUSES:  # the request may have asked for too many tokens
                 known = self._refused.get(request.model, frozenset())
                 self._refused[request.model] = known - {TO_THINK}
             return Err(self._failure(answer, culprits))
@@ -310,7 +310,7 @@ class WireClient:
         await self._transport.aclose()
 
     def _learn(self, request: ModelRequest, what: frozenset[str]) -> None:
-        # Another request may have been refused something else in the meantime.
+        # Another request may have had a different parameter rejected meanwhile.
         self._refused[request.model] = self._refused.get(request.model, frozenset()) | what
 
     def _reply(

@@ -70,7 +70,7 @@ class WireEmbedder:
 
     async def embed(self, texts: Sequence[str], timeout_s: float) -> Result[Embedding]:
         """Return the vectors of some texts; see `ports.Embedder`."""
-        # An empty text is refused by OpenAI, while a model may well answer nothing.
+        # OpenAI rejects empty texts, but a model may well answer nothing.
         body = {"model": self.model, "input": [text or " " for text in texts]}
         content = json.dumps(body, separators=(",", ":")).encode("ascii")
         started = time.perf_counter()
@@ -95,7 +95,7 @@ class WireEmbedder:
             self._transport = None
 
     def _read(self, text: str, expected: int, latency_ms: float) -> Embedding:
-        """Read a reply; raise `ValueError` if it is none."""
+        """Read a reply; raise `ValueError` if it is invalid."""
         body = parse_json(text)
         found = self._wire.vectors(body) if isinstance(body, dict) else None
         if found is None:
@@ -127,7 +127,7 @@ _INSTALL = "Install it: pip install 'kindlm[embeddings]'"
 
 
 def local_embedder(folder: str) -> Result[Embedder]:
-    """Load the model of a folder, once in a process."""
+    """Load the model from a folder, once per process."""
     path = Path(folder).expanduser().resolve()
     if not path.is_dir():
         message = f"{LOCAL_MODEL_VARIABLE} names no folder: {folder}"
@@ -152,7 +152,7 @@ class LocalEmbedder:
         self._loaded = loaded
 
     async def embed(self, texts: Sequence[str], timeout_s: float) -> Result[Embedding]:
-        """Return the vectors of some texts; tokens cost nothing here and are not counted."""
+        """Return the vectors of some texts; local tokens are free and not counted."""
         started = time.perf_counter()
         try:
             async with asyncio.timeout(timeout_s):
@@ -184,8 +184,8 @@ def find_embedder(suite: Suite, target: str, *, environ: Mapping[str, str]) -> R
     """Return the embedder for a target; bind `environ` to get a `ports.EmbedderFactory`.
 
     The order: the target's own provider, the suite's other providers, the local model that
-    KINDLM_EMBEDDING_MODEL names. One that lacks its key is passed over while there is another.
-    Error: none of them can (PROVIDER_NOT_FOUND), or the first that could lacks its key.
+    KINDLM_EMBEDDING_MODEL names. A provider without its key is skipped while there is another.
+    Error: none of them can embed (PROVIDER_NOT_FOUND), or the first that could lacks its key.
     """
     first_error: KindlmError | None = None
     for settings in _candidates(suite, target):
@@ -206,13 +206,13 @@ def find_embedder(suite: Suite, target: str, *, environ: Mapping[str, str]) -> R
 
 
 def may_embed(suite: Suite, environ: Mapping[str, str]) -> bool:
-    """Tell whether a suite names anybody who can embed texts, whatever keys there are."""
+    """Return whether a suite names a provider that can embed texts, with or without keys."""
     local = environ.get(LOCAL_MODEL_VARIABLE, "").strip()
     return bool(local) or any(map(can_embed, suite.providers.values()))
 
 
 def can_embed(settings: ProviderSettings) -> bool:
-    """Tell whether a provider is one of kindlm that turns texts into vectors."""
+    """Return whether a provider is one of kindlm's that can embed texts."""
     return own(Provider, settings.type) is not None and options_of(settings).embeds
 
 

@@ -37,7 +37,7 @@ _PORT = 11434
 
 
 def host_url(host: str) -> str:
-    """Return the URL that a value of OLLAMA_HOST stands for; what stands for none as it is."""
+    """Return the URL for a value of OLLAMA_HOST; an invalid value is returned unchanged."""
     host = host.strip()
     if not host:
         return f"http://127.0.0.1:{_PORT}"
@@ -58,7 +58,7 @@ def host_url(host: str) -> str:
 def _port(parts: SplitResult) -> int | None:
     try:
         return parts.port
-    except ValueError:  # Ollama itself takes the usual port then
+    except ValueError:  # Ollama itself uses the default port then
         return _PORT
 
 
@@ -70,7 +70,7 @@ def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> ApiR
     sent = ApiRequest(request.model, refused, {"model": request.model})
     params, thinks = request.params, TO_THINK in refused
     if request.response_schema is not None:
-        # Thoughts count against the limit; our own questions say how long an answer may be.
+        # Thoughts count against the limit, and kindlm's own questions limit the answer alone.
         room = params.max_tokens + (TOKENS_TO_THINK if thinks else 0)
         params, sent.is_tight = replace(params, max_tokens=room), not thinks
     sent.add("messages", [_message(message) for message in spoken(request)])
@@ -90,9 +90,9 @@ def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> ApiR
 
 
 def decode(body: Mapping[str, Any], request: ModelRequest) -> WireAnswer:
-    """Read a chat reply; raise `UnreadableReply` if it is none.
+    """Read a chat reply; raise `UnreadableReply` if it is not one.
 
-    What a model thought aloud stands beside its answer and is left out; the raw body has it.
+    The model's thoughts are in a separate field and left out; the raw body has them.
     """
     message = body.get("message")
     if not isinstance(message, dict):
@@ -135,7 +135,7 @@ _NOT_FOUND = 404
 
 
 class Ollama(Provider):
-    """Calls Ollama; a key, where one is configured, is for a gateway or Ollama's own cloud."""
+    """Calls Ollama; an optional key is for a gateway or Ollama's own cloud."""
 
     takes_prefill: ClassVar[bool] = True
     embeds: ClassVar[bool] = True
@@ -143,7 +143,7 @@ class Ollama(Provider):
 
     @classmethod
     def ambient_address(cls, environ: Mapping[str, str]) -> str:
-        """Return the URL that the variable stands for, or the usual port of this machine."""
+        """Return the URL in the variable, or the default port of this machine."""
         return host_url(environ.get(cls.address_variable, ""))
 
     def connect(self, access: Access) -> OllamaClient:
@@ -172,13 +172,13 @@ _EMBEDDING_WIRE = EmbeddingWire("/api/embed", _vectors, ("prompt_eval_count",))
 
 
 def _endpoint(access: Access) -> Endpoint:
-    """Return where Ollama is: `baseUrl`, else OLLAMA_HOST, else the usual port of this machine."""
+    """Return the address of Ollama: `baseUrl`, else OLLAMA_HOST, else the local default port."""
     base_url = access.base_url or Ollama.ambient_address(access.environ)
     return Endpoint(access.name, base_url.rstrip("/"), access.key_variable, access.key or "")
 
 
 class OllamaClient(WireClient):
-    """Says what to do where Ollama is not started, or lacks the model."""
+    """Adds a hint if Ollama is not running, or lacks the model."""
 
     async def complete(self, request: ModelRequest) -> Result[ModelReply]:
         """Make one call; see `ports.ModelClient`."""
@@ -201,7 +201,7 @@ class _Transport:
         self._client = open_client()
 
     async def send(self, path: str, body: bytes) -> HttpAnswer:
-        """Post a body and return the answer whatever its status; see `client.Transport`."""
+        """Post a body and return the answer, whatever its status; see `client.Transport`."""
         from kindlm.http_client import UNREACHABLE
 
         url = self._base_url + path
@@ -220,7 +220,7 @@ class _Transport:
 
 
 def _advise(error: KindlmError, endpoint: Endpoint, model: str) -> KindlmError:
-    """Return the error with what to do about it where Ollama is not started or lacks the model."""
+    """Return the error with a hint if Ollama is not running or lacks the model."""
     if error.details.get("status") == _NOT_FOUND and model in error.message:
         return replace(error, hint=f"Fetch the model: ollama pull {model}")
     if error.code is ErrorCode.PROVIDER_NETWORK_ERROR and "refused" in error.message:

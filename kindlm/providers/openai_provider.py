@@ -46,7 +46,7 @@ _OBJECT_KEYWORDS = frozenset({"additionalProperties", "properties", "required"})
 
 
 def allows_strict(schema: Mapping[str, Any]) -> bool:
-    """Tell whether a schema may be sent with `strict`."""
+    """Return whether a schema may be sent with `strict`."""
     return schema.get("type") == "object" and _allowed(schema)
 
 
@@ -86,7 +86,7 @@ def is_reasoning_model(model: str) -> bool:
 
 
 def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> ApiRequest:
-    """Return the body of a chat completion, without parameters that the model refuses."""
+    """Return the body of a chat completion, without parameters that the model rejects."""
     params = request.params
     if is_reasoning_model(request.model):
         refused |= {"temperature"}
@@ -97,13 +97,13 @@ def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> ApiR
             "prefill was not sent: only Anthropic and Ollama let a request begin the answer"
         )
     sent.add_temperature(params)
-    # Tokens to think come on top of those of an answer: they count against the limit, too. What
-    # users let a model write is theirs to say; our own questions say how long an answer may be.
+    # Thoughts count against the limit, too. Users set the limit of their own models; kindlm's own
+    # questions limit the answer alone.
     thinks = TO_THINK in refused or is_reasoning_model(request.model)
     thoughts = TOKENS_TO_THINK if thinks and request.response_schema is not None else 0
     sent.is_tight = request.response_schema is not None and not thoughts
-    # The limit has an old and a new name. Servers know one of them or both, and which one is not
-    # the user's business: a refused name is replaced by the other.
+    # The limit has an old and a new name. Servers know one or both of them, and users need not know
+    # which: a rejected name is replaced by the other.
     names = ["max_tokens", "max_completion_tokens"]
     if is_reasoning_model(sent.model):
         names.reverse()
@@ -122,7 +122,7 @@ def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> ApiR
 
 
 def decode(body: Mapping[str, Any], _request: ModelRequest) -> WireAnswer:
-    """Read a chat completion; raise `UnreadableReply` if it is none, or an error cut it off."""
+    """Read a chat completion; raise `UnreadableReply` if it is not one, or an error cut it off."""
     return answer_of(body)
 
 
@@ -149,7 +149,7 @@ def _echo(call: ToolCall) -> dict[str, Any]:
 
 
 def _add_response_format(sent: ApiRequest, wanted: ResponseSchema) -> None:
-    # Servers know both forms, JSON of any shape alone, or none: each is tried once.
+    # Servers support both forms, JSON of any shape alone, or none: each is tried once.
     if WITH_SCHEMA in sent.refused:
         if "response_format" not in sent.refused:
             sent.warnings.append(
@@ -233,7 +233,7 @@ def _vectors(body: Mapping[str, Any]) -> list[Any] | None:
     data = body.get("data")
     if not isinstance(data, list) or not all(isinstance(item, dict) for item in data):
         return None
-    # They come in order; where an index says otherwise, it is right.
+    # They come in order; an explicit index takes precedence.
     places = [item.get("index", place) for place, item in enumerate(data)]
     if not all(isinstance(place, int) for place in places):
         return None
@@ -245,7 +245,7 @@ _EMBEDDING_WIRE = EmbeddingWire("/embeddings", _vectors, ("usage", "prompt_token
 
 
 def _headers(access: Access) -> Headers:
-    """Return what each request says so that the environment does not say it."""
+    """Return the headers that keep the environment from setting them."""
     import openai
 
     from kindlm.providers.sdk_transport import ambient_headers

@@ -80,7 +80,7 @@ class _Preset(OpenAi):
     def _placed(self, access: Access) -> Access | Err:
         """Return access to the preset's own address, as if the file named it.
 
-        So nothing goes there that the environment says about OpenAI.
+        OpenAI's settings in the environment therefore do not apply there.
         """
         if access.base_url is not None:
             return access
@@ -97,7 +97,7 @@ class _Preset(OpenAi):
         for message, written in zip(said, sent.body["messages"], strict=True):
             if message.echo is not None:
                 written.update(message.echo["message"])
-                # By their places: Gemini's calls may have no ids, or equal ones.
+                # By position: Gemini's calls may have no ids, or equal ones.
                 for call, said_of_it in zip(
                     written.get("tool_calls", ()), message.echo["calls"], strict=False
                 ):
@@ -107,7 +107,7 @@ class _Preset(OpenAi):
         return replace(sent, body=body | options)
 
     def _decode(self, body: Mapping[str, Any], request: ModelRequest) -> WireAnswer:
-        """Read a chat completion; raise `UnreadableReply` if it is none."""
+        """Read a chat completion; raise `UnreadableReply` if it is not one."""
         answer = decode(body, request)
         message = body["choices"][0]["message"]
         calls = objects(message.get("tool_calls"))
@@ -183,7 +183,7 @@ class Vertex(_Preset):
     """Where the models run: a region, or `global`."""
 
     def base_url(self) -> str:
-        """Return the address; `global` is no part of the host's name."""
+        """Return the address; `global` is not part of the host's name."""
         return super().base_url().replace("//global-", "//")
 
 

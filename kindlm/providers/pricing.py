@@ -37,7 +37,7 @@ _MILLION = 1_000_000
 
 
 def prices_of(suite: Suite) -> PriceTable:
-    """Return the prices of a suite; a preset under another name has those of the preset."""
+    """Return the prices of a suite; a preset under another name uses the preset's prices."""
     presets = (each for each in suite.providers.values() if each.options is not None)
     sellers = {each.name: each.type for each in presets if each.options.usual_base_url is not None}
     return PriceTable(suite.prices, sellers)
@@ -47,7 +47,7 @@ class PriceTable:
     """Implements `ports.Pricing`.
 
     `prices` are the user's own, by model name. `sellers` are providers by the user's name for them,
-    where the table knows them by another one.
+    if the table has another name.
     """
 
     def __init__(
@@ -68,8 +68,8 @@ class PriceTable:
     ) -> Cost:
         """Return the cost of a call; see `ports.Pricing`.
 
-        Gateways and deployments answer by names of their own, so that two names count. What the
-        user says is free costs 0 however many tokens it took.
+        Gateways and deployments answer with names of their own, so two names are tried. A price of
+        0 by the user costs 0, whatever the number of tokens.
         """
         price = None
         if self._prices:
@@ -122,7 +122,7 @@ class PriceTable:
 
 
 def matching_name(model: str, names: Collection[str]) -> str | None:
-    """Return the name that stands for a model: itself, else the longest it is a version of."""
+    """Return the name that matches a model: itself, else the longest one it is a version of."""
     if model in names:
         return model
     matches = [
@@ -156,7 +156,7 @@ def _listed_cost(provider: str | None, model: str, usage: Usage) -> Cost:
     }
     input_usd = prices.get("input_mtok")
     if input_usd is None or not prices.keys().isdisjoint(_OUTPUT_APART):
-        return Cost()  # it sells something else than text, or text at several prices
+        return Cost()  # it sells something other than text, or text at several prices
     rates = _Rates(
         input_usd,
         prices.get("output_mtok"),
@@ -171,7 +171,7 @@ def _listed_cost(provider: str | None, model: str, usage: Usage) -> Cost:
 
 
 def _of_length(price: Decimal | TieredPrices, input_tokens: int) -> Decimal:
-    """Return a price, which may depend on how long the input is."""
+    """Return a price, which may depend on the length of the input."""
     if isinstance(price, Decimal):
         return price
     tiers = (tier.price for tier in reversed(price.tiers) if input_tokens > tier.start)
@@ -198,7 +198,7 @@ _TIERS = ("service_tier", "processing", "speed")
 
 
 class _Rates(NamedTuple):
-    """Dollars for a million tokens, requests, and searches of the web.
+    """Dollars per million tokens, per request, and per web search.
 
     `output` is None for a model that writes nothing, such as an embedding model.
     """
@@ -213,13 +213,13 @@ class _Rates(NamedTuple):
     file_search: Decimal = _FILE_SEARCH
 
     def cost(self, usage: Usage) -> Cost:
-        """Return what a call cost, unknown without its tokens or the price of what it wrote."""
+        """Return the cost of a call, unknown without its tokens or the price of its output."""
         sent, written = usage.input_tokens, usage.output_tokens
         if sent is None or written is None or (written and self.output is None):
             return Cost()
         extras = usage.extras or Extras()
         cached, stored = extras.cache_read, extras.cache_written
-        # Some report an input that does not include them.
+        # Some providers report an input that excludes them.
         fresh = sent if cached + stored > sent else sent - cached - stored
         stored_1h = min(extras.written_1h, stored)
         usd = (
@@ -239,7 +239,7 @@ class _Rates(NamedTuple):
 def _listed(provider: str | None, model: str) -> ModelInfo | None:
     """Look a model up in the table: finding it costs far more than multiplying."""
     if provider == "scripted":
-        return None  # no company sells it, and the table takes long to load
+        return None  # no company sells it, and the table loads slowly
     from genai_prices import Usage as Tokens
     from genai_prices import calc_price
 
@@ -247,13 +247,13 @@ def _listed(provider: str | None, model: str) -> ModelInfo | None:
         found = calc_price(Tokens(input_tokens=1, output_tokens=1), model, provider_id=provider)
     except LookupError:
         return None
-    # The table finds names by what they begin with or contain, which takes a `-8b` or `-pro` of a
-    # model for the model. Only its own names and their versions count.
+    # The table matches names by prefix or substring, and takes a model's `-8b` or `-pro` for the
+    # model. Only its own names and their versions count.
     return found.model if matching_name(model.lower(), _names(found.model)) else None
 
 
 def _names(model: ModelInfo) -> frozenset[str]:
-    """Return the names that the table has for a model."""
+    """Return the table's names for a model."""
     from genai_prices.types import (
         ClauseAnd,
         ClauseContains,

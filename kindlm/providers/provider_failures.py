@@ -28,13 +28,13 @@ _QUOTED_CHARACTERS = 200
 _ADDRESS_PART = re.compile(r"[a-z0-9-]+(?:[.:][a-z0-9-]+)*", re.IGNORECASE | re.ASCII)
 """No character ends a host name or a step of a path. Old projects of Google have a dot and `:`."""
 _TITLES = {"openai": "OpenAI", "anthropic": "Anthropic", "ollama": "Ollama"}
-# As the providers' own SDKs have it: a lock that timed out (409) is worth another try.
+# As in the providers' own SDKs: a lock that timed out (409) is worth another try.
 _RETRYABLE_STATUSES = frozenset({408, 409, 429})
 
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """An HTTP answer, read to its end. Header names are found in any case."""
+    """An HTTP answer, read to its end. Header names may have any case."""
 
     status: int
     headers: Mapping[str, str]
@@ -43,11 +43,11 @@ class HttpAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Who is called, as far as messages need to know it, and what can go wrong with it.
+    """The provider, as far as messages need to know it, and its possible errors.
 
     Attributes:
         provider: the user's name for the provider.
-        base_url: where it is called; empty where only a library knows that.
+        base_url: its address; empty if only a library knows that.
         key_variable: the environment variable that holds its key, if it takes one.
         key: the key, which must not appear in any message.
     """
@@ -63,14 +63,14 @@ class Endpoint:
         return _TITLES.get(self.provider, self.provider)
 
     def without_key(self, text: str) -> str:
-        """Return a text with the key taken out, in whatever encoding it came back."""
+        """Return a text without the key, in any encoding of it."""
         if not self.key:
             return text
-        # A key under the redactor's shortest is still the key.
+        # A key shorter than the redactor's minimum is still the key.
         return _redactor(self.key)(text).replace(self.key, "[redacted]")
 
     def timed_out(self, timeout_s: float) -> KindlmError:
-        """Return the error of a call that took longer than it may."""
+        """Return the error of a call that exceeded its time limit."""
         return self._failed(
             f"{self.title} request timed out after {timeout_s * 1000:.0f} ms",
             "Raise defaults.timeoutMs, or check whether the provider is slow",
@@ -79,7 +79,7 @@ class Endpoint:
         )
 
     def unreachable(self, error: BaseException) -> KindlmError:
-        """Return the error of a call that never got a whole answer."""
+        """Return the error of a call without a complete answer."""
         at = also = ""
         if self.base_url:
             parts = urlsplit(self.base_url)
@@ -94,7 +94,7 @@ class Endpoint:
         )
 
     def without_credentials(self, reason: str, hint: str) -> KindlmError:
-        """Return the error of credentials that are not found, or that cannot be renewed."""
+        """Return the error of credentials that are missing, or that cannot be renewed."""
         message = f"No valid credentials for {self.title}: {self._quoted(reason)}"
         return self._failed(message, hint, code=ErrorCode.PROVIDER_AUTH_ERROR)
 
@@ -103,7 +103,7 @@ class Endpoint:
         return self._failed(f"The call to {self.title} failed: {self._quoted(reason)}")
 
     def sent_too_much(self, limit: int) -> KindlmError:
-        """Return the error of an answer with more bytes than are read of any."""
+        """Return the error of an answer that exceeds the size limit."""
         where = f"providers.{self.provider}.baseUrl"
         return self._failed(
             f"{self.title} sent more than {limit // 1_000_000} MB",
@@ -111,7 +111,7 @@ class Endpoint:
         )
 
     def unreadable(self, answer: HttpAnswer, reason: str) -> KindlmError:
-        """Return the error of an answer that came whole and cannot be read."""
+        """Return the error of a complete but unreadable answer."""
         return self._failed(
             f"{self.title} sent an answer that cannot be used ({self._quoted(reason)})"
             f": {self._quoted(answer.text)}",
@@ -121,15 +121,15 @@ class Endpoint:
         )
 
     def cut_off(self, body: str) -> KindlmError:
-        """Return the error of an answer that was cut off where kindlm left no room for thoughts.
+        """Return the error of an answer that was cut off because kindlm left no room for thoughts.
 
-        The client leaves it from now on, so that the same request may be sent again at once.
+        The client leaves room from now on, so that the same request may be sent again at once.
         """
         message = f"{self.title} cut its answer off: kindlm asks again with room for thoughts"
         return self._failed(message, retryable=True, resend=True, body=body)
 
     def refused_parameter(self, answer: HttpAnswer, parameter: str) -> KindlmError:
-        """Return the error of a model that does not take a parameter that the user wrote."""
+        """Return the error of a model that rejects a parameter of the user."""
         return self._failed(
             f"{self.title} refused the parameter `{parameter}`: {self._said(answer.text)}",
             f"Remove {parameter} from the model's params",
@@ -138,9 +138,9 @@ class Endpoint:
         )
 
     def refused_defaults(self, answer: HttpAnswer, parameters: Iterable[str]) -> KindlmError:
-        """Return the error of a model that does not take what was sent without the user's asking.
+        """Return the error of a model that rejects a parameter that the user did not set.
 
-        The client knows now, so that the same request may be sent again at once.
+        The client omits it from now on, so that the same request may be sent again at once.
         """
         names = ", ".join(f"`{name}`" for name in sorted(parameters))
         said = self._said(answer.text)
@@ -153,7 +153,7 @@ class Endpoint:
         )
 
     def refused(self, answer: HttpAnswer) -> KindlmError:
-        """Return the error of an HTTP status that is no success."""
+        """Return the error of an unsuccessful HTTP status."""
         now = datetime.now(UTC)
         status, wait = answer.status, retry_after(answer.headers, now)
         retryable = status in _RETRYABLE_STATUSES or status >= 500
@@ -213,13 +213,13 @@ class Endpoint:
         return unanswered(self.without_key(message), hint, body=shown, **more)
 
     def _said(self, body: str) -> str:
-        """Return what the provider said: its own sentence if there is one, else the body."""
+        """Return the provider's error message if there is one, else the body."""
         from kindlm.wires import error_message  # runs without failures do not need it
 
         return self._quoted(error_message(json_or_text(body)) or body) or "no explanation"
 
     def _quoted(self, text: str) -> str:
-        # The key goes first: a cut through it would leave a part that nothing recognises.
+        # The key goes first: a cut through it would leave an unrecognisable part.
         text = " ".join(self.without_key(text).split())
         return text if len(text) <= _QUOTED_CHARACTERS else text[:_QUOTED_CHARACTERS] + "…"
 
@@ -239,14 +239,14 @@ def _quota_used_up(body: str) -> bool:
 
 
 def billed(error: KindlmError, usage: Usage, model: str | None) -> KindlmError:
-    """Return the error of an answer with the tokens that it reports, if it does."""
+    """Return the error of an answer, with the tokens that the answer reports, if any."""
     if usage == Usage():
         return error
     return replace(error, details={**error.details, "usage": usage, "model": model})
 
 
 def bad_address_part(provider: str, key: str, value: str | None) -> Err | None:
-    """Return what is wrong with an option that is a part of an address; None if nothing is."""
+    """Return what is wrong with an option that is part of an address; None if it is valid."""
     if value is not None and _ADDRESS_PART.fullmatch(value):
         return None
     problem = "is missing" if value is None else "cannot be a part of an address"

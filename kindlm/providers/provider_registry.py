@@ -76,9 +76,9 @@ def _kind_of(settings: ProviderSettings) -> type[Provider]:
 
 
 def check_settings(settings: ProviderSettings, environ: Mapping[str, str]) -> Result[Access]:
-    """Return what a provider that can be called is reached with.
+    """Return the access settings of a provider that can be called.
 
-    An endpoint of one's own, with no variable named, does without a key.
+    A custom endpoint without a named variable needs no key.
     """
     kind = _kind_of(settings)
     address, place = settings.base_url, f"providers.{settings.name}.baseUrl"
@@ -114,7 +114,7 @@ def check_settings(settings: ProviderSettings, environ: Mapping[str, str]) -> Re
 def _is_http_url(url: str) -> bool:
     if not is_url(url):
         return False
-    # What the SDKs take for a URL is stricter; they load httpx or its like next.
+    # The SDKs accept fewer URLs; they load httpx or its like anyway.
     from httpx import URL, InvalidURL
 
     try:
@@ -140,7 +140,7 @@ class _ClientOfPackage:
         )
 
     async def aclose(self) -> None:
-        """Close all connections; a failure costs no verdict, and is logged."""
+        """Close all connections; a failure is logged and changes no verdict."""
         try:
             await self._client.aclose()
         except packages.CRASHES:

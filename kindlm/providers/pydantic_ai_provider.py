@@ -93,7 +93,7 @@ class PydanticAiClient:
                 return await self._ask(model.value, request)
         except TimeoutError:
             return Err(self._endpoint.timed_out(request.timeout_s))
-        except CRASHES as error:  # each provider's SDK has errors of its own
+        except CRASHES as error:  # each provider's SDK has its own errors
             return Err(self._failure(error, request))
 
     async def aclose(self) -> None:
@@ -157,7 +157,7 @@ class PydanticAiClient:
         wanted = request.response_schema
         of_form = [call for call in calls if wanted is not None and call.name == wanted.name]
         if of_form:
-            # Of several answers none is the one that is meant, as where they are texts.
+            # If there are several answers, none can be chosen; the same applies to texts.
             text = "\n".join(map(written_arguments, of_form))
             calls = [call for call in calls if call not in of_form]
         ended = _FINISH_REASONS.get(response.finish_reason or "")
@@ -188,7 +188,7 @@ class PydanticAiClient:
                 finish_reason=ended,
                 model=response.model_name,
                 warnings=(*unsent, *asked.warnings),
-                # Models that think want what they thought back with the results of their calls.
+                # Reasoning models need their thoughts back with the results of their calls.
                 echo={"response": response} if calls else None,
             )
         )
@@ -196,7 +196,7 @@ class PydanticAiClient:
     def _settings(
         self, model: Model[Any], request: ModelRequest
     ) -> tuple[dict[str, Any], list[str]]:
-        """Return the settings of a request that the model takes, and warnings about the others."""
+        """Return the settings that the model accepts, and warnings about the others."""
         params = request.params
         wanted = {
             "max_retries": None if _is_of_sdk(model) else 0,
@@ -227,7 +227,7 @@ class PydanticAiClient:
         from pydantic_ai import exceptions
 
         if isinstance(error, exceptions.ModelHTTPError):
-            if error.status_code == _BAD_REQUEST:  # it may have been too much
+            if error.status_code == _BAD_REQUEST:  # the request may have asked for too many tokens
                 self._with_thoughts.discard(request.model)
             headers = dict(error.headers or {})
             if error.retry_after is not None:  # in the body, at Google
@@ -246,9 +246,9 @@ class PydanticAiClient:
 
 
 class _Heard:
-    """Awaits a coroutine, and keeps what Pydantic AI warns of: settings that it left out.
+    """Awaits a coroutine, and collects Pydantic AI's warnings about settings that it left out.
 
-    Warnings are caught step by step: between the steps, other calls run.
+    Warnings are caught step by step, since other calls run between the steps.
     """
 
     def __init__(self, asking: Coroutine[Any, Any, parts.ModelResponse]) -> None:
@@ -277,9 +277,9 @@ class _Heard:
 
 @contextlib.contextmanager
 def _environment(access: Access, model: str) -> Iterator[None]:
-    """Let Pydantic AI find what `.env` files say: it reads the environment of the process.
+    """Put variables of `.env` files into the process environment, where Pydantic AI reads them.
 
-    What is there for another provider is hidden, and from an address of the user all of it.
+    Variables of other providers are hidden; with a custom address, all of them are.
     """
     before = dict(os.environ)
     provider = "" if access.base_url is not None else model.upper()
@@ -299,19 +299,19 @@ def _environment(access: Access, model: str) -> Iterator[None]:
 
 
 def _import_sdk(name: str) -> None:
-    """Import what a model needs, as a thread can: calls to other models go on meanwhile."""
+    """Import what a model needs, in a way that a thread can: other calls go on meanwhile."""
     from pydantic_ai.models import infer_model
     from pydantic_ai.providers import infer_provider_class
 
     with put_off(), contextlib.suppress(*CRASHES):
-        # The class in the place of a provider lets it get as far as without a key it cannot.
+        # This class in place of a provider lets inference get as far as possible without a key.
         infer_model(name, infer_provider_class)
 
 
 def _made(name: str, access: Access) -> Model[Any]:
     """Return the model of a name; nothing is sent yet.
 
-    An address of the user gets no key but that of `apiKeyEnv`.
+    A custom address gets no key except that of `apiKeyEnv`.
     """
     from pydantic_ai.exceptions import UserError
     from pydantic_ai.models import infer_model
@@ -335,7 +335,7 @@ def _made(name: str, access: Access) -> Model[Any]:
 
 
 def _is_of_sdk(model: Any) -> bool:
-    """Tell whether the client of a model holds the number of retries, as OpenAI's does.
+    """Return whether the client of a model holds the number of retries, as OpenAI's does.
 
     With the setting, Pydantic AI copies it for each request, and the copy reads the environment.
     """
@@ -343,7 +343,7 @@ def _is_of_sdk(model: Any) -> bool:
 
 
 def _messages(messages: Iterable[Message]) -> Iterator[parts.ModelMessage]:
-    """Yield the messages of a conversation; what stands between two answers is one request."""
+    """Yield the messages of a conversation; messages between two answers form one request."""
     from pydantic_ai import messages as parts
 
     asked: list[parts.ModelRequestPart] = []
@@ -366,7 +366,7 @@ def _messages(messages: Iterable[Message]) -> Iterator[parts.ModelMessage]:
 
 
 def _answer(message: Message) -> parts.ModelResponse:
-    """Return an answer, as the model gave it where that is known."""
+    """Return an answer, in the form that the model gave it if that is known."""
     from pydantic_ai import messages as parts
 
     if message.echo is not None:
@@ -384,7 +384,7 @@ def _answer(message: Message) -> parts.ModelResponse:
 def _parameters(model: Model[Any], request: ModelRequest) -> ModelRequestParameters:
     """Return the tools of a request, and the form of its answer.
 
-    Where a model takes no schema, or none beside tools, the form is a tool that it has to call.
+    If a model takes no schema, or none beside tools, the form is a tool that it has to call.
     """
     from pydantic_ai.models import ModelRequestParameters
     from pydantic_ai.output import OutputObjectDefinition

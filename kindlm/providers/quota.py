@@ -47,14 +47,14 @@ _STEP = re.compile(r"([0-9.]+)([a-zµ]+)")
 
 
 def quotas(headers: Mapping[str, str], now: datetime) -> tuple[Quota, ...]:
-    """Return what is left of each limit that the headers name; header names are any case."""
+    """Return the remaining quota of each limit in the headers; header names may have any case."""
     found = list[Quota]()
     for kind, left_name, limit_name, reset_name in _NAMES:
         left = _count(headers.get(left_name))
         if left is None:
             continue
         limit = _count(headers.get(limit_name))
-        # A limit of nothing is how some say that there is none.
+        # A limit of zero is how some providers express that there is none.
         if limit == 0 or (limit is not None and left > limit):
             continue
         found.append(Quota(kind, left, limit, _reset_s(headers.get(reset_name), now)))
@@ -66,7 +66,7 @@ def _count(text: str | None) -> int | None:
 
 
 def _reset_s(text: str | None, now: datetime) -> float | None:
-    """Return the seconds until a limit is whole again: of a number, a duration, or a moment."""
+    """Return the seconds until a limit resets, given a number, a duration or a time."""
     if text is None or len(text) > _LONGEST:
         return None
     if _SECONDS.fullmatch(text):

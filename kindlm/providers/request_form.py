@@ -43,10 +43,10 @@ _MOST_KEPT = 100
 
 @dataclass(frozen=True, slots=True)
 class RequestForm:
-    """Where a request is posted, and its headers; the length of the body stands in for others.
+    """The URL and headers of a request; a placeholder stands for the length of the body.
 
     Attributes:
-        url: Where.
+        url: Where the request is posted.
         headers: In the order of the SDK's own.
         library: The HTTP library below the SDK, which knows whose certificates are trusted.
     """
@@ -63,7 +63,7 @@ class RequestForm:
 
 
 def form_of(requests: Sequence[httpx2.Request]) -> RequestForm | None:
-    """Return the form that requests share, None if they differ or need more than a form can say.
+    """Return the common form of requests, None if they differ or need more than a form can hold.
 
     A header that changes from request to request (a signature, an id) makes them differ.
     """
@@ -83,11 +83,11 @@ def _parts(request: httpx2.Request) -> tuple[object, ...]:
 
 
 def form_cache(sdk: str, base_url: str, key: str, *, configured: bool) -> FormCache | None:
-    """Return where the forms of requests to an endpoint are kept; None if they are not.
+    """Return the cache of request forms for an endpoint; None if there is none.
 
     Args:
         sdk: Name of the SDK.
-        base_url: Where the provider is.
+        base_url: The address of the provider.
         key: Its key; empty if it takes none.
         configured: Whether the configuration names the base URL: less is sent there.
     """
@@ -123,17 +123,17 @@ def _installed() -> list[str]:
 
 @cache
 def _installed_in(folder: str, _changed_ns: int) -> list[str]:
-    """Return what is installed in a folder, which is read again once it has changed."""
+    """Return the packages in a folder, which is read again after a change."""
     names = sorted(os.listdir(folder))  # noqa: PTH208
     return [name for name in names if name.endswith((".dist-info", ".egg-info"))]
 
 
 @dataclass(frozen=True, slots=True)
 class FormCache:
-    """The forms that an SDK's requests to one endpoint had in earlier runs.
+    """The forms of an SDK's requests to one endpoint, from earlier runs.
 
     A file holds the headers, with placeholders for the host and the key. No URL is read from it:
-    requests go where the configuration says.
+    requests go to the address in the configuration.
     """
 
     folder: Path
@@ -141,7 +141,7 @@ class FormCache:
     key: str
 
     def read(self, path: str) -> RequestForm | None:
-        """Return the form of requests to a path; None if the SDK has to be asked."""
+        """Return the form of requests to a path; None if it has to come from the SDK."""
         try:
             kept = json.loads(self._file(path).read_bytes())
             return self._form(path, kept["library"], kept["headers"])
@@ -149,7 +149,7 @@ class FormCache:
             return None
 
     def write(self, path: str, form: RequestForm) -> None:
-        """Keep a form, unless key and base URL do not make it whole again."""
+        """Store a form, unless key and base URL cannot restore it."""
         headers = []
         for name, value in form.headers.items():
             kept = _HOST if name.lower() == "host" else value

@@ -102,7 +102,7 @@ class ScriptedClient:
         self._replies = replies
 
     async def complete(self, request: ModelRequest) -> Result[ModelReply]:
-        """Give the reply whose turn it is in this conversation."""
+        """Give the next reply of this conversation."""
         if not self._replies:
             return self._error("the script has no replies left")
         started = time.perf_counter()

@@ -62,11 +62,11 @@ _CHUNK_BYTES = 65_536
 
 
 class AsyncSdk(Protocol):
-    """What is used of an SDK's client."""
+    """The parts of an SDK's client that kindlm uses."""
 
     @property
     def post(self) -> Callable[..., Awaitable[Any]]:
-        """Post `content`, bytes, or `body`, JSON; return the answer, read to its end, or raise."""
+        """Post `content`, bytes, or `body`, JSON; return the complete answer, or raise."""
 
     async def close(self) -> None:
         """Close all connections."""
@@ -77,8 +77,8 @@ class Signing:
     """How an SDK authorizes requests whose headers differ each time: by a signature or a token.
 
     Attributes:
-        errors: What it raises if it finds no credentials, or cannot renew them.
-        hint: What the user can do then.
+        errors: The exceptions for missing credentials, or credentials that cannot be renewed.
+        hint: The remedy.
     """
 
     errors: tuple[type[Exception], ...]
@@ -90,10 +90,10 @@ class Sdk:
     """An SDK, and how it is used.
 
     Attributes:
-        module: It. Its own client on aiohttp takes half the time of its usual one when many calls
-            run at once; it is used without redirects.
+        module: The SDK's module. Its own client on aiohttp takes half the time of its usual one
+            when many calls run at once; it is used without redirects.
         make: Makes the SDK's client, as its class does, with the settings that all have.
-        headers: What each request says beside what the SDK says.
+        headers: Headers of each request in addition to the SDK's.
         signing: How it signs requests, if it does: it then sends each of them itself.
     """
 
@@ -111,10 +111,10 @@ class SdkTransport:
     """Implements `client.Transport`.
 
     Args:
-        path: Where calls are posted to: the SDK is loaded at once, and not within the first call,
-            if what it sends there is not known.
+        path: The path of calls. If the form of its requests is unknown, the SDK is loaded at once
+            and not within the first call.
         load: Loads the SDK.
-        cache: What it said in earlier runs.
+        cache: Its request forms from earlier runs.
     """
 
     def __init__(self, path: str, load: Callable[[], Sdk], cache: FormCache | None = None) -> None:
@@ -132,7 +132,7 @@ class SdkTransport:
         self._session: aiohttp.ClientSession | None = None
 
     async def send(self, path: str, body: bytes) -> HttpAnswer:
-        """Post a body and return the answer whatever its status; see `client.Transport`."""
+        """Post a body and return the answer, whatever its status; see `client.Transport`."""
         form = await self._form(path) if self._direct else None
         if form is None:
             return await self._sdk().send(path, body)
@@ -152,14 +152,14 @@ class SdkTransport:
         if self._connected is None:
             with put_off():
                 self._connected = _Connected(self._load())
-            # With ANTHROPIC_LOG=debug they print keys in clear. They set up their logging when they
-            # are loaded; what happens is in kindlm's own log, without keys.
+            # With ANTHROPIC_LOG=debug they log keys in plain text. They set up their logging when
+            # they are loaded; kindlm's own log has the events, without keys.
             for name in ("anthropic", "openai", "httpx2", "httpx"):
                 logging.getLogger(name).setLevel(logging.ERROR)
         return self._connected
 
     async def _form(self, path: str) -> RequestForm | None:
-        """Return the form of what the SDK sends to a path, None if it has none."""
+        """Return the form of the SDK's requests to a path, None if it has none."""
         if path not in self._forms:
             async with self._asking:
                 if path not in self._forms:
@@ -173,7 +173,7 @@ class SdkTransport:
         if self._session is None:
             secure = form.url.scheme == "https"
             context = _tls_context(importlib.import_module(form.library)) if secure else True
-            # The SDKs send cookies back, also to hosts that have no name; gateways count on it.
+            # The SDKs send cookies back, also to hosts without a name; gateways rely on it.
             cookies = aiohttp.CookieJar(unsafe=True, quote_cookie=False)
             self._session = open_session(context, cookies)
         async with self._session.post(
@@ -185,7 +185,7 @@ class SdkTransport:
 
 
 class _Connected:
-    """An SDK with a client that sends, and one that is asked what it would send."""
+    """An SDK with a client that sends, and one that only shows what it would send."""
 
     def __init__(self, sdk: Sdk) -> None:
         self._sdk = sdk
@@ -225,7 +225,7 @@ class _Connected:
         return HttpAnswer(response.status_code, response.headers, text)
 
     async def ask(self, path: str) -> list[httpx2.Request]:
-        """Return requests that the SDK would send to a path, which go nowhere; none if it fails."""
+        """Return the requests that the SDK would send to a path; none on failure."""
         asked: list[httpx2.Request] = []
 
         def answer(request: httpx2.Request) -> httpx2.Response:
@@ -251,9 +251,9 @@ class _Connected:
 
 
 def _without_tokens(text: str, sent: Mapping[str, str]) -> str:
-    """Return an answer without the tokens of its request: no variable holds them.
+    """Return an answer without the tokens in its request: no variable holds them.
 
-    A signature opens nothing, and is not among them.
+    A signature gives no access, so it stays.
     """
     scheme, _, token = sent.get("authorization", "").partition(" ")
     tokens = (token if scheme == "Bearer" else "", sent.get("x-amz-security-token", ""))
@@ -264,7 +264,7 @@ _redactor = functools.lru_cache(maxsize=4)(Redactor)
 
 
 def _http_library(sdk: ModuleType) -> Any:
-    """Return the module that an SDK's HTTP clients are from: httpx2 or httpx."""
+    """Return the module of an SDK's HTTP clients: httpx2 or httpx."""
     client = sdk.DefaultAsyncHttpxClient.__base__
     return importlib.import_module(client.__module__.partition(".")[0])
 
@@ -288,7 +288,7 @@ def _text(response: aiohttp.ClientResponse, content: bytes) -> str:
 
 
 def ambient_headers(sdk: ModuleType, variable: str) -> dict[str, Any]:
-    """Return what leaves out the headers that an SDK takes from a variable of `name: value` lines.
+    """Return what removes headers that an SDK takes from a variable of `name: value` lines.
 
     The SDK itself reads the variable, and only from the process environment.
     """

@@ -25,7 +25,7 @@ _CLASS = re.compile(r"(?:ASI|LLM)(?:0[1-9]|10)")
 
 @dataclass(slots=True)
 class Attacks:
-    """`attempts` were decided; `undecided` executions errored, or a check of theirs did.
+    """The attacks: `attempts` were decided; `undecided` executions or their checks errored.
 
     `classes` are the successes and attempts of each class.
     """
@@ -50,7 +50,7 @@ class Attacks:
         return ", ".join(f"{name} {won:,}/{of:,}" for name, (won, of) in self.classes.items())
 
     def as_json(self) -> dict[str, Any]:
-        """Return them as they stand in the JSON report."""
+        """Return them in the form of the JSON report."""
         return {
             **fields_of(self, "successes attempts undecided"),
             "rate": self.successes / self.attempts if self.attempts else None,

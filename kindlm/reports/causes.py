@@ -73,12 +73,12 @@ Row = tuple[str, str]
 
 @dataclass(slots=True)
 class Cause:
-    """One way in which `executions` did not pass, from most to least telling the first of them.
+    """One cause of failures in `executions`, the most telling one first.
 
-    `how` is errored where no check was asked. `kind` is that of the check, `code` its failure code
-    or that of the error. `places` are where suites demand it: a file, and a line if it is known.
-    `rows` say what was expected, what the first execution called and said where that explains it,
-    and what else is known; `trace` is its traceback.
+    `how` is errored if no check ran. `kind` is that of the check, `code` its failure code or that
+    of the error. `places` are where suites demand it: a file, and a line if it is known. `rows` say
+    what was expected, the calls and the text of the first execution if they explain it, and what
+    else is known; `trace` is its traceback.
     """
 
     how: Status
@@ -90,7 +90,7 @@ class Cause:
     executions: list[str] = field(default_factory=list)
     places: dict[tuple[str, int | None], None] = field(default_factory=dict)
     tests: dict[tuple[str, str, str], int] = field(default_factory=dict)
-    """How many repeats of each test, by suite, name and target, were tested."""
+    """The number of tested repeats of each test, by suite, name and target."""
 
     @property
     def place(self) -> str:
@@ -98,7 +98,7 @@ class Cause:
         return self.place_here(None)
 
     def place_here(self, root: Path | None) -> str:
-        """Return `place` as it is from the current folder, in the project at `root`."""
+        """Return `place` relative to the current folder, in the project at `root`."""
         file, line = next(iter(self.places))
         more = len(self.places) - 1
         first = place(file, line, root)
@@ -106,7 +106,7 @@ class Cause:
 
     @property
     def whom(self) -> str:
-        """Whom it hit: `8 tests, 24 of 24 repeats`; of one test, its name and target, too."""
+        """The extent of the cause: `8 tests, 24 of 24 repeats`; of one test, also its name."""
         hit, tested = len(self.executions), sum(self.tests.values())
         if len(self.tests) > 1:
             return f"{len(self.tests):,} tests, {hit:,} of {count(tested, 'repeat')}"
@@ -116,7 +116,7 @@ class Cause:
 
     @property
     def where(self) -> str | None:
-        """Which tests it hit, and on which targets; None of one test, which `whom` names."""
+        """The affected tests and targets; None for one test, which `whom` names."""
         if len(self.tests) < 2:
             return None
         tests, targets = (_first(each[place] for each in self.tests) for place in (1, 2))
@@ -124,10 +124,10 @@ class Cause:
 
 
 def causes_of(view: RunView, tests: Iterable[TestView], *, retried: bool = False) -> list[Cause]:
-    """Return why tests did not pass, what hit most executions first.
+    """Return why tests did not pass, the cause of most executions first.
 
-    With `retried`, return why attempts did not pass after which executions were run again; an
-    execution stands there once for each of them.
+    With `retried`, return why attempts failed that were followed by a rerun; an execution occurs
+    once for each of them.
     """
     causes = dict[tuple[Any, ...], Cause]()
     found_data = dict[str, str]()
@@ -135,7 +135,7 @@ def causes_of(view: RunView, tests: Iterable[TestView], *, retried: bool = False
         name = (test.suite_id, test.name.removeprefix(f"{test.file}::"), test.target)
         tested = test.counts.tested
         for limit in () if retried else test.broken_limits:
-            # Every repeat may have passed: the scores of all of them break it.
+            # Every repeat may have passed: their scores together break the limit.
             found = causes.setdefault(
                 ("limit", limit),
                 Cause(Status.FAILED, None, f"{limit}."),
@@ -172,7 +172,7 @@ def _failures(
 ) -> Iterator[tuple[tuple[Any, ...], int | None, Callable[[], Cause]]]:
     """Yield what an attempt shares with others that failed in the same way, and its cause.
 
-    Between them stands the line that demands it.
+    Between them is the line that demands it.
     """
     execution = attempt.execution
     if execution.error_code is not None:
@@ -183,7 +183,7 @@ def _failures(
         if assertion.is_wrong:
             demand = _demand(assertion, attempt.tool_calls)
             if assertion.failure_code == _ORDER:
-                # Two tools in the wrong order: often both checks say so, in the same words.
+                # Two tools in the wrong order: often both checks report that in the same words.
                 if demand.sentence in misplaced:
                     continue
                 misplaced.add(demand.sentence)
@@ -199,10 +199,7 @@ _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*+"?')
 
 
 def _alike(message: str) -> str:
-    """Return a message without numbers, what looks like an id, and a quoted answer.
-
-    They differ from one try to the next.
-    """
+    """Return a message without numbers, ids and quoted answers, which differ between tries."""
     return _CHANGING.sub("#", message[:_VALUE])
 
 
@@ -256,7 +253,7 @@ def _failed(attempt: AttemptView, assertion: AssertionView, demand: _Demand) -> 
         rows.append(("judge", visible(bounded(assertion.reasoning, _SAID, lines=3))))
     rows += _warnings(attempt.execution)
     about_tools = assertion.kind.startswith(("tool", "trajectory", "forbidden", "canary_arguments"))
-    # Code of a test may look at calls, too.
+    # Test code may also look at calls.
     about_tools |= bool(attempt.tool_calls) and assertion.kind in ("assert", "custom")
     if about_tools:
         rows.append(("called", _called(assertion, attempt.tool_calls)))
@@ -291,9 +288,9 @@ def _called(assertion: AssertionView, made: Sequence[ToolCallView]) -> str:
 
 
 def _said(assertion: AssertionView, demand: _Demand, text: str | None) -> str | None:
-    """Return the final text, or what of it stands around the place that the check points at.
+    """Return the final text, or the part around the place that the check points at.
 
-    It is None where the sentence quotes it already.
+    It is None if the sentence quotes it already.
     """
     if not text:
         return None
@@ -309,12 +306,12 @@ def _said(assertion: AssertionView, demand: _Demand, text: str | None) -> str | 
 
 
 def _cut(shown: str, most: int) -> str:
-    """Return the beginning of a text that was made visible, and may have become long by that."""
+    """Return the beginning of a text whose escapes may have made it long."""
     return shown if len(shown) <= most else f"{shown[:most]}…"
 
 
 class _Demand(NamedTuple):
-    """What a check demands and how it failed: what executions share by it, and in words."""
+    """The demand of a check and how it failed: the shared part, and in words."""
 
     key: tuple[Any, ...]
     sentence: str
@@ -327,10 +324,10 @@ def sentence_of(check: CheckResult) -> str:
 
 
 def _demand(assertion: CheckResult, made: Sequence[ToolCallView]) -> _Demand:
-    """Return what an assertion demanded, from what it recorded; older records may lack parts."""
+    """Return the demand of an assertion, from its record; older records may lack parts."""
     expected, actual, label = assertion.expected, assertion.actual, assertion.label
     if assertion.outcome is Outcome.INCONCLUSIVE:
-        # What to do depends on why it is undecided.
+        # The remedy depends on why it is undecided.
         why = _alike(_QUOTED.sub("#", assertion.message or ""))
         return _Demand((label, why), _message(assertion), tuple(_more(assertion)))
     tool = expected.get("tool") if isinstance(expected, dict) else None
@@ -389,7 +386,7 @@ def _message(assertion: CheckResult) -> str:
 
 
 def _more(assertion: CheckResult) -> Iterator[Row]:
-    """Yield what was expected and found, where the message does not say it."""
+    """Yield what was expected and found, if the message does not say it."""
     if assertion.kind not in ("assert", "custom", "score"):
         return
     for name, value in (("expected", assertion.expected), ("actual", assertion.actual)):
@@ -398,7 +395,7 @@ def _more(assertion: CheckResult) -> Iterator[Row]:
 
 
 def _wanted(expected: Any) -> tuple[Row, ...]:
-    """Return a call as the suite has it, if it demands more of it than its name."""
+    """Return a call as the suite has it, if it demands more than its name."""
     if not isinstance(expected, dict) or "tool" not in expected:
         return ()
     parts = {key: part for key, part in expected.items() if key not in ("tool", "shouldNotCall")}
@@ -413,7 +410,7 @@ def _wanted(expected: Any) -> tuple[Row, ...]:
 
 
 def _paths(expected: dict[str, Any], arguments: Any) -> tuple[str, ...]:
-    """Return where arguments differ; that decides what is one cause, not what stands there."""
+    """Return where arguments differ; the place defines a cause, the values do not."""
     is_exact = bool(expected.get("argsExact"))
     wanted = expected.get("argsMatch", {} if is_exact else None)
     if wanted is None or not isinstance(arguments, dict):
@@ -435,7 +432,7 @@ def _call(tool: str, arguments: Any) -> str:
 
 
 def _first(texts: Iterable[str]) -> str:
-    """Return the first of some texts, each once, and how many more there are."""
+    """Return the first of some texts, without duplicates, and how many more there are."""
     found = list(dict.fromkeys(texts))
     shown, more = found[:_NAMED], len(found[_NAMED:])
     return ", ".join(one_line(text, 100) for text in shown) + (f", … {more:,} more" if more else "")

@@ -37,7 +37,7 @@ _BLANKS = re.compile(r"\n{3,}")
 class Document:
     """The document of a suite.
 
-    `problem` is that its template failed, or that what it was read from is not as it was recorded.
+    `problem` says that its template failed, or that the recorded data have changed.
     """
 
     text: str
@@ -51,10 +51,9 @@ def write_document(
 
     `above` are the documents that come before it in the same file.
 
-    A template of the user, its file and its text, has little time and memory, and reaches nothing
-    but the facts. One that fails says so in the document's place, so that a run is never lost for
-    its report. Where what the facts were read from is not as it was recorded, the document begins
-    with that, whatever the template says.
+    A template of the user, given by its file and its text, has limited time and memory, and access
+    to the facts only. If it fails, the document says so, so that a report never makes a run fail.
+    If recorded data have changed, the document begins with that, whatever the template says.
     """
     if template is None:
         own = files("kindlm.reports.compliance").joinpath("templates/report.md").read_text("utf-8")
@@ -75,7 +74,7 @@ def write_document(
 
 
 def _sealed(text: str, facts: Mapping[str, Any], above: str) -> Document:
-    """Return a text with the hash of it, which anybody can compute who has the file."""
+    """Return a text with its hash, which anyone with the file can compute."""
     events = [
         f"run {stream['run']}: {problem}"
         for stream in facts.get("audit", ())
@@ -113,9 +112,9 @@ def document_of(view: RunView, suite: str, options: ReportOptions, above: str = 
 
 
 def documents_of(view: RunView, suites: Iterable[SuiteView], options: ReportOptions) -> Document:
-    """Return the documents of suites one after the other, with what is wrong with the first such.
+    """Return the documents of suites one after the other, with the first problem.
 
-    The hash of each covers those above it, too.
+    The hash of each also covers those above it.
     """
     text, wrong = "", None
     for suite in suites:
@@ -127,7 +126,7 @@ def documents_of(view: RunView, suites: Iterable[SuiteView], options: ReportOpti
 
 
 def write_report(view: RunView, out: TextIO, options: ReportOptions) -> KindlmError | None:
-    """Write the documents of all suites; return what is wrong with the first such."""
+    """Write the documents of all suites; return the first problem."""
     documents = documents_of(view, view.suites, options)
     out.write(documents.text)
     return documents.problem
@@ -170,24 +169,24 @@ def pdf_of(markdown: str, made: str) -> Result[bytes]:
 
     Args:
         markdown: The document.
-        made: When its run ended, UTC, ISO 8601: the PDF is dated so.
+        made: When its run ended, UTC, ISO 8601; this is the date of the PDF.
 
-    Characters that the font does not have are shown as the replacement character, or as `?` where
-    there is a font for Latin letters alone. A document whose
-    tables no page holds has its rows as text. An error says that the extra is not installed, or
-    that no PDF can be made of the document.
+    Characters that the font lacks are shown as the replacement character, or as `?` if the font
+    only has Latin letters. If the tables of a document fit no page, their rows become text. An
+    error says that the extra is not installed, or that the document cannot be converted.
     """
     required = require_pdf()
     if isinstance(required, Err):
         return required
-    # These keep services that show Markdown from mentioning people: nothing of the document.
+    # They keep services that show Markdown from mentioning people, and are not part of the
+    # document.
     markdown = markdown.replace(_NO_WIDTH, "")
     failed: Exception | None = None
     for tables in (True, False):
         try:
             return Ok(_laid_out(markdown, made, tables=tables))
-        # What it raises for tables that are too wide or too high, or for anything else, is not
-        # written down anywhere; and a run is never lost for its report.
+        # Its exceptions for oversized tables and other faults are undocumented, and a report must
+        # not make a run fail.
         except Exception as error:  # noqa: BLE001
             failed = error
     message = f"The compliance report could not be made a PDF: {failed}."
@@ -208,13 +207,13 @@ def _laid_out(markdown: str, made: str, *, tables: bool) -> bytes:
         for style in ("", "B", "I", "BI"):
             pdf.add_font("text", style, font)
         pdf.set_font("text", size=_SIZE)
-        # What the font does not have would be left out without a trace.
+        # Characters that the font lacks would vanish without a trace.
         added: Any = pdf.fonts["text"]
         known = added.cmap.keys() | map(ord, "\n\t")
         missing = set(map(ord, set(markdown))) - known
         markdown = markdown.translate(dict.fromkeys(missing, _MISSING))
     pdf.add_page()
-    # Every head in black: a colour would seem to mean something.
+    # All headings are black: a colour would seem to have a meaning.
     styles: dict[str, Any] = {
         "code": FontFace(family="text" if font else "Courier"),
         "h1": FontFace(color=0, size_pt=16),
@@ -226,7 +225,7 @@ def _laid_out(markdown: str, made: str, *, tables: bool) -> bytes:
         pdf.write_html(_html(markdown, tables=tables), tag_styles=styles)
         return bytes(pdf.output())
     finally:
-        # The files of fonts; after an error nothing else closes them.
+        # The font files; after an error nothing else closes them.
         for each in pdf.fonts.values():
             if close := getattr(each, "close", None):
                 close()
@@ -238,13 +237,13 @@ def _html(markdown: str, *, tables: bool) -> str:
     parser = MarkdownIt("commonmark", {"html": False}).disable("image")
     parser.inline.ruler.before("html_inline", "code_in_html", _code_in_html)
     document = str((parser.enable("table") if tables else parser).render(markdown))
-    # The writer of PDF knows no markup inside of cells, and puts rows upon the line above them.
+    # The PDF writer supports no markup in cells, and puts rows on the line above them.
     padded = document.replace("<table>", f'<table cellpadding="{_PADDING_MM}">')
     return _CELL.sub(lambda cell: _cell(*cell.groups()), padded)
 
 
 def _code_in_html(state: StateInline, silent: bool) -> bool:
-    """Read `<code>`, in which tables have texts with bars; nothing else of HTML is read."""
+    """Read `<code>`, which tables use for texts with bars; other HTML is ignored."""
     found = _CODE.match(state.src, state.pos, state.posMax)
     if found is None:
         return False

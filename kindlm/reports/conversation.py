@@ -24,16 +24,16 @@ _CONTEXT = 60
 
 
 def status_word(execution: ExecutionView) -> str:
-    """Return how an execution came out, also if it did not end."""
+    """Return the result of an execution, even if it did not end."""
     return execution.status.value if execution.status else "not finished"
 
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """What an assertion points at: a text of `source` from its character `start` on.
+    """The text that an assertion points at: `source` from its character `start` on.
 
-    `before` and `after` are a little of what stands beside it, unless the text is what the
-    assertion kept of it. It is None if it was erased or withheld. `name` is what was found.
+    `before` and `after` are a little of its surroundings, unless the text is the assertion's own
+    copy. It is None if it was erased or withheld. `name` is what was found.
     """
 
     source: str
@@ -67,7 +67,7 @@ def excerpts_of(assertion: AssertionView, attempt: AttemptView) -> Iterator[Exce
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A message that was sent; `text` is None where it was erased."""
+    """A message that was sent; `text` is None if it was erased."""
 
     role: str
     text: str | None
@@ -75,7 +75,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class ToolOffered:
-    """A tool that the model could call: such as `lookup(id: string, all?)`, and the whole of it."""
+    """A tool that the model could call: `lookup(id: string, all?)`, and its definition."""
 
     signature: str
     description: str
@@ -83,7 +83,7 @@ class ToolOffered:
 
 
 def tools_offered(definitions: Any, mask: Mask) -> list[ToolOffered]:
-    """Return the tool definitions of an execution, masked; in place of erased ones a note."""
+    """Return the tool definitions of an execution, masked; a note replaces erased ones."""
     if isinstance(definitions, str):
         return [ToolOffered(definitions, "", definitions)]
     return [
@@ -113,11 +113,11 @@ def _parameters(tool: dict[str, Any]) -> str:
 
 @dataclass(slots=True)
 class Called:
-    """A call of the target or of a judge: what was sent anew, what came back, or why nothing did.
+    """A call to the target or a judge: its new messages, and its answer or why there is none.
 
-    All is masked, but for the messages of `view`: `sent` are those to show. `made` are the model
-    calls that the agent made before it answered this one, `spans` those of its trace, each with how
-    deep it is in the tree.
+    Everything is masked, except the messages of `view`: `sent` are those to show. `made` are the
+    model calls that the agent made before it answered this one. `spans` are those of its trace,
+    each with its depth in the tree.
     """
 
     view: CallView
@@ -128,18 +128,18 @@ class Called:
 
     @property
     def judging(self) -> bool:
-        """Whether a judge was asked, not the target."""
+        """Whether a judge was called, not the target."""
         return self.view.purpose != "test"
 
     @property
     def commanded(self) -> bool:
-        """Whether a program was started: it gets its command line and no message."""
+        """Whether a program was started, which gets its command line and no message."""
         return self.view.provider == "command"
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt of an execution; one that was resumed or retried has several."""
+    """One attempt at an execution; one that was resumed or retried has several."""
 
     number: int
     first: tuple[Said, ...]
@@ -159,7 +159,7 @@ class Attempt:
 def attempts_of(
     view: RunView, execution: ExecutionView, ended: Iterable[AttemptView], mask: Mask
 ) -> list[Attempt]:
-    """Return the attempts of an execution, masked; one without calls has at least its messages.
+    """Return the attempts at an execution, masked; one without calls has at least its messages.
 
     `ended` are the attempts that ended, also those without any call.
     """
@@ -175,23 +175,23 @@ def attempts_of(
     attempts = {number: Attempt(number, said, []) for number in sorted(numbers)}
     for call in calls:
         attempt, shown = attempts[call.attempt], _called(call, tools, spans, mask)
-        # What an agent called stands with the call that it was answering.
+        # Calls of an agent are shown with the call that it was answering.
         belongs_to_it = call.purpose == "agent" and attempt.talk
         (attempt.talk[-1].made if belongs_to_it else attempt.calls).append(shown)
     return list(attempts.values())
 
 
 def pretty(value: Any) -> str:
-    """Return a JSON value as people read it; a text that is not JSON as it is."""
+    """Return a JSON value in a readable form; a text that is not JSON unchanged."""
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, indent=2)
 
 
 def highlighted(text: str, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[str, bool]]:
-    """Yield a text in pieces, each with whether it lies in one of the ranges.
+    """Yield the pieces of a text, each with whether it lies in one of the ranges.
 
-    Ranges may overlap and reach beyond the text.
+    Ranges may overlap and extend beyond the text.
     """
     at = 0
     for start, end in sorted(ranges):
@@ -232,7 +232,7 @@ def _called(
             )
             shown_spans.append((depths[span.id], shown))
     read = [call.text, call.error, *((used.arguments, used.response) for used in used_tools)]
-    # Answers of tools stand beside their calls; what the target said stands in the call before.
+    # Tool results are shown with their calls, and the target's text in the call before.
     own = ("tool", "assistant") if call.purpose == "test" else ()
     return Called(
         replace(

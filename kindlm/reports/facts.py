@@ -46,7 +46,7 @@ _NO_REASON = "its process ended before it could say why"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`word` is PASSED, FAILED, or how a run stands that did not finish."""
+    """`word` is PASSED, FAILED, or the state of a run that did not finish."""
 
     word: str
     reasons: tuple[str, ...]
@@ -58,7 +58,7 @@ class Verdict:
 
 
 def verdict_of(view: RunView) -> Verdict:
-    """Return the verdict by today's rules, with what decided it."""
+    """Return the verdict by today's rules, with its reason."""
     status = view.status
     word = status.upper()
     if status == "passed":
@@ -69,7 +69,7 @@ def verdict_of(view: RunView) -> Verdict:
 
 
 def suite_verdict_of(view: RunView, suite: SuiteView) -> Verdict:
-    """Return the verdict of one suite by today's rules, with what decided it."""
+    """Return the verdict of one suite by today's rules, with its reason."""
     if suite.error_code is not None:
         return Verdict("NOT RUN", ("it could not be loaded",), passed=False)
     if is_unfinished(view, suite):
@@ -84,16 +84,16 @@ def suite_verdict_of(view: RunView, suite: SuiteView) -> Verdict:
 
 
 def is_unfinished(view: RunView, suite: SuiteView) -> bool:
-    """Return whether a suite of a run, or of a group of shards, did not come to its end.
+    """Return whether a suite of a run, or of a group of shards, did not complete.
 
-    Where a run did not, that may be about another suite; a shard that lacks is about all of them.
+    An incomplete run may lack parts of another suite; a missing shard affects all suites.
     """
     is_about_it = view.group is not None or len(view.suites) == 1
     return view.missing_of(suite) > 0 or (view.info.ended != "finished" and is_about_it)
 
 
 def run_text(view: RunView) -> str:
-    """Return what a run is, beside its id: label, time, commit."""
+    """Return the properties of a run besides its id: label, time, commit."""
     info = view.info
     dirty = " with changes" if info.git_dirty else ""
     commit = f"{info.git_branch or 'git'}@{(info.git_commit or '')[:8]}{dirty}"
@@ -107,13 +107,13 @@ def run_text(view: RunView) -> str:
 
 
 def git_state(run: Run) -> dict[str, Any]:
-    """Return for programs what a run tested of a repository; all is None outside of one."""
+    """Return the git state of a run for programs; everything is None outside of a repository."""
     dirty = run.git_dirty if run.git_commit else None
     return {"commit": run.git_commit, "branch": run.git_branch, "dirty": dirty}
 
 
 def describe_shard(shard: Shard) -> str:
-    """Return which part of a group a run is, and what of the group is not in the history."""
+    """Return the part of a group that a run is, and which parts are not in the history."""
     own = shard.name(shard.index)
     if shard.group is None:
         return f"Shard {own} of a group without a name: it cannot be put together"
@@ -125,7 +125,7 @@ def describe_shard(shard: Shard) -> str:
 
 
 def describe_group(group: Group) -> tuple[str, ...]:
-    """Return what a group has, what it lacks, and which of its runs do not count."""
+    """Return the runs of a group, the missing parts, and the runs that do not count."""
     lines = [f"{len(group.shards)} of {count(group.count, 'shard')}"]
     if not group.complete:
         lines.append(f"Incomplete: {group.what_lacks}")
@@ -154,14 +154,14 @@ def show_command(execution: str) -> str:
 
 
 def next_command(view: RunView, options: ReportOptions) -> str:
-    """Return what to type next.
+    """Return the next command to type.
 
-    That is what finishes a run that was stopped, or brings in its other shards, else what shows the
-    first execution that did not pass, else the history.
+    It finishes a stopped run, or imports its other shards; else it shows the first execution that
+    did not pass, else the history.
     """
     was_stopped = view.status in ("interrupted", "aborted", "killed")
     if (was_stopped or view.status == "incomplete") and view.runner is not None:
-        return f"{view.runner} --kindlm --lf"  # who chose the tests has to choose them again
+        return f"{view.runner} --kindlm --lf"  # its chooser has to choose them again
     if was_stopped and view.info.mode in _FINISHED_BY:
         command = _FINISHED_BY[view.info.mode].format(run=view.id, source=view.info.source_run)
         return command + (higher_limit(view.info.reason) if view.info.ended == "aborted" else "")
@@ -184,15 +184,15 @@ def next_command(view: RunView, options: ReportOptions) -> str:
 
 
 def higher_limit(reason: str | None) -> str:
-    """Return the option that a run needs to go on if `--max-cost` is the reason that it ended.
+    """Return the option that a run needs to continue if `--max-cost` ended it.
 
-    The limit holds for its next session, too, unless another one is given.
+    The limit also applies to its next session, unless another one is given.
     """
     return " --max-cost MORE" if "--max-cost" in (reason or "") else ""
 
 
 def rerun_failed(view: RunView, options: ReportOptions) -> str:
-    """Return the command that runs again what failed of what the run was asked to test."""
+    """Return the command that reruns the failed tests, out of those that the run was asked for."""
     return shlex.join(["kindlm", "test", *_asked(view, options), "--failed"])
 
 
@@ -208,9 +208,9 @@ _CHOSEN_BY = {
 
 
 def _asked(view: RunView, options: ReportOptions) -> list[str]:
-    """Return the paths that a run was started with, and which of their tests, as typed now.
+    """Return the paths that a run was started with, and their tests, as typed now.
 
-    The paths of a run without any are left out where `kindlm test` finds them by itself.
+    Paths are left out if the run had none and `kindlm test` finds them by itself.
     """
     recorded = options_of(view.db, *view.runs).get(view.runs[0], {})
     paths = recorded.get("paths") or []
@@ -223,11 +223,11 @@ def _asked(view: RunView, options: ReportOptions) -> list[str]:
 
 
 def typed_path(path: str, root: Path | None) -> str:
-    """Return a path that is recorded from the root of a project as it is typed in this folder."""
+    """Return a path that is recorded from the project's root, as typed in this folder."""
     if root is None:
         return path
     file = root / path
-    with suppress(OSError):  # a run of another system may name what this one cannot look for
+    with suppress(OSError):  # a run of another system may have paths that are invalid here
         if file.exists():
             return os.path.relpath(file)
     _, is_pack, pack = path.partition("pack:")
@@ -249,7 +249,7 @@ def _show_failing(view: RunView) -> str | None:
 
 
 def _unfinished(view: RunView, missing: int, planned: int, suites: Sequence[SuiteView]) -> Verdict:
-    """Return how a run, or suites of it, stand that did not come to their end."""
+    """Return the state of a run, or of suites of it, that did not complete."""
     word, executions = view.status.upper(), count(planned, "execution")
     if view.status == "running":
         return Verdict(word, (f"{missing:,} of {executions} have not ended yet",), passed=False)
@@ -267,7 +267,7 @@ def _why_passed(tests: StatusCounts) -> tuple[str, ...]:
 
 def _why_failed(suites: Sequence[SuiteView]) -> tuple[str, ...]:
     reasons = []
-    # Failures that a suite tolerates are not why the run failed.
+    # Failures that a suite tolerates do not make the run fail.
     failed = sum(s.tests.failed for s in suites if s.error_code is None and not s.tolerates)
     if failed:
         reasons.append(f"{count(failed, 'test')} failed")
@@ -290,14 +290,14 @@ def _why_failed(suites: Sequence[SuiteView]) -> tuple[str, ...]:
 
 
 def then_text(view: RunView) -> str | None:
-    """Return which verdict users saw when the run ended, None if it is that of today's rules."""
+    """Return the verdict that users saw when the run ended, None if it is today's."""
     if not view.told_otherwise:
         return None
     return f"When the run ended, it was reported as {'passed' if view.info.passed else 'failed'}."
 
 
 def gates_otherwise(view: RunView, suite: SuiteView) -> Iterator[str]:
-    """Yield what users saw of gates when the run ended, where today's rules differ."""
+    """Yield the gate results that users saw when the run ended, where today's rules differ."""
     for gate in suite.gates:
         then_gate = view.gates_then.get((suite.id, gate.name))
         if then_gate is None or then_gate.passed is gate.passed:
@@ -311,12 +311,12 @@ _NAMED_MODELS = 5
 
 
 def totals_of(view: RunView, suite: SuiteView | None = None) -> Iterator[tuple[str, str]]:
-    """Yield the run, or one suite of it, in numbers, each with its name."""
+    """Yield the figures of the run, or of one suite of it, each with its name."""
     summary = view.summary if suite is None else view.summary_of(suite)
     pending = "pending" if view.status == "running" else "not run"
     yield "tests", f"{summary.tests.total:,}: {figures.tally(summary.tests, pending)}"
     missing = view.missing if suite is None else view.missing_of(suite)
-    # With those that have not even begun.
+    # Including those that have not begun.
     waiting = max(missing - summary.executions.pending, 0)
     executions = summary.executions + StatusCounts(pending=waiting)
     running = summary.executions.pending if view.status == "running" else 0
@@ -339,7 +339,7 @@ def totals_of(view: RunView, suite: SuiteView | None = None) -> Iterator[tuple[s
     costs = [] if known.total_usd is None else [figures.cost(known)]
     if summary.unknown_costs:
         costs.append(unknown_cost_text(view, suite))
-    # What the answers of another run cost there follows what was spent now.
+    # The original cost of another run's answers follows the cost of this run.
     then = figures.cost(summary.paid_then)
     recorded = "" if then == "none" else f"; when it was recorded {then}"
     yield "cost", (", ".join(costs) or "none") + recorded
@@ -359,16 +359,16 @@ def totals_of(view: RunView, suite: SuiteView | None = None) -> Iterator[tuple[s
 
 
 def cost_of(view: RunView, test: TestView) -> str:
-    """Return what a test cost, judges and what was run again included; "" if it is unknown."""
+    """Return the cost of a test, including judges and reruns; "" if it is unknown."""
     paid = paid_for_test(view.db, test.suite_id, test.name, test.target)
     usd = None if paid.unknown else paid.total_usd
     if view.info.mode == "imported":
-        usd = test.cost_usd  # of its calls, less may be known
+        usd = test.cost_usd  # some of its calls have an unknown cost
     return "" if usd is None else figures.money(usd)
 
 
 def unknown_cost_text(view: RunView, suite: SuiteView | None = None) -> str:
-    """Return of which calls the cost is unknown: `unknown for 3 calls of gpt-4o`."""
+    """Return which calls have an unknown cost: `unknown for 3 calls of gpt-4o`."""
     summary = view.summary if suite is None else view.summary_of(suite)
     unpriced = view.unpriced_models(suite)
     models = first_of((one_line(model, 60) for model in unpriced), _NAMED_MODELS)
@@ -381,7 +381,7 @@ def _number(tokens: int | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Unsettled:
-    """`code` is `RUN_` or `GROUP_` and how it stands: `RUN_ABORTED`."""
+    """`code` is `RUN_` or `GROUP_` and the state: `RUN_ABORTED`."""
 
     code: str
     message: str
@@ -390,8 +390,8 @@ class Unsettled:
 def unsettled(view: RunView) -> Unsettled | None:
     """Return why a run, or a group of shards, has no verdict; None for one that has.
 
-    A format for programs lists tests and gates. Of a run that was stopped after seven tests that
-    passed, it would show nothing but successes: this stands beside them, as an error.
+    Formats for programs list tests and gates. A run that was stopped after seven passed tests would
+    show nothing but successes; this error is added to them.
     """
     status = view.status
     if status in ("passed", "failed"):
@@ -406,7 +406,7 @@ def unsettled(view: RunView) -> Unsettled | None:
 
 
 def went_wrong(view: RunView) -> Iterator[tuple[SuiteView, TestView]]:
-    """Yield the tests in which anything went wrong, also if they passed in spite of that."""
+    """Yield the tests in which anything went wrong, even if they passed."""
     for suite in view.suites:
         yield from ((suite, test) for test in view.tests(suite.id) if is_wrong(test))
 
@@ -417,7 +417,7 @@ def is_wrong(test: TestView) -> bool:
 
 
 def times(executions: Sequence[str]) -> str:
-    """Return in how many executions something happened, as it follows it: ` ×3`, or nothing."""
+    """Return the number of executions as a suffix, ` ×3`, or nothing."""
     return f" ×{len(executions)}" if len(executions) > 1 else ""
 
 
@@ -432,7 +432,7 @@ def assertion_name(assertion: AssertionView) -> str:
 
 
 def assertion_fields(assertion: AssertionView, *, limit: int = 300) -> list[tuple[str, str]]:
-    """Return what an assertion saw, in rows of a name and a text that is safe to print."""
+    """Return the findings of an assertion, in rows of a name and a text that is safe to print."""
     fields = []
     # Limits such as a length or a time are thresholds too, but of `actual`, not of the score.
     is_scored = assertion.kind in ("judge", "drift", "similar_to")
@@ -449,7 +449,7 @@ def assertion_fields(assertion: AssertionView, *, limit: int = 300) -> list[tupl
 
 
 def is_told(value: Any, message: str) -> bool:
-    """Return whether a message has every part of a JSON value as a word, bar where it stands."""
+    """Return whether a message has every part of a JSON value as a word, except its position."""
     pending = [value]
     while pending:
         part = pending.pop()
@@ -472,7 +472,7 @@ def is_told(value: Any, message: str) -> bool:
 
 
 def json_shown(value: Any, limit: int) -> str:
-    """Return a JSON value on one line and bounded."""
+    """Return a JSON value on one line, with limited length."""
     text = json.dumps(value, ensure_ascii=False)
     return visible(bounded(text, limit)).replace("\n", " ")
 
@@ -480,7 +480,7 @@ def json_shown(value: Any, limit: int) -> str:
 def place(path: str, line: int | None, root: Path | None = None) -> str:
     """Return a line of a file, in the form that editors turn into a link; safe to print.
 
-    With the root of its project, the path is that from the current folder.
+    Given the root of its project, the path is relative to the current folder.
     """
     shown = typed_path(path, root)
     return one_line(shown if line is None else f"{shown}:{line}")

@@ -34,7 +34,7 @@ def duration(ms: float) -> str:
 
 
 def cost(paid: Paid) -> str:
-    """Return what was paid, apart if judges were: `$0.0044 (agents $0.0031, judges $0.0013)`."""
+    """Return the cost, split if judges ran: `$0.0044 (agents $0.0031, judges $0.0013)`."""
     if paid.total_usd is None or paid.judges_usd is None:
         return total(paid) or "none"
     agents = "" if paid.agents_usd is None else f"agents {money(paid.agents_usd)}, "
@@ -43,13 +43,13 @@ def cost(paid: Paid) -> str:
 
 
 def total(paid: Paid) -> str:
-    """Return all that was paid, with its unknown part: `$0.0044 + unknown`; "" if it is nothing."""
+    """Return the total cost, with its unknown part: `$0.0044 + unknown`; "" if it is nothing."""
     known = [] if paid.total_usd is None else [money(paid.total_usd)]
     return " + ".join([*known, *(["unknown"] if paid.unknown else [])])
 
 
 def local_time(at: str) -> str:
-    """Return a time of the record as clocks here show it: `2026-01-31 14:05`."""
+    """Return a recorded time in the local time zone: `2026-01-31 14:05`."""
     return datetime.fromisoformat(at).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
@@ -73,7 +73,7 @@ def percent(rate: float) -> str:
 
 
 def interval_text(passed: int, n: int) -> str:
-    """Return where a rate lies with 95 % confidence: `2.9 % to 21.8 %`."""
+    """Return the 95 % interval of a rate: `2.9 % to 21.8 %`."""
     low, high = wilson_interval(passed, n) or (0.0, 1.0)
     return f"{percent(low)} to {percent(high)}"
 
@@ -84,7 +84,7 @@ def score(value: float) -> str:
 
 
 def score_of_limit(value: float, least: float) -> str:
-    """Return a score and what it needs; a score below it has enough decimals to look so."""
+    """Return a score and its limit; a score below it has enough decimals to look lower."""
     for decimals in range(2, _MOST_DECIMALS + 1):
         shown, needed = f"{value:.{decimals}f}", f"{least:.{decimals}f}"
         if value >= least or shown != needed:
@@ -95,7 +95,7 @@ def score_of_limit(value: float, least: float) -> str:
 def tally(counts: StatusCounts, pending: str = "not run", *, running: int = 0) -> str:
     """Return counts by status, without those that are zero: `3 passed, 1 failed`.
 
-    `pending` is the word for what has not come out; `running` of it are just being carried out.
+    `pending` is the word for tests without a result; `running` of them are in progress.
     """
     parts = [
         f"{number:,} {word}"
@@ -117,7 +117,7 @@ def comparison(gate: GateResult) -> str:
     if gate.actual is None:
         return f"no value, needs {_sign(gate, met=True)} {_value(gate, gate.threshold, 2)}"
     met = gate.actual >= gate.threshold if _is_minimum(gate) else gate.actual <= gate.threshold
-    # A gate may pass by a hair's breadth of rounding: the sign says what the gate said.
+    # A gate may pass within rounding: the sign shows what the gate decided.
     sign = _sign(gate, met=met or gate.passed)
     for decimals in range(2, _MOST_DECIMALS + 1):
         actual, threshold = (
@@ -151,7 +151,7 @@ def _value(gate: GateResult, number: float, decimals: int) -> str:
 def repeat_texts(found: RepeatStatistics) -> Iterator[str]:
     """Yield how often a test passes, its chances in several tries, and its weighted scores.
 
-    Scores are in points of 100: their mean with its interval, and how far they are apart.
+    Scores are in points of 100: their mean with its interval, and their spread.
     """
     level = f"{found.confidence * 100:g} % interval"
     low, high = map(percent, found.interval)
@@ -166,7 +166,7 @@ def repeat_texts(found: RepeatStatistics) -> Iterator[str]:
         return
     text = f"score mean {points(scores.mean)} of {scores.n}"
     if scores.interval is not None and scores.std_dev is not None:
-        # Student's interval may reach beyond what a score can be.
+        # Student's interval may extend beyond the range of a score.
         low, high = points(max(0.0, scores.interval[0])), points(min(1.0, scores.interval[1]))
         text += f" ({level} {low} to {high}), standard deviation {points(scores.std_dev)}"
     yield text
@@ -184,7 +184,7 @@ def points_between(interval: tuple[float, float]) -> str:
 
 
 def p_value(p: float) -> str:
-    """Return a p-value with two digits that count: `p = 0.016`, `p < 0.0001`."""
+    """Return a p-value with two significant digits: `p = 0.016`, `p < 0.0001`."""
     return "p < 0.0001" if p < 0.0001 else f"p = {p:.2g}"
 
 

@@ -60,7 +60,7 @@ SELECT DISTINCT c.purpose, c.provider, c.model, c.reported_model
 def read_facts(
     view: RunView, suite: SuiteView, regression_threshold: float | None = None
 ) -> dict[str, Any]:
-    """Return everything that a template can say of a suite of a run.
+    """Return all facts that a template can use about a suite of a run.
 
     `regression_threshold` is how far a mean score may fall below that of the accepted run before
     that is a regression, None for the default.
@@ -70,7 +70,7 @@ def read_facts(
     compliance = _section(config, "config", "compliance")
     metadata = _section(compliance, "metadata")
     unfinished = facts.is_unfinished(view, suite)
-    # Of a run that did not come to its end the plan says how often each test is repeated.
+    # For a run that did not complete, the plan says how often each test is repeated.
     planned = {
         (row["test"], row["target"]): row["repeat"]
         for row in (db.execute(*among(_PLANNED, suite.parts)) if unfinished else ())
@@ -131,7 +131,7 @@ def read_facts(
         "more_reviews": len(reviews[_MOST_REVIEWS:]),
         "reviewed": view.reviewed(suite)._asdict(),
         "audit": audit,
-        # What of the tables that were read is not what the events give.
+        # The tables that were read and that differ from the events.
         "changed_tables": changed_tables(file, dict.fromkeys(read)),
     }
 
@@ -142,7 +142,7 @@ SELECT c.body, c.salt FROM suites s JOIN contents c ON c.ref = s.config_ref WHER
 
 
 def template_of(view: RunView, suite: SuiteView) -> tuple[str, str] | None:
-    """Return the template that a suite was recorded with, its file and its text, if it has one."""
+    """Return the file and text of the template that a suite was recorded with, if any."""
     config, _ = _config(view.db, suite)
     compliance = _section(config, "config", "compliance")
     source = config.get("reportTemplate")
@@ -162,7 +162,7 @@ def _config(
 
 
 def _stated(value: Any) -> Any:
-    # Blanks alone state nothing.
+    # Blank text states nothing.
     return (value.strip() or None) if isinstance(value, str) else value
 
 
@@ -192,7 +192,7 @@ SELECT count(*)
 
 
 def _notes(view: RunView, suite: SuiteView) -> Iterator[str]:
-    """Yield what a reader has to know to take the document for what it is."""
+    """Yield notes that a reader needs to interpret the document."""
     if view.shard is not None:
         yield f"{facts.describe_shard(view.shard)}. This report covers only what this shard ran."
     elif others := view.db.execute(*among(_NOT_SELECTED, suite.parts)).fetchone()[0]:
@@ -228,7 +228,7 @@ def _test(test: TestView, planned: Mapping[tuple[str, str], int]) -> dict[str, A
     }
 
 
-# What only advises decides nothing, and what was skipped was not looked at.
+# Advisory checks decide nothing, and skipped ones saw nothing.
 _CHECKS = """
 SELECT a.kind, count(*) AS checks, sum(a.outcome = 'failed') AS failed,
        sum(a.outcome = 'inconclusive') AS inconclusive
@@ -264,7 +264,7 @@ def _checks(db: sqlite3.Connection, suite: SuiteView) -> list[dict[str, Any]]:
 def _gates(suite: SuiteView, made: set[str]) -> list[dict[str, Any]]:
     """Return the gates of a suite; `measured` is false for those that had nothing to judge.
 
-    `made` are the kinds of checks that were made.
+    `made` are the kinds of checks that ran.
     """
     gates = []
     for gate in suite.gates:
@@ -289,7 +289,7 @@ _FINISHED_RUNS = """
  WHERE s.project = :project AND s.name = :suite AND r.started_at <= :until
 """
 
-# The listed runs are found first, so that only their calls are read. One more run is read: it shows
+# The listed runs are found first, so that only their calls are read. One more run is read, to show
 # what changed in the oldest of them.
 _LISTED_RUNS = f"""
 WITH listed AS MATERIALIZED (
@@ -319,9 +319,9 @@ _PARTS = {"config_hash": "configuration", "models": "models", "git_commit": "cod
 def _beside(
     view: RunView, suite: SuiteView, accepted: Baseline, regression_threshold: float | None
 ) -> dict[str, Any]:
-    """Return how the suite stands beside the accepted run.
+    """Return how the suite compares with the accepted run.
 
-    It is compared alone: whatever else the runs tested has no part in it.
+    Only this suite is compared, whatever else the runs tested.
     """
     told = {
         "run": accepted.name,
@@ -343,9 +343,9 @@ def _beside(
 
 
 def read_history(view: RunView, suite: SuiteView) -> tuple[list[dict[str, Any]], int]:
-    """Return the runs of the suite up to this one, the newest first, each with what changed.
+    """Return the runs of the suite up to this one, newest first, each with what changed.
 
-    And how many older ones there are. Of a run that several suites are in, only this one counts.
+    Also return the number of older ones. Of a run with several suites, only this one counts.
     """
     wanted = {
         "project": suite.project or view.info.project,
@@ -374,10 +374,10 @@ _MOST_REVIEWS = 200
 
 
 def _reviews(view: RunView, suite: SuiteView) -> list[dict[str, Any]]:
-    """Return what was said, the oldest first.
+    """Return the reviews, oldest first.
 
-    Personal data that was found in a conversation is unreadable in the notes on it, as it is in
-    other reports of the execution.
+    Personal data that was found in a conversation is redacted in the notes on it, as in other
+    reports of the execution.
     """
     if not view.reviewed(suite).executions:
         return []
@@ -394,7 +394,7 @@ def _reviews(view: RunView, suite: SuiteView) -> list[dict[str, Any]]:
     return sorted(found, key=lambda review: review["at"])
 
 
-# Of another run: the conversations that this one looks at.
+# In another run: the conversations that this run refers to.
 _SOURCES = """
 SELECT DISTINCT source.run
   FROM executions e
@@ -404,7 +404,7 @@ SELECT DISTINCT source.run
 """
 
 
-# Reviews, labels and baselines are in journals. One that cannot be read may be about any run.
+# Reviews, labels and baselines are in journals. An unreadable one may concern any run.
 _JOURNALS = """
 SELECT DISTINCT s.name FROM streams s JOIN events e ON e.stream = s.id
  WHERE s.name GLOB 'journal/*'
@@ -416,10 +416,10 @@ SELECT DISTINCT s.name FROM streams s JOIN events e ON e.stream = s.id
 def _audit(
     view: RunView, suite: SuiteView, file: Path, accepted: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Return of each run that is read: its events, its head, and whether it is as recorded.
+    """Return for each run that is read: its events, its head, and whether it is unchanged.
 
-    Last come the runs that hold the conversations, where those are others. What people said of all
-    of them, and of the runs that were `accepted`, counts with the first run.
+    Runs that hold the conversations come last, if those are others. Reviews of all of them, and of
+    the runs that were `accepted`, count with the first run.
     """
     db = view.db
     sources = [row[0] for row in db.execute(*among(_SOURCES, suite.parts))]

@@ -38,7 +38,7 @@ from kindlm.reports.untrusted import cell, plain, visible
 
 @dataclass(frozen=True, slots=True)
 class Article:
-    """An article: what the results below speak to, and what they do not."""
+    """An article: what the results below address, and what they do not."""
 
     number: int
     title: str
@@ -134,14 +134,14 @@ _NOT_THE_SAME = ("random",)
 
 
 def render(source: str, facts: Mapping[str, Any]) -> str:
-    """Return what a template says of facts; the same facts give the same text.
+    """Render a template with facts; the same facts give the same text.
 
     Args:
-        source: The template; it reaches nothing but the facts.
-        facts: Values of JSON.
+        source: The template; it has access to the facts only.
+        facts: JSON values.
 
     Raises:
-        Exception: Whatever the expressions of the template raise.
+        Exception: Any exception of the template's expressions.
     """
     values = {name: _fact(value) for name, value in facts.items()}
     # The texts of articles are those above, and need no escaping. Each has the results of the
@@ -154,7 +154,7 @@ def render(source: str, facts: Mapping[str, Any]) -> str:
         for article in ARTICLES
     ]
     text = _compiled(source).render(values)
-    # The spaces of no width are ours: they keep mentions and addresses from being taken so.
+    # kindlm inserts zero-width spaces, so that mentions and addresses are not linked.
     return _NO_WIDTH.join(map(visible, text.split(_NO_WIDTH)))
 
 
@@ -177,7 +177,7 @@ def _compiled(source: str) -> Template:
 
 
 class _Text(str):
-    """A text of the facts, which is escaped for Markdown wherever it meets what is safe."""
+    """A text of the facts; it is escaped for Markdown when joined with safe text."""
 
     __slots__ = ()
 
@@ -198,13 +198,12 @@ def _fact(value: Any) -> Any:
 
 
 def _markdown(value: object) -> object:
-    """Return a text so that Markdown shows it as it is; what was made safe before stays so."""
+    """Escape a text for Markdown; safe text stays unchanged."""
     if isinstance(value, Markup | int | float):
         return value
-    # What somebody wrote in several lines is a sentence here.
+    # A text of several lines becomes one sentence here.
     text = _BREAKS.sub(" ", _text(value).strip())
-    # Hashes and times hold nothing to escape, and are to be copied as they are.
-    # What it does not show is no evidence: nothing is cut.
+    # Hashes and times need no escaping, and must stay easy to copy.
     return Markup(text if _EXACT.fullmatch(text) else plain(text, len(text)))  # noqa: S704
 
 
@@ -214,7 +213,7 @@ def _code(value: object) -> Markup:
 
 
 def _when(at: str) -> Markup:
-    """Return a time of the log, UTC in ISO 8601, as people read it."""
+    """Return a time of the log, UTC in ISO 8601, in a readable form."""
     shown = at[:19].replace("T", " ")
     return Markup(f"{shown if _EXACT.fullmatch(shown) else plain(shown)} UTC")  # noqa: S704
 
@@ -222,7 +221,7 @@ def _when(at: str) -> Markup:
 def _text(value: object) -> str:
     text = "" if value is None else str(value)
     if value is not None and not isinstance(value, int | float | Collection):
-        # Functions and the like: Python shows their address in memory, another one each time.
+        # Functions and the like: Python shows their address in memory, which differs each time.
         raise TypeError(f"a value of type {type(value).__name__} cannot be shown")
     return visible(text)
 
@@ -237,7 +236,7 @@ _OUTPUT_MIB = 16
 _DEADLINE_S = 60.0
 """Then the process is ended, however little time of a processor it had."""
 
-# `-P` and this order: nothing of the folder that happens to be the current one is imported.
+# `-P` and this order: nothing in the current folder is imported.
 _START = (
     "import sys, json; sys.path[:] = json.loads(sys.argv.pop()); "
     "from kindlm.reports.compliance.rendering import main; main()"
@@ -266,10 +265,10 @@ def render_apart(
     output_mib: int = _OUTPUT_MIB,
     deadline_s: float = _DEADLINE_S,
 ) -> str:
-    """Return what a template says of facts, values of JSON.
+    """Render a template with facts, which are JSON values, in a process of its own.
 
     Raises:
-        TemplateFailedError: It is wrong, or takes more than it may.
+        TemplateFailedError: It is invalid, or exceeds its limits.
     """
     try:
         done = subprocess.run(
@@ -279,7 +278,7 @@ def render_apart(
             stderr=subprocess.DEVNULL,
             timeout=deadline_s,
             env=environ_of_templates(),
-            # Ctrl-C is for us; this ends with us, or by its limits.
+            # Ctrl-C is for kindlm; this process ends with it, or by its limits.
             start_new_session=True,
             check=False,
         )
@@ -303,14 +302,14 @@ def render_apart(
 def environ_of_templates() -> dict[str, str]:
     """Return the environment that templates are rendered in."""
     kept = {name: os.environ[name] for name in _NEEDED if name in os.environ}
-    # The order of a set must not be another one each time.
+    # The order of a set must not change.
     return {**kept, "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
 
 
 def main() -> None:
-    """Read limits, template and facts, write `[text, null]` or `[null, what is wrong]`, as JSON.
+    """Read limits, template and facts, write `[text, null]` or `[null, error]`, as JSON.
 
-    The limit of time ends the process without an answer.
+    The time limit ends the process without an answer.
     """
     answer: list[str | None]
     cpu_s, memory_mib, output_mib, source, facts = json.load(sys.stdin)
@@ -325,14 +324,14 @@ def main() -> None:
     except RecursionError:
         answer = [None, "it calls itself too often, or nests too deeply"]
     except Exception as error:  # noqa: BLE001 - expressions of a template raise anything
-        # Where something is in memory is another place each time.
+        # Memory addresses differ each time.
         reason = _PLACE.sub("", str(error)[:_LONGEST_REASON]).rstrip(".")
         answer = [None, reason or type(error).__name__]
     json.dump(answer, sys.stdout)
 
 
 def _limit(cpu_s: int, memory: int) -> None:
-    """Ask the operating system for the limits; what it does not have, the deadline stands for."""
+    """Set the limits of the operating system; where it has none, the deadline replaces them."""
     try:
         import resource
     except ImportError:
@@ -343,6 +342,6 @@ def _limit(cpu_s: int, memory: int) -> None:
         resource.RLIMIT_CORE: (0, 0),
     }
     for limit, values in wanted.items():
-        # Less than that may be all we are allowed to ask for, and some systems have no such limit.
+        # A process may not be allowed to ask for more, and some systems have no such limit.
         with suppress(OSError, ValueError):
             resource.setrlimit(limit, values)

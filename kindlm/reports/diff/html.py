@@ -22,7 +22,7 @@ _OFFERED = 100
 
 
 class DiffForm(NamedTuple):
-    """What stands in the form, and the runs it offers."""
+    """The values of the form, and the runs that it offers."""
 
     before: str
     after: str
@@ -37,7 +37,7 @@ def read_diff_form(
 
 
 def diff_choice_page(form: DiffForm, problem: KindlmError) -> Document:
-    """Return the page of runs that can't be compared: why, and the form."""
+    """Return the page for runs that cannot be compared: why, and the form."""
     return Document(
         "diff_choice.html",
         "Compare two runs",
@@ -63,7 +63,7 @@ _EDITS = {
 
 
 def diff_page(diff: RunDiff, form: DiffForm | None = None) -> Document:
-    """Return the page of a comparison; `form` asks for another one, where it is served."""
+    """Return the page of a comparison; if it is served, `form` requests another one."""
     headline = phrases.headline_of(diff)
     return Document(
         "diff.html",

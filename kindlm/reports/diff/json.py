@@ -27,7 +27,7 @@ _WITHOUT_DETAILS = (Kind.UNCHANGED, Kind.ERASED, Kind.OTHER_WORDS, Kind.NOT_RUN)
 
 
 def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
-    """Write the comparison; with `verbose`, also what changed where only words did."""
+    """Write the comparison; with `verbose`, include changes of words alone."""
     out.write("{\n")
     out.writelines(
         f"  {printed_json(name)}: {printed_json(value)},\n" for name, value in _head(diff).items()
@@ -90,7 +90,7 @@ def _run(view: RunView) -> dict[str, Any]:
 
 
 def _change(change: ChangedValue) -> dict[str, Any]:
-    """Return a place that changed; a side without a value is left out."""
+    """Return a changed place; a side without a value is left out."""
     return {name: value for name, value in change._asdict().items() if value is not ABSENT}
 
 

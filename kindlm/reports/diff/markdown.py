@@ -60,7 +60,7 @@ def write_diff(diff: RunDiff, out: TextIO, options: ReportOptions) -> None:
 
 
 def comment_of(pieces: Iterable[str], left_out: str, end: str) -> Iterator[str]:
-    """Yield as many pieces as a comment holds, what stands for the others, and the end."""
+    """Yield as many pieces as a comment holds, a note on the others, and the end."""
     room = _MOST_BYTES - len((left_out + end).encode())
     for piece in pieces:
         room -= len(piece.encode())
@@ -72,7 +72,7 @@ def comment_of(pieces: Iterable[str], left_out: str, end: str) -> Iterator[str]:
 
 
 def _parts(diff: RunDiff) -> Iterator[str]:
-    """Yield the comment in pieces, the most important first; any beginning of it is whole."""
+    """Yield the comment in pieces, the most important first; any beginning of it is complete."""
     yield "".join(_head(diff))
     yield "".join(changes_table(diff, _ROWS))
     if rows := phrases.figure_rows(diff):
@@ -100,7 +100,7 @@ def _run(view: RunView) -> str:
 
 
 def changes_table(diff: RunDiff, most: int) -> Iterator[str]:
-    """Yield the tests that changed as a table of at most so many rows, the worst first."""
+    """Yield the tests that changed as a table of limited length, the worst first."""
     rows, more = parts.changed_tests(diff, most)
     if rows:
         yield "\n| | test | result | change |\n|---|---|---|---|\n"

@@ -46,9 +46,9 @@ _NOTABLE = 0.2
 
 
 class Changes(NamedTuple):
-    """A run beside the run before. The verdict `is_marked` as good or bad where it may be.
+    """A run compared with the one before; `is_marked`: the verdict may have a colour.
 
-    Beside a run that failed, nothing is marked as good because it was no better before.
+    After a run that failed, nothing is marked as good just because it did not get worse.
     """
 
     diff: RunDiff
@@ -57,12 +57,12 @@ class Changes(NamedTuple):
 
     @property
     def command(self) -> str:
-        """What shows the comparison in full."""
+        """The command that shows the comparison in full."""
         return shlex.join(("kindlm", "diff", self.diff.before.id, self.diff.after.id))
 
 
 class ChangedTest(NamedTuple):
-    """A test that changed: its look, how it came out, and what changed in it."""
+    """A test that changed: its look, its result, and what changed in it."""
 
     look: Look
     test: TestDiff
@@ -71,7 +71,7 @@ class ChangedTest(NamedTuple):
 
 
 def changes_since_before(view: RunView, options: ReportOptions) -> Changes | None:
-    """Return what changed since the run before, if there is one to compare with."""
+    """Return the changes since the run before, if there is one to compare with."""
     if view.why_not_compared is not None or (before := view.run_before) is None:
         return None
     asked = DiffOptions(regression_threshold=options.regression_threshold)
@@ -106,9 +106,9 @@ def _what(kind: Kind, test: TestDiff) -> str:
 
 
 def excerpt(words: WordDiff, limit: int) -> list[Segment]:
-    """Return what changed in a text with a little of what did not, in at most `limit` characters.
+    """Return the changes in a text with some context, in at most `limit` characters.
 
-    What is left out has an ellipsis in its place.
+    An ellipsis replaces what is left out.
     """
     shown: list[Segment] = []
     room = limit
@@ -125,7 +125,7 @@ def excerpt(words: WordDiff, limit: int) -> list[Segment]:
 
 
 def marked(edit: Edit, text: str) -> str:
-    """Return a piece of text with signs of what became of it: `[-removed-]`, `{+added+}`."""
+    """Return a piece of text with markers for its change: `[-removed-]`, `{+added+}`."""
     start, end = _MARKS[edit]
     return f"{start}{visible(text)}{end}"
 
@@ -141,9 +141,9 @@ def change_text(change: ChangedValue) -> str:
 
 
 def config_texts(config: SuiteConfig, most: int) -> tuple[list[tuple[str, str]], str | None]:
-    """Return so many changes of a configuration, each with its place, and what is said of the rest.
+    """Return some changes of a configuration, each with its place, and a note on the rest.
 
-    Of a configuration that cannot be compared, that is its hashes.
+    If a configuration cannot be compared, return its hashes.
     """
     shown = [(one_line(change.path), change_text(change)) for change in config.changes[:most]]
     more = len(config.changes) - most + config.left_out
@@ -153,9 +153,9 @@ def config_texts(config: SuiteConfig, most: int) -> tuple[list[tuple[str, str]],
 
 
 def call_aside(change: CallChange) -> str:
-    """Return what is to be said of a call beside its tool.
+    """Return the text beside a call's tool.
 
-    That is its arguments if it is new or gone, and when it was made if that is another time.
+    That is its arguments if it is new or gone, and its time if it moved.
     """
     before, after = change.before, change.after
     if before is None or after is None:
@@ -175,9 +175,9 @@ def check_name(check: CheckChange) -> str:
 
 
 def check_text(check: CheckChange) -> str:
-    """Return how a check came out: `3/3 → 0/3`, with its scores if it has any, and how sure it is.
+    """Return the result of a check: `3/3 → 0/3`, with its scores if it has any, and how sure it is.
 
-    Of a check that passes less often: `5/5 → 0/5, p = 0.00049, confirmed`.
+    For a check that passes less often: `5/5 → 0/5, p = 0.00049, confirmed`.
     """
     before = f"{check.before.passed}/{check.before.of}" if check.before.of else "not checked"
     after = f"{check.after.passed}/{check.after.of}" if check.after.of else "not checked"
@@ -198,9 +198,9 @@ def check_text(check: CheckChange) -> str:
 
 
 def checks_to_tell(checks: Sequence[CheckChange]) -> list[CheckChange]:
-    """Return the checks that came out otherwise, or were not asked for on a side.
+    """Return the checks whose results changed, or that only one side has.
 
-    Those that are confirmed to pass less often come first: there may be room for a few only.
+    Confirmed drops come first, since there may be room for a few only.
     """
     told = [
         check
@@ -222,7 +222,7 @@ def sequence_text(tools: Sequence[str]) -> str:
 
 
 def measures(test: TestDiff) -> Iterator[tuple[str, str]]:
-    """Yield the numbers of a test that are worth a line, as name and text."""
+    """Yield the numbers of a test that deserve a line, as name and text."""
     old, new = test.before, test.after
     if old is None or new is None:
         return
@@ -252,7 +252,7 @@ def measures(test: TestDiff) -> Iterator[tuple[str, str]]:
 
 
 def _around(text: str, *, first: bool, last: bool) -> str:
-    """Return the ends of a text that stayed, next to what changed."""
+    """Return the ends of an unchanged text that are next to changes."""
     if first and last:
         return text
     if first and len(text) > _CONTEXT:

@@ -36,7 +36,7 @@ from kindlm.wording import count
 
 
 class Headline(NamedTuple):
-    """The verdict: a word in capitals, what decided it, and whether that is good or bad."""
+    """The verdict: a word in capitals, its reason, and whether it is good or bad."""
 
     word: str
     reasons: tuple[str, ...]
@@ -49,7 +49,7 @@ class Headline(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How tests of a kind are shown; what changed inside them is shown unless they are `listed`."""
+    """How tests of a kind are shown. Changes inside them are shown unless they are `listed`."""
 
     title: str
     sign: str
@@ -58,7 +58,7 @@ class Look:
 
 
 class NextStep(NamedTuple):
-    """What to type next, and why."""
+    """The next command to type, and why."""
 
     command: str
     why: str
@@ -88,16 +88,16 @@ def headline_of(diff: RunDiff) -> Headline:
         for kind in (Kind.ERASED, Kind.OTHER_CHECKS)
         for test in diff.kinds.get(kind, ())
     ):
-        # Whether the behaviour is the same is no longer known.
+        # Whether the behaviour is unchanged is unknown now.
         word, good = "SAME RESULTS", None
     if good and (diff.kinds.get(Kind.NEW_FAILING) or diff.not_comparable):
-        # Nothing got worse, and not all is well or known.
+        # Nothing got worse, but something is wrong or unknown.
         good = None
     return Headline(word, tuple(_reasons(diff)), good)
 
 
 def next_step(diff: RunDiff) -> NextStep:
-    """Return the command that helps most now."""
+    """Return the most helpful next command."""
     before, after = diff.before.id, diff.after.id
     if diff.unloaded:
         return NextStep(show_run(diff.after), "a suite could not be loaded")
@@ -124,7 +124,7 @@ def next_step(diff: RunDiff) -> NextStep:
 
 
 def notes_of(diff: RunDiff) -> Iterator[str]:
-    """Yield what a reader has to know to take the comparison for what it is."""
+    """Yield notes that a reader needs to interpret the comparison."""
     for view in dict.fromkeys((diff.before, diff.after)):
         if view.group is not None and not view.group.complete:
             yield f"Group {one_line(view.id)} is {view.status}: {view.info.reason}."
@@ -135,7 +135,7 @@ def notes_of(diff: RunDiff) -> Iterator[str]:
         yield "Both sides are the same run."
     if diff.attempts is not None:
         yield attempts_text(diff.attempts)
-    # How much of runs that were carried out was answered from the history.
+    # How many answers of live runs came from the history.
     sides = [(diff.before, [test.before for test in diff.tests])]
     if diff.after.id != diff.before.id:
         sides.append((diff.after, [test.after for test in diff.tests]))
@@ -157,7 +157,7 @@ def notes_of(diff: RunDiff) -> Iterator[str]:
 
 
 def attempts_text(attempts: Attempts) -> str:
-    """Return which attempts of executions that were run again are compared, and why."""
+    """Return which attempts of rerun executions are compared, and why."""
     told = f"Executions that were run again count as their {attempts} attempts came out"
     if attempts is Attempts.FIRST:
         return f"{told}."
@@ -165,12 +165,12 @@ def attempts_text(attempts: Attempts) -> str:
 
 
 def status_text(test: TestDiff) -> str:
-    """Return what became of a test: `regressed, confirmed`."""
+    """Return how a test changed: `regressed, confirmed`."""
     return f"{test.change}, {test.strength}" if test.strength else str(test.change)
 
 
 def outcome_text(test: TestDiff) -> str:
-    """Return how a test came out: `passed 3/3 → failed 0/3`, and how in repeats added later."""
+    """Return the result of a test: `passed 3/3 → failed 0/3`, and that of repeats added later."""
     before, after = side_text(test.before), side_text(test.after)
     shown = before if before == after else f"{before} → {after}"
     old, new = (f"{added.passed}/{added.n} added" for added in (test.added_before, test.added))
@@ -180,7 +180,7 @@ def outcome_text(test: TestDiff) -> str:
         shown += f", then {new}"
     if test.kind is not Kind.OTHER_WORDS or not test.behaviour.turns:
         return shown
-    # Which answers are other words: `other words in turn 1 and the last answer`.
+    # The answers with other words: `other words in turn 1 and the last answer`.
     turns = [f"turn {turn}" for turn in test.behaviour.turns[:_TURNS]]
     more = len(test.behaviour.turns) - _TURNS
     if more > 0:
@@ -190,15 +190,15 @@ def outcome_text(test: TestDiff) -> str:
 
 
 def needs_text(test: TestDiff) -> str | None:
-    """Return what is to be known of a change that is not confirmed; None if there is nothing.
+    """Return a note on a change that is not confirmed; None if there is none.
 
-    That is how many repeats would settle a suspicion, or that the conversations are the same.
+    It says how many repeats would settle a suspicion, or that the conversations are the same.
     """
     if test.strength is Strength.EXPECTATIONS:
         return "the conversations are the same: what changed is how they were checked"
     needed = test.evidence.repeats_to_settle
     if needed is None or test.strength is Strength.ONE_SAMPLE:
-        # That one repeat decides nothing is said of the whole comparison.
+        # A note on the whole comparison says that one repeat decides nothing.
         return None
     return f"{needed:,} repeats on each side would settle a difference as large as this"
 
@@ -225,9 +225,9 @@ def _figure_text(figure: Figure) -> str:
 
 
 def rate_text(diff: RunDiff) -> str | None:
-    """Return how the pass rate changed over all tests, each counting once; None if none pairs.
+    """Return how the pass rate changed over all tests, each counting once; None without pairs.
 
-    Repeats that were added later count, but not in the interval and p: tests were picked for them.
+    Repeats that were added later count, except in the interval and p: tests were picked for them.
     """
     rates = [test.pass_rates for test in diff.tests if test.pass_rates]
     if not rates:
@@ -289,7 +289,7 @@ LOOKS: dict[Kind, Look] = {
 
 
 class Section(NamedTuple):
-    """Tests of one kind: some to show in full, some only to list, and how many more there are."""
+    """Tests of one kind: some to show in full, some to list, and the number of the others."""
 
     kind: Kind
     look: Look
@@ -299,12 +299,12 @@ class Section(NamedTuple):
 
     @property
     def more(self) -> int:
-        """How many are neither shown nor listed."""
+        """The number of tests that are neither shown nor listed."""
         return len(self.tests) - len(self.told) - len(self.listed)
 
 
 def sections_of(diff: RunDiff, most_told: int, most_listed: int) -> Iterator[Section]:
-    """Yield the tests by their kinds: so many in full altogether, and so many of a kind listed."""
+    """Yield the tests by kind, up to a total limit in full, and a limit per kind in the list."""
     for kind, tests in diff.kinds.items():
         full = 0 if LOOKS[kind].listed else min(most_told, len(tests))
         most_told -= full
@@ -351,7 +351,7 @@ def _reasons(diff: RunDiff) -> Iterator[str]:
 
 
 def _bad_news(diff: RunDiff) -> Iterator[str]:
-    """Yield what makes the comparison fail."""
+    """Yield the reasons why the comparison fails."""
     worse = diff.kinds.get(Kind.REGRESSED, ())
     if confirmed := [test for test in worse if test.strength is Strength.CONFIRMED]:
         yield f"{count(len(confirmed), 'test')} got worse, confirmed{_by_errors(confirmed)}"
@@ -378,14 +378,14 @@ def _bad_news(diff: RunDiff) -> Iterator[str]:
 
 
 def _by_errors(tests: Sequence[TestDiff]) -> str:
-    """Return how many of the tests got worse because repeats errored, and no answer failed."""
+    """Return how many of the tests got worse because repeats errored, without a failed answer."""
     errored = sum(test.fell_by_errors for test in tests)
     which = "" if errored == len(tests) else f"{errored:,} of them "
     return f" ({which}by errors alone)" if errored else ""
 
 
 def lacking_text(view: RunView) -> str:
-    """Return what is missing of a run or a group that did not come to its end."""
+    """Return what is missing of a run or a group that did not complete."""
     if view.group is not None:
         return view.info.reason or f"{one_line(view.id)} is {view.status}"
     ended = "has not finished" if view.status == "running" else f"was {view.status}"
@@ -396,7 +396,7 @@ def lacking_text(view: RunView) -> str:
 
 
 def not_comparable_text(diff: RunDiff) -> str | None:
-    """Return how many tests an incomplete BEFORE has no result of; None if none."""
+    """Return how many tests have no result in an incomplete BEFORE; None if none."""
     if not diff.not_comparable:
         return None
     tests = count(diff.not_comparable, "test")
@@ -404,7 +404,7 @@ def not_comparable_text(diff: RunDiff) -> str | None:
 
 
 def completing_command(view: RunView) -> str:
-    """Return what completes a run or a group, or shows it where nothing can yet."""
+    """Return the command that completes a run or a group, or shows it if none can yet."""
     if view.status in ("running", "failed"):
         return show_run(view)
     return next_command(view, ReportOptions())
@@ -416,7 +416,7 @@ def _show(diff: RunDiff, test: TestDiff) -> str:
 
 
 def side_text(side: Side | None) -> str:
-    """Return how a test came out on a side: `passed 3/3`."""
+    """Return the result of a test on a side: `passed 3/3`."""
     if side is None:
         return "not defined"
     return f"{side.status} {side.counts.passed}/{side.counts.n}" if side.counts.n else "not run"
@@ -433,7 +433,7 @@ def _relative(figure: Figure, change: float) -> str | None:
 
 
 def fail_on_text(diff: RunDiff) -> str | None:
-    """Return why the exit code is not what the verdict says; None if it is."""
+    """Return why the exit code differs from the verdict; None if it does not."""
     asked = diff.options.fail_on
     by_verdict = headline_of(diff).good is False
     if asked is FailOn.DEFAULT or diff.fails == by_verdict:
