@@ -329,8 +329,13 @@ class TestStates:
         one = reply({"messages": [SENT, messages[0], messages[0]]})
         several = reply({"messages": [SENT, *messages]})
         assert (one.model, one.warnings) == ("m-1", ())
+        assert reply({"messages": [SENT, ai("ok", model="m-1")]}).model == "m-1"
         assert several.model is None
         assert "m-1, m-2" in several.warnings[0]
+
+    def test_the_model_of_a_message_is_known_however_it_is_repeated(self, stream):
+        first = {"messages": [SENT, ai("o", id="a", model="m-1")]}
+        assert stream(first, {"messages": [SENT, ai("ok", id="a")]}).model == "m-1"
 
     def test_usage_is_read_as_providers_write_it(self, reply):
         metadata = {"token_usage": {"prompt_tokens": 5, "completion_tokens": 2}}

@@ -525,8 +525,8 @@ def test_what_got_worse_in_a_run_that_was_stopped_is_said_first(history: History
 def test_what_a_stopped_run_before_has_no_result_of_is_counted_and_does_not_fail(
     history: History,
 ) -> None:
-    record_run(history, "before", {"a": "+++", "b": ""}, finish=False).interrupt()
-    record_run(history, "after", {"a": "+++", "b": "+++"})
+    record_run(history, "before", {"a": "+++", "b": "", "c": ""}, finish=False).interrupt()
+    record_run(history, "after", {"a": "+++", "b": "+++", "c": ""})
     diff = compared(history)
     headline = headline_of(diff)
     assert (diff.verdict, headline.good, diff.fails) == (Verdict.UNCHANGED, None, False)
