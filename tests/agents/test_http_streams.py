@@ -166,6 +166,7 @@ def test_a_stream_of_content_blocks_is_put_together(reply):
         ('data: "quo\\"ted"\n\ndata: 5\n\n', 'quo"ted5'),
         (events({"text": "a"}, {"type": "ping"}, {"message": "b"}), "ab"),
         (events({"content": [{"type": "text", "text": "X"}, {"type": "text", "text": "Y"}]}), "XY"),
+        (events({"type": "message_delta", "delta": {"text": "a"}}, {"type": "message_stop"}), "a"),
         ("\ufeffdata: a\n\n", "a"),
         ("", ""),
     ],
@@ -262,6 +263,7 @@ def test_a_text_in_pieces_may_be_json(reply):
 
 
 CHUNK = {"choices": [{"delta": {"content": "ok"}}]}
+MESSAGE = {"type": "message", "content": [{"type": "output_text", "text": "ok"}]}
 FORMATS = [
     ([CHUNK], {"choices": [{"delta": {}, "finish_reason": "stop"}]}),
     (
@@ -269,6 +271,10 @@ FORMATS = [
         {"type": "message_stop"},
     ),
     ([{"type": "start"}, {"type": "text-delta", "id": "1", "delta": "ok"}], {"type": "finish"}),
+    (
+        [{"type": "response.output_item.done", "item": MESSAGE}],
+        {"type": "response.completed", "response": {"output": [MESSAGE]}},
+    ),
     ([{"response": "ok", "done": False}], {"done": True}),
 ]
 
@@ -285,6 +291,17 @@ def test_a_stream_without_the_end_of_its_format_is_no_answer(
     for last in (end, "[DONE]"):
         (result,), _ = talk(http(events(*told, last), kind=STREAM), adapter=adapter)
         success(result)
+
+
+def test_a_response_that_broke_off_before_its_text_says_so(talk, http, failure):
+    begun = {"type": "response.created", "response": {"output": []}}
+    (result,), _ = talk(http(events(begun), kind=STREAM))
+    assert "the stream broke off" in failure(result).message
+
+
+def test_the_text_of_chunks_is_at_the_path_that_is_given(reply):
+    chunks = [{**CHUNK, "said": text} for text in ("a", "b")]
+    assert reply(events(*chunks, "[DONE]"), kind=STREAM, responsePath="said").text == "ab"
 
 
 @pytest.mark.parametrize("adapter", ["http"])
