@@ -186,6 +186,22 @@ class TestStates:
         assert told.tool_uses[0].response == {"error": "no stock"}
         assert [(use.call.name, use.response) for use in told.tool_uses[1:]] == [(UNNAMED, 1)]
 
+    @pytest.mark.parametrize(
+        ("content", "response"),
+        [
+            ([{"type": "text", "text": "la"}, {"type": "text", "text": "te"}], "late"),
+            ([], []),
+            (["late"], ["late"]),
+            ({"status": "late"}, {"status": "late"}),
+        ],
+    )
+    def test_the_parts_of_a_result_are_one_text(self, reply, content, response):
+        told = reply({"messages": [SENT, ai("", call("c1", "a")), result("c1", content)]})
+        assert [use.response for use in told.tool_uses] == [response]
+
+    def test_content_that_is_an_object_is_json(self, reply):
+        assert reply({"messages": [SENT, ai({"total": 1})]}).text == '{"total":1}'
+
     def test_only_what_is_new_is_the_answer(self, talk, http, ask, success):
         first = [{"type": "human", "content": "one"}, ai("", call("c1", "a"), **used(5, 1))]
         first += [result("c1", 1), ai("ok", **used(6, 1))]
