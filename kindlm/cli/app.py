@@ -134,15 +134,15 @@ def _main(
 
 
 def need_command(context: typer.Context) -> None:
-    """Print the help of a command with commands if none was given, and exit with 1."""
+    """Print the help of a command group called without a command, and exit with 1."""
     if context.invoked_subcommand is None:
-        # A script that lost its command must not take the help for a success.
+        # A script that lost its command must not take the help for success.
         typer.echo(context.get_help(), err=True)
         raise typer.Exit(1)
 
 
 class _Grouped(TyperGroup):
-    """A command with commands, which its help lists by group."""
+    """A command group whose help lists its commands by group."""
 
     def format_commands(self, _ctx: Any, formatter: Any) -> None:
         """Write a section for each group, with the same columns."""
@@ -168,7 +168,8 @@ _RETURNED = object()
 def make_app(commands: Iterable[str] = COMMANDS, *, loaded: bool = True) -> typer.Typer:
     """Return the command line with these commands; only their modules are imported.
 
-    Without `loaded`, no module is imported, and the commands cannot be run: it is for their list.
+    Without `loaded`, no module is imported, and the commands cannot be run; that is for listing
+    them.
     """
     app = _make_group(
         "Behavioural regression testing for AI agents, with a complete record of every run."
@@ -221,9 +222,9 @@ def _add(app: typer.Typer, name: str, said: str, group: str | None, *, loaded: b
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command line; return 0 if it did what was asked and all is well, else 1.
+    """Run a command line; return 0 if it succeeded and everything passed, else 1.
 
-    With the exit codes of pytest, it is 2, 4 or 5 where those say more than 1.
+    With the exit codes of pytest, it is 2, 4 or 5 where those are more specific than 1.
     """
     prepare_streams()
     set_verbose(not {"--verbose", "-v"}.isdisjoint(arguments))
@@ -235,7 +236,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _as_pytest(arguments: Sequence[str]) -> bool:
-    """Return whether exit codes are those of pytest: wrong usage shows before options are read."""
+    """Return whether pytest's exit codes apply: wrong usage is detected before options are read."""
     given = [*zip(arguments, [*arguments[1:], ""], strict=True)]
     named = [value for option, value in given if option == "--exit-codes"]
     named += [word.partition("=")[2] for word in arguments if word.startswith("--exit-codes=")]
@@ -271,7 +272,7 @@ def _ended(arguments: Sequence[str]) -> int:
 
 def _invoke(arguments: Sequence[str]) -> int:
     for argument in arguments:
-        # Bytes that are not UTF-8 arrive as halves of surrogate pairs, which nothing can store.
+        # Bytes that are not UTF-8 arrive as lone surrogates, which cannot be stored.
         if any("\ud800" <= char <= "\udfff" for char in argument):
             written = os.fsencode(argument).decode("utf-8", "backslashreplace")
             what = f"The argument '{written}' is not UTF-8."
@@ -280,33 +281,33 @@ def _invoke(arguments: Sequence[str]) -> int:
     named = in_our_names(arguments)
     words = [argument for argument in named if argument != "--"]
     names = (" ".join(words[:2]), *words[:1])
-    # Help, and what to say of a command that there is not, need the names of all of them. An option
-    # before the name of a command is one of those, or a mistake.
+    # Help, and the error of an unknown command, need the names of all commands. An option before
+    # the name of a command is one of those, or a mistake.
     command = _make_command(next((name for name in names if name in _LOADABLE), None))
     try:
         code = command.main(args=named, prog_name="kindlm", standalone_mode=False)
         if code is _RETURNED:
             code = 0
         elif not code and guard.is_entered:
-            # Commands that succeed return: a signal handler of the user's code raised this.
+            # Commands that succeed return: a signal handler of user code raised this.
             guard.report_exit("a signal handler raised typer.Exit")
             code = guard.code_of_ended
     except SystemExit as stop:
         if isinstance(stop.__context__, BrokenPipeError):
-            # Typer ends the process then, and leaves what is not yet written to Python's exit.
+            # Typer ends the process then, and leaves unwritten output to Python's exit.
             raise stop.__context__ from None
         code = stop.code
         if guard.is_entered:
-            # kindlm raises none: a callback or a signal handler of the user's code did.
+            # kindlm raises none: a callback or a signal handler of user code did.
             guard.report_exit("a callback or a signal handler called sys.exit")
             code = guard.code_of_ended
     except typer.Abort:
         code = INTERRUPTED
     except _USAGE_ERROR as error:
         code = USAGE
-        # An option that lacks its value does not know its command.
+        # An option without its value does not know its command.
         path = error.ctx.command_path if error.ctx else _path(command, named)
-        # The values are checked by pydantic, which speaks of input.
+        # pydantic checks the values, and its messages say "input".
         said = error.format_message().replace(": Value error, ", ": ")
         show([misuse(_INPUT.sub(r"\1 \2.", said), f"How it is used: {path} --help")])
     return code if isinstance(code, int) else int(code is not None)
@@ -350,7 +351,7 @@ def _verbose_option() -> Any:
 
 
 def _path(command: Any, arguments: Sequence[str]) -> str:
-    """Return the names of the command that a command line is for."""
+    """Return the names of a command line's command."""
     names = ["kindlm"]
     for argument in arguments:
         if argument not in getattr(command, "commands", {}):
@@ -393,7 +394,7 @@ _DEFAULTS: Mapping[str, Mapping[str, str]] = {
 
 
 def in_our_names(arguments: Sequence[str]) -> list[str]:
-    """Return a command line with the names of other tools put into ours, and defaults put in."""
+    """Return a command line with names of other tools replaced by kindlm's, and defaults added."""
     if not arguments:
         return []
     command = _OTHER_COMMANDS.get(arguments[0], arguments[:1])
@@ -414,7 +415,7 @@ def in_our_names(arguments: Sequence[str]) -> list[str]:
 
 
 def _has_value(arguments: Sequence[str], position: int) -> bool:
-    """Return whether a value follows an option; after `--resume`, a file or folder is none."""
+    """Return whether a value follows an option; after `--resume`, a file or folder is not one."""
     following = arguments[position + 1 : position + 2]
     if not following or following[0].startswith("-"):
         return False

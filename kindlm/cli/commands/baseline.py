@@ -240,7 +240,7 @@ def _event(db: sqlite3.Connection, payload: BaselineSet | BaselineRemoved) -> Ne
 
 
 def suites_of(db: sqlite3.Connection, run: str, suite: str | None) -> list[tuple[str, str]]:
-    """Return project and name of the suites that were tested in a run, or of the one named."""
+    """Return project and name of the suites tested in a run, or of the named one."""
     rows = db.execute(
         "SELECT project, name FROM suites WHERE run = ? AND error_code IS NULL ORDER BY ordinal",
         (run,),
@@ -268,7 +268,7 @@ def _tell_set(view: RunView, suite: str, label: str, before: Baseline | None) ->
 
 
 def _warn_of_gaps(db: sqlite3.Connection, view: RunView, suites: set[str]) -> None:
-    """Warn of what a baseline lacks: tests that did not run, pass, or answer."""
+    """Warn about gaps in a baseline: tests that did not run, pass, or answer."""
     info, taken = view.info, view.summary.calls_from_history
     if taken and info.mode == "live":
         warn(
@@ -293,7 +293,7 @@ def _warn_of_gaps(db: sqlite3.Connection, view: RunView, suites: set[str]) -> No
             )
         bad = sum(test.status in (Status.FAILED, Status.ERRORED) for test in tests)
         has_drift = db.execute(_HAS_DRIFT, (json.dumps(suite.parts),)).fetchone()[0]
-        # That a suite failed is said of the run.
+        # The run itself reports that a suite failed.
         if bad and (has_drift or suite.passed):
             drift = " Drift is still measured from their answers." if has_drift else ""
             warn(f"{suite.name}: {count(bad, 'test')} did not pass in this run.{drift}")
@@ -318,7 +318,7 @@ def _named(baseline: Baseline) -> str:
 
 
 def _cells(baseline: Baseline) -> tuple[str, ...]:
-    """Return a baseline for people, with an arrow before one that is active."""
+    """Return a row about a baseline; an arrow marks an active one."""
     return (
         "→" if baseline.active else "",
         one_line(baseline.suite),

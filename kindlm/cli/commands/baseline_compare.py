@@ -51,10 +51,10 @@ _SIGNS: dict[Change, Part] = {
 
 @dataclass(frozen=True, slots=True)
 class ComparedTest:
-    """A test beside its baseline; `diff` is what `kindlm diff` of the two runs says of it.
+    """A test compared with its baseline; `diff` is the result of `kindlm diff` on the two runs.
 
-    `change` differs from that where a side was not run: what the baseline has no result of is
-    added. `checks` are those that pass less often. `output_changed`: another text stands for the
+    `change` differs from that if a side was not run: a test without a result in the baseline is
+    added. `checks` are those that pass less often. `output_changed`: another text represents the
     test.
     """
 
@@ -66,7 +66,7 @@ class ComparedTest:
 
     @property
     def strength(self) -> Strength | None:
-        """How good the evidence for the change is; None where there is nothing to doubt."""
+        """How good the evidence for the change is; None if there is no doubt."""
         return self.diff.strength if self.diff.compared else None
 
     @property
@@ -76,7 +76,7 @@ class ComparedTest:
 
     @property
     def new_failure_codes(self) -> list[str]:
-        """Reasons to fail that the test did not have in the baseline."""
+        """Failure codes that the test did not have in the baseline."""
         sides = (self.diff.before, self.after)
         before, after = (side.failure_codes if side else frozenset() for side in sides)
         return sorted(after - before)
@@ -84,7 +84,7 @@ class ComparedTest:
 
 @dataclass(frozen=True, slots=True)
 class _SuiteComparison:
-    """A suite of a run beside its baseline; no tests where there is none, or it is unusable."""
+    """A suite of a run compared with its baseline; no tests without a usable baseline."""
 
     suite: str
     baseline: Baseline | None
@@ -94,12 +94,12 @@ class _SuiteComparison:
 
     @property
     def run_regressed(self) -> bool:
-        """Whether the run as a whole passes less often than the baseline, for certain."""
+        """Whether the run as a whole certainly passes less often than the baseline."""
         return self.diff is not None and self.diff.evidence.run_regressed
 
     @property
     def fails(self) -> bool:
-        """Whether a test or the run got worse, or it could not be found out."""
+        """Whether a test or the run got worse, or that is unknown."""
         lost = self.run_regressed or any(test.fails for test in self.tests)
         return self.problem is not None or lost
 
@@ -112,7 +112,7 @@ def compare_with_baseline(
     form: ListFormat,
     out: TextIO,
 ) -> bool:
-    """Write how the tests of a run did against the baseline; return whether none got worse."""
+    """Write how a run compares with the baseline; return whether nothing got worse."""
     with open_history(database) as db:
         side = or_fail(finished_side(db, wanted, suite))
         view = RunView(db, side)
@@ -170,10 +170,10 @@ def compare_with_baseline(
 def compared_tests(
     db: sqlite3.Connection, diff: RunDiff, project: str, suite: str
 ) -> Iterator[ComparedTest]:
-    """Yield the tests of a suite, in the order of the run, and then what was removed.
+    """Yield the tests of a suite, in the order of the run, and then the removed ones.
 
-    A test that was not tested before either cannot be missed. Of one whose file could not be
-    loaded, it is unknown whether it is still defined: it was not run.
+    A test that was not tested before either is not missing. If the file of a test could not be
+    loaded, it is unknown whether the test is still defined: it was not run.
     """
     tests = [test for test in diff.tests if (test.key.project, test.key.suite) == (project, suite)]
     for test in tests:
@@ -279,7 +279,7 @@ def _suite_json(compared: _SuiteComparison) -> dict[str, Any]:
 
 
 def _side_json(side: Side | None) -> dict[str, Any] | None:
-    """Return how a test did; None where it is not defined."""
+    """Return the result of a test; None if it is not defined."""
     if side is None:
         return None
     return {

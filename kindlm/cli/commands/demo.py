@@ -67,7 +67,7 @@ def demo_command(
 
 
 def _lay_out(folder: Path) -> None:
-    """Write the demo's files once; a folder that holds something else is left alone."""
+    """Write the demo's files once; leave a folder with other content alone."""
     mark, agent = folder / ".kindlm" / "demo", _agent_file(folder)
     if mark.exists():
         ours = [_agent_text(name) for name in (_GOOD_AGENT, _CHANGED_AGENT)]
@@ -96,7 +96,7 @@ def _agent_text(name: str) -> str:
 
 
 def _record(folder: Path, label: str, page: Page) -> str:
-    """Record a run; if it does not finish, the story and the command end there."""
+    """Record a run; if it does not finish, the demo ends there."""
     from kindlm.cli.options import TestOptions
     from kindlm.cli.run_options import make_request
     from kindlm.cli.run_recording import record_run

@@ -49,7 +49,7 @@ def rescore(wanted: str | None, options: TestOptions) -> int:
     """Check one run again, as a new run; report it and return the exit code.
 
     `wanted` names the run, by default the newest live one that finished. The suites are those of
-    its files, or of the files that the options name.
+    its files, or of the files in the options.
     """
     reporters = parse_reporters(options.reporters, options.output)
     project = project_here(options.database)
@@ -71,14 +71,14 @@ def rescore(wanted: str | None, options: TestOptions) -> int:
 
 
 def _as_judged(options: _Options, source: SourceRun) -> _Options:
-    """Return the options with the rules that the source was judged by, unless others are given."""
+    """Return the options with the rules of the source run, unless others are given."""
     if options.compat is not None or source.compat is None:
         return options
     return replace(options, compat="evalview" if source.compat == "evalview" else "none")
 
 
 def _load_again(source: SourceRun, project: Project, options: TestOptions) -> Loaded:
-    """Load the suites of a run again, or those that the options name; no target is called."""
+    """Load the suites of a run again, or those in the options; no target is called."""
     paths = options.paths or tuple(
         dict.fromkeys(project.root / suite.path for suite in source.suites)
     )
@@ -88,7 +88,7 @@ def _load_again(source: SourceRun, project: Project, options: TestOptions) -> Lo
 def _rescoring(
     source: SourceRun, project: Project, options: TestOptions, reporters: Sequence[Reporter]
 ) -> _Rescoring:
-    """Return how a run is checked again and reported; end the command if it cannot be."""
+    """Return how a run is checked again and reported; end the command if that is impossible."""
     loaded = _load_again(source, project, options)
     or_fail(spare(reporters, project.database, loaded.files, loaded.referenced))
     tell_loaded(loaded, options)
@@ -98,7 +98,7 @@ def _rescoring(
 def resume_rescoring(wanted: str, options: TestOptions) -> int:
     """Finish a rescored run that was stopped, report it and return the exit code.
 
-    It goes on with the files and the suite that it began with.
+    It continues with the files and the suite that it began with.
     """
     reporters = parse_reporters(options.reporters, options.output)
     project = project_here(options.database)
@@ -113,7 +113,7 @@ def resume_rescoring(wanted: str, options: TestOptions) -> int:
 
 
 class _Rescoring(NamedTuple):
-    """The request of a rescored run, and in a line how its tests differ from those recorded."""
+    """The request of a rescored run, and a line on how its tests differ from the recorded ones."""
 
     request: RunRequest
     told: str
@@ -122,7 +122,7 @@ class _Rescoring(NamedTuple):
 def _rescoring_of(
     source: SourceRun, loaded: Loaded, project: Project, options: TestOptions
 ) -> _Rescoring:
-    """Return what the new run is to be; end the command if nothing can be checked again."""
+    """Return the request of the new run; end the command if nothing can be checked again."""
     request = make_request(loaded, project, replace(options, suite=None))
     ran = {(suite.project, suite.name) for suite in source.suites}
     suites = [suite for suite in request.suites if (suite.project, suite.name) in ran]
@@ -136,14 +136,14 @@ def _rescoring_of(
     only = repeats.keys()
     defined = {name_of(now, case, target) for now in suites for case, target in _tests_of(now)}
     then = {test for test, found in recorded.items() if found.selected}
-    # Suites of the run, and files that tests of it were taken from.
+    # Suites of the run, and files that its tests were taken from.
     files = {file for suite in source.suites for file in (suite.path, *suite.files)}
     if not only & then:
         _refuse_nothing(source, request)
     reworded = sum(
         _is_reworded(now, case, recorded)
         for now in suites
-        if not now.redact_pii  # else what is recorded is not what was sent
+        if not now.redact_pii  # otherwise, the recorded messages differ from those that were sent
         for case in now.cases
     )
     lacking = _lacking_of(source, repeats)
@@ -176,7 +176,7 @@ def _rescoring_of(
 
 
 def _is_reworded(suite: Suite, case: Case, then: Mapping[QualifiedName, SourceTest]) -> bool:
-    """Return whether a test asks something else now than was asked in the run."""
+    """Return whether a test now asks something else than in the run."""
     prompt = case.prompt
     now = {Role.USER: prompt.user, Role.SYSTEM: prompt.system or ""}
     return any(
@@ -215,8 +215,8 @@ def _repeats_of(
 ) -> Iterator[tuple[QualifiedName, Sequence[int]]]:
     """Yield the repeats of the tests that the run selected, or did not know.
 
-    Those are the repeats that it planned, whether it came to them or not. Of a test that it did not
-    know there is one, to say so; but not where the run only added repeats to some tests.
+    Those are the planned repeats, whether they ran or not. A new test has one repeat, to report it,
+    unless the run only added repeats to some tests.
     """
     for case, target in _tests_of(now):
         name = name_of(now, case, target)
@@ -232,7 +232,7 @@ def _repeats_of(
 def _lacking_of(
     source: SourceRun, repeats: Mapping[QualifiedName, Sequence[int]]
 ) -> Lacking | None:
-    """Return which of the repeats a run that was stopped never came to; None if it finished."""
+    """Return which of its repeats a stopped run does not have; None if it finished."""
     if source.state == "finished":
         return None
     recorded = source.tests
@@ -252,7 +252,7 @@ def _lacking_of(
 
 
 def _with_repeats(suite: Suite, repeats: Mapping[QualifiedName, Sequence[int]]) -> Suite:
-    """Return the suite with as many repeats of each test as there are of it."""
+    """Return the suite with the given number of repeats for each test."""
     cases = []
     for case in suite.cases:
         planned = (repeats.get(name_of(suite, case, target), ()) for target in case.targets)
@@ -262,9 +262,9 @@ def _with_repeats(suite: Suite, repeats: Mapping[QualifiedName, Sequence[int]]) 
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """What came of rescoring a run: `new` is the run that was recorded, None if none was.
+    """The outcome of rescoring a run: `new` is the recorded run, None if there is none.
 
-    `stopped` tells that it did not come to its end.
+    `stopped` means that it did not complete.
     """
 
     source: str
@@ -275,9 +275,9 @@ class _Ended:
 
 
 def rescore_all(since: str | None, options: TestOptions) -> int:
-    """Check all live runs again that finished since then; return 1 if one does not pass now.
+    """Rescore all live runs that finished since then; return 1 if one does not pass now.
 
-    A limit of costs is one for all of them together: once it is spent, no further run begins.
+    They share one cost limit: once it is spent, no further run begins.
     """
     project = project_here(options.database)
     start = None if since is None else parse_since(since)
@@ -317,7 +317,7 @@ def rescore_all(since: str | None, options: TestOptions) -> int:
 def _rescore_one(
     run: str, source: Result[SourceRun], project: Project, options: TestOptions
 ) -> _Ended:
-    """Check one of many runs again, and report the result in a line."""
+    """Rescore one of many runs, and report the result in a line."""
     if isinstance(source, Err):
         show([source.error])
         return _Ended(run)
@@ -325,7 +325,7 @@ def _rescore_one(
     try:
         loaded = _load_again(source.value, project, options)
         request = _rescoring_of(source.value, loaded, project, options).request
-    except typer.Exit:  # after what is wrong was shown
+    except typer.Exit:  # after its problems were shown
         return _Ended(run)
     new = new_run_id()
     record_run(request, new, progress=options.progress)
@@ -397,7 +397,7 @@ def replay(wanted: str | None, options: ReplayOptions) -> int:
 
 
 def _as_selected(request: RunRequest, source: SourceRun) -> Selection:
-    """Return the selection without the tests that the run left out; those that are new stay."""
+    """Return the selection without tests that the run left out; new tests stay."""
     left_out = {test for test, found in source.tests.items() if not found.selected}
     only = frozenset(
         name

@@ -128,10 +128,10 @@ def diff_command(
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The branch to compare with, and how it was asked for.
+    """The branch to compare with, and how it was requested.
 
-    `url` is the history server that was named, which is sent the token over plain HTTP if
-    `insecure`. `comment` says whether the comment on the pull request is written.
+    `url` is the named history server, which gets the token over plain HTTP if `insecure`. `comment`
+    says whether to write the comment on the pull request.
     """
 
     branch: str
@@ -143,10 +143,10 @@ class Base:
 def sides_with_branch(
     db: sqlite3.Connection, project: Project, base: Base, wanted: str | None
 ) -> tuple[Side, Side] | None:
-    """Return the newest run of a branch, and the run to compare with it, which has to be here.
+    """Return the newest run of a branch, and the run to compare with it, which must be here.
 
     A history server is asked first, if there is one. Without a run of the branch, the command ends
-    with an error; or None is returned if the comment on the pull request says so.
+    with an error, or returns None if the comment on the pull request says so.
     """
     from kindlm.history.run_names import find_changed, newest_of_branch
     from kindlm.history.run_view import RunView
@@ -179,7 +179,7 @@ def sides_with_branch(
 def _pull(db: sqlite3.Connection, project: Project, base: Base, after: Run) -> KindlmError | None:
     """Pull the newest run of the branch from the history server, if there is one.
 
-    Returns why that is not possible.
+    Return why that failed, if it did.
     """
     from kindlm.cli.history_server import configured_upload, find_server
     from kindlm.team.client import HistoryClient
@@ -203,7 +203,7 @@ def _pull(db: sqlite3.Connection, project: Project, base: Base, after: Run) -> K
 
 
 def comment_on(diff: RunDiff, options: ReportOptions) -> None:
-    """Let the comment on the pull request show a comparison."""
+    """Write a comparison into the comment on the pull request."""
     from kindlm.reports.diff.markdown import write_diff
 
     text = io.StringIO()
@@ -212,7 +212,7 @@ def comment_on(diff: RunDiff, options: ReportOptions) -> None:
 
 
 def _keep_comment(text: str) -> None:
-    """Let the comment on the pull request say a text; a warning says why that is not possible."""
+    """Write a text into the comment on the pull request; if that fails, warn why."""
     from kindlm.cli.pull_request import CommentError, NoPullRequestError, PullRequest
 
     try:
@@ -224,15 +224,15 @@ def _keep_comment(text: str) -> None:
 
 
 def write_diff(diff: RunDiff, form: DiffFormat, out: TextIO, options: ReportOptions) -> None:
-    """Write a comparison in one of its forms."""
+    """Write a comparison in one of its formats."""
     module = import_module(f"kindlm.reports.diff.{form}")
     module.write_diff(diff, out, options)
 
 
 def _check_baseline(db: sqlite3.Connection, before: Side, after: Side, *, by_default: bool) -> None:
-    """End the command if BEFORE is the baseline, and no longer as it was recorded.
+    """End the command if BEFORE is the baseline and has changed since it was recorded.
 
-    Where it was chosen `by_default`, report on standard error that it is the baseline.
+    If it was chosen `by_default`, report on standard error that it is the baseline.
     """
     from kindlm.history.baselines import BaselineChecks
     from kindlm.history.run_names import baseline_of

@@ -41,7 +41,7 @@ _JUDGE_INSTRUCTIONS = 2_000
 
 
 def write_plan(plan: Plan, out: TextIO, options: ReportOptions) -> None:
-    """Write the plan of a run that is not run."""
+    """Write the plan of a dry run."""
     page = Page(out, options)
     executions = count(len(plan), "execution")
     page.line(("Plan ", "bold"), f"{executions}; nothing is called, nothing is recorded")
@@ -133,7 +133,7 @@ def _cost(estimate: Estimate) -> str:
 class Estimate:
     """Calls, tokens and dollars of some executions; `unpriced` are models without a price.
 
-    `unforeseen` are agents and commands, and kinds of checks that ask a model: what they spend is
+    `unforeseen` are agents and commands, and kinds of checks that ask a model: their costs are only
     known afterwards.
     """
 
@@ -146,7 +146,7 @@ class Estimate:
     unforeseen: frozenset[str] = frozenset()
 
     def add(self, other: Estimate, times: int = 1) -> None:
-        """Add `times` as much as another estimate."""
+        """Add another estimate, multiplied by `times`."""
         self.calls += times * other.calls
         self.judge_calls += times * other.judge_calls
         self.input_tokens += times * other.input_tokens
@@ -157,13 +157,13 @@ class Estimate:
 
 
 def estimate_execution(suite: Suite, case: Case, target: str, prices: PriceTable) -> Estimate:
-    """Return what one execution of a case on a target takes at least."""
+    """Return the minimum that one execution of a case on a target takes."""
     users = (case.prompt.user, *case.follow_ups)
     system = len(case.prompt.system or "")
     model = None if case.command else suite.models.get(target)
     answer = 0 if model is None else model.params.max_tokens
     if model is None:
-        # What an agent or a program spends is not known beforehand, unless it is free.
+        # The cost of an agent or a program is unknown beforehand, unless it is free.
         free = prices.cost("", target, Usage()).usd is not None
         total = Estimate(calls=len(users), unforeseen=frozenset() if free else frozenset({target}))
     else:
@@ -172,7 +172,7 @@ def estimate_execution(suite: Suite, case: Case, target: str, prices: PriceTable
         for tool in case.tools:
             offered = {"description": tool.description, "parameters": tool.parameters}
             said += len(json.dumps({"name": tool.name, **offered}))
-        for user in users:  # what was said before is sent each time
+        for user in users:  # the conversation so far is sent each time
             said += len(user)
             total.add(_call(suite, model, said, answer, prices))
             said += answer * _CHARACTERS_PER_TOKEN

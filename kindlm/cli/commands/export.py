@@ -102,7 +102,7 @@ def export_command(
 def _require_possible(
     form: _Format, output: Path | None, to: str | None, *, contents: bool, after: int
 ) -> None:
-    """End the command if its options do not go together."""
+    """End the command if its options cannot be combined."""
     if form != "kindlm" and after:
         refuse("--after is for the default format.", "Leave out --format or --after.")
     if form == "kindlm" and (to is not None or contents):
@@ -113,7 +113,7 @@ def _require_possible(
 
 
 def _require_events(db: sqlite3.Connection, run: str, after: int) -> None:
-    """End the command if a run does not have so many events."""
+    """End the command if a run has fewer events."""
     query = "SELECT version FROM streams WHERE name = ?"
     (version,) = db.execute(query, (f"run/{run}",)).fetchone()
     if after > version:
@@ -134,7 +134,7 @@ def _spans(db: sqlite3.Connection, run: str, *, contents: bool) -> Iterator[list
 
 
 def _write_spans(out: BinaryIO, spans: Iterable[list[OutSpan]]) -> int:
-    """Write a request a line; return the number of spans."""
+    """Write one request per line; return the number of spans."""
     from kindlm.cli.otlp_spans import resource_of
     from kindlm.telemetry.spans import as_json
 

@@ -90,7 +90,7 @@ def gen_command(options: GenOptions) -> int:
     are recorded as a run. With an option --from…, no model is asked.
     """
     if not options.output:
-        # It would be the folder where one is, as for "$DIR" that is not set.
+        # An empty path would be the current folder, as for "$DIR" without a value.
         raise typer.BadParameter("it names no folder", param_hint="--output")
     is_recorded = options.from_trace is not None or options.from_run is not None
     if not is_recorded and (options.failed or options.keep_personal_data):

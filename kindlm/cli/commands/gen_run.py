@@ -59,7 +59,7 @@ _DEFAULT_FORM = (
 
 
 def write_tests(options: GenOptions) -> int:
-    """Write tests and return the exit code. Faults of the user end the command through `fail`."""
+    """Write tests and return the exit code. User errors end the command through `fail`."""
     project = project_here(options.database)
     environ = run_environment([project.root], os.environ)
     loaded = load_configuration(project.root, environ)
@@ -95,7 +95,7 @@ def write_tests(options: GenOptions) -> int:
     code = _told(request, run, script, options, by_url=by_url)
     if code:
         return code
-    # How the files are run, and what they need for that.
+    # How to run the files, and what they require.
     if order.agent is None:
         note("They need an agent: name it in kindlm.toml, [agent].")
     if loaded.config.llm is None:
@@ -153,7 +153,7 @@ def _agent(
 ) -> tuple[AgentTarget | None, str | None]:
     """Return the agent to ask, and its URL if files have to name it.
 
-    An agent of the configuration is known by its URL, too, and has its options then.
+    An agent in the configuration is also found by its URL, and then has its options.
     """
     configured = compiled_agent(loaded, project.root)
     url = options.agent
@@ -173,7 +173,7 @@ def _agent(
 
 
 def _llm(options: GenOptions, loaded: LoadedConfiguration) -> LlmTable:
-    """Return the model that plans: that of the configuration, as far as no option says else."""
+    """Return the planning model: that of the configuration, unless options say otherwise."""
     configured = loaded.config.llm if loaded.config else None
     if configured is not None and options.provider in (None, configured.provider):
         changed = {} if options.model is None else {"model": options.model}
@@ -196,14 +196,14 @@ def _told(
 ) -> int:
     """Report what was written, and return the exit code.
 
-    `by_url` tells that nothing but its URL is known of how the agent is asked.
+    `by_url` means that only its URL is known of the agent.
     """
     generated = script.generated
     with open_recorded(request.database, run) as view:
         if view is None:
             return 1
         if generated is None:
-            # What kept files from being written, as it is recorded.
+            # What kept files from being written, as recorded.
             show(
                 KindlmError(ErrorCode[execution.error_code], execution.error or "", execution.hint)
                 for test in view.tests()
@@ -237,7 +237,7 @@ def _cost(view: RunView) -> str:
 
 
 def _shown(path: Path) -> str:
-    """Return a path as a user would type it, with nothing in it that is not seen."""
+    """Return a path as a user would type it, with invisible characters escaped."""
     return one_line(str(path))
 
 
@@ -309,7 +309,7 @@ def write_attacks(options: GenOptions, source: str) -> int:
 
 
 def _refuse_beside(what: str, options: GenOptions, others: Mapping[str, object]) -> None:
-    """Refuse other sources of tests beside one, and what only the planning of tests takes."""
+    """Refuse a second source of tests, and options that only apply to planning."""
     of_a_plan = {
         "--description": options.description,
         "--system-prompt": options.system_prompt,
@@ -322,7 +322,7 @@ def _refuse_beside(what: str, options: GenOptions, others: Mapping[str, object])
 
 
 def _write_suites(options: GenOptions, texts: Iterable[str], file: Path) -> list[Path]:
-    """Write suites, print where they stand, and return that; the second one has the number 2."""
+    """Write suites, print their paths, and return these; the second one has the number 2."""
     files = list[Path]()
     try:
         for number, text in enumerate(texts, 1):
@@ -336,7 +336,7 @@ def _write_suites(options: GenOptions, texts: Iterable[str], file: Path) -> list
 
 
 def _tell_command(options: GenOptions, files: Iterable[Path], tests: int) -> None:
-    """Print the command that runs suites, of which some tests are not skipped, or none."""
+    """Print the command that runs suites; `tests` of their tests are not skipped."""
     words = " ".join(shlex.quote(one_line(str(each))) for each in files)
     command = options.command(f"kindlm test {words}")
     run = f"Run {count(tests, 'test')}" if tests else "Then run"
@@ -346,7 +346,7 @@ def _tell_command(options: GenOptions, files: Iterable[Path], tests: int) -> Non
 def _of_run(
     options: GenOptions, run: str, number: str, root: Path
 ) -> tuple[list[Recording], Target, str]:
-    """Return what was recorded in an execution, what it ran on, and where it is from."""
+    """Return the record of an execution, its target, and its source."""
     with open_view(options.database, run) as view:
         execution = view.execution(number)
         if execution is None:
@@ -370,7 +370,7 @@ def _of_file(file: Path) -> list[Recording]:
 
 
 def _target_of(options: GenOptions) -> Target:
-    """Return what the options say of the target; end the command if that is nothing of use."""
+    """Return the target in the options; end the command if they are unusable."""
     if (options.provider is None) != (options.model is None):
         refuse("--provider and --model go together.", "Pass both, or neither.")
     model = None if options.model is None else f"{options.provider}/{options.model}"
@@ -381,7 +381,7 @@ def _target_of(options: GenOptions) -> Target:
 
 
 def _written_agent(given: str, folder: Path) -> str | dict[str, Any]:
-    """Return the agent as it stands in a suite in a folder."""
+    """Return the agent in the form of a suite in a folder."""
     kind, _, place = given.partition(":")
     if kind == "python" and place.count(":"):
         file, _, name = place.rpartition(":")

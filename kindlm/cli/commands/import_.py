@@ -65,13 +65,13 @@ def import_command(
 
 @dataclass(frozen=True, slots=True)
 class _Imported:
-    """What became of a file of events.
+    """The outcome of importing a file of events.
 
     Attributes:
-        added: Events that are in the history now and were not before.
+        added: Events that are new in the history.
         known: Events that were there already.
-        runs: The runs that the events are of.
-        warnings: What the file says that could not be carried over.
+        runs: The runs that the events belong to.
+        warnings: Content of the file that could not be imported.
         withheld: Texts that are neither in the file nor in the history.
         filled: Texts that were withheld, and are there now.
     """
@@ -85,10 +85,10 @@ class _Imported:
 
 
 def _import_file(file: Path, project: Project, suite: str | None) -> _Imported:
-    """Bring a file into the history of a project, all of it or nothing; create it if need be.
+    """Import a file into the history of a project, all of it or nothing; create it if needed.
 
-    It is a file of events, or one in which another program recorded results; `suite` names the
-    suite of results that name none. A file that cannot be taken ends the command.
+    It is a file of events, or results of another program; `suite` is the suite of results that name
+    none. A file that cannot be imported ends the command.
     """
     try:
         with _regular(file) as path:
@@ -140,7 +140,7 @@ def _regular(file: Path) -> Iterator[Path]:
 
 
 def _import_events(opened: BinaryIO, file: Path, database: Path) -> _Imported:
-    """Take the events of a file; those that are refused leave no history where there was none."""
+    """Import the events of a file; a refused file leaves no new history behind."""
     if not database.exists():
         with TemporaryDirectory(prefix="kindlm-") as folder:
             _import_export(opened, file, Path(folder) / database.name)
@@ -149,7 +149,7 @@ def _import_events(opened: BinaryIO, file: Path, database: Path) -> _Imported:
 
 
 def _is_export(opened: BinaryIO) -> bool:
-    """Return whether the first line of a file says that it is an export."""
+    """Return whether the first line of a file marks it as an export."""
     try:
         header = json.loads(opened.readline())
     except (ValueError, RecursionError):
@@ -200,7 +200,7 @@ def merge_command(
     project = project_here(db)
     refused: list[KindlmError] = []
     with ExitStack() as opened:
-        # All of them are opened before anything is taken.
+        # All of them are opened before anything is merged.
         sources: dict[Path, sqlite3.Connection] = {}
         for file in files:
             if not file.exists():
@@ -242,13 +242,13 @@ def merge_command(
 
 
 class _Merged(NamedTuple):
-    """A history, and what was taken of it.
+    """A history, and what was merged from it.
 
     Attributes:
         file: The history.
-        taken: What was taken.
-        is_damaged: Whether only what could be read of it was taken.
-        lost: Number of its events that could be read, but not of which run or journal they are.
+        taken: What was merged.
+        is_damaged: Whether only its readable part was merged.
+        lost: Number of readable events whose run or journal is unknown.
     """
 
     file: Path
@@ -258,7 +258,7 @@ class _Merged(NamedTuple):
 
 
 def _take(log: EventLog, file: Path, reader: sqlite3.Connection) -> _Merged:
-    """Take a history; of one that is damaged, what can be read of it."""
+    """Merge a history; of a damaged one, its readable part."""
 
     def taken_of(source: sqlite3.Connection) -> Taken:
         return merge_of(log, source, file).take()
@@ -281,7 +281,7 @@ def _take(log: EventLog, file: Path, reader: sqlite3.Connection) -> _Merged:
 
 
 def _explained(merged: _Merged, refusal: RefusedError) -> KindlmError:
-    """Return the error that a stream could not be taken."""
+    """Return the error that a stream could not be merged."""
     file = merged.file
     name = refusal.stream.replace("/", " ", 1)
     hints = {
@@ -317,7 +317,7 @@ def _lost(merged: _Merged) -> list[KindlmError]:
 
 
 def _withheld(texts: int, file: Path) -> tuple[str, str]:
-    """Return the warning that texts came from nowhere, and what to do about it."""
+    """Return the warning about texts that no source has, with the remedy."""
     return (
         f"{count(texts, 'text')} that {file} refers to are not in it: reports show [withheld].",
         "A copy of the history that has them fills them in: kindlm history merge COPY",

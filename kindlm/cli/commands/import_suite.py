@@ -78,7 +78,7 @@ def import_suite_command(
 
 
 def _refuse_what_runs(file: Path, data: bytes) -> None:
-    """End the command if kindlm runs a file as it is."""
+    """End the command if kindlm can run a file unchanged."""
     from kindlm.formats.recognition import recognised
 
     kind = recognised(data.decode("utf-8", errors="replace"), file.suffix.lower())
@@ -106,7 +106,7 @@ def _redacted(value: Any, redact: Redactor) -> Any:
 
 
 def _report(imported: ImportedSuite, written: Path, folder: Path) -> None:
-    """Show how many tests were imported, and what was not, with its lines in files of a folder."""
+    """Show how many tests were imported, and what was not, with the lines in files of a folder."""
     kept = ""
     if imported.skipped:
         kept = f"; {imported.skipped:,} kept with `skip: true`, until you add checks"

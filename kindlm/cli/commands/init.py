@@ -101,8 +101,8 @@ def init_command(
 def _init_scenarios(folder: Path, agent: str | None, *, force: bool) -> None:
     """Write a project with scenarios, and offer to write more tests for an agent of the user.
 
-    Who judges is asked on a terminal, else the usual. A key is never asked for, only the name of
-    its variable.
+    On a terminal, kindlm asks for the judge; otherwise it uses the default. It never asks for a
+    key, only for the name of its variable.
     """
     if agent is not None:
         or_fail(agent_at(agent))
@@ -131,13 +131,13 @@ def _init_scenarios(folder: Path, agent: str | None, *, force: bool) -> None:
 
 
 def _tell(folder: Path, written: list[Path]) -> None:
-    """Show what was written, and what to type next."""
+    """Show what was written, and the next command."""
     note(f"Wrote {', '.join(str(path) for path in written)}.")
     note(f"Next: {_there(folder, 'kindlm test')}")
 
 
 def _there(folder: Path, command: str) -> str:
-    """Return a command for a folder as it is typed from here."""
+    """Return a command for a folder as typed from here."""
     if folder.resolve() == Path.cwd():
         return command
     return f"cd {shlex.quote(str(folder))} && {command}"
@@ -160,7 +160,7 @@ def _writes_tests(model: str, folder: Path) -> bool:
 def _model(text: str) -> str:
     name = text.strip()
     if _LIKE_A_KEY.search(name):
-        # As with the variable: what was typed is not repeated.
+        # As with the variable: the input is not repeated.
         raise typer.BadParameter("The name of a model, please, such as gpt-4o-mini; never the key.")
     return name
 
@@ -174,9 +174,9 @@ def _url(text: str) -> str:
 
 
 def agent_at(url: str) -> Result[AgentConfig]:
-    """Return the agent at a URL, or what is wrong with it.
+    """Return the agent at a URL, or an error.
 
-    One with a secret is refused: it is written into files.
+    A URL with a secret is refused, since it is written into files.
     """
     from kindlm.config.diagnostics import Reporter
     from kindlm.document import Document
@@ -218,8 +218,8 @@ _FirstTest: TypeAlias = tuple[str, Mapping[str, str]]
 def _write_first_test(folder: Path, kind: str, *, force: bool) -> str:
     """Write the first test of an agent, and return the command that runs it.
 
-    `kind` is one of `KINDS`, `_ASK`, the URL of an agent that is running, or the place of an
-    object, such as `shop.agent:graph`. What is not known is asked on a terminal.
+    `kind` is one of `KINDS`, `_ASK`, the URL of a running agent, or the place of an object, such as
+    `shop.agent:graph`. On a terminal, kindlm asks for missing details.
     """
     if kind == _ASK:
         if not is_asked():
@@ -309,7 +309,7 @@ def _asked(question: str, default: str, read: Callable[[str], str]) -> str:
 
 
 def _answer(form: str, wanted: str) -> Callable[[str], str]:
-    """Return what reads an answer of a form; another one is not repeated: it may be a key."""
+    """Return a parser for answers of a form; errors do not repeat the answer: it may be a key."""
 
     def read(text: str) -> str:
         if not re.fullmatch(form, text.strip()):

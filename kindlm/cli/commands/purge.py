@@ -76,7 +76,7 @@ def purge_command(
             if matches is not None:
                 _warn_of_names(names_that_match(reader, runs, matches))
             size = log.path.stat().st_size
-            # That texts go later, with the other runs that refer to them, is recorded.
+            # The record says that texts are erased later, with the other runs that refer to them.
             is_later = found.shared and runs and matches is None and with_news(reader, runs)
             if not found.refs and not is_later:
                 _remove_copies(log)
@@ -118,7 +118,7 @@ def _remove_copies(log: EventLog) -> None:
 
 
 def _ask(question: str) -> bool:
-    """Ask whether to go on; end the command if no person can answer."""
+    """Ask whether to continue; end the command if no person can answer."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         refuse(
             f"Nothing was erased: the command cannot ask for confirmation. {question}",
@@ -129,14 +129,14 @@ def _ask(question: str) -> bool:
 
 
 def _matcher(pattern: str) -> Callable[[str], bool]:
-    """Return what tells which texts match; end the command where that would be every text."""
+    """Return a function that says which texts match; refuse a pattern that matches every text."""
     matches = matcher(pattern)
     try:
         everything = matches("")
     except PatternError as error:
         fail([_unusable(pattern, error)])
     if everything:
-        # A pattern that finds the empty text finds it in every other one, too.
+        # A pattern that matches the empty text matches every text.
         what = f"{pattern!r} matches the empty text, so that it" if pattern else "is empty: it"
         refuse(
             f"--matching {what} would erase every text.",
@@ -147,7 +147,7 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
 
 
 def _runs(db: sqlite3.Connection, named: Sequence[str], older_than: str | None) -> list[str] | None:
-    """Return the runs whose texts are meant; None for those of any."""
+    """Return the runs whose texts are selected; None for texts of any run."""
     if named:
         chosen = dict.fromkeys(named_run(db, wanted) for wanted in named)
         if going_on := [run for run in chosen if held_lock(db, run)]:
@@ -185,7 +185,7 @@ def _warn_of_baselines(db: sqlite3.Connection, runs: list[str]) -> None:
 
 
 def _warn_of_names(found: Mapping[tuple[str, str], Mapping[str, int]]) -> None:
-    """Warn where names, labels and warnings in events match: there it stays."""
+    """Warn where names, labels and warnings in events match: these are not erased."""
     if not found:
         return
     places = [
@@ -219,11 +219,11 @@ def _going_on(reason: str) -> KindlmError:
 def names_that_match(
     db: sqlite3.Connection, runs: Collection[str] | None, matches: Callable[[str], bool]
 ) -> dict[tuple[str, str], dict[str, int]]:
-    """Return where events themselves hold what matches: it is part of the chain, and stays.
+    """Return where events themselves match: they are part of the hash chain, and stay.
 
     Args:
         db: A read-only connection.
-        runs: Only events of these runs, and what journals note of them; None for all.
+        runs: Only events of these runs, and notes on them in journals; None for all.
         matches: Asked about each string in an event.
 
     Returns:

@@ -115,7 +115,7 @@ def push_command(
 
 
 def _now_and_then(tell: Callable[[str], None]) -> Callable[[str], None]:
-    """Return what passes on a line if the one before was a while ago."""
+    """Return a function that passes on a line if some time has passed since the last one."""
     said_at = time.monotonic()
 
     def maybe(line: str) -> None:

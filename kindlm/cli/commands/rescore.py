@@ -61,7 +61,7 @@ def rescore_command(options: RescoreOptions) -> int:
 
 
 def _require_sense(options: RescoreOptions) -> None:
-    """End the command if options mean nothing together."""
+    """End the command if options cannot be combined."""
     given: dict[str, object] = {"RUN": options.run}
     if options.everything:
         option, hint = "--all", "Leave it out; kindlm report writes reports of any run."

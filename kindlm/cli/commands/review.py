@@ -136,7 +136,7 @@ def review_command(
 def _reviewed(
     log: EventLog, view: RunView, number: str, passed: bool, text: str | None, by: str
 ) -> Result[tuple[ExecutionView, ReviewView | None]]:
-    """Record whether an execution passes; return it with what the same person had said before."""
+    """Record a verdict; return it with the previous one of the same person."""
     execution = view.execution(number)
     if execution is None:
         return Err(no_execution(number, view))
@@ -155,7 +155,7 @@ def _reviewed(
 
 
 def recorder_of(opened: Callable[[], AbstractContextManager[EventLog]], by: str) -> RecordReview:
-    """Return what records the reviews that a person makes on a page, into a log that is opened."""
+    """Return what records a person's reviews from a page into an open log."""
 
     def record(execution: str, passed: bool, text: str | None) -> Result[None]:
         with opened() as log, closing(log.reader()) as reader:

@@ -95,9 +95,9 @@ def runs_command(
 
 @dataclass(frozen=True, slots=True)
 class _ListedRun:
-    """A run, what it came to, and what became of it.
+    """A run with its figures and its result.
 
-    `passed_now` is the verdict by today's rules, None where there is none, or it was not computed.
+    `passed_now` is the verdict by today's rules, None if there is none, or it was not computed.
     """
 
     run: Run
@@ -107,7 +107,7 @@ class _ListedRun:
 
     @property
     def status_now(self) -> str:
-        """The status, with the verdict by today's rules where that is another one."""
+        """The status, with the verdict by today's rules if that differs."""
         if self.passed_now in (None, self.run.passed):
             return self.status
         return f"{self.status} ({'passed' if self.passed_now else 'failed'} now)"
@@ -159,9 +159,9 @@ def _show_runs(db: sqlite3.Connection, wanted: RunFilter, form: ListFormat) -> N
 def _verdicts_now(
     db: sqlite3.Connection, found: Sequence[Run], figures: Mapping[str, RunFigures]
 ) -> dict[str, bool]:
-    """Return whether runs pass by today's rules, of those that finished, by their ids.
+    """Return whether finished runs pass by today's rules, by id.
 
-    Where the runs have more than 5,000 executions together, the last of them are left out.
+    If the runs have more than 5,000 executions together, the last of them are left out.
     """
     verdicts: dict[str, bool] = {}
     executions = 0
@@ -184,7 +184,7 @@ def _cells(each: _ListedRun) -> tuple[str, ...]:
     shard = f" · shard {run.shard}{of_group}" if run.shard else ""
     derived = "" if run.mode == "live" else f" · {run.mode}"
     derived += f" from {run.source_run}" if run.source_run else ""
-    # As everywhere, gates that no suite wrote are shown where they fail.
+    # As in all reports, gates that no suite wrote are shown if they fail.
     gates = figures.gates - figures.gates_tacit
     return (
         one_line(run.id),
@@ -200,7 +200,7 @@ def _cells(each: _ListedRun) -> tuple[str, ...]:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], paints: Sequence[str] = ()) -> str:
-    """Return a table; `paints` are the colours of its column STATUS, none for no colours."""
+    """Return a table; `paints` are the colours of its column STATUS, none without colours."""
     written = [header, *rows]
     widths = [max(map(cell_len, column)) for column in zip(*written, strict=True)]
     lines = [
@@ -247,7 +247,7 @@ def trends_json(trends: Sequence[Trend]) -> str:
 
 
 def trends_text(trends: Sequence[Trend], *, color: bool, blocks: bool) -> str:
-    """Return the tests over time for people; `blocks` says whether a terminal shows them."""
+    """Return the tests over time for people; `blocks`: a terminal shows block characters."""
     texts = []
     for trend in trends:
         test = trend.test
@@ -261,7 +261,7 @@ def trends_text(trends: Sequence[Trend], *, color: bool, blocks: bool) -> str:
 
 
 def _figures(trend: Trend, blocks: bool) -> Iterator[tuple[str, str]]:
-    """Yield a sparkline for each figure, the oldest run first, with the range that it shows."""
+    """Yield a sparkline for each figure, the oldest run first, with its range."""
     points = list(reversed(trend.counted))
     rates = [point.test.counts.pass_rate for point in points]
     passed = sum(point.own.passed for point in points)
@@ -349,8 +349,8 @@ def _point_json(point: TrendPoint) -> dict[str, Any]:
 def draws_blocks(environ: Mapping[str, str]) -> bool:
     """Return whether the terminal shows block characters: whether its locale uses UTF-8.
 
-    As in POSIX, the first of `LC_ALL`, `LC_CTYPE` and `LANG` that is set decides. Where none is,
-    nothing is known against it.
+    As in POSIX, the first of `LC_ALL`, `LC_CTYPE` and `LANG` that is set decides. If none is set,
+    UTF-8 is assumed.
     """
     set_names = (environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG"))
     locale = next((value for value in set_names if value), None)

@@ -101,7 +101,7 @@ def browse_command(
             # Some browsers return when they are closed, and pages are to be served before that.
             threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 
-    # Whoever else could reach the pages reads only.
+    # Anyone else who can reach the pages can only read.
     made = make_datasette(project.database, threshold, reviews_of(db) if names else None)
     with listening:
         serve(made, listening, tell, names)
@@ -173,7 +173,7 @@ def serve_history_command(
         listening = stack.enter_context(or_fail(listen(host, port)))
         log = stack.enter_context(open_log(project.database))
         api = HistoryApi(log, tokens)
-        # Before the log is closed: what is being taken is taken.
+        # Before the log is closed, so that pushes in progress are stored.
         stack.callback(api.close)
         shown = f"[{host}]" if ":" in host else host
         address, bound = listening.getsockname()[:2]
@@ -205,7 +205,7 @@ def serve_history_command(
         pages = Pages(datasette, tokens, trust_header)
         app = make_app(api, pages, project.database)
         stack.enter_context(log_as_asked({"KINDLM_LOG": "error"} | os.environ))
-        # How a server ends: its service manager, too, stops it by a signal.
+        # The usual way to end a server: a service manager also sends a signal.
         with suppress(KeyboardInterrupt):
             serve(app, listening, tell)
 
@@ -224,7 +224,7 @@ def reviews_in(log: EventLog) -> Reviewer:
 
 @contextmanager
 def retention(log: EventLog, keep: str) -> Iterator[None]:
-    """Erase content of runs that are older than `--keep` says, at once and daily."""
+    """Erase content of runs that are older than `--keep`, at once and daily."""
     ended = threading.Event()
 
     def work() -> None:
@@ -243,9 +243,9 @@ def retention(log: EventLog, keep: str) -> Iterator[None]:
 
 
 def erase_older(log: EventLog, before: str) -> None:
-    """Erase the content of runs that began before a moment; say how much, or why that failed.
+    """Erase the content of runs that began before a time; report how much, or why that failed.
 
-    What other runs refer to stays until they are as old.
+    Content that newer runs refer to stays until these are as old.
     """
     try:
         with closing(log.reader()) as db:
@@ -257,7 +257,7 @@ def erase_older(log: EventLog, before: str) -> None:
         try:
             erased = erase(log, found, runs, by="retention")
         finally:
-            # Texts may be erased though the disk failed behind that.
+            # Texts may be erased even if the disk failed afterwards.
             forget_erased(log.path)
             remove_abandoned(log.path.parent)
     except (StoreError, OSError, sqlite3.Error) as error:
@@ -334,7 +334,7 @@ def revoke_command(
 
 
 def _open_tokens(database: Path, *, create: bool = False) -> TokenStore:
-    """Open the tokens of a history; end the command if that fails, or there are none to open."""
+    """Open the tokens of a history; end the command if that fails, or there are none."""
     if not create and not token_file(database).exists():
         refuse(
             f"There are no tokens for {shown_path(database)}.",
@@ -349,7 +349,7 @@ def _open_tokens(database: Path, *, create: bool = False) -> TokenStore:
 
 @contextmanager
 def _tokens(database: Path, *, create: bool = False) -> Iterator[TokenStore]:
-    """Open the tokens of a history; end the command if they cannot be written, either."""
+    """Open the tokens of a history; end the command if they cannot be written."""
     with _open_tokens(database, create=create) as store:
         try:
             yield store

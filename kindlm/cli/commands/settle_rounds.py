@@ -51,7 +51,7 @@ _ALL = "SELECT json_group_array(id) FROM runs WHERE mode = 'settled' AND source_
 def wanted_suspects(
     db: sqlite3.Connection, pair: SettledPair, options: SettleOptions
 ) -> list[Suspect]:
-    """Return the suspected tests that are wanted, by a part of their name, as they stand now."""
+    """Return the selected suspected tests, by a part of their name, in their current state."""
     found = suspects(
         pair.tests,
         read_added(db, [pair.after], pair.attempts),
@@ -72,10 +72,10 @@ def wanted_suspects(
 
 @dataclass(slots=True)
 class Rounds:
-    """Plans one round after the other, by what is recorded of those before, and reports each.
+    """Plans one round after the other, from the record of those before, and reports each.
 
-    `of_before` repeats BEFORE, too. `ended` says what ended it although a test is open, if not the
-    run itself did; `is_stuck` that nothing can be tested any more.
+    `of_before` repeats BEFORE, too. `ended` says what ended it although a test is open, unless the
+    run itself did; `is_stuck` means that nothing can be tested any more.
     """
 
     run: str
@@ -91,7 +91,7 @@ class Rounds:
     _added: int = field(default=-1, init=False)
 
     async def next(self, db: sqlite3.Connection, plan: Plan, stop: Stop) -> Plan | None:
-        """Return what is run next of the tests of the plan; None when it is over."""
+        """Return the next repeats of the tests of the plan; None at the end."""
         while True:
             found = wanted_suspects(db, self.pair, self.options)
             if self._rounds and self.options.of_before:
@@ -128,7 +128,7 @@ class Rounds:
     def _shares(
         self, found: Sequence[Suspect]
     ) -> tuple[dict[QualifiedName, int], dict[QualifiedName, int]]:
-        """Return how many repeats of BEFORE and of AFTER are next, as far as the budget goes."""
+        """Return the next numbers of repeats of BEFORE and AFTER, within the budget."""
         most = self.options.max_runs
         left = sys.maxsize if most is None else most - self._planned - self._planned_before
         if self.options.grows_both:
@@ -136,7 +136,7 @@ class Rounds:
         return {}, share_out(found, AT_A_TIME, left)
 
     def _end(self, added: int, *, used_up: bool) -> str | None:
-        """Return why it ends although a test is open; None if it goes on."""
+        """Return why it ends although a test is open; None if it continues."""
         if added == self._added:
             self.is_stuck = True
             return f"No repeat of the last round was answered: kindlm show {self.run}"
@@ -145,7 +145,7 @@ class Rounds:
     def _numbers(
         self, db: sqlite3.Connection, shares: Mapping[QualifiedName, int]
     ) -> dict[QualifiedName, range]:
-        """Return the numbers of the next repeats: on from those of the run and from what was added.
+        """Return the numbers of the next repeats: they continue those of the run and of added ones.
 
         Each is a sample of its own.
         """
@@ -165,16 +165,16 @@ class Rounds:
 
 
 class RepeatsOfBefore:
-    """Adds repeats to BEFORE by the suites in a folder, for half of what both sides may cost.
+    """Adds repeats to BEFORE with the suites in a folder, for half of the total cost limit.
 
-    `project` is what the project is called here.
+    `project` is the name of the project here.
     """
 
     def __init__(
         self, db: sqlite3.Connection, pair: SettledPair, options: SettleOptions, project: str
     ) -> None:
         assert options.both is not None
-        # A checkout may be named otherwise than the project, and suites are named as their folder.
+        # A checkout may have another name than the project, and suites take their folder's name.
         self._environ = {**os.environ, "KINDLM_PROJECT": project}
         self._pair = pair
         self._options = options
@@ -197,9 +197,9 @@ class RepeatsOfBefore:
     async def add(
         self, db: sqlite3.Connection, database: Path, repeats: int, stop: Stop
     ) -> str | None:
-        """Add at most so many repeats; return why that was not possible, None if it was.
+        """Add repeats up to a number; return why that failed, None if it did not.
 
-        The process that adds them stops as this one does.
+        The process that adds them stops when this one does.
         """
         command = [*self._command(database), "--max-runs", str(repeats)]
         if self._options.max_cost_usd is not None:
@@ -218,7 +218,7 @@ class RepeatsOfBefore:
             env=self._environ,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
-            # Ctrl-C reaches this process alone.
+            # Ctrl-C only reaches this process.
             start_new_session=True,
         )
         ended = asyncio.ensure_future(process.wait())
@@ -232,7 +232,7 @@ class RepeatsOfBefore:
         return f"BEFORE could not be repeated in {self._folder}." if failed else None
 
     def made(self, db: sqlite3.Connection) -> tuple[int, float | None]:
-        """Return how many repeats were added since, and what they cost, None if that is unknown."""
+        """Return how many repeats were added since, and their cost, None if that is unknown."""
         runs = db.execute(_SINCE, (self._pair.before, self._earlier)).fetchall()
         found = [RunView(db, row[0]).summary for row in runs]
         costs = [each.paid.whole_usd for each in found]

@@ -49,10 +49,10 @@ _WORTH_IT = 10
 
 
 def settle_runs(options: SettleOptions) -> int:
-    """Add repeats to what is suspected; return 1 if a regression is confirmed.
+    """Add repeats to suspected tests; return 1 if a regression is confirmed.
 
-    Also if something else than the evidence or a budget ended it, such as Ctrl-C. Faults of the
-    user end the command through `fail`.
+    This also applies if something other than the evidence or a budget ended it, such as Ctrl-C.
+    User errors end the command through `fail`.
     """
     project = project_here(options.database)
     threshold = or_fail(regression_threshold(project.root))
@@ -133,7 +133,7 @@ def _settle(rounds: Rounds, request: RunRequest) -> int:
     pair, options, run = rounds.pair, rounds.options, rounds.run
     settling = Settling(pair.repeated, pair.recorded.baselines, rounds.next)
     request = replace(request, settling=settling)
-    # Each round prints lines; only a bar shows what goes on inside one.
+    # Each round prints lines; only a bar shows progress within one.
     progress = not options.no_progress and is_interactive(sys.stderr)
     with HeldSignals() as held:
         open_log(request.database).close()  # it is made, or cannot be written
@@ -178,7 +178,7 @@ def _report(rounds: Rounds) -> int:
 
 
 def _typed_again(options: SettleOptions) -> str:
-    """Return the options that say what is repeated, as they are typed."""
+    """Return the options that select repeats, as typed."""
     tests = [word for name in options.tests for word in ("--test", name)]
     both = [] if options.both is None else ["--both", str(options.both)]
     return "".join(f" {one_line(shlex.quote(word))}" for word in (*tests, *both))
@@ -207,10 +207,10 @@ def _require_live(view: RunView) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SettledPair:
-    """Two runs, with all tests that both of them ran, and what the repeated one was asked for.
+    """Two runs, with all tests that both ran, and the options of the repeated run.
 
-    `attempts` are those that count of what was run again. `labels` are the checks that passed less
-    often, as they may be shown.
+    `attempts` are those that count where executions were rerun. `labels` are the checks that passed
+    less often, in their displayed form.
     """
 
     before: str
@@ -230,9 +230,9 @@ class SettledPair:
 def request_repeats(
     pair: SettledPair, tests: Sequence[QualifiedName], project: Project, options: SettleOptions
 ) -> RunRequest:
-    """Return the request for more repeats of some tests, by the suites as the run had them.
+    """Return the request for more repeats of some tests, with the suites as the run had them.
 
-    The command ends if a suite is not what that ran any more, or if a target cannot be called.
+    The command ends if a suite differs from that of the run, or if a target cannot be called.
     """
     loaded = _loaded(pair, {(key.project, key.suite) for key in tests}, project.root)
     then = pair.recorded.options
@@ -257,7 +257,7 @@ def request_repeats(
 
 
 def _loaded(pair: SettledPair, wanted: set[tuple[str, str]], root: Path) -> Loaded:
-    """Load the suites that are wanted, and no others, if they are what the run ran."""
+    """Load only the selected suites, if they are unchanged since the run."""
     recorded = [s for s in pair.recorded.started.values() if (s.project, s.suite) in wanted]
     for suite in recorded:
         if not (root / suite.path).exists():
@@ -274,7 +274,7 @@ def _loaded(pair: SettledPair, wanted: set[tuple[str, str]], root: Path) -> Load
             wrong = "has changed" if now else f"now holds {', '.join(map(repr, there)) or 'none'}"
             show([item for item in loaded.diagnostics if item.severity == "error"])
             _refuse_changed(pair, suite, f"{suite.path} {wrong}")
-        # Another checkout may be named otherwise: projects are those of the record.
+        # Another checkout may have another name: the record determines projects.
         kept.append(replace(now, project=suite.project))
     return replace(loaded, suites=tuple(kept), skipped=())
 
@@ -290,7 +290,7 @@ def _require_usable(request: RunRequest, tests: Sequence[QualifiedName]) -> None
                 continue
             settings = suite.providers[model.provider]
             if "{{" in (settings.base_url or ""):
-                # The port of what is served is known only when it is.
+                # The port of a service is known only once it runs.
                 settings = replace(settings, base_url="http://127.0.0.1")
             or_fail(check_settings(settings, request.environ))
 

@@ -76,10 +76,10 @@ def tail_command(run: str = RUN_OR_GROUP, db: Path | None = DATABASE) -> None:
 
 @dataclass(slots=True)
 class _Group:
-    """How far somebody has followed the shards of a group, also those that begin later.
+    """The position up to which the shards of a group were followed, including later ones.
 
-    Shards may run on other machines: their processes are not seen here, only what they push. So
-    the group has ended when each part has, or if nothing at all happens any more.
+    Shards may run on other machines: only their pushes are visible here, not their processes. The
+    group has therefore ended when each part has, or if nothing happens any more.
     """
 
     db: sqlite3.Connection
@@ -95,7 +95,7 @@ class _Group:
         return RunView(self.db, self.group)
 
     def tell_news(self) -> bool:
-        """Write what happened since the last time; return whether the group goes on."""
+        """Write what happened since the last time; return whether the group is still running."""
         name = self.group.name
         self.group = or_fail(find_group(self.db, name, shards_of(self.db, name)))
         shards = self.group.shards
@@ -117,9 +117,9 @@ class _Group:
 
 @dataclass(slots=True)
 class _Run:
-    """How far somebody has followed a run; `version` is where that is in the run's stream.
+    """The position up to which a run was followed; `version` is its place in the run's stream.
 
-    `part` names a shard, and `others` are all shards of its group, itself among them.
+    `part` names a shard, and `others` are all shards of its group, including itself.
     """
 
     db: sqlite3.Connection
@@ -138,9 +138,9 @@ class _Run:
         return RunView(self.db, self.run)
 
     def tell_news(self) -> bool:
-        """Write what happened since the last time; return whether the run goes on."""
+        """Write what happened since the last time; return whether the run is still running."""
         view = self.view
-        # Asked before looking: what a process wrote before it ended is seen then.
+        # Checked before reading, so that the last events of a process that ended are seen.
         alive = view.status == "running"
         for row in self.db.execute(_SINCE, {"run": self.run, "version": self.version}):
             self.version = row["version"]
@@ -152,7 +152,7 @@ class _Run:
                     self.planned = data["planned"]
                 case "execution.finished":
                     if data.get("retried"):
-                        continue  # the execution goes on
+                        continue  # the execution is still running
                     self.ended.add(number)
                     if found := view.execution(number):
                         self._tell_ended(view, found)
@@ -189,7 +189,7 @@ def _name(execution: ExecutionView) -> str:
 
 
 def why_not_passed(view: RunView, execution: ExecutionView) -> str:
-    """Return why an execution did not pass: its error, or the first check that was not met."""
+    """Return why an execution did not pass: its error, or the first failed check."""
     last = as_shown(view.attempts(execution))[0][-1]
     wrong = (check.message for check in last.assertions if check.is_wrong and check.message)
     return one_line(last.execution.error or next(wrong, ""), _MESSAGE_LIMIT)

@@ -35,9 +35,9 @@ from kindlm_store import LockHeldError, holder
 
 
 def run_tests(options: TestOptions) -> int:
-    """Run tests as the options say and return the exit code.
+    """Run tests with the options and return the exit code.
 
-    Faults of the user end the command through `fail`.
+    User errors end the command through `fail`.
     """
     reporters = parse_reporters(options.reporters, options.output)
     _require_sense(options)
@@ -100,7 +100,7 @@ def run_tests(options: TestOptions) -> int:
 
 
 def _pushing(request: RunRequest, run: str, options: TestOptions) -> Beside | None:
-    """Return what sends a run to a history server while it goes on, if that is wanted."""
+    """Return what pushes a running run to a history server, if requested."""
     if not wants_push(request, options):
         return None
     from kindlm.cli.history_server import live_push
@@ -109,7 +109,7 @@ def _pushing(request: RunRequest, run: str, options: TestOptions) -> Beside | No
 
 
 def _require_sense(options: TestOptions) -> None:
-    """End the command if options mean nothing together."""
+    """End the command if options cannot be combined."""
     # A worker may begin a shard of a group that is resumed: its coordinator has compared the tests.
     if options.force_resume and options.resume is None and "KINDLM_LEASE" not in server_environ():
         refuse(
@@ -131,7 +131,7 @@ def _require_sense(options: TestOptions) -> None:
 
 
 def _refuse_nothing(request: RunRequest, shard: str | None, paths: Sequence[Path]) -> NoReturn:
-    """End the command because no test is in the suites, the selection or the shard."""
+    """End the command because the suites, the selection or the shard have no test."""
     why = "no test fits the selection" if shard is None else f"there is none for shard {shard}"
     fewer = "" if shard is None else "take fewer shards than there are tests; "
     hint = f"Loosen -k, --suite, --test, --tags, --model or --failed; {fewer}kindlm list shows the"
@@ -149,7 +149,7 @@ def _refuse_nothing(request: RunRequest, shard: str | None, paths: Sequence[Path
 def _check_files(
     reporters: Sequence[Reporter], options: TestOptions, project: Project, loaded: Loaded
 ) -> None:
-    """End the command if a report cannot be made, or would be written over what has to stay."""
+    """End the command if a report cannot be made, or would overwrite something important."""
     if options.compliance or has_documents(loaded.suites):
         from kindlm.cli.compliance import check_folders
 
@@ -163,7 +163,7 @@ def _check_files(
 
 
 def _group_to_resume(options: TestOptions) -> Group | None:
-    """Return the group of shards that is to be resumed; None if a run is."""
+    """Return the group of shards to resume; None if it is a run."""
     assert options.resume is not None
     require_no_selection(options)
     with open_history(options.database) as reader:
@@ -182,7 +182,7 @@ def _group_to_resume(options: TestOptions) -> Group | None:
 
 
 def _unfinished(options: TestOptions, project: Project) -> Unfinished:
-    """Return the run that is to be resumed; end the command if that is not possible."""
+    """Return the run to resume; end the command if that is impossible."""
     assert options.resume is not None
     with open_history(options.database) as reader:
         database = existing_history(options.database).database
@@ -201,7 +201,7 @@ def _unfinished(options: TestOptions, project: Project) -> Unfinished:
 
 
 def _show_plan(requested: Requested) -> int:
-    """Show what would be run; return 1 if some of it could not be, since the run would fail."""
+    """Show what would run; return 1 if a part could not, since the run would fail."""
     request, options = requested.request, requested.options
     plan = make_plan(request.suites, request.selection)
     from kindlm.cli.commands.dry_run import write_plan

@@ -70,10 +70,10 @@ SELECT l.version, l.data ->> '$.status' AS status, e.id, e.test, e.target, e.rep
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """A run in shards: its group, how many they are, and what is left of them.
+    """A run in shards: its group, the number of shards, and what is left of them.
 
-    `left` has the shards to run, in that order, each with the run that it goes on with, or None.
-    `earlier` are the runs that the group has, `needed` others that the tests refer to.
+    `left` has the shards to run, in order, each with the run that it continues, or None. `earlier`
+    are the runs that the group has, `needed` others that the tests refer to.
     """
 
     group: str
@@ -84,7 +84,7 @@ class _Parts:
 
 
 def test_on_workers(requested: Requested, loaded: Loaded, group: Group | None) -> int:
-    """Run what is requested, or what is left of a group, on workers; return the exit code."""
+    """Run the request, or what is left of a group, on workers; return the exit code."""
     request, options = requested.request, requested.options
     plan = make_plan(request.suites, request.selection)
     name = (options.run_group or new_run_id()) if group is None else group.name
@@ -93,7 +93,8 @@ def test_on_workers(requested: Requested, loaded: Loaded, group: Group | None) -
         with closing(_fleet(request, loaded, options)) as fleet:
             open_log(request.database).close()  # it is made, or cannot be written
             try:
-                # Shows others that the group goes on, and keeps them from going on with it.
+                # Shows other processes that the group is running, and keeps them from continuing
+                # it.
                 with StreamLock(request.database, f"group/{name}"):
                     if resumes := group is not None:
                         with open_log(request.database) as log:
@@ -114,7 +115,7 @@ def test_on_workers(requested: Requested, loaded: Loaded, group: Group | None) -
 
 
 def _refuse_fixed_ports(suites: Sequence[Suite]) -> None:
-    """End the command if each worker would start a program on the same port of this machine."""
+    """End the command if each worker would start a program on the same local port."""
     for suite in suites:
         for service in suite.services:
             if _FIXED_PORT.match(service.ready_url or ""):
@@ -128,7 +129,7 @@ def _refuse_fixed_ports(suites: Sequence[Suite]) -> None:
 
 
 def _fleet(request: RunRequest, loaded: Loaded, options: TestOptions) -> Fleet:
-    """Return who works on the run; end the command if somebody cannot."""
+    """Return the workers of the run; end the command if one is unusable."""
     workers = options.workers or "1"
     if not workers.startswith(SCHEDULERS):
         if workers != "1":
@@ -151,9 +152,10 @@ def _fleet(request: RunRequest, loaded: Loaded, options: TestOptions) -> Fleet:
 def _parts(
     request: RunRequest, plan: Plan, workers: int, options: TestOptions, name: str, *, resumes: bool
 ) -> _Parts:
-    """Divide a run into shards or, if it resumes a group, find what is left of that.
+    """Divide a run into shards or, if it resumes a group, find those that are left.
 
-    The group is read under its lock: what another process has finished meanwhile is not run again.
+    The group is read under its lock, so that shards that another process has finished meanwhile do
+    not run again.
     """
     group: Group | None = None
     took: Took = {}
@@ -209,7 +211,7 @@ def _carry_out(
     stop: Stop,
     held: HeldSignals,
 ) -> None:
-    """Run the shards that are left; show why one of them is not finished in the end."""
+    """Run the shards that are left; at the end, show why one of them is not finished."""
     secret = suite_secrets(request.environ, request.suites)
     remember_secrets(secret)
     progress = make_progress(make_console(), shown=options.progress, redact=Redactor(secret))
@@ -258,7 +260,7 @@ def _carry_out(
     if coordinator.failure is not None:
         show([_not_kept(request.database, coordinator.failure)])
     elif coordinator.refusal is not None:
-        # It has the form that errors have here.
+        # It has the same form as errors here.
         sys.stderr.write(f"{coordinator.refusal}\n")
     elif stop.aborted:
         note(f"Stopped: {stop.reason}.")
@@ -298,7 +300,7 @@ _OF_A_NEW_RUN = (
 def _arguments(
     request: RunRequest, options: TestOptions, parts: _Parts, shard: int
 ) -> Iterator[str]:
-    """Yield what `kindlm test` is given for a shard that starts anew."""
+    """Yield the arguments of `kindlm test` for a new shard."""
     yield from _always(options)
     yield from typed_again(options, _OF_A_NEW_RUN)
     yield from (f"--shard={shard}/{parts.count}", f"--run-group={parts.group}")
@@ -306,13 +308,13 @@ def _arguments(
 
 
 def _always(options: TestOptions) -> Iterator[str]:
-    """Yield what each session of a shard is given, also one that goes on with its run."""
+    """Yield the arguments for each session of a shard, including one that resumes its run."""
     yield from typed_again(options, _OF_EACH_SESSION)
     yield "--no-progress"
 
 
 class WorkerNews:
-    """Shows what workers push as if it happened here; `earlier` are runs of the group before."""
+    """Shows pushes of workers like local progress; `earlier` are previous runs of the group."""
 
     def __init__(
         self, db: sqlite3.Connection, plan: Plan, earlier: Iterable[str], watcher: Watcher

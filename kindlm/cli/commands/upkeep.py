@@ -98,9 +98,9 @@ def backup_command(
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Remove what backups left in a folder that were killed: they hold all texts of a history.
+    """Remove unfinished backups of killed processes in a folder: they hold all texts of a history.
 
-    One that is being written is locked by its writer.
+    The writer of a backup in progress holds a lock on it.
     """
     for part in folder.glob(f".*{_PART}"):
         with suppress(OSError), part.open("rb") as file:
@@ -194,7 +194,7 @@ def verify_command(
 
 
 def _stream(connection: sqlite3.Connection, wanted: str) -> str:
-    """Return the stream of a run; its own name finds it even if the read models are broken."""
+    """Return the stream of a run; its own name works even if the read models are broken."""
     exact = f"run/{wanted}"
     if connection.execute("SELECT 1 FROM streams WHERE name = ?", (exact,)).fetchone():
         return exact
@@ -204,7 +204,7 @@ def _stream(connection: sqlite3.Connection, wanted: str) -> str:
 def _tell(
     connection: sqlite3.Connection, found: Verification, only: str | None, sound: bool
 ) -> None:
-    """Show each stream with its length and head hash, oldest first, and what was found in all."""
+    """Show each stream with its length and head hash, oldest first, and a summary."""
     problems: dict[str | None, list[str]] = {}
     for problem in found.problems:
         place = "" if problem.version is None else f"event {problem.version}: "
@@ -231,9 +231,9 @@ def _tell(
 
 
 def _tell_file(connection: sqlite3.Connection, path: Path) -> bool:
-    """Report what is wrong with the file itself; return whether nothing is.
+    """Report faults of the file itself; return whether there are none.
 
-    That is damaged pages, and tables, triggers, views or indexes that are not as kindlm makes them.
+    These are damaged pages, and tables, triggers, views or indexes that differ from kindlm's.
     """
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     size = pages * connection.execute("PRAGMA page_size").fetchone()[0]
@@ -274,7 +274,7 @@ def _tell_file(connection: sqlite3.Connection, path: Path) -> bool:
 def _tell_tables(path: Path, run: str, *, intact: bool) -> bool:
     """Report whether the tables of one run match its events, and return that.
 
-    Where these are not `intact`, tables that are rebuilt would hold what they were changed to.
+    If the events are not `intact`, rebuilt tables would contain their changed values.
     """
     changed = changed_tables(path, [run])
     said = "what its events give"
@@ -286,7 +286,7 @@ def _tell_tables(path: Path, run: str, *, intact: bool) -> bool:
 
 
 def _tell_part(ok: bool, said: str, wrong: Iterable[str] = ()) -> None:
-    """Show whether a part is sound, and below it what is not."""
+    """Show whether a part is sound, with its faults below it."""
     sign, paint = ("✓", "\x1b[32m") if ok else ("✗", "\x1b[1;31m")
     if wants_color(sys.stdout):
         sign = f"{paint}{sign}\x1b[0m"

@@ -42,8 +42,8 @@ Problem = KindlmError | Diagnostic
 def watch_tests(options: TestOptions) -> int:
     """Run `kindlm test` with the options again and again until a signal ends it.
 
-    Returns the exit code of the last round. Faults of the options end the command through `fail`,
-    and so do paths where there is nothing to test; faults in the files are shown and waited out.
+    Returns the exit code of the last round. Errors in the options end the command through `fail`,
+    and so do paths without tests. After errors in the files, it shows them and waits for a change.
     """
     _require_rounds(options)
     reporters = parse_reporters(options.reporters, options.output)
@@ -64,7 +64,7 @@ def watch_tests(options: TestOptions) -> int:
 
 
 def look(options: TestOptions) -> tuple[WatchedFiles, tuple[Problem, ...]]:
-    """Return what matters to the tests now, and the errors for which they cannot be run."""
+    """Return the files that matter to the tests now, and the errors that keep them from running."""
     project = find_project(Path.cwd(), database=options.database, environ=os.environ)
     if isinstance(project, Err):
         return WatchedFiles(), (project.error,)
@@ -80,10 +80,10 @@ def look(options: TestOptions) -> tuple[WatchedFiles, tuple[Problem, ...]]:
 
 @dataclass(slots=True)
 class Watch:
-    """Rounds of tests, and what they wait for.
+    """Rounds of tests, and the changes they wait for.
 
     Attributes:
-        look: tells what is to be watched and what is wrong with it, by loading it.
+        look: loads the files; returns what to watch, and the errors.
         run_round: runs the tests and returns the exit code.
         tell: shows a line.
         show: shows errors.
@@ -101,7 +101,7 @@ class Watch:
     _repeated_for: frozenset[Path] = field(default=frozenset(), init=False)
 
     async def until(self, stop: asyncio.Event) -> int:
-        """Run a round whenever something has changed; return the exit code of the last one."""
+        """Run a round after each change; return the exit code of the last one."""
         code = 1
         self._look_again()
         is_due = self._is_sound()
@@ -129,9 +129,9 @@ class Watch:
         return code
 
     def _spare_what_tests_write(self) -> None:
-        """Remember what changed while a round ran, but not what did so in the round before, too.
+        """Ignore files that changed during this round and the one before.
 
-        Tests that write what is watched would run for ever.
+        Tests that write watched files would otherwise run forever.
         """
         now = self._files.stamps()
         during = frozenset(filter(self._files.matters, changed(self._stamps, now)))
@@ -146,7 +146,7 @@ class Watch:
         self._repeated_for = during - written
 
     async def _changed(self, stop: asyncio.Event) -> bool:
-        """Wait for changes, and until there are no more; return False if it is stopped before."""
+        """Wait for changes, and until there are no more; return False if stopped before."""
         loop = asyncio.get_running_loop()
         last = self._stamps
         while not stop.is_set():
@@ -154,7 +154,7 @@ class Watch:
             now = self._files.stamps()
             if now == last != self._stamps:
                 return True
-            # Of many files, or slow ones, no more than a tenth of the time is spent on looking.
+            # With many or slow files, looking takes at most a tenth of the time.
             waits = _QUIET_S if now != last else max(_LOOK_EVERY_S, 10 * (loop.time() - begun))
             last = now
             with suppress(TimeoutError):
@@ -162,10 +162,10 @@ class Watch:
         return False
 
     def _take_changes(self) -> bool:
-        """Look at what has changed; return whether a round is due."""
+        """Look at the changes; return whether a round is due."""
         errors, paths = self._errors, changed(self._stamps, self._files.stamps())
         self._look_again()
-        # What has become a suite is one of the files by now.
+        # New suites are among the files now.
         mattering = frozenset(filter(self._files.matters, paths))
         if not mattering and errors == self._errors:
             return False
@@ -174,18 +174,18 @@ class Watch:
         return self._is_sound()
 
     def _look_again(self) -> None:
-        """Load what is watched, until that was not changed meanwhile."""
+        """Load the watched files, until they did not change meanwhile."""
         while True:
             before = self._files.stamps()
             found, self._errors = self.look()
             if self._files.stamps() == before:
                 break
-        # What mattered once matters on: it may come back, or what is wrong is fixed there.
+        # Earlier files still matter: they may come back, or an error may be fixed there.
         self._files = self._files.joined(found)
         self._stamps = self._files.stamps()
 
     def _is_sound(self) -> bool:
-        """Return whether everything can be tested; show what is wrong, if not."""
+        """Return whether everything can be tested; if not, show why."""
         if not self._errors:
             return True
         self._repeated_for = frozenset()
@@ -195,10 +195,10 @@ class Watch:
 
 
 class _Rounds:
-    """Runs the rounds; the first signal ends them, and all signals reach the round that goes on.
+    """Runs the rounds; the first signal ends them, and the current round gets all signals.
 
-    The process of a round leads a session of its own: so a Ctrl-C on the terminal does not reach
-    it once from there and once from here, which would make it a second one.
+    The process of a round leads a session of its own. Otherwise, it would get a Ctrl-C on the
+    terminal twice: directly and from here.
     """
 
     def __init__(self, arguments: Sequence[str]) -> None:
@@ -207,7 +207,7 @@ class _Rounds:
         self._process: asyncio.subprocess.Process | None = None
 
     async def run(self) -> int:
-        """Run one round to its end, its output on our streams, and return its exit code."""
+        """Run one round to its end, with its output on these streams, and return its exit code."""
         process = await asyncio.create_subprocess_exec(
             *KINDLM,
             "test",
@@ -232,7 +232,7 @@ class _Rounds:
         """Let Ctrl-C, SIGTERM and a closed terminal end the rounds while the context lasts."""
         loop = asyncio.get_running_loop()
         before = {number: signal.getsignal(number) for number in _SIGNALS}
-        # What was started with nohup, or in the background, is to ignore some of them.
+        # Programs started with nohup, or in the background, should ignore some of them.
         handled = [number for number in _SIGNALS if before[number] is not signal.SIG_IGN]
         for number in handled:
             loop.add_signal_handler(number, self._on_signal, number)
@@ -255,12 +255,12 @@ class _Rounds:
 
 
 def _names(paths: Iterable[Path]) -> str:
-    """Return the files as they are written from here, the first of many."""
+    """Return the paths of the files relative to here; only the first of many."""
     return first_of(sorted(one_line(os.path.relpath(path)) for path in paths), _SHOWN_NAMES)
 
 
 def _require_rounds(options: TestOptions) -> None:
-    """End the command if options mean nothing for one round after the other."""
+    """End the command if options do not apply to repeated rounds."""
     given = {
         "--resume": options.resume is not None,
         "--force-resume": options.force_resume,
