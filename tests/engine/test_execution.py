@@ -234,8 +234,8 @@ def test_a_record_that_cannot_be_read_marks_its_execution_alone(bench, make, mon
     assert len(bench.events("execution.started")) == 2
 
 
-@pytest.mark.parametrize("kind", ["execution.started", "execution.finished"])
-def test_an_event_that_the_store_refuses_marks_the_execution(bench, make, monkeypatch, kind):
+def refuse_one(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Let the store refuse the first event of a kind."""
     refused = []
 
     def refuse_once(payload: Payload, **rest: Any) -> NewEvent:
@@ -245,6 +245,11 @@ def test_an_event_that_the_store_refuses_marks_the_execution(bench, make, monkey
         return new_event(payload, **rest)
 
     monkeypatch.setattr("kindlm.recording.recorder.new_event", refuse_once)
+
+
+@pytest.mark.parametrize("kind", ["execution.started", "execution.finished"])
+def test_an_event_that_the_store_refuses_marks_the_execution(bench, make, monkeypatch, kind):
+    refuse_one(monkeypatch, kind)
     bench.queue(make.reply("Hello"))
     suite = make.suite(make.case("one"), make.case("two"), concurrency=1)
     asyncio.run(bench.run([suite]))
@@ -254,6 +259,14 @@ def test_an_event_that_the_store_refuses_marks_the_execution(bench, make, monkey
     assert first.data["error_code"] == "UNKNOWN_ERROR"
     assert "nested deeper than 128 levels" in (bench.text(first.data["error"]) or "")
     assert len(bench.events("execution.started")) == 2
+
+
+def test_an_execution_whose_end_the_store_refuses_is_not_run_again(bench, make, monkeypatch):
+    refuse_one(monkeypatch, "execution.finished")
+    bench.queue(make.reply(""), make.reply("Hello"))
+    asyncio.run(bench.run([make.suite(reruns=1)]))
+    assert [each.status for each in bench.finished] == [Status.ERRORED]
+    assert [end.data.get("retried") for end in bench.events("execution.finished")] == [None]
 
 
 def test_arguments_that_are_no_json_are_recorded_as_written(bench, make):
