@@ -165,6 +165,18 @@ class TestFaults:
         assert "error" in answers[0]
         assert answers[1] == "fine"
 
+    def test_a_fault_beside_a_sequence_is_that_of_each_answer(self) -> None:
+        steps = (ToolAnswer(then="fine"), ToolAnswer(fault=Fault.ERROR))
+        answer = ToolAnswer(sequence=steps, fault=Fault.TIMEOUT)
+        tools = SimulatedTools([SimulatedTool("t", answers=(answer,))])
+
+        rules = [ask(tools, call("t")).rule for _ in steps]
+
+        assert rules == [
+            "responses[0].sequence[0], fault: timeout",
+            "responses[0].sequence[1], fault: error",
+        ]
+
     def test_a_fault_need_not_fit_the_result_schema(self) -> None:
         for fault in Fault:
             tool = SimulatedTool("t", answers=(ToolAnswer(fault=fault),), result_schema=RESULT)
@@ -229,6 +241,7 @@ class TestResults:
             SimulatedTool("t", answers=(ToolAnswer(sequence=(ToolAnswer(then={"ok": 1}),)),)),
             SimulatedTool("t", recorded=(RecordedAnswer({"ok": "yes"}, {"ok": "yes"}),)),
             SimulatedTool("t", default=None, has_default=True),
+            SimulatedTool("t", default={"error": "not found"}, has_default=True),
         ],
     )
     def test_an_answer_that_breaks_the_result_schema_is_given_and_reported(
@@ -256,6 +269,17 @@ class TestResults:
         )
 
         assert answer_of(tool, {"ok": True}).problems == ()
+
+    @pytest.mark.parametrize(
+        ("result", "is_problem"), [({"error": "down"}, False), ({"error": "down", "ok": 1}, True)]
+    )
+    def test_a_failure_of_a_server_need_not_fit(self, result: Any, is_problem: bool) -> None:
+        async def call_server(server: str, call: ToolCall) -> Any:
+            return result
+
+        tool = SimulatedTool("t", server="shop", result_schema=RESULT)
+        tools = SimulatedTools([tool], call_server=call_server)
+        assert bool(ask(tools, call("t")).problems) is is_problem
 
 
 HANGS = "^(a|a)*$"
