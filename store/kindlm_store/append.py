@@ -45,8 +45,8 @@ def insert_rows(
 ) -> None:
     """Insert rows in order.
 
-    A statement lets go of Python's global lock while it runs and must get it back afterwards, which
-    takes up to 5 ms beside a busy thread. One statement for many rows meets that once, and SQLite
+    A statement releases Python's global lock while it runs and must get it back afterwards, which
+    takes up to 5 ms beside a busy thread. One statement for many rows pays that once, and SQLite
     works while the other thread does.
 
     `insert` is the statement up to VALUES. There is at least one row.
@@ -95,7 +95,7 @@ _End = tuple[int, bool]
 
 @dataclass(slots=True)
 class _Stream:
-    """A stream as the open transaction has it."""
+    """The state of a stream within the open transaction."""
 
     id: int
     name: str
@@ -124,7 +124,7 @@ class Appender:
         self.ends: dict[str, Head] = {}
 
     def forget(self) -> None:
-        """Drop all that is remembered of the file, after a rollback."""
+        """Discard everything remembered about the file, after a rollback."""
         self._streams.clear()
         self._types.clear()
         self._refs.clear()
@@ -133,7 +133,7 @@ class Appender:
         """Write a group inside the open transaction.
 
         Returns:
-            Of each submission why it was refused; None if it was written.
+            For each submission, why it was refused; None if it was written.
 
         Raises:
             sqlite3.IntegrityError: An event id is recorded already; roll back, and write the
@@ -183,7 +183,7 @@ class Appender:
         return known
 
     def _new_type(self, name: str) -> int:
-        """The id of a type that is not remembered."""
+        """The id of a type that is not cached."""
         types = self._types
         types.update(self._connection.execute("SELECT name, id FROM event_types"))
         if name not in types:
@@ -193,7 +193,7 @@ class Appender:
         return types[name]
 
     def _check(self, group: Sequence[Submission]) -> list[ConflictError | None]:
-        """Of each submission why it does not fit what the streams will be by then, or None."""
+        """For each submission, why it will not fit its streams, or None."""
         outcomes: list[ConflictError | None] = []
         ends: dict[str, _End] = {}
         for submission in group:
@@ -206,7 +206,7 @@ class Appender:
         return outcomes
 
     def _after(self, submission: Submission, before: dict[str, _End]) -> dict[str, _End]:
-        """Where streams end after a submission, those that are looked at.
+        """The ends of its streams after a submission.
 
         Raises:
             ConflictError: It does not fit.
@@ -237,7 +237,7 @@ class Appender:
         return ends
 
     def _store_texts(self, accepted: Iterable[Append]) -> dict[str, str]:
-        """Store the texts of events that are not there yet; return the reference of each."""
+        """Store the missing texts of events; return the reference of each."""
         digests: dict[str, bytes] = {}
         for append in accepted:
             for event in append.events:
@@ -272,7 +272,7 @@ class Appender:
         refs: dict[str, str],
         rows: list[tuple[object, ...]],
     ) -> None:
-        """Put events at the end of their stream, and their rows, from `position` on, in `rows`."""
+        """Append events to their stream, and their rows, from `position` on, to `rows`."""
         last = append.events[-1] if append.seal else None
         types = self._types
         for event in append.events:

@@ -31,7 +31,7 @@ class CanonicalEncoder(json.JSONEncoder):
     """Writes a JSON value as text: members sorted by code point, no spaces, few escapes.
 
     Args:
-        default: Gives what stands for a value that JSON has no form for, or raises TypeError.
+        default: Returns a replacement for a value that JSON cannot hold, or raises TypeError.
     """
 
     def __init__(self, default: Callable[[object], object] | None = None) -> None:
@@ -40,7 +40,7 @@ class CanonicalEncoder(json.JSONEncoder):
             separators=(",", ":"),
             ensure_ascii=False,
             allow_nan=False,
-            # A circle ends at Python's recursion limit.
+            # A circular reference ends at Python's recursion limit.
             check_circular=False,
             default=default,
         )
@@ -87,5 +87,5 @@ def hash_text(stored: bytes) -> str:
 
 
 def stored_hash(text: str) -> bytes:
-    """A hash as it is stored, of its readable form; ValueError if that is none."""
+    """A stored hash from its readable form; ValueError if that is invalid."""
     return SHA256_TAG + bytes.fromhex(text.removeprefix("sha256:"))

@@ -51,7 +51,7 @@ _CHECKPOINT_PAGES = 4_000
 
 
 class _Forks:
-    """Counts how often this process was forked from another; asking for its id costs a call."""
+    """Counts forks of this process, since asking for the process id each time costs a call."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -68,7 +68,7 @@ FORKED = "the event log was opened before this process was forked: open it again
 
 
 def connect_writer(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
-    """The write connection of a log, whose file `make_ready` has seen to.
+    """The write connection of a log whose file `make_ready` has prepared.
 
     Raises:
         OpenError: The file cannot be written.
@@ -83,7 +83,7 @@ def connect_writer(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
             f"synchronous = {synchronous}",
             "secure_delete = ON",
             "recursive_triggers = ON",
-            # Pages to go back to inside a transaction: in a file they would be written once more.
+            # Pages for a rollback inside a transaction: in a file they would be written once more.
             "temp_store = MEMORY",
             f"wal_autocheckpoint = {_CHECKPOINT_PAGES}",
             "cache_size = -16000",
@@ -95,7 +95,7 @@ def connect_writer(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
 
 
 def make_ready(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
-    """`open_reader`, for a file that is created or migrated first where that is due.
+    """`open_reader`, after creating or migrating the file if needed.
 
     Raises:
         OpenError: The file cannot be opened as an event log.
@@ -141,13 +141,13 @@ def begin_immediate(connection: sqlite3.Connection) -> None:
                 raise
         else:
             return
-        # Jitter, since writers that wait in step meet again and again.
+        # Jitter: writers that wait in step would collide again and again.
         time.sleep(random.uniform(pause / 4, pause))  # noqa: S311 - no secret
         pause = min(pause * 1.5, _LONGEST_PAUSE)
 
 
 def is_locked(error: sqlite3.OperationalError) -> bool:
-    """Whether a statement failed only since another connection held a lock."""
+    """Whether a statement only failed because another connection held a lock."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in _LOCKED
 
 
@@ -171,7 +171,7 @@ def immediate(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def snapshot(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
-    """Read a file as it is at one moment, through a connection that only reads."""
+    """Read one snapshot of a file, through a read-only connection."""
     with translated(path):
         connection.execute("BEGIN")
     try:
@@ -181,7 +181,7 @@ def snapshot(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
 
 
 def truncate_wal(connection: sqlite3.Connection) -> bool:
-    """Write the WAL back into the file and empty it, unless a reader or a writer is at it.
+    """Write the WAL back into the file and empty it, unless a reader or a writer uses it.
 
     Returns:
         Whether it is empty now.
@@ -191,9 +191,9 @@ def truncate_wal(connection: sqlite3.Connection) -> bool:
 
 
 def unreadable_wal(path: Path) -> Path | None:
-    """The write-ahead log of a file if it is not valid: SQLite ignores it and what was in it.
+    """The write-ahead log of a file if it is invalid: SQLite ignores it and its content.
 
-    What a power cut left of one that was just begun is all zeros, and had nothing in it.
+    After a power cut, a WAL that was just begun is all zeros, and had no content.
     """
     wal = path.with_name(path.name + "-wal")
     try:
@@ -235,7 +235,7 @@ def _query_only(uri: str) -> sqlite3.Connection:
 
 
 def _inspect(path: Path) -> _Unready | sqlite3.Connection:
-    """A connection that only reads an event log; of a file that is none yet, what it is.
+    """A read-only connection to an event log, with the state of the file if it is not one yet.
 
     Raises:
         NotAnEventLogError: It is something else.
@@ -293,7 +293,7 @@ def _set_up(path: Path, synchronous: Synchronous) -> None:
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """What SQLite raises, in this package's words: `OpenError` and below."""
+    """Convert SQLite's exceptions to `OpenError` and its subclasses."""
     try:
         yield
     except sqlite3.DatabaseError as error:
@@ -304,13 +304,13 @@ def translated(path: Path) -> Iterator[None]:
             raise CorruptDatabaseError(path, f"is damaged ({error})") from error
         raise OpenError(path, f"cannot be used ({error})") from error
     except UnicodeDecodeError as error:
-        # Python cannot even say what SQLite found: its words quote what is damaged.
+        # Python cannot even read SQLite's message: it quotes damaged text.
         raise CorruptDatabaseError(path, "is damaged (its names are not UTF-8)") from error
 
 
 @contextmanager
 def _opening(path: Path) -> Iterator[None]:
-    """`translated`, and also what the file system says."""
+    """`translated`, and also errors of the file system."""
     try:
         with translated(path):
             yield

@@ -48,11 +48,11 @@ _LATIN_1 = {0xDC00 + byte: byte for byte in range(0x80, 0x100)}
 
 
 def readings(text: str) -> Iterator[tuple[str, set[str] | None]]:
-    """What a text says once its escapes are read, then those of what it says, and so on.
+    """The readings of a text: with its escapes read, then with theirs, and so on.
 
-    One kind of escape is read at a time, backslashes first: JSON in JSON is the commonest. With
-    each reading come the characters that escapes stood for so far; in the end None, if the text is
-    escaped more often than it is read.
+    One kind of escape is read at a time, backslashes first: JSON in JSON is the most common. Each
+    reading comes with the characters that escapes have stood for so far. In the end comes None, if
+    the text is escaped more often than it is read.
     """
     uncovered: set[str] = set()
     for _ in range(_LEVELS):
@@ -71,7 +71,7 @@ def readings(text: str) -> Iterator[tuple[str, set[str] | None]]:
 
 
 def read_bytes(text: str) -> str:
-    """A text with what its first 256 characters say if they are bytes of UTF-8."""
+    """A text, and the content of its first 256 characters if they are bytes of UTF-8."""
     return re.sub("[\0-\xff]+", lambda run: _decoded(run[0].encode("latin-1")), text)
 
 
@@ -80,7 +80,7 @@ def _backslashes(text: str, uncovered: set[str]) -> Iterator[str]:
         yield text
         return
     said = text
-    # A backslash that is escaped escapes nothing: it steps aside meanwhile.
+    # An escaped backslash escapes nothing: it is replaced meanwhile.
     if "\\\\" in text:
         said = text.replace("\\\\", _ASIDE)
         uncovered.add("\\")
@@ -90,10 +90,10 @@ def _backslashes(text: str, uncovered: set[str]) -> Iterator[str]:
         uncovered.add(_SHORT[escape])
     if escapes & {"\\x", "\\u"}:
         said = _codes(said, uncovered)
-    # The halves of a character may be escaped more and less often.
+    # The halves of a character may be escaped to different depths.
     yield _PAIR.sub(_of_halves, said.replace(_ASIDE, "\\"))
     if "\\\\" in text and _ESCAPED_CODE.search(text):
-        # Which backslashes escape others depends on what stands before them; here none does.
+        # Whether a backslash escapes another depends on the ones before it; here there are none.
         yield _codes(text, uncovered)
 
 
@@ -138,7 +138,7 @@ def _decoded(raw: bytes) -> str:
 # An array of bytes.
 _ARRAY = r"\[\s*(\d{1,3}\s*+(?:,\s*\d{1,3}\s*+)*+)\]"
 
-# A string ends at the end of its line, so that what is no JSON misleads for a line only.
+# A string ends at the end of its line, so that invalid JSON misleads for one line only.
 _STRING = r'"([^"\\\n]*+(?:\\.[^"\\\n]*+)*+)'
 
 # Behind a string: of a name the colon, and the number behind that. Or what stands between strings.
@@ -156,17 +156,17 @@ _BEFORE_A_STRING = ("[", "{", ",", ":")
 
 _DATA = re.compile(r"(?<!\S)data: ?+(?![\[{])(.*?)(?=\sdata:|\n|\Z)")
 
-# In these members events differ that tell different texts.
+# Events with different texts differ in these members.
 _TELLS_APART = frozenset({"type", "index", "output_index", "content_index"})
 
-# Every second string of a name, every third, and so on, are put together, too: several texts may
-# take turns under one name.
+# Every second string of a name, every third, and so on, are also put together: several texts may
+# alternate under one name.
 _TURNS = 8
 
 # Strings of so many characters on average may be pieces of a text.
 _FEW = 16
 
-# A longer word goes on in a new line, which repeats so many of its characters.
+# A longer word continues on a new line, which repeats this many of its characters.
 _LONG_WORD = re.compile(r"\S{1000}")
 _GOES_ON = 100
 
@@ -190,7 +190,7 @@ class Strings:
         self.unquoted: list[str] = []
         # By their names, and by these and what tells their events apart.
         self._together: dict[object, list[str]] = {}
-        # Where the text was cut, its last string may be a name, and no piece.
+        # If the text was cut, its last string may be a name instead of a piece.
         self._is_whole = text.rstrip().endswith(("}", "]"))
         name = event = ""
         of_line: list[tuple[str, str]] = []
@@ -220,7 +220,7 @@ class Strings:
             self.unquoted += ["".join(data), "".join(strings)]
 
     def put_together(self, matters: Callable[[Sequence[str]], bool]) -> Iterator[Sequence[str]]:
-        """Yield strings that may belong together, whatever stands between them, if they matter.
+        """Yield strings that may belong together, whatever is between them, if they matter.
 
         These are all strings, and those of each name, as `of_each_name` has them.
         """
@@ -250,7 +250,7 @@ def strings_in(text: str) -> Iterator[Strings]:
         strings = Strings(text, _IN_QUOTES)
         yield strings
         said = dict.fromkeys(strings.said)
-        # What stands between strings may have been taken for strings.
+        # Text between strings may have been taken for strings.
         if any(not one.strip("[{ ") for one in said):
             yield Strings('"' + text.replace("\n", '\n"'), _IN_QUOTES)
         if any(one.rstrip().endswith(_BEFORE_A_STRING) for one in said):
@@ -282,7 +282,7 @@ def _may_be_pieces(said: Sequence[str]) -> bool:
 
 
 def _broken(word: re.Match[str]) -> str:
-    """A part of a long word, and on the next line what of it may go on there."""
+    """A part of a long word, with its possible continuation on the next line."""
     return f"{word[0]}\n{word[0][-_GOES_ON:]}"
 
 
@@ -292,7 +292,7 @@ def holds_bytes(text: str) -> bool:
 
 
 def _bytes_of(codes: str) -> str:
-    """Return what an array of bytes says, a character for each byte; of other numbers nothing."""
+    """Return the content of an array of bytes, one character each; nothing for other numbers."""
     try:
         return bytes(map(int, codes.split(","))).decode("latin-1")
     except ValueError:
@@ -300,7 +300,7 @@ def _bytes_of(codes: str) -> str:
 
 
 def _meant(written: str) -> str:
-    """Return what a string of JSON says."""
+    """Return the value of a JSON string."""
     if "\\" not in written:
         return written
     try:

@@ -36,10 +36,10 @@ _WAIT_MS = 10_000
 
 
 class Erasure(NamedTuple):
-    """What an event says was erased.
+    """The record of an erasure in an event.
 
     Attributes:
-        refs: References of the texts; None if the event is of a time when they were not named.
+        refs: References of the texts; None if the event is too old to name them.
         covers: Of such an event: whether it may have erased texts of a stream, by its name.
     """
 
@@ -56,9 +56,9 @@ class Erasable(NamedTuple):
 
     Attributes:
         refs: Their references.
-        shared: How many more would be, if no event of another stream referred to them.
-        streams: The streams whose texts were asked for; None for texts of any stream.
-        until: Position of the last event that was looked at.
+        shared: How many more could be erased if no event of another stream referred to them.
+        streams: The streams whose texts were requested; None for texts of any stream.
+        until: Position of the last event that was read.
     """
 
     refs: frozenset[str]
@@ -68,12 +68,12 @@ class Erasable(NamedTuple):
 
 
 class Erased(NamedTuple):
-    """What became of an erasure.
+    """The outcome of an erasure.
 
     Attributes:
         texts: How many texts are gone.
-        emptied: Whether the WAL could be emptied. If not, because of a reader, what was erased
-            may be in there until the last program that has the file open closes it.
+        emptied: Whether the WAL could be emptied. If a reader prevented it, erased content may be
+            there until the last program that has the file open closes it.
     """
 
     texts: int
@@ -121,16 +121,16 @@ def find_erasable(
 
 
 def erase(log: EventLog, found: Erasable, record: Callable[[list[str]], Append]) -> Erased:
-    """Erase texts for good, record that in the same transaction, and give back the space.
+    """Erase texts for good, record that in the same transaction, and release the space.
 
     Args:
         log: The log.
-        found: What `find_erasable` found there. What is referred to since then stays.
-        record: Gives what to append, of the references of the texts that were erased: it has to
-            name them, so that they are erased wherever it is taken.
+        found: The result of `find_erasable` there. Texts that got new references stay.
+        record: Returns what to append, given the references of the erased texts. It has to name
+            them, so that they are erased in every log that takes it.
 
     Raises:
-        ConflictError: What was to be recorded does not fit its stream; nothing is erased.
+        ConflictError: The record does not fit its stream; nothing is erased.
         OpenError: The file cannot be written.
     """
 
@@ -174,7 +174,7 @@ def _evidence_beside(
 
 
 def ref_under(name: str, payload: str) -> str | None:
-    """What a payload as stored refers to under a name at its top; None if it has no such member."""
+    """The reference under a top-level name of a stored payload; None without such a member."""
     if f'"{name}":{{"$ref":' not in payload:
         return None
     member = json.loads(payload).get(name)
@@ -188,7 +188,7 @@ def _kept(
     until: int,
     forgotten: Mapping[str, str],
 ) -> set[str]:
-    """What events of other streams than these refer to, but for what is forgotten."""
+    """The references of events in other streams than these, except forgotten ones."""
     return set(
         refs_in(
             data
@@ -201,7 +201,7 @@ def _kept(
 def _payloads(
     connection: sqlite3.Connection, after: int, until: int
 ) -> Iterator[tuple[str, str, str]]:
-    """Stream, time and data of the events behind a position, up to another."""
+    """Stream, time and data of the events after a position, up to another."""
     # As text: a reference in a payload counts even if it was turned into a blob.
     return connection.execute(
         "SELECT streams.name, events.at, CAST(events.data AS TEXT) FROM events"
@@ -211,14 +211,14 @@ def _payloads(
 
 
 def refs_in(payloads: Iterable[str]) -> list[str]:
-    """What payloads as stored refer to, each reference once."""
+    """The references in stored payloads, without duplicates."""
     return list(dict.fromkeys(ref for data in payloads for ref in _REF.findall(data)))
 
 
 def empty_rows(connection: sqlite3.Connection, refs: Iterable[str]) -> list[str]:
     """Empty rows of texts, inside the open transaction; return the references of those.
 
-    A text that is not here yet gets an empty row: it must not come from anywhere either.
+    A text that is not here yet gets an empty row, so that no other log can bring it.
     """
     asked = (json.dumps(sorted(set(refs))),)
     emptied = connection.execute(
@@ -275,7 +275,7 @@ def erased_by_log(
 
 
 def give_back(connection: sqlite3.Connection) -> bool:
-    """Give free pages back to the disk and empty the WAL; return whether that was possible.
+    """Release free pages to the disk and empty the WAL; return whether that was possible.
 
     The connection is in no transaction.
     """

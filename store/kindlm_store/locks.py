@@ -32,7 +32,7 @@ def _lock_file(database: Path, name: str) -> Path:
 
 
 def _is_there(descriptor: int, file: Path) -> bool:
-    """Whether the open file still is the one of that name: its last holder removes it."""
+    """Whether the open file still has that name: its last holder removes it."""
     try:
         return os.path.samestat(os.fstat(descriptor), file.stat())
     except FileNotFoundError:
@@ -50,7 +50,7 @@ def _try(descriptor: int, operation: int) -> bool:
 class StreamLock:
     """The lock of one stream of one database, for a `with` block or `acquire` and `release`.
 
-    One that `waits` does so for as long as another process holds the lock.
+    With `waits`, it waits as long as another process holds the lock.
     """
 
     def __init__(self, path: str | os.PathLike[str], stream: str, *, waits: bool = False) -> None:
@@ -86,9 +86,10 @@ class StreamLock:
                     os.close(descriptor)
 
     def release(self) -> None:
-        """Give the lock back, if it is held."""
+        """Release the lock, if it is held."""
         if self._descriptor is not None:
-            # A file that cannot be removed, on a disk that became read-only, is no lock any more.
+            # A file that cannot be removed, on a disk that became read-only, is not a lock any
+            # more.
             with suppress(OSError):
                 self._file.unlink()
             os.close(self._descriptor)
@@ -115,7 +116,7 @@ def is_held(path: str | os.PathLike[str], stream: str) -> bool:
 
 
 def holder(path: str | os.PathLike[str], stream: str) -> str:
-    """Who holds the lock of a stream that is held, in words, as far as it said so."""
+    """The holder of a stream's lock, in words, as far as it recorded itself."""
     return _noted_in(_lock_file(Path(path), stream))
 
 

@@ -150,7 +150,7 @@ class EventLog:
         await self._writer.ready()
 
     def flush(self) -> Ticket:
-        """A ticket for all that was submitted so far: it is durable, or was refused."""
+        """A ticket for everything submitted so far: it is durable, or was refused."""
         return self._writer.call(lambda _: None)
 
     def read(
@@ -164,9 +164,9 @@ class EventLog:
         return (event for event in events if wanted is None or event.type in wanted)
 
     def head(self, stream: str) -> Head | None:
-        """Where a stream ends; None if it has no event.
+        """The end of a stream; None if it has no event.
 
-        Of a file that cannot be read any more, it is what this log has written itself.
+        If the file cannot be read any more, it is the end that this log has written itself.
         """
         try:
             rows = self._fetch("SELECT version, head, sealed FROM streams WHERE name = ?", stream)
@@ -177,12 +177,12 @@ class EventLog:
         return Head(rows[0][0], hash_text(rows[0][1]), bool(rows[0][2])) if rows else None
 
     def text(self, ref: str) -> str | None:
-        """The text a reference stands for; None if it was erased or never stored."""
+        """The text of a reference; None if it was erased or never stored."""
         rows = self._fetch("SELECT body FROM contents WHERE ref = ?", ref)
         return rows[0][0] if rows else None
 
     def ask(self, query: Callable[[sqlite3.Connection], Answer]) -> Answer:
-        """What a query finds through the connection that the log itself reads with.
+        """The rows of a query through the log's own read connection.
 
         No other thread uses it meanwhile; rows are `sqlite3.Row`.
 
@@ -205,8 +205,8 @@ class EventLog:
     def _refuse_in_child(self) -> None:
         """Raise StoreClosedError if the process was forked since.
 
-        In the copy of its memory SQLite has locks that only the parent holds: what another
-        connection reads there may be overwritten meanwhile.
+        The child's copy of SQLite's memory has locks that only the parent holds: another connection
+        may overwrite what it reads meanwhile.
         """
         if forks.count != self._forks:
             raise StoreClosedError(FORKED)

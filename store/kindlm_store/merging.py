@@ -96,7 +96,7 @@ _WHOLE = Begin(0, GENESIS)
 
 
 class _TextError(ValueError):
-    """What is wrong with a text."""
+    """A text is invalid."""
 
     def __init__(self, ref: str, what: str) -> None:
         super().__init__(f"the text {ref} {what}")
@@ -189,7 +189,7 @@ class Merge:
         return self.log.run(run)
 
     def _one_by_one(self) -> Taken:
-        """Take each stream in a transaction of its own; one that is refused stops no other."""
+        """Take each stream in a transaction of its own; a refused one does not stop the others."""
         taken = Taken()
         waiting = self._streams()
         # Twice: a stream may note the head of one that comes later.
@@ -219,14 +219,16 @@ class Merge:
 
     @contextmanager
     def _transaction(self, what: str) -> Iterator[ExitStack]:
-        """A transaction before whose commit what was noted must hold, and the tables must follow.
+        """A transaction that only commits if all claims hold, and that updates the tables.
 
-        Yields what gives locks back after the commit: who goes on with a run sees all of it.
+        Yields a stack of locks, which are released after the commit: a process that resumes a run
+        sees all of it.
 
         Raises:
-            RefusedError: They do not.
+            RefusedError: A claim does not hold, or a table cannot be computed.
         """
-        # One that was refused halfway leaves what it claimed: the next does not answer for it.
+        # The claims of a stream that is refused halfway are dropped: they do not affect the next
+        # one.
         self._claimed.clear()
         with ExitStack() as locks, immediate(self.connection):
             yield locks
@@ -251,9 +253,9 @@ class Merge:
             taken.streams[stream.name] = stream.version - part.known
 
     def _erase(self, taken: Taken) -> None:
-        """Erase what was erased there, as far as events say so that are here now.
+        """Erase what was erased there, according to events that are here now.
 
-        Of a stream that was refused nothing is believed, not even what it says was erased.
+        Events of a refused stream are not trusted, including its erasures.
         """
         with translated(self.source_path):
             gone = erased_by_log(self.source, self.erasures, self._accepted)
@@ -270,7 +272,7 @@ class Merge:
         return [_Stream(name, version, head, bool(sealed)) for name, version, head, sealed in rows]
 
     def _take_stream(self, stream: _Stream, locks: ExitStack) -> Taken:
-        """Append what is missing of a stream; compare what is here, and fill its gaps."""
+        """Append the missing events of a stream; compare existing ones, and fill their gaps."""
         try:
             require_name("stream", stream.name)
             sound = type(stream.version) is int and stream.version > 0
@@ -388,7 +390,7 @@ class Merge:
         )
 
     def _look_at(self, event: RecordedEvent, part: Taken) -> None:
-        """Ask about an event what it means: whether it is taken, what it notes and erases."""
+        """Determine the meaning of an event: whether it is taken, what it notes and erases."""
         self.accept(event)
         if claim := self.claims.get(event.type):
             self._claimed += [
@@ -459,17 +461,17 @@ class Merge:
         return int(number)
 
     def _withheld(self) -> int:
-        """How many of the texts that came here by now are withheld."""
+        """How many of the new texts are withheld."""
         query = "SELECT count(*) FROM contents WHERE rowid > ? AND salt = ?"
         return int(self._value(query, self._last_text, WITHHELD))
 
     def _value(self, query: str, *parameters: object) -> Any:
-        """The first value that a query finds in the log; None if it finds none."""
+        """The first value of a query in the log; None if there is none."""
         row = self.connection.execute(query, parameters).fetchone()
         return row[0] if row else None
 
     def _events(self, stream: str, after: int, limit: int) -> list[RecordedEvent]:
-        """The next events of a stream of the source behind a version."""
+        """The next events of a stream of the source after a version."""
         with translated(self.source_path):
             return events_after(self.source, stream, after, limit)
 
@@ -492,10 +494,10 @@ def _checked(ref: str, salt: Any, body: Any) -> tuple[Any, ...]:
 
 
 def _refs_of_sound(event: RecordedEvent, version: int) -> list[str]:
-    """The texts that an event refers to, if it is one that an append would have stored.
+    """The texts that an event refers to, if an append would have stored this event.
 
     Raises:
-        ValueError: It is not.
+        ValueError: It would not.
     """
     values = (event.raw_id, event.schema, event.at, event.json, event.raw_hash)
     if (

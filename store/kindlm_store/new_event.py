@@ -61,13 +61,13 @@ class HeadOf:
 class _Clock:
     """Timestamps and random bits for ids; ids grow strictly within the process."""
 
-    _time_ns = staticmethod(time.time_ns)  # of Python itself, whatever stands in for it in a test
+    _time_ns = staticmethod(time.time_ns)  # of Python itself, whatever a test replaces it with
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._last = 0
         self._prefix = (-1, "")
-        # Not the module's own generator: programs seed that one to repeat themselves.
+        # Not the module's own generator: programs seed that one for reproducibility.
         self._random = Random()  # noqa: S311 - ids must be unique, not secret
         os.register_at_fork(after_in_child=self._random.seed)
 
@@ -253,7 +253,7 @@ def redacted(events: Sequence[NewEvent], redact: Callable[[str], str]) -> Sequen
         for body in event.texts:
             (alone if '"' in body or "\n" in body or "\r" in body else pieces).append(body)
     # A secret that is cut off at the end of a text is found before a quotation mark, and a new line
-    # ends all strings. Single quotation marks say that these are no strings to put together.
+    # ends all strings. Single quotation marks mean that these are not strings to put together.
     alone.append("'\n".join(pieces).replace('"', "'"))
     if not may_spell and list(map(redact, alone)) == alone:
         return events
@@ -264,7 +264,7 @@ def redacted(events: Sequence[NewEvent], redact: Callable[[str], str]) -> Sequen
 
 
 def scrub(text: str) -> str:
-    """The text without what UTF-8 or SQLite cannot hold: lone surrogates and NUL become U+FFFD."""
+    """The text with U+FFFD for what UTF-8 or SQLite cannot hold: lone surrogates and NUL."""
     if "\0" in text:
         text = text.replace("\0", "\ufffd")
     if not text.isascii():
@@ -289,7 +289,7 @@ def require_name(what: str, name: object) -> str:
 
 
 class _Encoder(threading.local):
-    """Encodes data, one after another in each thread, and collects what leaves a gap."""
+    """Encodes data, one value at a time in each thread, and collects what leaves a gap."""
 
     gaps: list[Text | HeadOf]
     texts: list[str]

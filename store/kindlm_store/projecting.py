@@ -122,7 +122,7 @@ def quoted(name: str) -> str:
 
 
 class State(NamedTuple):
-    """What the file says of a projection."""
+    """The recorded state of a projection in the file."""
 
     version: int
     checkpoint: int
@@ -130,7 +130,7 @@ class State(NamedTuple):
 
 
 def read_states(connection: sqlite3.Connection) -> dict[str, State]:
-    """What the file says of its projections."""
+    """The recorded states of the projections in the file."""
     # As integers: a changed file may hold anything there.
     rows = connection.execute(
         "SELECT name, CAST(version AS INTEGER), CAST(checkpoint AS INTEGER), error FROM projections"
@@ -139,7 +139,7 @@ def read_states(connection: sqlite3.Connection) -> dict[str, State]:
 
 
 def problem_of(projection: Projection, state: State | None) -> str | None:
-    """Why the tables of a projection cannot be read by this code; None if they can."""
+    """Why this code cannot read the tables of a projection; None if it can."""
     if state is None:
         return "has not been folded yet"
     if state.version > projection.version:
@@ -167,10 +167,10 @@ def projection_errors(
 
 
 def behind_the_log(connection: sqlite3.Connection, projections: Iterable[Projection]) -> list[str]:
-    """Projections whose tables say of themselves that they are not of the last event.
+    """Projections whose tables do not include the last event, according to their own record.
 
-    A writer through this code folds in the same transaction: another program has written, or
-    the recorded progress of the tables was changed by hand.
+    A writer through this code folds in the same transaction: another program has written, or the
+    recorded progress of the tables was changed by hand.
     """
     last = last_position(connection)
     states = read_states(connection)
@@ -226,8 +226,8 @@ _BUILT: dict[tuple[Fold, tuple[str, ...]], str] = {}
 class Projector:
     """Folds all projections of a log through one connection.
 
-    A temporary table of the name of a projection's table is what its statements fill: so a rebuild
-    runs the same statements beside the tables that are in use.
+    Its statements fill temporary tables with the names of a projection's tables, so that a rebuild
+    can run the same statements beside the tables in use.
     """
 
     def __init__(
@@ -243,7 +243,7 @@ class Projector:
         self._create_batch()
 
     def fold(self) -> None:
-        """Fold, inside the open transaction, whatever was not folded yet.
+        """Fold all new events, inside the open transaction.
 
         Raises:
             sqlite3.Error: The file cannot be written.
@@ -272,13 +272,13 @@ class Projector:
             )
 
     def catch_up(self) -> None:
-        """Fold what a program without these projections has written, if any did."""
+        """Fold events that a program without these projections has written, if any."""
         if behind_the_log(self._connection, self.projections):
             with immediate(self._connection):
                 self.fold()
 
     def fold_outdated(self, path: Path) -> None:
-        """Fold what the file does not have yet, or has in an older version."""
+        """Fold projections that the file lacks, or has in an older version."""
         if not self._outdated():
             return
         with setup_lock(path):
