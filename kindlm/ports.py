@@ -59,7 +59,7 @@ class Recorder(Protocol):
 
 
 class Clock(Protocol):
-    """Time, so that tests can hold it."""
+    """Time, so that tests can control it."""
 
     def monotonic(self) -> float:
         """Return seconds since some fixed moment."""
@@ -118,10 +118,10 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What a provider said is left of one of its limits.
+    """The remaining quota of one of a provider's limits, as it reported it.
 
-    `left` of `limit` requests (or tokens, whatever is limited) may still come before the limit is
-    whole again in `reset_s` seconds. None is what it did not say.
+    `left` of `limit` requests (or tokens, or another unit) are available until the limit is
+    restored in `reset_s` seconds. None is a value that it did not report.
     """
 
     kind: Literal["requests", "tokens"]
@@ -132,11 +132,11 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where an answer was recorded that is given again, and what it cost then.
+    """The origin of a recorded answer that is given again, and its cost then.
 
     `call` names the call: execution, attempt and number, such as `k3f9x2ab-17.1/3`. `before` is
     what was paid before it for tries of the call that failed, and at the first call for earlier
-    attempts of the execution.
+    attempts at the execution.
     """
 
     call: str
@@ -146,12 +146,12 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """What a model answered.
+    """The answer of a model.
 
-    With a `response_schema` in the request, `text` is the JSON text whatever the provider's way of
-    giving it. `raw` is the body as received, if it is kept. `warnings` tell the user of a parameter
-    that had to be dropped. `quotas` is what the provider said of its limits. Times are in ms.
-    `echo` goes into the `Message` of the answer.
+    With a `response_schema` in the request, `text` is the JSON text, however the provider returns
+    it. `raw` is the body as received, if it is kept. `warnings` tell the user about a parameter
+    that had to be dropped. `quotas` are the provider's reported limits. Times are in ms. `echo`
+    goes into the `Message` of the answer.
     """
 
     text: str
@@ -214,7 +214,7 @@ class Pricing(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Embedding:
-    """Vectors of some texts, in their order, and what it took to make them."""
+    """Vectors of some texts, in their order, and the cost of making them."""
 
     vectors: tuple[tuple[float, ...], ...]
     latency_ms: float
@@ -226,7 +226,7 @@ class Embedder(Protocol):
 
     @property
     def provider(self) -> str:
-        """Who serves the model; `local` for one that runs here."""
+        """The provider of the model; `local` for one that runs here."""
 
     @property
     def model(self) -> str:
@@ -247,7 +247,7 @@ EmbedderFactory = Callable[[Suite, str], Result[Embedder]]
 class AnsweredCall:
     """A tool call with its result, as the caller of the tool reads it.
 
-    That is the response as JSON, unless the answer is one that is not JSON.
+    That is the response as JSON, unless the answer is deliberately not JSON.
     """
 
     use: ToolUse
@@ -285,13 +285,13 @@ class AgentRequest:
 
 @dataclass(frozen=True, slots=True)
 class AgentReply:
-    """What an agent answered: its text, the tools it says it called, and the body as received.
+    """The answer of an agent: its text, the tool calls that it reports, and the body as received.
 
     `reported` are numbers that it reports with its answer, by name. `recorded` is set if the answer
-    is one of an earlier run; `raw` is then None unless a script may ask for it, and it is still
-    kept. `reports_tools` is whether the form of the answer has a place for tool calls, even if it
-    is empty. With None, an answer shows that by a call that it holds. `unseen` says why tool calls
-    may be missing, though something observes the agent.
+    is from an earlier run; `raw` is then None unless a script may ask for it, and it is still kept.
+    `reports_tools` is whether the form of the answer has a place for tool calls, even if it is
+    empty. With None, an answer shows that by a call that it holds. `unseen` says why tool calls may
+    be missing, though something observes the agent.
     """
 
     text: str
@@ -309,7 +309,7 @@ class AgentReply:
 
 
 class ConversationSpoilt(Raised):
-    """Tells, at the end of a conversation, that its answers can't be trusted: `error` says why."""
+    """Reports, at the end of a conversation, that its answers are invalid: `error` says why."""
 
 
 @runtime_checkable
@@ -322,7 +322,7 @@ class Agent(Protocol):
     async def __aexit__(self, *exception: object) -> None:
         """Close it; nothing stays open or running, however the conversation ended.
 
-        Raises `ConversationSpoilt` if it turns out only now that answers were none.
+        Raises `ConversationSpoilt` if it turns out only now that answers were invalid.
         """
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
@@ -341,7 +341,7 @@ The mapping holds environment variables for a program that is started for this c
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What an observer saw of what an agent did about one message.
+    """An observer's record of what an agent did about one message.
 
     `tool_uses` are in the order of the calls. `missing` says why tool calls may be missing, and
     what to do about it: checks of tools are then undecided. With None, a tool call that is not here
@@ -356,7 +356,7 @@ class Seen:
 
 
 class CallDesk(Protocol):
-    """Where an observer of one attempt of an execution hands in the calls that it sees."""
+    """Receives the calls that an observer of one attempt sees."""
 
     @property
     def subject(self) -> str:
@@ -369,25 +369,25 @@ class CallDesk(Protocol):
         """Return the number of one more call of this attempt."""
 
     def price(self, provider: str | None, model: str | None, usage: Usage) -> Cost:
-        """Return what a call cost; see `Pricing`."""
+        """Return the cost of a call; see `Pricing`."""
 
     def spend(self, model: str, cost: Cost) -> None:
-        """Count what a call cost against the limits of the run, at once."""
+        """Count the cost of a call against the limits of the run, at once."""
 
     def is_over(self) -> bool:
-        """Return whether the limits of the run, or its end, forbid more calls."""
+        """Return whether no more calls are allowed: a limit is passed, or the run is ending."""
 
     def leave_unfinished(self) -> None:
-        """Note that a call was refused, as `is_over` said: the attempt counts as cut off."""
+        """Note that a call was refused because of `is_over`. The attempt counts as cut off."""
 
     def waiting(self) -> AbstractContextManager[None]:
-        """Let the time of the execution stand still while it waits for others."""
+        """Pause the deadline of the execution while it waits for others."""
 
     def paced(self, provider: str) -> AbstractAsyncContextManager[None]:
-        """Wait until a call to a provider may start, as `--max-rpm` says; it ends with this."""
+        """Wait until `--max-rpm` allows a call to a provider; the call ends with the context."""
 
     def unassigned(self) -> CallDesk:
-        """Return where calls are handed in that are of this run, and may be of any attempt."""
+        """Return the desk for calls of this run that may belong to any attempt."""
 
 
 class Observation(Protocol):
@@ -399,35 +399,35 @@ class Observation(Protocol):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """What goes along with each message."""
+        """Headers for each message."""
 
     async def begin(self, call: int) -> None:
         """Begin to observe: a message is about to be sent, as this call of the attempt."""
 
     async def seen(self) -> Seen:
-        """Return what was seen since the last time, now that the agent answered; it may wait."""
+        """Return the record since the last time, now that the agent answered; it may wait."""
 
     async def trouble(self) -> str | None:
-        """Return why the agent may have failed since `begin`, and what to do; None if unknown."""
+        """Return why the agent may have failed since `begin`, and the remedy; None if unknown."""
 
     def close(self) -> None:
         """End the observation: the conversation is over, however it ended."""
 
 
 class Observer(Protocol):
-    """Observes the agents of a run, each conversation by itself."""
+    """Observes the agents of a run, each conversation separately."""
 
     def observe(self, target: AgentTarget | Command, desk: CallDesk) -> Observation | None:
-        """Return what observes one conversation; None for an agent that is not to be observed."""
+        """Return the observation of one conversation; None for an agent that is not observed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
     """A question to a judging model. `model` is a configured model id, None for the default.
 
-    `boundary` is the random part of the question that fences off its data; questions that differ
-    in nothing else are the same question. `max_tokens` bounds the answer; `seed` is for providers
-    that can answer alike twice.
+    `boundary` is the random part of the question that fences off its data. Questions that differ
+    only in it are the same question. `max_tokens` bounds the answer; `seed` is for providers with
+    reproducible answers.
     """
 
     purpose: Purpose
@@ -454,20 +454,20 @@ None without one; a 5xx error if it is unusable."""
 
 
 class Aside(Protocol):
-    """Runs what can take long without holding up other executions."""
+    """Runs slow computations without blocking other executions."""
 
     async def __call__(self, compute: Callable[[], T]) -> T:
-        """Return what `compute` does, or raise what it raises."""
+        """Return the result of `compute`, or raise its exception."""
 
 
 async def here(compute: Callable[[], T]) -> T:
-    """Run something where it is asked for; implements `Aside`."""
+    """Run a computation in place; implements `Aside`."""
     return compute()
 
 
 @dataclass(frozen=True, slots=True)
 class CheckContext:
-    """All that a check sees of the world besides its expectation and the transcript.
+    """The context of a check, besides its expectation and the transcript.
 
     `earlier` are the results of the expectations before this one. `baseline` is the final text of
     the same test and target in the active baseline, None without one; `baseline_error` says why a
@@ -503,7 +503,7 @@ class Checker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request to a model as recorded ones are searched for: `fingerprint` is its identity.
+    """A request to a model, with its identity for finding recorded ones: the `fingerprint`.
 
     The texts of `request` hold no random boundary.
     """
@@ -520,9 +520,9 @@ class RecordedModelCall:
 
     `id` names it, such as `k3f9x2ab-17.1/3`; `path` is where it was sent. `body` is the JSON of the
     request without its list of messages, `items` are these, each as JSON. `answer` is the body that
-    came back, None if it was purged. `cost_usd` is what it cost, `latency_ms` what it took.
-    `failure` says why it was not answered; `charged` is what such a call was charged all the same.
-    An answer that is given again has what those before it were, for the same request, in `failed`.
+    came back, None if it was purged. `cost_usd` is its cost, `latency_ms` its time. `failure` says
+    why it was not answered; `charged` is the cost of such a call. If the answer is given again,
+    `failed` has the costs of earlier failures of the same request.
     """
 
     id: str
@@ -539,48 +539,48 @@ class RecordedModelCall:
 
 
 class ReplayedModels(Protocol):
-    """Models that give an agent, whose code runs now, the answers that they gave in an attempt."""
+    """Gives the recorded model answers of an attempt to an agent whose code runs now."""
 
     @property
     def source(self) -> str:
-        """The attempt that the answers are of, such as `k3f9x2ab-17.1`."""
+        """The attempt that the answers are from, such as `k3f9x2ab-17.1`."""
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What the user should know of them."""
+        """Warnings about them for the user."""
 
     def paid_before(self, message: int, failed: int) -> PaidBefore:
         """Return what was paid besides the answer to a message of the user, counted from 0.
 
-        These are its tries that failed then, but for as many as have `failed` now, and before the
-        first message the attempts before that one.
+        These are its tries that failed then, minus as many as have `failed` now. Before the first
+        message, they include earlier attempts.
         """
 
     def latency_ms(self, message: int) -> float | None:
-        """Return what the agent took for a message of the user then, counted from 0.
+        """Return the agent's recorded latency for a message of the user, counted from 0.
 
         None if it did not answer that.
         """
 
     @property
     def missed(self) -> KindlmError | None:
-        """The first request that the agent made and that was never recorded, as an error."""
+        """The agent's first request without a recorded answer, as an error."""
 
 
 class RecordedAnswers(Protocol):
     """Gives one execution the answers of an earlier run; each of them at most once."""
 
     def answer(self, asked: Asked) -> Result[ModelReply] | None:
-        """Return what was answered then, or why nothing was; None if the model is to be asked."""
+        """Return the recorded answer, or why there is none; None if the model is to be called."""
 
     def agent(self) -> Agent | None:
-        """Return an agent that answers as it did then; None if the real one is to be asked."""
+        """Return an agent that gives recorded answers; None if the real one is to be called."""
 
     def models(self) -> ReplayedModels | None:
-        """Return what answers the real agent's model calls; None if models themselves do."""
+        """Return the recorded answers for a real agent's model calls; None if models are called."""
 
     def tool_results(self) -> Mapping[str, Sequence[RecordedAnswer]] | None:
-        """Return what tools of MCP servers answered then, by name; None if servers are called."""
+        """Return the recorded results of MCP tools, by name; None if servers are called."""
 
 
 AnswerSource = Callable[[Execution], RecordedAnswers]
@@ -611,40 +611,40 @@ A text says why there is none."""
 
 
 class Stage(Protocol):
-    """What one trial of a script has: an agent to talk to, and checks of what was said.
+    """The access of a script's trial to an agent, and to checks of the conversation.
 
     Once the trial is over, methods raise `asyncio.CancelledError`, and coroutines never return.
     """
 
     @property
     def turns(self) -> int:
-        """How many messages were sent so far."""
+        """The number of messages sent so far."""
 
     async def send(self, text: str) -> Result[tuple[Step, str | None]]:
         """Send a message of the user to the agent under test, and return its answer.
 
-        The body of the answer comes with it if it is kept. The call is recorded, priced and tried
-        again like any other. After an error the conversation is over, and whatever is sent gets the
+        The body of the answer comes with it if it is kept. The call is recorded, priced and retried
+        like any other. After an error the conversation is over, and every further message gets the
         same error.
         """
 
     def evaluate(self, expectation: Expectation, *, now: bool = False) -> Future[CheckResult]:
-        """Check what was said until now, and record what comes of it.
+        """Check the conversation so far, and record the result.
 
-        What makes no call and takes no time is done when this returns, with `now` also what takes
-        time. The rest goes on beside the script, and is awaited before the trial ends.
+        Checks that make no call and take no time are done when this returns; with `now`, slow ones
+        are, too. The rest runs beside the script, and is awaited before the trial ends.
         """
 
     def conclude(
         self, expectation: Expectation, finding: Awaitable[CheckResult] | CheckResult
     ) -> Future[CheckResult]:
-        """Record what the script itself found out, now or once it knows."""
+        """Record a result of the script itself, now or once it is known."""
 
     def record_score(self, name: str, value: float, where: SourceLocation | None) -> None:
         """Record a number from 0 to 1, which decides nothing and is compared between runs."""
 
     async def ask(self, question: Question) -> Result[ModelReply]:
-        """Put a question to a model on behalf of the script; recorded, priced and tried again."""
+        """Ask a model on behalf of the script; recorded, priced and retried."""
 
     def record(self, payload: Payload) -> None:
-        """Record what else happened in this trial."""
+        """Record another event of this trial."""

@@ -37,10 +37,10 @@ class CheckRunner:
     """
 
     def __init__(self, thread: ThreadPoolExecutor | None = None) -> None:
-        # Not a thread of the loop, in which host names are looked up: a request would wait for
-        # checks. And one only: time limits of patterns count the processor time of all threads,
-        # so that checks side by side would take it from one another, and verdicts depend on that.
-        # It starts when the first slow check comes, and ends with those that use it.
+        # Not a thread of the loop's pool, which looks up host names: a request would wait for
+        # checks. Only one thread: time limits of patterns count the processor time of all threads,
+        # so that parallel checks would shorten each other's limits, and verdicts would depend on
+        # that. It starts with the first slow check, and ends with those that use it.
         self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="kindlm-checks")
 
     def evaluate(
@@ -64,7 +64,7 @@ class CheckRunner:
                     return _placed(expectation, transcript, nothing)
                 context, seen = replace(context, turn=turn), transcript.prefix(turn)
                 if expectation.since > 1:
-                    # What an earlier answer shows of the agent holds for later ones.
+                    # Earlier answers are valid evidence about the agent for later ones.
                     later = seen.turns[expectation.since - 1 :]
                     shows_tools = seen.shows_tools and seen.unseen is None
                     seen = replace(seen, turns=later, reports_tools=shows_tools)
@@ -90,7 +90,7 @@ class CheckRunner:
         return _awaited(expectation, transcript, found)
 
     async def aside(self, compute: Callable[[], T]) -> T:
-        """Run what can take long in the thread of checks; implements `ports.Aside`.
+        """Run a slow computation in the thread of checks; implements `ports.Aside`.
 
         When the wait for it is cancelled, its validation of JSON ends, and so does the thread.
         """
@@ -135,10 +135,10 @@ _TAKEN_OUT = (
 
 
 def _lacks_a_secret(reads: Reads, seen: Transcript) -> bool:
-    """Return whether a secret was removed from the record where a check looks.
+    """Return whether a secret was removed from the part of the record that a check reads.
 
-    To go by the mark that stands in its place would turn verdicts round: an answer that gave a key
-    away would look as if it had not.
+    Checking the mark in its place could reverse the verdict: an answer that revealed a key would
+    look as if it had not.
     """
     if reads is Reads.NUMBERS_AND_NAMES:
         return False
@@ -152,7 +152,7 @@ def _lacks_a_secret(reads: Reads, seen: Transcript) -> bool:
 
 
 def _placed(expectation: Expectation, transcript: Transcript, found: CheckResult) -> CheckResult:
-    """Return a result as it counts in the whole conversation; the check has seen some of it."""
+    """Return a result for the whole conversation; the check has seen a part of it."""
     evidence = found.evidence
     if evidence and expectation.turn is not None:
         turn, before = expectation.turn, len(transcript.prefix(expectation.since - 1).tool_uses)
@@ -166,9 +166,9 @@ _TOOL = re.compile(r"tool\[(\d+)\](.*)", re.DOTALL)
 def _in_conversation(
     turn: int, transcript: Transcript, before: int, evidence: Evidence
 ) -> Evidence:
-    """Return a place in what a check of a turn has seen as one of the whole conversation.
+    """Convert a place within a turn's check to one in the whole conversation.
 
-    Its output is no final text, unless the turn is the last one. It counted tool calls without
+    Its output is not the final text, unless the turn is the last one. It counted tool calls without
     those `before` the first turn that it has seen.
     """
     if evidence.source == "output":

@@ -40,7 +40,7 @@ _PRINTED = (
 
 
 def why_unknown(transcript: Transcript) -> str | None:
-    """Return why it is not known which tools were called, with the way out; None if it is."""
+    """Return why the tool calls are not known, with the remedy; None if they are known."""
     if transcript.unseen is not None or transcript.shows_tools:
         return transcript.unseen
     way = _PRINTED if transcript.prints_calls else _LISTED
@@ -69,7 +69,7 @@ class ExpectedCall(ExpectSection):
         return {} if self.args_exact and self.args_match is None else self.args_match
 
     def argument_faults(self, use: ToolUse) -> tuple[int, str]:
-        """Return in how many places arguments are not as expected, and where, in words."""
+        """Return in how many places arguments differ from the expected ones, and a description."""
         wanted = self.arguments
         if wanted is None:
             return 0, ""
@@ -172,12 +172,12 @@ def written(value: Any) -> Any:
 
 
 def normalised(name: str) -> str:
-    """Return the name of a tool without what its spelling may differ in: case, `_` and `-`."""
+    """Return the name of a tool without differences of spelling: case, `_` and `-`."""
     return name.lower().replace("_", "").replace("-", "")
 
 
 def spelling_hint(name: str, called: Iterable[str]) -> str:
-    """Return a sentence about a called tool whose name is spelt otherwise, or an empty text."""
+    """Return a sentence about a called tool with another spelling, or an empty text."""
     wanted = normalised(name)
     other = next((tool for tool in called if tool != name and normalised(tool) == wanted), None)
     if other is None:
@@ -192,10 +192,10 @@ def doubtful_calls(
     arguments: Any = None,
     spelling: Callable[[str], str] = str,
 ) -> list[int]:
-    """Return the positions of the calls that may be of a tool, and are not by their exact names.
+    """Return the positions of calls that may be to a tool, although their names differ.
 
     `arguments` are those of a call that counts, None for any; a call without a name counts with
-    any. `spelling` says what else is left out of the names that are compared.
+    any. `spelling` says which further differences of names are ignored.
     """
     wanted = spelling(plain_name(tool))
     return [
@@ -215,7 +215,7 @@ def doubtful_calls(
 
 
 def _readings(name: str) -> tuple[str, str]:
-    """Return a name, and what is left of it without the prefix of a server or a namespace.
+    """Return a name, and the part of it after the prefix of a server or a namespace.
 
     Some agents report `functions.refund`, `mcp__shop__refund` or `shop/refund` for `refund`.
     """
@@ -230,7 +230,7 @@ def undecided_for_a_name(
     arguments: Any = None,
     spelling: Callable[[str], str] = str,
 ) -> CheckResult | None:
-    """Return that a tool may have been called, None if the names leave no doubt.
+    """Return an undecided result if a tool may have been called, None if the names leave no doubt.
 
     The arguments are those of `doubtful_calls`.
     """

@@ -251,7 +251,7 @@ class SimilarTo(_ByMethod):
 async def _measured_by(
     method: Literal["judge", "embedding"], baseline: str, current: str, context: CheckContext
 ) -> Measured:
-    """Return how far a text is from another one; raise `UndecidedError` if that is not known."""
+    """Return the drift of a text from another; raise `UndecidedError` if that is unknown."""
     if method == "embedding":
         return await _by_embedding(baseline, current, context)
     data = {"baseline": baseline, "current": current}
@@ -266,7 +266,7 @@ def _complement(drift: float) -> float:
 
 
 def _told_apart(drift: float, limit: float) -> tuple[str, str]:
-    """Return two numbers with as many digits as it takes to see which one is larger."""
+    """Return two numbers with enough digits to show which one is larger."""
     for digits in range(3, _DECIMALS):
         texts = f"{drift:.{digits}g}", f"{limit:.{digits}g}"
         if texts[0] != texts[1] or drift == limit:
@@ -277,7 +277,7 @@ def _told_apart(drift: float, limit: float) -> tuple[str, str]:
 async def _by_embedding(baseline: str, current: str, context: CheckContext) -> Measured:
     """Compare directions: one minus the cosine of the angle between the embeddings.
 
-    Opposite directions, where that is 2, count as 1.
+    Opposite directions, with a value of 2, count as 1.
     """
     if context.embed is None:
         raise UndecidedError(
@@ -301,7 +301,7 @@ async def _by_embedding(baseline: str, current: str, context: CheckContext) -> M
 def cosine_similarity(left: Sequence[float], right: Sequence[float]) -> float:
     """Return the cosine of the angle between two vectors.
 
-    It is 0 where there is no angle: one has length zero, or they have different dimensions.
+    It is 0 if there is no angle: one has length zero, or they have different dimensions.
     """
     lengths = math.hypot(*left), math.hypot(*right)
     if len(left) != len(right) or 0 in lengths:

@@ -201,9 +201,9 @@ def described_form(part: Any) -> tuple[str, dict[str, Any]]:
 
 
 def fit(form: Form, answer: Mapping[str, Any]) -> None:
-    """Raise `ValueError` for the first member that is not what the form says.
+    """Raise `ValueError` for the first member that does not fit the form.
 
-    It is taken as it is or not at all: no numbers in strings, nothing outside its range.
+    Values are never converted: numbers in strings and values outside the range do not fit.
     """
     for name, part in form.items():
         value: Any = answer.get(name)
@@ -232,17 +232,17 @@ def fit(form: Form, answer: Mapping[str, Any]) -> None:
 
 
 class JudgeError(UndecidedError):
-    """The judge could not be asked, or gave no answer that can be used."""
+    """The judge could not be called, or gave no usable answer."""
 
     code = "JUDGE_EVAL_ERROR"
 
 
 class _CopyError(ValueError):
-    """The judge repeated what stands in the data."""
+    """The judge repeated content of the data."""
 
 
 class Judging:
-    """A judging model, asked about some texts that it gets to read."""
+    """A judging model, for questions about some texts."""
 
     def __init__(self, context: CheckContext, texts: Iterable[str]) -> None:
         self._context = context
@@ -256,10 +256,10 @@ class Judging:
         read: Callable[[dict[str, Any], Own], T],
         model: str | None = None,
     ) -> T:
-        """Return what `read` makes of the judge's answer, which has the form of the prompt.
+        """Return the judge's answer, read with `read`; the answer has the form of the prompt.
 
-        `read` raises `ValueError` with what is wrong with an answer. `model` is the id of the
-        judging model, None for the default. Raises `JudgeError` after two answers of no use.
+        `read` raises `ValueError` with the fault of an answer. `model` is the id of the judging
+        model, None for the default. Raises `JudgeError` after two unusable answers.
         """
         aside = self._context.aside
         if self._given is None:
@@ -334,16 +334,15 @@ def is_copy(members: Mapping[str, Any], given: Iterable[str]) -> bool:
 
 
 def readings(texts: Iterable[str]) -> Sequence[str]:
-    """Return all that texts can be taken to say, in one spelling, to look for copies in.
+    """Return all readings of texts, in one spelling, to look for copies in.
 
-    That takes long where somebody wrote a lot: once for all that is looked for, and never in the
-    event loop.
+    That is slow for long texts, so it runs once for all searches, and never in the event loop.
     """
     return tuple(dict.fromkeys(_plain(reading) for text in texts for reading in readings_of(text)))
 
 
 def texts_of(transcript: Transcript) -> Iterator[str]:
-    """Yield all that a judge gets to read of a transcript, JSON as text."""
+    """Yield all texts of a transcript that a judge reads, JSON as text."""
     for turn in transcript.turns:
         yield turn.user
         for step in turn.steps:
@@ -355,7 +354,7 @@ def texts_of(transcript: Transcript) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """Return a text without all that does not change what a reader takes it for."""
+    """Return a text without characters that do not affect its reading."""
     if not text.isascii():
         text = with_pairs_joined(text).translate(TAGS)
         form = normal_form(text)
@@ -368,7 +367,7 @@ def _written(value: Any) -> str:
 
 
 def _holds(pattern: re.Pattern[str], value: float, plain: str) -> bool:
-    """Return whether a pattern finds a number in a text that is this one."""
+    """Return whether any number that a pattern finds in a text equals this one."""
     for found in pattern.findall(plain):
         try:
             if float(found) == value:

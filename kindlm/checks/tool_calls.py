@@ -74,7 +74,7 @@ class _Shortcoming(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A call of the expected tool, and all it lacks; `index` is its position among all calls."""
+    """A call of the expected tool, with its faults; `index` is its position among all calls."""
 
     index: int
     use: ToolUse
@@ -82,21 +82,22 @@ class _Candidate:
 
     @property
     def is_meant(self) -> bool:
-        """Whether it is what is asked for, if perhaps at another time."""
+        """Whether the call fits, though perhaps at another time."""
         return all(lack.code == "TOOL_CALL_ORDER_WRONG" for lack in self.lacks)
 
     @property
     def distance(self) -> tuple[int, bool, int, int]:
-        """How far it is from what was expected: first of all, how many parts fail.
+        """The distance from the expectation: first of all, how many parts fail.
 
-        Among equals, one with the right arguments is closer: they say which call was meant.
+        Of equally distant calls, one with the right arguments is closer: it is probably the one
+        meant.
         """
         other_call = self.lacks[0].code == "TOOL_CALL_ARGS_MISMATCH"
         return len(self.lacks), other_call, sum(lack.places for lack in self.lacks), self.index
 
     @property
     def why(self) -> str:
-        """What it lacks, in words."""
+        """Its shortcomings, in words."""
         return "; ".join(lack.message for lack in self.lacks)
 
 
@@ -271,7 +272,7 @@ class ToolCall(ExpectedCall, CheckSection):
 
     @property
     def _expected(self) -> Any:
-        """What a result shows of it: not the schema, which may be long."""
+        """The expectation as a result shows it: without the schema, which may be long."""
         keys = ("tool", "args_match", "args_exact", "args_schema", "response_contains", *_TIMES)
         names = {"args_schema": "argsSchemaFile"}
         parts = ((names.get(key, to_camel(key)), written(getattr(self, key))) for key in keys)
@@ -280,7 +281,7 @@ class ToolCall(ExpectedCall, CheckSection):
     def _counted(
         self, bounds: Bounds, calls: Sequence[_Candidate], uses: Sequence[ToolUse]
     ) -> CheckResult:
-        """Return the result of counting the calls that are what is asked for.
+        """Return the result of counting the calls that fit.
 
         Doubtful calls may be too many, or too early for the first as expected.
         """
@@ -308,7 +309,7 @@ class ToolCall(ExpectedCall, CheckSection):
     def _shortcomings(
         self, index: int, uses: Sequence[ToolUse], first: Mapping[str, int]
     ) -> Iterator[_Shortcoming]:
-        """Yield what a call lacks; the first one names the failure.
+        """Yield the shortcomings of a call; the first one names the failure.
 
         `first` says where each tool was called first, if that matters.
         """
@@ -428,7 +429,7 @@ _PROBLEM_CODES = {
 
 
 def _response_texts(response: Any) -> Iterator[str]:
-    """Yield the texts that a response can be searched in: each string of it, and its JSON."""
+    """Yield the texts of a response to search: each string in it, and its JSON."""
     if not isinstance(response, str):
         yield json.dumps(response, ensure_ascii=False, separators=(",", ":"))
         yield json.dumps(response, ensure_ascii=False)

@@ -36,7 +36,7 @@ _UNCOMPARABLE = 1_000
 
 
 class _Rule(NamedTuple):
-    """What a mode asks for. `usual` is how often an entry without a count is called."""
+    """The rule of a mode. `usual` is how often an entry without a count is called."""
 
     usual: Bounds
     in_sequence: bool
@@ -67,7 +67,7 @@ class TrajectoryCall(ExpectedCall):
         yield ("tool",), self.tool
 
     def bounds(self, mode: str) -> Bounds:
-        """Return how often it is called; in a subset, it need not be."""
+        """Return how often it must be called; in a subset, it need not be."""
         if self.count is None:
             return _RULES[mode].usual
         if mode == "subset" and self.count.min is None:
@@ -151,7 +151,7 @@ class Trajectory(CheckSection):
 
 
 class _Difference(NamedTuple):
-    """One difference: an entry, a call, or both of them, and what is wrong in words."""
+    """One difference: an entry, a call, or both, and a description."""
 
     kind: str
     message: str
@@ -160,7 +160,7 @@ class _Difference(NamedTuple):
 
 
 class _Comparison:
-    """The expected calls, those that were made, and which of them was taken for which."""
+    """The expected calls, the actual calls, and how they were matched."""
 
     def __init__(
         self, mode: str, entries: Sequence[TrajectoryCall], transcript: Transcript
@@ -187,10 +187,10 @@ class _Comparison:
             self.owners = in_any_order(self.fits, places, len(uses))
 
     def differences(self) -> list[_Difference]:
-        """Return all differences, those of calls in their order, then what is missing.
+        """Return all differences, those of calls in their order, then the missing ones.
 
-        A call that is missing and one that is too many are one difference where they belong
-        together: a call that was made at the wrong time, or with other arguments.
+        A missing and an extra call are one difference if they belong together: a call that was made
+        at the wrong time, or with other arguments.
         """
         lacking = {
             entry: often.low - self.owners.count(entry) for entry, often in enumerate(self.bounds)
@@ -260,7 +260,7 @@ class _Comparison:
             yield _Difference("missing", f"{shown(item.tool)}{which} was not called{often}", entry)
 
     def _too_many(self) -> Iterator[_Difference]:
-        """Yield entries with more calls than they may have, where others are allowed."""
+        """Yield entries with too many calls, where others are allowed."""
         for entry, item in enumerate(self.entries if self.others_allowed else ()):
             most, made = self.bounds[entry].high, sum(self.fits[entry])
             if most is not None and made > most:
@@ -277,7 +277,7 @@ class _Comparison:
         return places + len(elsewhere), "; ".join(filter(None, (why, *elsewhere)))
 
     def _elsewhere(self, item: TrajectoryCall, call: int) -> Iterator[str]:
-        """Yield in what way a call is at another place than an entry says."""
+        """Yield how the position of a call differs from that of an entry."""
         if item.turn not in (None, self.turns[call]):
             yield f"made in turn {self.turns[call]}, expected in turn {item.turn}"
         if item.order not in (None, call):

@@ -191,7 +191,7 @@ class PythonFunction(CheckSection, AskingCheck):
                 return self._raised(error, Path(inspect.getfile(inspect.unwrap(call))))
 
         result: CheckResult = await in_a_thread(run)
-        # Whatever the function made of it.
+        # Access to unknown data decides, whatever the function did next.
         return undecided(seen._unknown[0]) if seen._unknown else result  # noqa: SLF001
 
     def _decided(self, returned: Any) -> CheckResult:
@@ -216,7 +216,7 @@ class PythonFunction(CheckSection, AskingCheck):
         )
 
     def _raised(self, error: BaseException, file: Path) -> CheckResult:
-        """Return that a function failed the check by an assertion, or that it crashed."""
+        """Return the result of a function that failed the check by an assertion, or crashed."""
         where, line = _frame(error, file)
         if isinstance(error, AssertionError):
             said = str(error).strip() or line or "an assertion does not hold"
@@ -227,7 +227,7 @@ class PythonFunction(CheckSection, AskingCheck):
 
 
 def _frame(error: BaseException, file: Path) -> tuple[str, str]:
-    """Return the last line that an error came through of the files beside `file`, and its text."""
+    """Return the last line of files beside `file` that an error passed through, and its text."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [
         frame
@@ -310,10 +310,10 @@ class CheckOfPackage(AskingCheck):
 
 
 async def in_a_thread(work: Callable[[], Any]) -> Any:
-    """Return what code of a user returns; raise an `Exception` whatever it raises.
+    """Return the result of user code; raise an `Exception` whatever it raises.
 
     It has a thread of its own, which no other check waits for and which does not keep the process
-    from ending: nothing bounds the time that it takes.
+    from ending, since its time is unlimited.
     """
     done = Future[Any]()
     done.set_running_or_notify_cancel()
@@ -333,7 +333,7 @@ async def in_a_thread(work: Callable[[], Any]) -> Any:
 
 
 def _wrong_with(returned: Any) -> str | None:
-    """Return why something is no result of a check."""
+    """Return why a value is not a valid result of a check."""
     if inspect.isawaitable(returned):
         return "it is awaitable, but `evaluate` is not `async`"
     from kindlm import packages
