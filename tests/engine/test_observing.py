@@ -111,6 +111,13 @@ def test_a_call_that_was_told_in_part_counts_once(talk, bench, told: ToolUse) ->
     assert bench.json(data["tool_calls"][0]["response"]) == "late"
 
 
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_an_agent_that_says_and_calls_nothing_passes_no_ban(talk, text) -> None:
+    finished, _ = talk(Watcher(Seen()), AgentReply(text, None, 5.0), BANNED)
+    assert finished.error is not None
+    assert finished.error.code is ErrorCode.ENGINE_EMPTY_RESPONSE
+
+
 def test_an_agent_that_is_seen_to_call_no_tools_passes_a_ban(talk) -> None:
     finished, _ = talk(Watcher(Seen()), AgentReply("Hi", None, 5.0), BANNED)
     assert finished.status is Status.PASSED

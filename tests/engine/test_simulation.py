@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -280,6 +281,8 @@ class TestResults:
         tool = SimulatedTool("t", server="shop", result_schema=RESULT)
         tools = SimulatedTools([tool], call_server=call_server)
         assert bool(ask(tools, call("t")).problems) is is_problem
+        replayed = replace(tool, recorded=(RecordedAnswer({}, result),))
+        assert bool(answer_of(replayed).problems) is is_problem
 
 
 HANGS = "^(a|a)*$"
