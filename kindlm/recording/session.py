@@ -275,7 +275,7 @@ class _Session:
             "limits",
             ErrorCode.CONFIG_VALIDATION_ERROR,
             f"A limit was reached near the end of the run: {self.stop.reason}.",
-            "Calls already in flight still complete: lower the concurrency.",
+            "Calls in flight still complete. With a lower --concurrency, fewer are in flight.",
         )
 
     def _too_slow(self, pattern: str) -> None:

@@ -168,6 +168,7 @@ def test_a_run_whose_last_call_passes_a_limit_is_complete_and_says_so(
     assert done.returncode == 0
     told = "A limit was reached near the end of the run: $0.0100 spent, more than"
     assert f"{told} --max-cost 0.005 allows." in one_line(done.stderr)
+    assert "With a lower --concurrency, fewer are in flight." in one_line(done.stderr)
 
 
 def test_fail_fast_leaves_a_run_that_can_be_finished(
