@@ -1,4 +1,4 @@
-"""EvalView's checks of honesty: nothing is made up, and the answer admits what it does not know."""
+"""EvalView's checks of honesty: hallucination and uncertainty."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _WITHOUT_CLAIMS = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim of an answer. `supported` is None as long as there is no verdict on it."""
+    """A claim that an answer makes. `supported` is None until the judge gives a verdict."""
 
     text: str
     quote: str
@@ -50,7 +50,7 @@ class Claim:
 
 
 class Issue(NamedTuple):
-    """What shows without a judge that an answer has nothing to go by."""
+    """A sign, found without a judge, that an answer has no source."""
 
     message: str
     evidence: Evidence | None = None
@@ -58,14 +58,14 @@ class Issue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The claims of an answer with their verdicts, and what showed without a judge."""
+    """The claims of an answer with their verdicts, and the issues found without a judge."""
 
     claims: tuple[Claim, ...]
     issues: tuple[Issue, ...] = ()
 
     @property
     def unsupported(self) -> tuple[Claim, ...]:
-        """The claims that nothing supports."""
+        """The claims that the judge found unsupported."""
         return tuple(claim for claim in self.claims if claim.supported is False)
 
     @property
@@ -75,28 +75,29 @@ class Findings:
 
     @property
     def supported_share(self) -> float:
-        """The share of the claims that are supported, 1 of none."""
+        """The share of supported claims; 1 if there are no claims."""
         supported = sum(claim.supported is True for claim in self.claims)
         return round(supported / len(self.claims), 6) if self.claims else 1.0
 
     def confidence(self, more: int = 0) -> float:
-        """Return how sure it is that something is made up, if `more` claims are not supported.
+        """Return the confidence that the answer is made up, from 0 to 0.99.
 
-        It is 0.5 + 0.5 × bad ÷ all that was looked at, 0.99 at most; 0 if nothing is bad. Where
-        the answer claims nothing, issues alone give 0.7.
+        `more` counts further claims as unsupported. The confidence is 0 without unsupported claims
+        and issues, and 0.7 for issues without any claim. Otherwise, it is 0.5 plus half the share
+        of unsupported claims and issues among all claims and issues.
         """
         bad = len(self.unsupported) + len(self.issues) + more
         if not bad:
             return 0.0
         if not self.claims:
             return _WITHOUT_CLAIMS
-        looked_at = len(self.claims) + len(self.issues)
-        return min(round(0.5 + 0.5 * bad / looked_at, _DECIMALS), MOST_CONFIDENCE)
+        share = bad / (len(self.claims) + len(self.issues))
+        return min(round(0.5 + 0.5 * share, _DECIMALS), MOST_CONFIDENCE)
 
     def outcome(self, threshold: float) -> Outcome:
-        """Return how a check comes out that fails from a confidence on.
+        """Return the outcome: failed from the confidence `threshold` on.
 
-        It is inconclusive if that hangs on claims without a verdict.
+        It is inconclusive if it depends on claims without a verdict.
         """
         now, at_worst = self.confidence(), self.confidence(self.unverified)
         if now and now >= threshold:
@@ -168,15 +169,13 @@ supported: those that are contradicted, and those that nothing speaks of.""",
 
 @dataclass(frozen=True, slots=True)
 class Hallucination(AskingCheck):
-    """The confidence that the answer holds something made up is below `confidence_threshold`.
+    """The confidence that the answer is made up is below `confidence_threshold`.
 
-    A judge lists the claims of the answer, and then says of each whether the tools' responses, the
-    system text, the user or common knowledge support it. Together with what shows without a judge
-    that gives the confidence (`Findings`). With `allow` it is reported, and passes. It is undecided
-    if the outcome depends on claims that the judge gave no verdict on. The score is the share of
-    the claims that are supported.
+    A judge lists the claims of the answer. Then it decides for each claim whether tool results,
+    the system text, the user or common knowledge support it. `Findings` computes the confidence.
+    The score is the share of supported claims. With `allow`, the check reports and passes.
 
-    In a turn the answer is that of this turn alone, and what it had to go by is the whole
+    The check of a turn takes claims from that turn's answer, and sources from the whole
     conversation up to it.
     """
 
@@ -201,7 +200,7 @@ class Hallucination(AskingCheck):
         claims = await _claims(transcript, judging)
         found = Findings(await _verified(claims, transcript, judging), issues)
         threshold = self.confidence_threshold
-        outcome, told = found.outcome(threshold), _told(found)
+        outcome, message = found.outcome(threshold), _summary(found)
         actual = {
             "confidence": found.confidence(),
             "claims": [
@@ -216,29 +215,28 @@ class Hallucination(AskingCheck):
         }
         if outcome is Outcome.PASSED or self.allow:
             if outcome is not Outcome.PASSED:
-                told += " Hallucinations are allowed here."
-            return passed(score=found.supported_share, actual=actual, message=told)
+                message += " Hallucinations are allowed here."
+            return passed(score=found.supported_share, actual=actual, message=message)
         if outcome is Outcome.INCONCLUSIVE:
-            return undecided(told, "JUDGE_EVAL_ERROR", actual=actual)
-        signs = [issue.evidence for issue in found.issues if issue.evidence is not None]
+            return undecided(message, "JUDGE_EVAL_ERROR", actual=actual)
+        of_issues = [issue.evidence for issue in found.issues if issue.evidence is not None]
         return failed(
             "HALLUCINATION_DETECTED",
-            told,
+            message,
             expected={"confidenceBelow": threshold},
             actual=actual,
             score=found.supported_share,
-            evidence=[*_located(found, transcript.text), *signs],
+            evidence=[*_located(found, transcript.text), *of_issues],
         )
 
 
 async def _claims(transcript: Transcript, judging: Judging) -> tuple[Claim, ...]:
-    """Ask which claims the answer makes; an answer without text makes none."""
     if not transcript.text.strip():
         return ()
 
     def read(answer: dict[str, Any], own: Own) -> tuple[Claim, ...]:
         claims = tuple(Claim(one["claim"], one["quote"]) for one in answer["claims"])
-        # An empty list has no words of the judge's own, which only its remark has then.
+        # An empty list could be copied from the data. The remark shows that the judge wrote it.
         if not claims:
             own({name: answer[name] for name in ("claims", "remark") if name in answer})
         for claim in claims:
@@ -253,15 +251,15 @@ async def _claims(transcript: Transcript, judging: Judging) -> tuple[Claim, ...]
 async def _verified(
     claims: tuple[Claim, ...], transcript: Transcript, judging: Judging
 ) -> tuple[Claim, ...]:
-    """Ask which claims are supported, and once more for those that were left out."""
+    """Return the claims with verdicts; ask once more about claims that the judge left out."""
     verified = list(claims)
     for _ in range(_ROUNDS):
         pending = [place for place, claim in enumerate(verified) if claim.supported is None]
         if not pending:
             break
-        about = partial(_evidence_for, [claims[place] for place in pending], transcript)
+        data = partial(_verdict_data, [claims[place] for place in pending], transcript)
         try:
-            verdicts = await judging.ask(_VERDICTS, about, _verdicts)
+            verdicts = await judging.ask(_VERDICTS, data, _verdicts)
         except JudgeError:
             if len(pending) == len(claims):
                 raise
@@ -273,7 +271,7 @@ async def _verified(
     return tuple(verified)
 
 
-def _evidence_for(claims: list[Claim], transcript: Transcript) -> dict[str, Any]:
+def _verdict_data(claims: list[Claim], transcript: Transcript) -> dict[str, Any]:
     return {
         "claims": [{"number": n, "claim": claim.text} for n, claim in enumerate(claims, start=1)],
         "system": transcript.system,
@@ -283,7 +281,7 @@ def _evidence_for(claims: list[Claim], transcript: Transcript) -> dict[str, Any]
 
 
 def _verdicts(answer: dict[str, Any], own: Own) -> dict[int, tuple[bool, str]]:
-    """Read by the number of each claim whether it is supported, and why."""
+    """Return, for each claim by its number, whether it is supported, and why."""
     entries = answer["verdicts"]
     verdicts = {one["number"]: (one["supported"], one["reason"]) for one in entries}
     if len(verdicts) < len(entries):
@@ -294,7 +292,7 @@ def _verdicts(answer: dict[str, Any], own: Own) -> dict[int, tuple[bool, str]]:
 
 
 def _located(found: Findings, output: str) -> Iterator[Evidence]:
-    """Yield where unsupported claims stand in an output, as far as their words are in it."""
+    """Yield the places of unsupported claims whose words occur in the output."""
     for claim in found.unsupported:
         for words in (claim.quote.strip(), claim.text.strip()):
             start = output.find(words) if words else -1
@@ -303,7 +301,7 @@ def _located(found: Findings, output: str) -> Iterator[Evidence]:
                 break
 
 
-def _told(found: Findings) -> str:
+def _summary(found: Findings) -> str:
     if not found.claims and not found.issues:
         return "The answer makes no claims that could be checked."
     bad = [
@@ -315,8 +313,8 @@ def _told(found: Findings) -> str:
     if found.unverified:
         parts.append(f"{found.unverified} without a verdict")
     parts.append(f"confidence {found.confidence():g}")
-    told = ", ".join(parts)
-    return f"{told}: {listed(bad, _MAX_LISTED)}." if bad else f"{told}."
+    summary = ", ".join(parts)
+    return f"{summary}: {listed(bad, _MAX_LISTED)}." if bad else f"{summary}."
 
 
 _LONG = 100
@@ -329,13 +327,12 @@ _ACKNOWLEDGES = re.compile(
 
 
 def _grounding_issues(transcript: Transcript, *, of_last_turn: bool) -> Iterator[Issue]:
-    """Yield the signs, found without a judge, that an answer has nothing to go by.
+    """Yield the signs, found without a judge, that an answer has no source.
 
-    A tool failed, no later call of it went well, and the answer does not say so. Or an answer of
-    more than 100 characters is "based on" something, or "according to" it, and no tool was called.
-
-    What is asked `of_last_turn` is about that turn: tools that failed before it are a matter of
-    the answers before, but they may have said what this one rests on.
+    - A tool failed, no later call to it succeeded, and the answer does not acknowledge it. With
+      `of_last_turn`, only failures in the last turn count.
+    - An answer of more than 100 characters says "based on" or "according to", and no tool was
+      called in the whole conversation.
     """
     text, uses = transcript.text, transcript.tool_uses
     if text and not _ACKNOWLEDGES.search(text):
@@ -343,8 +340,8 @@ def _grounding_issues(transcript: Transcript, *, of_last_turn: bool) -> Iterator
         first = len(transcript.prefix(turns - 1).tool_uses) if of_last_turn else 0
         failing: dict[str, int] = {}
         for index, use in enumerate(uses[first:], start=first):
-            said = use.response if isinstance(use.response, Mapping) else {}
-            if said.get("error") or said.get("success") is False or said.get("ok") is False:
+            result = use.response if isinstance(use.response, Mapping) else {}
+            if result.get("error") or result.get("success") is False or result.get("ok") is False:
                 failing.setdefault(use.call.name, index)
             else:
                 failing.pop(use.call.name, None)
@@ -361,7 +358,7 @@ UNCERTAIN_PHRASES = (
     *("could not find", "unable to", "no information", "not enough information", "not available"),
     *("might", "may not", "possibly", "perhaps", "it depends", "approximately", "as far as i know"),
 )
-"""What acknowledges uncertainty where no judge is asked, as whole words whatever their case."""
+"""Whole words that acknowledge uncertainty if no judge is asked. Case does not matter."""
 
 _PHRASES = re.compile(
     r"\b(?:" + "|".join(map(re.escape, UNCERTAIN_PHRASES)) + r")\b", re.IGNORECASE
@@ -372,7 +369,7 @@ _PHRASES = re.compile(
 class Uncertainty(Decision):
     """The final text acknowledges that something is not known or not certain.
 
-    If `judged`, a judge decides; else, whether the text has one of `UNCERTAIN_PHRASES`.
+    A judge decides if `judged`. Otherwise, the text must contain one of `UNCERTAIN_PHRASES`.
     """
 
     kind = "uncertainty"
@@ -413,8 +410,8 @@ advice to consult somebody are no acknowledgement.""",
     async def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
         if self.judged:
             return await Decision.evaluate(self, transcript, context)
-        said = transcript.text.replace("\u2019", "'")
-        found = await context.aside(lambda: _PHRASES.search(said))
+        text = transcript.text.replace("\u2019", "'")
+        found = await context.aside(lambda: _PHRASES.search(text))
         if found:
             return passed(message=f"The answer says {shown(found[0])}.")
         return failed(self.code, f"{self.message(transcript)}.")

@@ -1,4 +1,4 @@
-"""EvalView's checks of tool calls: of a category, in a sequence, or forbidden."""
+"""EvalView's checks of tool calls: categories, sequences and forbidden tools."""
 
 from __future__ import annotations
 
@@ -31,10 +31,9 @@ _DECIMALS = 4
 
 @dataclass(frozen=True, slots=True)
 class ToolCategory(Check):
-    """Some tool of a category was called.
+    """At least one of a category's `tools` was called.
 
-    `tools` are the names of its tools; an undefined category has none, and is never
-    satisfied.
+    An undefined category has no tools, so its check always fails.
     """
 
     kind = "tool_category"
@@ -62,9 +61,9 @@ class ToolCategory(Check):
 
 @dataclass(frozen=True, slots=True)
 class ForbiddenTool(Check):
-    """No call of `tool`, nor of one whose name differs from it by case, `_` or `-` alone.
+    """There is no call to `tool`. Case, `_` and `-` in its name do not matter.
 
-    A call without a name, or whose name looks like it, may be one: that is undecided.
+    A call without a name, or with a name that looks like the tool's, leaves the check undecided.
     """
 
     kind = "forbidden_tool"
@@ -99,7 +98,12 @@ class ForbiddenTool(Check):
 
 
 class SequenceMode(StrEnum):
-    """How the calls have to follow a sequence."""
+    """How the calls must follow a sequence.
+
+    - exact: these calls and no others, in this order.
+    - subsequence: these calls in this order; other calls may come before, after and between.
+    - unordered: these calls in any order; other calls are allowed.
+    """
 
     EXACT = "exact"
     SUBSEQUENCE = "subsequence"
@@ -109,9 +113,8 @@ class SequenceMode(StrEnum):
 class SequenceProgress(NamedTuple):
     """How far calls follow a sequence.
 
-    `share` is the part of the sequence that was called, from 0 to 1, as a weighted score counts
-    it. `holds` says whether the expectation is met. `missing` names a tool of the sequence that
-    was not called where it had to be, if there is one.
+    `share` is the part of the sequence that was called, from 0 to 1. `missing` is the first tool
+    that was not called where the sequence demands it.
     """
 
     share: float
@@ -121,14 +124,7 @@ class SequenceProgress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ToolSequence(Check):
-    """The tools were called in a sequence; the score is how much of it was.
-
-    The mode says how:
-
-    - exact: these calls and no others, in this order.
-    - subsequence: these calls in this order; others may come before, after and between.
-    - unordered: these calls in any order, as often as they are named; others may be made.
-    """
+    """The tools were called in a sequence; the score is the share of it that was called."""
 
     kind = "tool_sequence"
     about_tools = True
@@ -159,7 +155,7 @@ class ToolSequence(Check):
 def sequence_progress(
     expected: Sequence[str], called: Sequence[str], mode: SequenceMode
 ) -> SequenceProgress:
-    """Return how far the calls follow a sequence; an empty one is followed by all calls."""
+    """Return how far the calls follow a sequence; all calls follow an empty one."""
     match mode:
         case SequenceMode.EXACT:
             here = [*called, *[None] * len(expected)]

@@ -1,4 +1,4 @@
-"""The weighted score of EvalView 0.8, from 0 to 100: tools, output and sequence in one number.
+"""The weighted score of EvalView 0.8: tools, output and sequence in a number from 0 to 100.
 
 docs/reference/evalview-scores.md has the formulas.
 """
@@ -38,8 +38,7 @@ CODES = {"SCORE_BELOW_THRESHOLD": "the weighted score is below `min_score`"}
 _HIGHEST = 100
 _SHARE_DECIMALS = 6
 _HINTS = 5
-"""How many of the texts that an output must contain the judge gets to know."""
-
+"""The number of expected texts that the judge sees."""
 
 _QUALITY = prompt(
     "You grade how well an AI agent answered a message of its user.",
@@ -66,7 +65,7 @@ hardly any use. 0: wrong, empty, or no answer to this query. Scores in between a
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """How much tools, output and sequence count; together 1."""
+    """The weights of tools, output and sequence; their sum is 1."""
 
     tool_accuracy: float = 0.3
     output_quality: float = 0.5
@@ -75,10 +74,10 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """What is expected of the answer to a query, and of the way to it.
+    """The expectations that the score of an answer measures.
 
-    `tools`, and `categories` of them by their names, count as called or not; `sequence` as how much
-    of it was called. `forbidden_tools` decide a turn in `verdict`, and no score.
+    `categories` holds the tools of each category by its name. `forbidden_tools` count only in
+    `evalview_verdict`.
     """
 
     query: str = ""
@@ -95,11 +94,11 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class WeightedScore(AskingCheck):
-    """The weighted score is at least `min_score`, which is from 0 to 100 like the score itself.
+    """The weighted score is at least `min_score`, from 0 to 100.
 
-    `turns` are there if the user says more than one thing. If `judged`, a judge gives the quality
-    of the output, of each turn by itself where there are `turns`. Else the quality follows from the
-    deterministic checks, and is 75 at most.
+    If `judged`, a judge grades the output: each turn separately if there are `turns`. Otherwise,
+    deterministic checks give the quality, at most 75. Only a test with several messages of the user
+    has `turns`.
     """
 
     kind = "weighted_score"
@@ -128,12 +127,12 @@ class WeightedScore(AskingCheck):
         progress = sequence_progress(wanted.sequence, called, wanted.mode).share
         threshold = _share(least)
         judge = penalty = reasoning = None
-        quality, told = deterministic_quality(facts), ""
+        quality, judged = deterministic_quality(facts), ""
         if self.judged:
             try:
                 graded, reasoning = await self._judge(transcript, context)
             except JudgeError as error:
-                # The score that EvalView would give then decides nothing here.
+                # `EvalviewVerdict` uses the score that EvalView would fall back to.
                 fallback = overall_score(accuracy, fallback_quality(facts), progress, weights)
                 return undecided(
                     str(error),
@@ -143,7 +142,7 @@ class WeightedScore(AskingCheck):
                 )
             quality, penalty = judged_quality(graded, facts), _penalty(facts)
             judge = {"score": graded, "rationale": bounded(reasoning)}
-            told = f" The judge: {shown(reasoning, 600)}"
+            judged = f" The judge: {shown(reasoning, 600)}"
         score = overall_score(accuracy, quality, progress, weights)
         actual = {
             "score": score,
@@ -160,7 +159,7 @@ class WeightedScore(AskingCheck):
         return failed(
             "SCORE_BELOW_THRESHOLD",
             f"The score is {score:g}, expected at least {least:g}: tools {100 * accuracy:.4g}, "
-            f"output {quality:.4g}, sequence {100 * progress:.4g}.{told}",
+            f"output {quality:.4g}, sequence {100 * progress:.4g}.{judged}",
             expected={"minScore": least},
             actual=actual,
             score=share,
@@ -169,15 +168,15 @@ class WeightedScore(AskingCheck):
         )
 
     async def _judge(self, transcript: Transcript, context: CheckContext) -> tuple[float, str]:
-        """Return what the judge says of the output: of all turns together if there are several."""
-        found = [
+        """Return the judge's score and reasoning, for all turns together if there are several."""
+        graded = [
             await _judge_turn(wanted, replace(transcript, turns=(turn,)), context)
             for turn, wanted in zip(transcript.turns, self.turns, strict=False)
         ]
-        if not found:
+        if not graded:
             return await _judge_turn(self.scored, transcript, context)
-        told = [f"Turn {number}: {score:g}. {why}" for number, (score, why) in enumerate(found, 1)]
-        return mean_of_turns([score for score, _ in found]), "\n".join(told)
+        reasons = [f"Turn {turn}: {score:g}. {why}" for turn, (score, why) in enumerate(graded, 1)]
+        return mean_of_turns([score for score, _ in graded]), "\n".join(reasons)
 
 
 def _bound(scored: Scored, bind: Fill) -> Scored:
@@ -186,14 +185,14 @@ def _bound(scored: Scored, bind: Fill) -> Scored:
 
 
 def _share(score: float) -> float:
-    """Return a score as a number from 0 to 1, as all results have it."""
+    """Return a score from 0 to 100 as a result's score from 0 to 1."""
     return round(score / _HIGHEST, _SHARE_DECIMALS)
 
 
 async def _judge_turn(
     wanted: Scored, transcript: Transcript, context: CheckContext
 ) -> tuple[float, str]:
-    """Return the score that the judge gives the last turn, and why."""
+    """Return the judge's score of the last turn, and its reasoning."""
     turn = transcript.turns[-1]
     return await Judging(context, texts_of(transcript)).ask(
         _QUALITY,
@@ -209,11 +208,10 @@ async def _judge_turn(
 
 @dataclass(frozen=True, slots=True)
 class OutputFacts:
-    """What was found out about an output, for a score: how much of each check it meets.
+    """Which of its expectations an output meets; a missing expectation counts as met.
 
-    `contained` and `avoided` are shares of the texts that it must and must not contain,
-    `unmatched` that of the patterns that do not match. `fits` says whether it fits the JSON
-    Schema. What is not asked for is met.
+    `contained` and `avoided` are shares of the required and the forbidden texts, `unmatched` is the
+    share of patterns that do not match. `fits` is about the JSON Schema.
     """
 
     query: str
@@ -225,24 +223,23 @@ class OutputFacts:
 
 
 def _output_facts(wanted: Scored, text: str) -> OutputFacts:
-    """Return how much of its checks an output meets; runs patterns, and a schema."""
     patterns, schema = wanted.patterns, wanted.schema
     return OutputFacts(
         query=wanted.query,
         output=text,
-        contained=_part([occurs(one, text) for one in wanted.contains]),
-        avoided=_part([not occurs(one, text) for one in wanted.not_contains]),
+        contained=_share_of([occurs(one, text) for one in wanted.contains]),
+        avoided=_share_of([not occurs(one, text) for one in wanted.not_contains]),
         unmatched=count_unmatched(patterns, text) / len(patterns) if patterns else 0.0,
         fits=schema is None or _fits(schema, text),
     )
 
 
-def _part(met: Sequence[bool]) -> float:
+def _share_of(met: Sequence[bool]) -> float:
     return sum(met) / len(met) if met else 1.0
 
 
 def _fits(schema: Any, text: str) -> bool:
-    """Return whether a text holds JSON that fits a schema; False if the schema cannot decide."""
+    """Return whether a text contains JSON that fits a schema; False if that is undecidable."""
     try:
         return not schema_issues(schema, find_json(text))
     except (ValueError, UndecidableSchemaError):
@@ -273,9 +270,9 @@ _UNKNOWING = re.compile(r"(?:sorry,? )?(?:i|we) (?:do not|don.t) know[.!]?")
 def tool_accuracy(
     tools: Collection[str], categories: Sequence[Collection[str]], called: Collection[str]
 ) -> float:
-    """Return the share of expected tools and categories that were called; 1 of none.
+    """Return the share of expected tools and categories that were called; 1 if none is expected.
 
-    A tool counts once, however often it is named; others than the expected ones cost nothing.
+    A tool named twice counts once. Calls to other tools do not matter.
     """
     expected, used = set(tools), set(called)
     met = len(expected & used) + sum(not used.isdisjoint(category) for category in categories)
@@ -284,17 +281,17 @@ def tool_accuracy(
 
 
 def _penalty(facts: OutputFacts) -> float:
-    """Return what patterns and a JSON Schema that are not met take from a judged quality."""
+    """Return the points that unmatched patterns and an unmet JSON Schema cost."""
     return _REGEX_PENALTY * facts.unmatched + _SCHEMA_PENALTY * (not facts.fits)
 
 
 def judged_quality(score: float, facts: OutputFacts) -> float:
-    """Return the quality of an output, 0 to 100, from the score that a judge gave it."""
+    """Return the quality of an output, 0 to 100, from a judge's score."""
     return max(0.0, score - _penalty(facts))
 
 
 def deterministic_quality(facts: OutputFacts) -> float:
-    """Return the quality of an output, 0 to 75, where no judge is configured."""
+    """Return the quality of an output without a judge, 0 to 75."""
     words = {word for word in facts.query.lower().split() if len(word) > 3}
     length = 15.0 if len(facts.output) > _VERY_SHORT else 7.5 if facts.output else 0.0
     points = (
@@ -309,7 +306,7 @@ def deterministic_quality(facts: OutputFacts) -> float:
 
 
 def fallback_quality(facts: OutputFacts) -> float:
-    """Return the quality of an output, 0 to 100, as EvalView gives it where its judge failed."""
+    """Return the quality that EvalView gives an output after its judge failed, 0 to 100."""
     query, output = facts.query.lower(), facts.output.lower()
     terms = set(_WORD.findall(query)) - _COMMON
     points = (
@@ -326,14 +323,14 @@ def fallback_quality(facts: OutputFacts) -> float:
 
 
 def mean_of_turns(scores: Sequence[float]) -> float:
-    """Return the mean of the scores of turns; each counts 0.2 more than the one before, from 1."""
+    """Return the weighted mean of scores of turns: the weights are 1, 1.2, 1.4 and so on."""
     weights = [1 + 0.2 * place for place in range(len(scores))]
     weighted = math.fsum(score * weight for score, weight in zip(scores, weights, strict=True))
     return round(weighted / math.fsum(weights), 1)
 
 
 def overall_score(accuracy: float, quality: float, progress: float, weights: Weights) -> float:
-    """Return the score, 0 to 100; accuracy and progress are from 0 to 1, quality to 100."""
+    """Return the score, 0 to 100. Accuracy and progress are from 0 to 1, quality from 0 to 100."""
     score = (
         100 * accuracy * weights.tool_accuracy
         + quality * weights.output_quality
