@@ -84,9 +84,12 @@ def installed(group: str) -> Mapping[str, tuple[Plugin, ...]]:
     return {name: tuple(packages.values()) for name, packages in sorted(found.items())}
 
 
-def provided(group: str) -> str:
-    """Return the hint that packages may have an unknown name, and which names they have."""
-    names = first_of(installed(group), _MOST_NAMES)
+def provided(group: str, own: Collection[str]) -> str:
+    """Return the hint that packages may have an unknown name, and which names they have.
+
+    kindlm's `own` names are not listed: it refuses a package that registers one of them.
+    """
+    names = first_of([name for name in installed(group) if name not in own], _MOST_NAMES)
     installing = "If a package provides it: pip install PACKAGE"
     return f"{installing}. Those installed provide {names}" if names else installing
 

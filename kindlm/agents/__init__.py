@@ -73,9 +73,10 @@ def _agent_of_package(target: AgentTarget, environ: Mapping[str, str]) -> Result
     if isinstance(found, Err):
         return found
     if found is None:
-        known = (*packages.all_own(Adapter), *packages.installed(Adapter.group))
+        own = packages.all_own(Adapter)
+        known = (*own, *packages.installed(Adapter.group))
         message = f"{Who(target.id).title} has the unknown adapter {target.adapter!r}"
-        hint = hint_for(target.adapter, known, "Known", packages.provided(Adapter.group))
+        hint = hint_for(target.adapter, known, "Known", packages.provided(Adapter.group, own))
         return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint))
     plugin = packages.installed(Adapter.group)[target.adapter][0]
     try:

@@ -94,18 +94,19 @@ def read_provider(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Pr
 
 
 def _report_unknown_provider(path: Path, type_: object, reporter: Reporter) -> None:
-    known = list(dict.fromkeys((*provider_types(), *installed(Provider.group))))
-    name = str(path[-1])
+    own_types, name = provider_types(), str(path[-1])
+    known = list(dict.fromkeys((*own_types, *installed(Provider.group))))
+    more = provided(Provider.group, own_types)
     if type_ is not None:
         place = (*path, "type")
-        message, hint = describe_choice(type_, known, provided(Provider.group))
+        message, hint = describe_choice(type_, known, more)
         reporter.error(place, f"{reporter.place(place)} {message}", ENDED.get(str(type_), hint))
         return
     reporter.error(
         path,
         f'Unknown provider "{name}"',
         ENDED.get(name)
-        or f"{hint_for(name, known, 'Known providers', provided(Provider.group))}; for a"
+        or f"{hint_for(name, known, 'Known providers', more)}; for a"
         " compatible API add `type: openai` and `baseUrl`",
         reason="unknown_provider",
         code=ErrorCode.PROVIDER_NOT_FOUND,
@@ -139,11 +140,12 @@ def read_agent(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Adapt
     adapter = written.get(key)
     kind, in_package = _kind(Adapter, adapter)
     if kind is None and not in_package and isinstance(adapter, str) and adapter:
-        known = (*all_own(Adapter), *installed(Adapter.group))
+        own_adapters = all_own(Adapter)
+        known = (*own_adapters, *installed(Adapter.group))
         reporter.error(
             (*path, key),
             f'Unknown adapter "{adapter}"',
-            hint_for(adapter, known, "Known adapters", provided(Adapter.group)),
+            hint_for(adapter, known, "Known adapters", provided(Adapter.group, own_adapters)),
             reason="unknown_adapter",
             code=ErrorCode.PROVIDER_NOT_FOUND,
             value=adapter,

@@ -95,8 +95,7 @@ class Writer:
             if shape is None:
                 continue
             child, place = node.children[key], (*path, key)
-            is_one = child.value is not None and not isinstance(child.value, list)
-            if shape.is_list and is_one and not _is_named(child, shape.sections):
+            if shape.is_list and _is_alone(child, shape.sections):
                 node.put(key, Node.sequence(child, child))
                 self.moved[*place, 0] = place
                 child = node.children[key]
@@ -118,14 +117,21 @@ class Writer:
             self.section(node, path, (*sections, *_options(sections, key, node.value)))
 
 
-def _is_named(node: Node, sections: Sections) -> bool:
-    """Tell whether a mapping has entries by their names, which is an error: a list is needed."""
-    return (
-        isinstance(node.value, dict)
-        and bool(sections and node.value)
-        and all(isinstance(each, dict) for each in node.value.values())
-        and not any(name in keys_of(each) for each in sections for name in node.value)
-    )
+def _is_alone(node: Node, sections: Sections) -> bool:
+    """Tell whether a value can be the only entry of a list of sections, or of plain values.
+
+    A mapping whose keys are names of entries cannot: its user has to write a list.
+    """
+    if isinstance(node.value, dict):
+        return not (
+            sections
+            and node.value
+            and all(isinstance(each, dict) for each in node.value.values())
+            and not any(name in keys_of(each) for each in sections for name in node.value)
+        )
+    if node.value is None or isinstance(node.value, list):
+        return False
+    return not sections or any(each.main_key(node.value) for each in sections)
 
 
 def _options(

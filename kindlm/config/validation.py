@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from kindlm.checks.base import kinds
 from kindlm.config.diagnostics import Reporter
 from kindlm.config.schema import KindlmConfig
 from kindlm.dataclass import dataclass
@@ -200,7 +201,8 @@ class _Misfits:
         if model is KindlmConfig or (self.tolerant and meant_by(str(place[-1]), known) is None):
             elsewhere = _elsewhere(model, place)
         if path[-2:-1] == ("expect",) and model is KindlmConfig:
-            known, more = [*known, *installed(Check.group)], provided(Check.group)
+            of_packages = [check for check in installed(Check.group) if check not in kinds()]
+            known, more = [*known, *of_packages], provided(Check.group, kinds())
         reporter.unknown_key(
             path,
             known,

@@ -41,8 +41,9 @@ def make_client(settings: ProviderSettings, *, environ: Mapping[str, str]) -> Re
     found = packages.find(Provider, settings.type)
     if found is None:
         message = f"Provider {settings.name!r} has the unknown type {settings.type!r}"
-        known = (*packages.all_own(Provider), *packages.installed(Provider.group))
-        more = packages.provided(Provider.group)
+        own = packages.all_own(Provider)
+        known = (*own, *packages.installed(Provider.group))
+        more = packages.provided(Provider.group, own)
         hint = hint_for(settings.type, known, "Known types", more)
         return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint))
     if isinstance(found, Err):

@@ -97,7 +97,7 @@ def find_report(name: str) -> Result[Report]:
         if near is not None:
             hint = f"Did you mean {near}? {hint}"
         else:
-            hint += f". {packages.provided(plugins.Report.group)}"
+            hint += f". {packages.provided(plugins.Report.group, _own_reports())}"
         return Err(misuse(f"There is no report {name!r}.", hint))
     if isinstance(found, Err):
         return found

@@ -276,3 +276,12 @@ def test_an_input_that_does_not_fit_is_reported_where_it_is_written(
     assert loaded.diagnostics[0].error.where
     assert loaded.diagnostics[0].error.where.line == 2
     assert "prompts" not in loaded.diagnostics[0].error.message
+
+
+@pytest.mark.parametrize("written", ["tests: 7", "tests: Hi", "tests: true"])
+def test_what_no_entry_can_be_written_as_has_to_be_a_list(load: Load, written: str) -> None:
+    (found,) = load(f"agent: http://h/chat\n{written}").diagnostics
+    assert found.path == "tests"
+    assert found.error.message.startswith("tests must be a list, but is ")
+    assert found.error.hint
+    assert "`tests: [{name: greets," in found.error.hint

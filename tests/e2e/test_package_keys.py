@@ -13,6 +13,7 @@ from workspace import Workspace
 
 ENTRY_POINTS = """
 [kindlm.checks]
+contains = acme:Lax
 shouts = acme:Shouts
 limits = acme:Limits
 loose = acme:Loose
@@ -264,8 +265,8 @@ def test_a_misspelt_type_is_recognised(workspace: Workspace, suite: Any) -> None
 @pytest.mark.parametrize(
     ("written", "message", "names"),
     [
-        ({"provider": "mine: { type: parrot, style: x }"}, "providers.mine.type", "echo-http"),
-        ({"provider": "parrot: { style: x }"}, 'Unknown provider "parrot"', "echo-http"),
+        ({"provider": "mine: { type: parrot, style: x }"}, "providers.mine.type", "echo-http, keyed, local "),
+        ({"provider": "parrot: { style: x }"}, 'Unknown provider "parrot"', "echo-http, keyed, local; "),
         (
             {"agent": "adapter: clerk, style: x"},
             'Unknown adapter "clerk"',
@@ -274,7 +275,7 @@ def test_a_misspelt_type_is_recognised(workspace: Workspace, suite: Any) -> None
         (
             {"check": "sentences: { max: 3 }"},
             'Unknown key "sentences"',
-            "lax, limits, loose, shouts",
+            "lax, limits, loose, shouts ",
         ),
     ],
 )
