@@ -265,8 +265,16 @@ def test_a_misspelt_type_is_recognised(workspace: Workspace, suite: Any) -> None
 @pytest.mark.parametrize(
     ("written", "message", "names"),
     [
-        ({"provider": "mine: { type: parrot, style: x }"}, "providers.mine.type", "echo-http, keyed, local "),
-        ({"provider": "parrot: { style: x }"}, 'Unknown provider "parrot"', "echo-http, keyed, local; "),
+        (
+            {"provider": "mine: { type: parrot, style: x }"},
+            "providers.mine.type",
+            "echo-http, keyed, local ",
+        ),
+        (
+            {"provider": "parrot: { style: x }"},
+            'Unknown provider "parrot"',
+            "echo-http, keyed, local; ",
+        ),
         (
             {"agent": "adapter: clerk, style: x"},
             'Unknown adapter "clerk"',
