@@ -45,8 +45,9 @@ from kindlm.plan import Plan
 from kindlm.recording.history_file import open_log
 from kindlm.recording.loading import Loaded
 from kindlm.recording.request import RunRequest
-from kindlm.recording.secrets import remember_secrets, suite_secrets
+from kindlm.recording.secrets import remember_secrets
 from kindlm.recording.session import run_session
+from kindlm.recording.suite_secrets import suite_secrets
 from kindlm.recording.unwritten import (
     COULD_NOT_BE_WRITTEN,
     find_unwritten,

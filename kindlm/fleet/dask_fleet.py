@@ -36,7 +36,7 @@ from kindlm.fleet.bundle import make_bundle, unpack
 from kindlm.fleet.workers import ShardEnd, ShardJob, run_shard
 from kindlm.recording.loading import Loaded
 from kindlm.recording.project import git_state, project_name, run_environment
-from kindlm.recording.secrets import needed_variables
+from kindlm.recording.suite_secrets import needed_variables
 from kindlm.team.protocol import is_loopback
 from kindlm.wording import count, listed_names
 

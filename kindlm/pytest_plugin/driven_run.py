@@ -31,8 +31,9 @@ from kindlm.plan import Plan
 from kindlm.ports import Stage
 from kindlm.recording.history_file import open_log
 from kindlm.recording.request import Driven, RunRequest
-from kindlm.recording.secrets import remember_secrets, suite_secrets
+from kindlm.recording.secrets import remember_secrets
 from kindlm.recording.session import run_session
+from kindlm.recording.suite_secrets import suite_secrets
 from kindlm.recording.unwritten import keep_unwritten
 from kindlm.suite import Case, Script
 from kindlm_store import EventLog, WriteFailedError

@@ -24,7 +24,8 @@ from kindlm.garbage import put_off
 from kindlm.guard import guard
 from kindlm.recording.project import project_name, run_environment
 from kindlm.recording.request import SkippedSuite
-from kindlm.recording.secrets import remember_secrets, short_secrets, suite_secrets
+from kindlm.recording.secrets import remember_secrets
+from kindlm.recording.suite_secrets import short_secrets, suite_secrets
 from kindlm.suite import Suite
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Collects the values that the redactor must keep out of the store."""
+"""Collects the secrets of an environment, which the redactor keeps out of the store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kindlm.errors import ErrorCode
 from kindlm.secrecy import (
@@ -20,9 +20,6 @@ from kindlm.secrecy import (
     variable_secrets,
 )
 from kindlm_store import Redactor
-
-if TYPE_CHECKING:
-    from kindlm.suite import Suite
 
 
 @cache
@@ -47,7 +44,8 @@ _LINE_OF_A_KEY = re.compile("[A-Za-z0-9+/=]{32,}")
 
 _REMEMBERED: set[str] = set()
 
-_TOKENS: set[str] = set()
+TOKENS: set[str] = set()
+"""Tokens of history servers that this process was given."""
 
 
 def remember_secrets(values: Iterable[str]) -> None:
@@ -57,7 +55,7 @@ def remember_secrets(values: Iterable[str]) -> None:
 
 def hide_token(token: str) -> None:
     """Keep the token of a history server out of messages, and out of runs that begin later."""
-    _TOKENS.add(token)
+    TOKENS.add(token)
     remember_secrets({token})
 
 
@@ -138,55 +136,3 @@ def _is_there(value: str) -> bool:
     """Return whether a value is the path of a file or folder, like HOME: paths are not secret."""
     # Path.exists() raises for a name that is too long.
     return os.path.isabs(value) and os.path.exists(value)  # noqa: PTH110, PTH117
-
-
-def suite_secrets(environ: Mapping[str, str], suites: Iterable[Suite]) -> set[str]:
-    """Return the secrets of an environment that suites run in, and those written into them."""
-    # Commands that only show recorded runs need no part of the front end.
-    from kindlm.config.credentials import address_secrets, given_variables, literal_secrets
-
-    variables: set[str] = set()
-    written: set[str] = set()
-    for suite in suites:
-        variables |= _key_variables(suite) | given_variables(suite)
-        written |= literal_secrets(suite) | address_secrets(suite, environ)
-    return secret_values(environ, variables) | written | _TOKENS
-
-
-def short_secrets(environ: Mapping[str, str], suite: Suite) -> list[str]:
-    """Return the secret variables of a suite whose values are too short to be hidden."""
-    used = {name for name in _variables(suite) if is_secret_name(name)} | _key_variables(suite)
-    return sorted(name for name in used if 0 < len(environ.get(name, "").strip()) < SHORTEST_SECRET)
-
-
-def needed_variables(suite: Suite) -> set[str]:
-    """Return the variables that a suite names, including those of its providers' keys."""
-    from kindlm.packages import own
-    from kindlm.plugins import Provider
-
-    usual = {
-        kind.usual_key_variable
-        for each in suite.providers.values()
-        if each.api_key_env is None and (kind := own(Provider, each.type)) is not None
-    }
-    return _variables(suite) | _key_variables(suite) | {name for name in usual if name}
-
-
-def _variables(suite: Suite) -> set[str]:
-    """Return the variables that the configuration of a suite names, in the syntax of its format."""
-    if suite.front_end == "evalview":
-        from kindlm.formats.evalview import variables_in
-
-        return variables_in(suite.config_text)
-    from kindlm.config.interpolation import names_in
-
-    written = names_in(suite.config_text)
-    return {name.removeprefix("env.") for name in written if name.startswith("env.")}
-
-
-def _key_variables(suite: Suite) -> set[str]:
-    """Return the variables that a suite names as keys, or puts in place of credentials."""
-    from kindlm.config.credentials import credential_variables
-
-    keys = (settings.api_key_env for settings in suite.providers.values())
-    return {key for key in keys if key} | credential_variables(suite)

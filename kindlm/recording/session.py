@@ -30,9 +30,9 @@ from kindlm.providers.provider_registry import make_client
 from kindlm.recording.recorder import RunRecorder
 from kindlm.recording.request import Driven, RunRequest, Settling, Watcher
 from kindlm.recording.resumption import Unfinished, lost_suite, read_earlier, read_unfinished
-from kindlm.recording.secrets import suite_secrets
 from kindlm.recording.serving import Served, serve_suites, unsandboxed
 from kindlm.recording.session_events import finish_run, run_resumed, session_started
+from kindlm.recording.suite_secrets import suite_secrets
 from kindlm.suite import AgentTarget, Command, Suite
 from kindlm.wording import count, shown
 from kindlm_store import EventLog, Redactor, StreamLock

@@ -10,10 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from options import options_of
 
-from kindlm.config.credentials import credential_variables, given_variables, literal_secrets
 from kindlm.config.interpolation import bind_suite
 from kindlm.errors import Ok
 from kindlm.packages import as_written
+from kindlm.recording.suite_secrets import (
+    credential_variables,
+    given_variables,
+    literal_secrets,
+)
 from kindlm.secrecy import hide_credentials, hide_headers
 from kindlm.suite import AgentTarget, Command, Prompt
 

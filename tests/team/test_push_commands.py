@@ -42,7 +42,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("CI", "KINDLM_URL", "KINDLM_TOKEN", "KINDLM_DB", "KINDLM_LEASE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setattr(secrets, "_TOKENS", set())
+    monkeypatch.setattr(secrets, "TOKENS", set())
     folder = tmp_path / "project"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -296,7 +296,7 @@ def test_an_agent_that_prints_the_token_is_recorded_without_it(
     token = served.token()
     monkeypatch.setattr("sys.stdin", io.StringIO(token))
     kindlm("login", "--url", served.url)
-    monkeypatch.setattr(secrets, "_TOKENS", set())
+    monkeypatch.setattr(secrets, "TOKENS", set())
     saved = credentials_file({"XDG_CONFIG_HOME": str(here.parent / "config")})
     (here / "kindlm.yaml").write_text(
         (SUITE % ("", "x")).replace('"echo x"', f'"cat {saved}"').replace("[hello]", "[servers]")

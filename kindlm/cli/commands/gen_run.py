@@ -35,7 +35,7 @@ from kindlm.providers.provider_registry import check_settings
 from kindlm.recording.history_file import new_run_id
 from kindlm.recording.project import Project, project_name, run_environment
 from kindlm.recording.request import RunRequest
-from kindlm.recording.secrets import suite_secrets
+from kindlm.recording.suite_secrets import suite_secrets
 from kindlm.reports.figures import money
 from kindlm.reports.untrusted import one_line
 from kindlm.scenarios.configuration import (

@@ -44,7 +44,8 @@ from kindlm.recording.loading import Loaded
 from kindlm.recording.project import paths_from
 from kindlm.recording.request import RunRequest, Watcher
 from kindlm.recording.resumption import read_unfinished, resumed
-from kindlm.recording.secrets import remember_secrets, suite_secrets
+from kindlm.recording.secrets import remember_secrets
+from kindlm.recording.suite_secrets import suite_secrets
 from kindlm.suite import Suite
 from kindlm.team.history_api import HistoryApi
 from kindlm.team.protocol import TOKEN_PREFIX

@@ -10,11 +10,10 @@ import pytest
 
 from kindlm.checks.evalview.safety import Safety
 from kindlm.checks.evalview.tools import SequenceMode, ToolSequence
-from kindlm.config.credentials import credential_variables, literal_secrets
 from kindlm.config.interpolation import bind_suite
 from kindlm.errors import Err, Ok
 from kindlm.packages import as_written
-from kindlm.recording.secrets import short_secrets
+from kindlm.recording.suite_secrets import credential_variables, literal_secrets, short_secrets
 
 Load = Callable[..., Any]
 
