@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib import import_module
+from keyword import iskeyword
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -93,26 +94,6 @@ COMMANDS = (*_HELP, *(f"history {name}" for name in _HISTORY))
 """All commands as they are typed."""
 
 _LOADABLE = frozenset(COMMANDS) - {"history"}
-
-_MODULES: Mapping[str, str] = {
-    "backup": "upkeep",
-    "browse": "serving",
-    "import": "import_",
-    "label": "review",
-    "list": "validate",
-    "login": "push",
-    "merge": "import_",
-    "pull": "push",
-    "rebuild": "upkeep",
-    "replay": "rescore",
-    "report": "show",
-    "schema": "validate",
-    "serve-history": "serving",
-    "token": "serving",
-    "verify": "upkeep",
-    "watch": "test",
-}
-"""Of commands whose module has another name; all others are in the module of their name."""
 
 _USAGE_ERROR: Any = typer.BadParameter.__base__
 """What typer raises for wrong usage; not all of its versions export it by name."""
@@ -207,7 +188,8 @@ def _add(app: typer.Typer, name: str, said: str, group: str | None, *, loaded: b
         app.command(name, help=said, rich_help_panel=group)(lambda: None)
         return
     word = name.replace("-", "_")
-    module = import_module(f"kindlm.cli.commands.{_MODULES.get(name, word)}")
+    file = f"{word}_" if iskeyword(word) else word
+    module = import_module(f"kindlm.cli.commands.{file}")
     if (commands := getattr(module, f"{word}_app", None)) is not None:
         app.add_typer(
             commands,

@@ -1,4 +1,4 @@
-"""Writes errors, warnings and notes to standard error.
+"""Writes errors, warnings and notes to standard error, and lays out tables.
 
 Standard output holds only reports. No secret of the environment is shown. This module respects
 `NO_COLOR`, `FORCE_COLOR`, `CI`, `TERM=dumb` and streams that are not terminals, for all commands.
@@ -13,7 +13,7 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -245,6 +245,22 @@ def note(message: str) -> None:
     else:  # without rich, which takes longer to load than most commands that read
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], paints: Sequence[str] = ()) -> str:
+    """Return a table; `paints` are the colours of its column STATUS, none without colours."""
+    from rich.cells import cell_len
+
+    written = [header, *rows]
+    widths = [max(map(cell_len, column)) for column in zip(*written, strict=True)]
+    lines = [
+        [cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)]
+        for row in written
+    ]
+    for cells, paint in zip(lines[1:], paints, strict=False):
+        at = header.index("STATUS")
+        cells[at] = f"\x1b[{paint}m{cells[at]}\x1b[0m"
+    return "".join("  ".join(cells).rstrip() + "\n" for cells in lines)
 
 
 def _parts(

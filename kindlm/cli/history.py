@@ -367,6 +367,15 @@ def taken_besides(known: int, filled: int = 0, erased: int = 0) -> str:
     return "".join(f"; {what}" for what, number in told.items() if number)
 
 
+def warn_of_withheld(texts: int, file: Path) -> None:
+    """Warn of texts that events of a file refer to, and that neither it nor the history holds."""
+    if texts:
+        warn(
+            f"{count(texts, 'text')} that {file} refers to are not in it: reports show [withheld].",
+            "A copy of the history that has them fills them in: kindlm history merge COPY",
+        )
+
+
 def commit_named(revision: str) -> str | None:
     """Return the commit that a git revision names here; None if there is none."""
     # It knows the events of runs, which take longer to import than most commands that read.

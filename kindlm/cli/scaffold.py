@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from kindlm.cli.commands.validate import schema_text
+from kindlm.cli.commands.schema import schema_text
 from kindlm.cli.console import refuse
 from kindlm.errors import ErrorCode, SourceLocation
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kindlm.browse.datasette_server import make_datasette
-from kindlm.cli.commands.serving import reviews_of
+from kindlm.cli.commands.browse import reviews_of
 from kindlm_store import EventLog, OpenError
 
 OWN = {"sec-fetch-site": "same-origin"}

@@ -13,7 +13,7 @@ from served_history import serving
 from visits import Visit
 
 from kindlm.browse.datasette_server import make_datasette
-from kindlm.cli.commands.serving import reviews_in
+from kindlm.cli.commands.serve_history import reviews_in
 from kindlm.errors import Ok
 from kindlm.team.pages import Pages
 from kindlm.team.token_store import TokenStore

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from virtual_time import run_at_once
 
-from kindlm.cli.commands.watch import Problem, Watch, look
+from kindlm.cli.commands.watch_rounds import Problem, Watch, look
 from kindlm.cli.options import TestOptions
 
 SUITE = {

@@ -44,7 +44,7 @@ def project(workspace: Workspace) -> Workspace:
 def forked_rounds() -> Iterator[dict[str, Any]]:
     """Let `kindlm watch` have its rounds forked; a signal to such a round would not reach it."""
     with loaded_kindlm.command() as folder:
-        yield {"kindlm.cli.commands.watch.KINDLM": [str(folder / "kindlm")]}
+        yield {"kindlm.cli.commands.watch_rounds.KINDLM": [str(folder / "kindlm")]}
 
 
 def told(process: subprocess.Popen[str], beginning: str) -> list[str]:

@@ -13,7 +13,7 @@ import uvicorn
 
 from kindlm.browse.datasette_server import make_datasette
 from kindlm.browse.descriptions import START_PAGE
-from kindlm.cli.commands.serving import reviews_of
+from kindlm.cli.commands.browse import reviews_of
 
 
 @contextmanager

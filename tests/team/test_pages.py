@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from kindlm.browse.datasette_server import make_datasette
-from kindlm.cli.commands.serving import reviews_in
+from kindlm.cli.commands.serve_history import reviews_in
 from kindlm.errors import Ok
 from kindlm.team import token_store
 from kindlm.team.pages import Pages

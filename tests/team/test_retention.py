@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kindlm.cli.commands.serving import erase_older, retention
+from kindlm.cli.commands.serve_history import erase_older, retention
 from kindlm.events.codec import new_event
 from kindlm.events.run import ReviewRecorded
 from kindlm_store import StreamLock

@@ -1,1 +1,1 @@
-"""A module for each command, or for a few related ones; a large command has a second module."""
+"""A module for each command, of its name; the work of a large command is in a second module."""

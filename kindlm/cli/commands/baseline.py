@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from kindlm.cli.commands.runs import table
-from kindlm.cli.console import fail, note, or_fail, refuse, warn
+from kindlm.cli.console import fail, note, or_fail, refuse, table, warn
 from kindlm.cli.history import finished_side, open_history, project_here
 from kindlm.cli.journal import author, journal_event, open_journal
 from kindlm.cli.options import DATABASE, LIST_FORMAT, RUN_NAMES, ListFormat, argument, option

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import typer
 
-from kindlm.cli.commands.upkeep import remove_abandoned
+from kindlm.cli.commands.backup import remove_abandoned
 from kindlm.cli.console import fail, note, refuse, warn
 from kindlm.cli.history import disk_full, forget_erased, named_run
 from kindlm.cli.journal import author, open_journal

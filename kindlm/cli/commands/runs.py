@@ -6,13 +6,11 @@ import os
 import sqlite3
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.cells import cell_len
-
-from kindlm.cli.console import fail, note, refuse, wants_color
+from kindlm.cli.console import fail, note, refuse, table, wants_color
 from kindlm.cli.history import open_history
 from kindlm.cli.options import DATABASE, LIST_FORMAT, ListFormat, option, parse_since
 from kindlm.dataclass import dataclass
@@ -197,20 +195,6 @@ def _cells(each: _ListedRun) -> tuple[str, ...]:
         one_line(git),
         one_line(", ".join(run.suites) + shard + derived),
     )
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[str]], paints: Sequence[str] = ()) -> str:
-    """Return a table; `paints` are the colours of its column STATUS, none without colours."""
-    written = [header, *rows]
-    widths = [max(map(cell_len, column)) for column in zip(*written, strict=True)]
-    lines = [
-        [cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)]
-        for row in written
-    ]
-    for cells, paint in zip(lines[1:], paints, strict=False):
-        at = header.index("STATUS")
-        cells[at] = f"\x1b[{paint}m{cells[at]}\x1b[0m"
-    return "".join("  ".join(cells).rstrip() + "\n" for cells in lines)
 
 
 def _unknown(

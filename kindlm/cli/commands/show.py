@@ -1,4 +1,4 @@
-"""`kindlm show` and `kindlm report`: report a recorded run, or its shards, at any time."""
+"""`kindlm show`: show a run, its shards, or one execution with its transcript."""
 
 from __future__ import annotations
 
@@ -7,16 +7,9 @@ from pathlib import Path
 
 import typer
 
-from kindlm.cli.console import fail, or_fail
-from kindlm.cli.history import (
-    existing_history,
-    exit_code,
-    no_execution,
-    open_view,
-    report_options,
-)
-from kindlm.cli.options import DATABASE, DURATIONS, RUN_OR_GROUP, VERBOSE, argument, option
-from kindlm.cli.reporters import parse_reporters, spare, write_reports
+from kindlm.cli.console import fail
+from kindlm.cli.history import exit_code, no_execution, open_view, report_options
+from kindlm.cli.options import DATABASE, DURATIONS, RUN_OR_GROUP, VERBOSE, argument
 from kindlm.dataclass import replace
 
 
@@ -45,36 +38,3 @@ def show_command(
         if found is None:
             fail([no_execution(execution, view)])
         render_execution(view, found, sys.stdout, options)
-
-
-def report_command(
-    run: str = RUN_OR_GROUP,
-    form: str = option(
-        "--format NAME",
-        "terminal, json, junit, markdown, html, sarif, compliance or that of a package.",
-        default="terminal",
-    ),
-    output: Path | None = option("--output -o FILE", "Write to FILE. Default: stdout."),
-    pdf: Path | None = option("--pdf FILE", "Also write the compliance report as PDF."),
-    run_id: str | None = option("--run-id", hidden=True),
-    db: Path | None = DATABASE,
-    verbose: bool = VERBOSE,
-) -> None:
-    """Write a report of a recorded run."""
-    reporters = parse_reporters([form], output)
-    project = existing_history(db)
-    options = report_options(db, verbose=verbose)
-    with open_view(db, run_id or run) as view:
-        suites = [project.root / suite.path for suite in view.suites]
-        or_fail(spare(reporters, project.database, suites))
-        if pdf is not None:
-            from kindlm.cli.compliance import check_pdf, write_pdf
-
-            check_pdf(pdf, reporters, project.database, suites)
-        errors = write_reports(reporters, view, options)
-        if pdf is not None:
-            errors += [error] if (error := write_pdf(view, pdf, options, view.suites)) else []
-        if errors:
-            fail(errors)
-        if code := exit_code(view):
-            raise typer.Exit(code)

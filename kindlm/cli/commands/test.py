@@ -1,4 +1,4 @@
-"""`kindlm test` and `kindlm watch`: run tests once, or again after each change."""
+"""`kindlm test`: run tests and record every event."""
 
 from __future__ import annotations
 
@@ -7,23 +7,17 @@ import os
 from kindlm.cli.ending import loading
 from kindlm.cli.options import TestOptions, with_options
 from kindlm.cli.server_environ import kept_from_tests
-from kindlm.dataclass import replace
 from kindlm.guard import ENDED_BY_USER_CODE, guard
 
 
 @with_options
 def test_command(options: TestOptions) -> int:
     """Run tests and record every event."""
-    return _test(options)
+    return start_tests(options)
 
 
-@with_options
-def watch_command(options: TestOptions) -> int:
-    """Run tests again whenever a relevant file changes."""
-    return _test(replace(options, watch=True))
-
-
-def _test(options: TestOptions) -> int:
+def start_tests(options: TestOptions) -> int:
+    """Run tests once, or with `--watch` again after each change; return the exit code."""
     if options.die_with_parent:
         from kindlm.keeper import keep
 
@@ -33,7 +27,7 @@ def _test(options: TestOptions) -> int:
             guard.code_of_ended = ENDED_BY_USER_CODE
     if options.watch:
         with loading():
-            from kindlm.cli.commands.watch import watch_tests
+            from kindlm.cli.commands.watch_rounds import watch_tests
 
         return watch_tests(options)
     with loading():

@@ -1,15 +1,10 @@
-"""Makes runs from recorded ones: the work of `kindlm rescore` and `kindlm replay`.
-
-Rescoring checks again, by today's files, what one recorded run said, or many runs. Replaying runs a
-suite with the answers of a recorded run.
-"""
+"""Checks again, by today's files, what recorded runs said: the work of `kindlm rescore`."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
+from typing import NamedTuple, NoReturn, TypeVar
 
 import typer
 
@@ -22,25 +17,21 @@ from kindlm.cli.run_recording import Requested, record_run, tell_loaded
 from kindlm.dataclass import dataclass, replace
 from kindlm.errors import Err, Result, not_there
 from kindlm.events.run import RunOptions
-from kindlm.history.recorded_attempts import targets_behind_gateway
 from kindlm.history.replayed_answers import is_as_recorded
 from kindlm.history.run_names import find_run
 from kindlm.history.run_view import RunView
 from kindlm.history.runs import RunFilter, runs
 from kindlm.history.source_runs import SourceRun, SourceSuite, SourceTest, read_source
 from kindlm.money import exceeds
-from kindlm.plan import QualifiedName, Selection, make_plan, name_of
+from kindlm.plan import QualifiedName, Selection, name_of
 from kindlm.recording.history_file import new_run_id
 from kindlm.recording.loading import Loaded, load_paths
-from kindlm.recording.project import Project, default_paths, paths_from
+from kindlm.recording.project import Project, paths_from
 from kindlm.recording.request import Derived, Lacking, RunRequest
 from kindlm.recording.resumption import find_unfinished, read_unfinished, resumed
 from kindlm.suite import Case, Suite
 from kindlm.transcript import Message, Role
 from kindlm.wording import count
-
-if TYPE_CHECKING:
-    from kindlm.cli.commands.rescore import ReplayOptions
 
 _Options = TypeVar("_Options", bound=TestOptions)
 
@@ -63,21 +54,21 @@ def rescore(wanted: str | None, options: TestOptions) -> int:
             "Check it by a suite of that name, with tests and targets of the same names: kindlm"
             f" rescore {run} -c FILE",
         )
-    options = _as_judged(options, source)
+    options = as_judged(options, source)
     rescoring = _rescoring(source, project, options, reporters)
     if options.warnings:
         note(rescoring.told)
     return Requested(rescoring.request, options, reporters).record(new_run_id())
 
 
-def _as_judged(options: _Options, source: SourceRun) -> _Options:
+def as_judged(options: _Options, source: SourceRun) -> _Options:
     """Return the options with the rules of the source run, unless others are given."""
     if options.compat is not None or source.compat is None:
         return options
     return replace(options, compat="evalview" if source.compat == "evalview" else "none")
 
 
-def _load_again(source: SourceRun, project: Project, options: TestOptions) -> Loaded:
+def load_again(source: SourceRun, project: Project, options: TestOptions) -> Loaded:
     """Load the suites of a run again, or those in the options; no target is called."""
     paths = options.paths or tuple(
         dict.fromkeys(project.root / suite.path for suite in source.suites)
@@ -89,7 +80,7 @@ def _rescoring(
     source: SourceRun, project: Project, options: TestOptions, reporters: Sequence[Reporter]
 ) -> _Rescoring:
     """Return how a run is checked again and reported; end the command if that is impossible."""
-    loaded = _load_again(source, project, options)
+    loaded = load_again(source, project, options)
     or_fail(spare(reporters, project.database, loaded.files, loaded.referenced))
     tell_loaded(loaded, options)
     return _rescoring_of(source, loaded, project, options)
@@ -321,9 +312,9 @@ def _rescore_one(
     if isinstance(source, Err):
         show([source.error])
         return _Ended(run)
-    options = _as_judged(options, source.value)
+    options = as_judged(options, source.value)
     try:
-        loaded = _load_again(source.value, project, options)
+        loaded = load_again(source.value, project, options)
         request = _rescoring_of(source.value, loaded, project, options).request
     except typer.Exit:  # after its problems were shown
         return _Ended(run)
@@ -342,68 +333,3 @@ def _rescore_one(
         stopped = view.info.ended != "finished"
         spent = view.summary.judge_cost_usd or 0.0
         return _Ended(run, new, view.passed, stopped, spent)
-
-
-def replay(wanted: str | None, options: ReplayOptions) -> int:
-    """Run suites with the answers of a recorded run; report the new run, return the exit code."""
-    asks_judges = options.judge == "live"
-    reporters = parse_reporters(options.reporters, options.output)
-    project = project_here(options.database)
-    with open_history(options.database) as db:
-        run = or_fail(finished_run(db, wanted, None))
-        source = or_fail(read_source(db, run))
-        behind_gateway = targets_behind_gateway(db, run)
-    options = _as_judged(options, source)
-    names_files = bool(options.paths)
-    if not names_files:
-        if source.mode == "imported" or not source.paths:
-            paths = or_fail(default_paths(Path()))
-        else:
-            paths = tuple(project.root / path for path in source.paths)
-        options = replace(options, paths=paths)
-    loaded = _load_again(source, project, options)
-    or_fail(spare(reporters, project.database, loaded.files, loaded.referenced))
-    tell_loaded(loaded, options)
-    request = make_request(loaded, project, options)
-    if not names_files:
-        request = replace(request, selection=_as_selected(request, source))
-    plan = make_plan(request.suites, request.selection)
-    if request.suites and len(plan) == 0:
-        refuse(
-            "Nothing was tested: no test fits the selection.",
-            "Loosen -k, --suite, --test, --tags or --model. Or name a file: without one, kindlm"
-            " replays only the tests that the run selected.",
-        )
-    if options.warnings:
-        called = "judges are asked what is new to them" if asks_judges else "no provider is called"
-        note(f"Everything is answered as in run {run}; {called}.")
-        agents = sorted(
-            {
-                agent.id
-                for each in plan
-                if each.target in behind_gateway
-                and (agent := each.case.agent or each.suite.suite.agents.get(each.target))
-                and agent.gateway
-            }
-        )
-        if agents:
-            note(
-                "These agents run now, with all their tools, and only their models answer as"
-                f" recorded: {', '.join(agents)}."
-            )
-    derived = Derived("replayed", run, asks_judges, masks_times=options.masks_times)
-    request = replace(request, derived=derived)
-    return Requested(request, options, reporters).record(new_run_id())
-
-
-def _as_selected(request: RunRequest, source: SourceRun) -> Selection:
-    """Return the selection without tests that the run left out; new tests stay."""
-    left_out = {test for test, found in source.tests.items() if not found.selected}
-    only = frozenset(
-        name
-        for suite in request.suites
-        for case in suite.cases
-        for target in case.targets
-        if (name := name_of(suite, case, target)) not in left_out
-    )
-    return replace(request.selection, only=only)

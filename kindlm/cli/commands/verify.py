@@ -1,137 +1,27 @@
-"""`kindlm history backup`, `verify` and `rebuild`: the upkeep of a history.
-
-`backup` copies a history while it is in use. `verify` checks events, content and tables against
-what was recorded. `rebuild` computes the tables again from the events.
-"""
+"""`kindlm history verify`: compare events, content and tables with what was recorded."""
 
 from __future__ import annotations
 
-import fcntl
-import os
 import re
-import secrets
-import shlex
 import sqlite3
 import sys
 from collections.abc import Iterable
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 import typer
 
-from kindlm.cli.console import fail, make_console, note, refuse, wants_color
+from kindlm.cli.console import refuse, wants_color
 from kindlm.cli.history import existing_history, named_run, repair_hint, salvage_hint
 from kindlm.cli.options import DATABASE, RUN_NAMES, argument, option
-from kindlm.errors import ErrorCode, KindlmError, SourceLocation, broken, misuse
+from kindlm.errors import ErrorCode, SourceLocation
 from kindlm.events.run import PURGES, SEALED_HEADS
 from kindlm.history.read_models import changed_tables
 from kindlm.projections import PROJECTIONS
-from kindlm.recording.history_file import files_of
 from kindlm.reports.untrusted import one_line
 from kindlm.wording import count
-from kindlm_store import (
-    EventLog,
-    OpenError,
-    ProjectionError,
-    behind_the_log,
-    open_reader,
-    schema_problems,
-    unreadable_wal,
-)
+from kindlm_store import behind_the_log, open_reader, schema_problems, unreadable_wal
 from kindlm_store.verification import Verification, verify_file
-
-_PART = ".kindlm-part"
-"""How the name of a backup ends that is not complete."""
-
-_DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-
-
-def backup_command(
-    file: Path = argument("FILE", "A new file."), db: Path | None = DATABASE
-) -> None:
-    """Copy the history to a new file, and check the copy. Works while tests run."""
-    # The file takes its name only once it is complete and checked.
-    source = existing_history(db).database
-    if file.is_dir():
-        refuse(f"{file} is a folder.", "Name a new file in it.")
-    if any(each.exists() for each in files_of(file)):
-        fail([_is_there(file)])
-    if not file.parent.is_dir():
-        refuse(
-            f"There is no folder {file.parent}.",
-            f"Create it: mkdir -p {shlex.quote(str(file.parent))}",
-        )
-    part = file.with_name(f".{file.name}.{secrets.token_hex(4)}{_PART}")
-    held = None
-    try:
-        with closing(open_reader(source)) as reader:
-            remove_abandoned(file.parent)
-            # Held for as long as it is written. 0600: conversations are for their owner alone.
-            flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC
-            held = os.open(part, flags, 0o600)
-            fcntl.flock(held, fcntl.LOCK_EX)
-            with closing(sqlite3.connect(part)) as target:
-                reader.backup(target)  # one snapshot; processes that write the history go on
-        checked = _checked(part, source)
-        if file.exists():
-            fail([_is_there(file)])
-        part.rename(file)
-    except OpenError as error:
-        if error.path == part:
-            fail([_unlike(str(error.reason), source)])
-        raise
-    except (OSError, sqlite3.Error) as error:
-        if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE:
-            fail([_unlike(str(error), source)])
-        refuse(
-            f"The backup {file} cannot be written: {getattr(error, 'strerror', None) or error}.",
-            "Free disk space, or name a file in another place.",
-            code=ErrorCode.UNKNOWN_ERROR,
-        )
-    finally:
-        if held is not None:
-            os.close(held)
-        for each in files_of(part):
-            with suppress(OSError):
-                each.unlink(missing_ok=True)
-    note(f"{count(checked.events, 'event')} backed up to {file} and verified.")
-
-
-def remove_abandoned(folder: Path) -> None:
-    """Remove unfinished backups of killed processes in a folder: they hold all texts of a history.
-
-    The writer of a backup in progress holds a lock on it.
-    """
-    for part in folder.glob(f".*{_PART}"):
-        with suppress(OSError), part.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for each in files_of(part):
-                each.unlink(missing_ok=True)
-
-
-def _checked(part: Path, source: Path) -> Verification:
-    found = verify_file(part, claims=SEALED_HEADS, erasures=PURGES)
-    with closing(sqlite3.connect(part, isolation_level=None)) as copy:
-        (sound,) = copy.execute("PRAGMA quick_check(1)").fetchone()
-    if not found.ok:
-        fail([_unlike(found.problems[0].what, source)])
-    if sound != "ok":
-        fail([_unlike(sound, source)])
-    return found
-
-
-def _is_there(file: Path) -> KindlmError:
-    return misuse(
-        f"{file} already exists, and a backup never overwrites a file.", "Name a new file."
-    )
-
-
-def _unlike(what: str, source: Path) -> KindlmError:
-    return broken(
-        f"No backup was made: the history is not as it was recorded: {what}.",
-        f"See what is wrong: kindlm history verify. {salvage_hint(source)}",
-    )
-
 
 _HASH = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.IGNORECASE)
 
@@ -302,41 +192,3 @@ def _normalised(head: str) -> str:
             "Copy it from the report of the run: sha256: and 64 hexadecimal digits.",
         )
     return f"sha256:{match[1].lower()}"
-
-
-def rebuild_command(db: Path | None = DATABASE) -> None:
-    """Recompute all tables from the recorded events."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    console = make_console()
-    events = 0
-    bar = Progress(
-        TextColumn("rebuilding"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-
-    def advance(done: int, total: int) -> None:
-        nonlocal events
-        events = done
-        bar.update(task, completed=done, total=total)
-
-    database = existing_history(db).database
-    try:
-        with EventLog.open(database, projections=PROJECTIONS, repair=True) as log, bar:
-            task = bar.add_task("rebuild", total=None)
-            log.rebuild(progress=advance)
-            problems = log.projection_errors()
-    except ProjectionError as error:
-        problems = {error.projection: str(error)}
-    if problems:
-        listed = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
-        refuse(
-            f"Not all tables could be computed: {listed}.",
-            "No event is lost. Update kindlm and run it again: kindlm history rebuild",
-            code=ErrorCode.UNKNOWN_ERROR,
-        )
-    note(f"All tables are computed anew from {events:,} events.")

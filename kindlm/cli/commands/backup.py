@@ -1,0 +1,113 @@
+"""`kindlm history backup`: copy a history while it is in use, and check the copy."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shlex
+import sqlite3
+from contextlib import closing, suppress
+from pathlib import Path
+
+from kindlm.cli.console import fail, note, refuse
+from kindlm.cli.history import existing_history, salvage_hint
+from kindlm.cli.options import DATABASE, argument
+from kindlm.errors import ErrorCode, KindlmError, broken, misuse
+from kindlm.events.run import PURGES, SEALED_HEADS
+from kindlm.recording.history_file import files_of
+from kindlm.wording import count
+from kindlm_store import OpenError, open_reader
+from kindlm_store.verification import Verification, verify_file
+
+_PART = ".kindlm-part"
+"""How the name of a backup ends that is not complete."""
+
+_DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+
+def backup_command(
+    file: Path = argument("FILE", "A new file."), db: Path | None = DATABASE
+) -> None:
+    """Copy the history to a new file, and check the copy. Works while tests run."""
+    # The file takes its name only once it is complete and checked.
+    source = existing_history(db).database
+    if file.is_dir():
+        refuse(f"{file} is a folder.", "Name a new file in it.")
+    if any(each.exists() for each in files_of(file)):
+        fail([_is_there(file)])
+    if not file.parent.is_dir():
+        refuse(
+            f"There is no folder {file.parent}.",
+            f"Create it: mkdir -p {shlex.quote(str(file.parent))}",
+        )
+    part = file.with_name(f".{file.name}.{secrets.token_hex(4)}{_PART}")
+    held = None
+    try:
+        with closing(open_reader(source)) as reader:
+            remove_abandoned(file.parent)
+            # Held for as long as it is written. 0600: conversations are for their owner alone.
+            flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC
+            held = os.open(part, flags, 0o600)
+            fcntl.flock(held, fcntl.LOCK_EX)
+            with closing(sqlite3.connect(part)) as target:
+                reader.backup(target)  # one snapshot; processes that write the history go on
+        checked = _checked(part, source)
+        if file.exists():
+            fail([_is_there(file)])
+        part.rename(file)
+    except OpenError as error:
+        if error.path == part:
+            fail([_unlike(str(error.reason), source)])
+        raise
+    except (OSError, sqlite3.Error) as error:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE:
+            fail([_unlike(str(error), source)])
+        refuse(
+            f"The backup {file} cannot be written: {getattr(error, 'strerror', None) or error}.",
+            "Free disk space, or name a file in another place.",
+            code=ErrorCode.UNKNOWN_ERROR,
+        )
+    finally:
+        if held is not None:
+            os.close(held)
+        for each in files_of(part):
+            with suppress(OSError):
+                each.unlink(missing_ok=True)
+    note(f"{count(checked.events, 'event')} backed up to {file} and verified.")
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Remove unfinished backups of killed processes in a folder: they hold all texts of a history.
+
+    The writer of a backup in progress holds a lock on it.
+    """
+    for part in folder.glob(f".*{_PART}"):
+        with suppress(OSError), part.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for each in files_of(part):
+                each.unlink(missing_ok=True)
+
+
+def _checked(part: Path, source: Path) -> Verification:
+    found = verify_file(part, claims=SEALED_HEADS, erasures=PURGES)
+    with closing(sqlite3.connect(part, isolation_level=None)) as copy:
+        (sound,) = copy.execute("PRAGMA quick_check(1)").fetchone()
+    if not found.ok:
+        fail([_unlike(found.problems[0].what, source)])
+    if sound != "ok":
+        fail([_unlike(sound, source)])
+    return found
+
+
+def _is_there(file: Path) -> KindlmError:
+    return misuse(
+        f"{file} already exists, and a backup never overwrites a file.", "Name a new file."
+    )
+
+
+def _unlike(what: str, source: Path) -> KindlmError:
+    return broken(
+        f"No backup was made: the history is not as it was recorded: {what}.",
+        f"See what is wrong: kindlm history verify. {salvage_hint(source)}",
+    )

@@ -1,0 +1,168 @@
+"""`kindlm serve-history`: one history for a team, with its pages, pushes and pulls."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sqlite3
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kindlm.cli.commands.backup import remove_abandoned
+from kindlm.cli.commands.token import open_tokens
+from kindlm.cli.console import note, or_fail, refuse, warn
+from kindlm.cli.history import db_option, forget_erased, project_here
+from kindlm.cli.logs import log_as_asked
+from kindlm.cli.options import DATABASE, option, parse_since
+from kindlm.cli.review_recording import recorder_of
+from kindlm.recording.history_file import open_log
+from kindlm.recording.purging import erase, runs_before, streams_to_purge, with_news
+from kindlm.team.protocol import is_loopback
+from kindlm.wording import count
+from kindlm_store import EventLog, StoreError
+from kindlm_store.erasing import find_erasable
+
+if TYPE_CHECKING:
+    from kindlm.browse.routes import Actor, RecordReview, Reviewer
+
+_DAY_S = 24 * 3600
+_HEADER = re.compile(r"[A-Za-z0-9-]+", re.ASCII)
+
+
+def serve_history_command(
+    host: str = option("--host HOST", "Address to bind.", default="127.0.0.1"),
+    port: int = option("--port N", "Port to bind.", default=8002, min=0, max=65535),
+    trust_header: str | None = option(
+        "--trust-header NAME",
+        "Header in which a reverse proxy names the person who looks: X-Forwarded-User."
+        " The proxy must set it in every request.",
+    ),
+    keep: str | None = option(
+        "--keep AGE",
+        "Erase content of runs older than this, such as 180d, at the start and daily."
+        " Their events stay.",
+    ),
+    db: Path | None = DATABASE,
+) -> None:
+    """Serve one history for a team: its pages, and pushes and pulls. Ctrl-C ends it."""
+    from kindlm.browse.datasette_server import listen, make_datasette
+    from kindlm.browse.descriptions import START_PAGE
+    from kindlm.recording.project import regression_threshold
+    from kindlm.team.history_api import HistoryApi
+    from kindlm.team.pages import Pages
+    from kindlm.team.team_server import make_app, serve
+
+    if trust_header is not None and not _HEADER.fullmatch(trust_header):
+        refuse(f"{trust_header!r} is no header.", "Name one: --trust-header X-Forwarded-User")
+    if keep is not None:
+        parse_since(keep, option="--keep")
+    project = project_here(db)
+    threshold = or_fail(regression_threshold(project.root))
+    with ExitStack() as stack:
+        tokens = stack.enter_context(open_tokens(project.database, create=True))
+        has_token = any(token.state == "valid" for token in tokens.tokens())
+        create = f"kindlm token create --name ci --scopes push,pull{db_option(db)}"
+        if not (has_token or is_loopback(host)):
+            refuse(
+                f"kindlm does not listen on {host} before there is a token: it could not be used.",
+                f"Create one first: {create}",
+            )
+        listening = stack.enter_context(or_fail(listen(host, port)))
+        log = stack.enter_context(open_log(project.database))
+        api = HistoryApi(log, tokens)
+        # Before the log is closed, so that pushes in progress are stored.
+        stack.callback(api.close)
+        shown = f"[{host}]" if ":" in host else host
+        address, bound = listening.getsockname()[:2]
+        is_local = is_loopback(address)
+        url = f"http://{shown}:{bound}"
+
+        def tell() -> None:
+            sys.stdout.write(f"{url}{START_PAGE}\n")
+            sys.stdout.flush()
+            if not has_token:
+                note(f"Create a token: {create}")
+            place = shlex.quote(url) if is_local else "https://THE-ADDRESS-OF-ITS-PROXY"
+            note(f"On each machine: kindlm login --url {place}")
+            if not is_local:
+                warn(
+                    f"Requests to {address} are not encrypted.",
+                    "Put a reverse proxy with TLS in front of it: clients send tokens over https.",
+                )
+            if not is_local and trust_header is not None:
+                warn(
+                    f"Anyone who reaches {address} without the proxy can claim any name.",
+                    f"Let only the proxy reach it, and let it set {trust_header} in each request.",
+                )
+            note("Ctrl-C ends it.")
+
+        if keep is not None:
+            stack.enter_context(retention(log, keep))
+        datasette = make_datasette(project.database, threshold, reviews_in(log))
+        pages = Pages(datasette, tokens, trust_header)
+        app = make_app(api, pages, project.database)
+        stack.enter_context(log_as_asked({"KINDLM_LOG": "error"} | os.environ))
+        # The usual way to end a server: a service manager also sends a signal.
+        with suppress(KeyboardInterrupt):
+            serve(app, listening, tell)
+
+
+def reviews_in(log: EventLog) -> Reviewer:
+    """Return what records the reviews of people who look at a served history, by their names."""
+    from kindlm.team.pages import reviewing
+
+    def reviewer(actor: Actor | None) -> RecordReview | None:
+        name = reviewing(actor)
+        return None if name is None else recorder_of(lambda: nullcontext(log), name)
+
+    return reviewer
+
+
+@contextmanager
+def retention(log: EventLog, keep: str) -> Iterator[None]:
+    """Erase content of runs that are older than `--keep`, at once and daily."""
+    ended = threading.Event()
+
+    def work() -> None:
+        while True:
+            erase_older(log, parse_since(keep, option="--keep"))
+            if ended.wait(_DAY_S):
+                return
+
+    thread = threading.Thread(target=work, name="retention")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def erase_older(log: EventLog, before: str) -> None:
+    """Erase the content of runs that began before a time; report how much, or why that failed.
+
+    Content that newer runs refer to stays until these are as old.
+    """
+    try:
+        with closing(log.reader()) as db:
+            runs = with_news(db, runs_before(db, before).ended)
+            if not runs:
+                return
+            streams = streams_to_purge(db, runs)
+        found = find_erasable(log, streams.chosen, forgotten=streams.forgotten)
+        try:
+            erased = erase(log, found, runs, by="retention")
+        finally:
+            # Texts may be erased even if the disk failed afterwards.
+            forget_erased(log.path)
+            remove_abandoned(log.path.parent)
+    except (StoreError, OSError, sqlite3.Error) as error:
+        warn(f"Old content was not erased: {error}.", "kindlm tries again tomorrow.")
+        return
+    what = f"{count(erased.texts, 'text')} of {count(len(runs), 'run')}"
+    note(f"Retention erased {what} from before {before[:10]}.")

@@ -1,0 +1,119 @@
+"""`kindlm token`: who may push to the history of a team, and pull from it."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import NoReturn
+
+import typer
+
+from kindlm.cli.console import fail, note, or_fail, refuse, table
+from kindlm.cli.history import disk_full, project_here
+from kindlm.cli.options import DATABASE, LIST_FORMAT, ListFormat, argument, option
+from kindlm.errors import ErrorCode
+from kindlm.reports.untrusted import one_line, printed_json
+from kindlm.team.token_store import Limits, TokenStore, token_file
+from kindlm.wording import shown_path
+
+token_app = typer.Typer(rich_markup_mode=None)
+
+_MB = 1_000_000
+_MOST = 1_000_000_000
+
+_COLUMNS = ("NAME", "STATE", "SCOPES", "PROJECT", "EXPIRES", "LAST USED", "MB TODAY", "MB")
+
+
+@token_app.command("create")
+def create_command(
+    name: str = option("--name NAME", "Name of the token, such as ci.", default=...),
+    scopes: str = option(
+        "--scopes LIST", "push, pull and review, with commas.", default="push,pull"
+    ),
+    project: str | None = option("--project NAME", "Only runs of this project."),
+    days: int | None = option("--days N", "Expire after N days.", min=1, max=36_500),
+    pushes_per_minute: int | None = option(
+        "--pushes-per-minute N", "Allow N pushes a minute.", min=1, max=_MOST
+    ),
+    mb_per_day: int | None = option(
+        "--mb-per-day N", "Allow N MB a day, unpacked.", min=1, max=_MOST
+    ),
+    mb_total: int | None = option("--mb-total N", "Allow N MB in all, unpacked.", min=1, max=_MOST),
+    db: Path | None = DATABASE,
+) -> None:
+    """Create a token for a history server, and print it once."""
+    limits = Limits(pushes_per_minute, mb_per_day and mb_per_day * _MB, mb_total and mb_total * _MB)
+    wanted = [scope.strip() for scope in scopes.split(",") if scope.strip()]
+    with _tokens(project_here(db).database, create=True) as store:
+        token = or_fail(store.create(name, wanted, project=project, days=days, limits=limits))
+    sys.stdout.write(f"{token}\n")
+    sys.stdout.flush()
+    note("This token is shown only now. Keep it as a secret, such as KINDLM_TOKEN in CI.")
+
+
+@token_app.command("list")
+def list_command(form: ListFormat = LIST_FORMAT, db: Path | None = DATABASE) -> None:
+    """List tokens, with what was pushed with them. The tokens themselves are not stored."""
+    with _tokens(project_here(db).database) as store:
+        found = store.tokens()
+    if form == "json":
+        sys.stdout.write(printed_json([asdict(each) for each in found], indent=2) + "\n")
+        return
+    rows = [
+        (
+            token.name, token.state, ",".join(token.scopes), one_line(token.project or "-"),
+            token.expires_at or "-", token.used_at or "-",
+            f"{token.bytes_today / _MB:.1f}", f"{token.bytes / _MB:.1f}",
+        )
+        for token in found
+    ]  # fmt: skip
+    sys.stdout.write(table(_COLUMNS, rows))
+
+
+@token_app.command("revoke")
+def revoke_command(
+    name: str = argument("NAME", "Name of the token."), db: Path | None = DATABASE
+) -> None:
+    """Revoke a token. A running server refuses it at once."""
+    with _tokens(project_here(db).database) as store:
+        or_fail(store.revoke(name))
+    note(f"The token {name} is revoked.")
+
+
+def open_tokens(database: Path, *, create: bool = False) -> TokenStore:
+    """Open the tokens of a history; end the command if that fails, or there are none."""
+    if not create and not token_file(database).exists():
+        refuse(
+            f"There are no tokens for {shown_path(database)}.",
+            "Create one: kindlm token create --name ci; or name the history with --db.",
+            code=ErrorCode.CONFIG_NOT_FOUND,
+        )
+    try:
+        return TokenStore.open(database)
+    except (OSError, sqlite3.Error) as error:
+        _fail_to_use(database, "opened", error)
+
+
+@contextmanager
+def _tokens(database: Path, *, create: bool = False) -> Iterator[TokenStore]:
+    """Open the tokens of a history; end the command if they cannot be written."""
+    with open_tokens(database, create=create) as store:
+        try:
+            yield store
+        except sqlite3.Error as error:
+            _fail_to_use(database, "written", error)
+
+
+def _fail_to_use(database: Path, what: str, error: OSError | sqlite3.Error) -> NoReturn:
+    if (full := disk_full(database, error)) is not None:
+        fail([full])
+    why = getattr(error, "strerror", None) or error
+    refuse(
+        f"The file {shown_path(token_file(database))} cannot be {what}: {why}.",
+        "Check its permissions and those of its folder.",
+        code=ErrorCode.UNKNOWN_ERROR,
+    )

@@ -1,0 +1,274 @@
+"""Runs the tests, and again whenever a relevant file changes: the work of `kindlm watch`.
+
+Each round is `kindlm test` in a new process. So it does exactly what that command does, and loads
+Python agents anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from kindlm.cli.console import note, or_fail, refuse, show
+from kindlm.cli.history import project_here
+from kindlm.cli.options import TestOptions, typed_again
+from kindlm.cli.reporters import parse_reporters, spare
+from kindlm.config.diagnostics import Diagnostic
+from kindlm.errors import Err, KindlmError, Ok
+from kindlm.guard import guard
+from kindlm.keeper import KINDLM
+from kindlm.recording.loading import load_paths
+from kindlm.recording.project import default_paths, find_project
+from kindlm.recording.watched_files import Stamps, WatchedFiles, changed, watched_files
+from kindlm.reports.untrusted import one_line
+from kindlm.wording import count, first_of
+
+_LOOK_EVERY_S = 0.3
+_QUIET_S = 0.2
+"""So long nothing has to change before a round: an editor saves in several steps."""
+
+_SHOWN_NAMES = 3
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+Problem = KindlmError | Diagnostic
+
+
+def watch_tests(options: TestOptions) -> int:
+    """Run `kindlm test` with the options again and again until a signal ends it.
+
+    Returns the exit code of the last round. Errors in the options end the command through `fail`,
+    and so do paths without tests. After errors in the files, it shows them and waits for a change.
+    """
+    _require_rounds(options)
+    reporters = parse_reporters(options.reporters, options.output)
+    project = project_here(options.database)
+    paths = options.paths or or_fail(default_paths(Path()))
+    loaded = or_fail(load_paths(paths, project.root, strict=options.strict))
+    or_fail(spare(reporters, project.database, loaded.files, loaded.referenced))
+    tell = note if options.warnings else lambda _line: None
+    others = (field.name for field in fields(options) if field.name not in ("paths", "watch"))
+    arguments = [*typed_again(options, others), "--", *map(str, options.paths)]
+
+    async def watch() -> int:
+        rounds = _Rounds(arguments)
+        with rounds.ended_by_signals():
+            return await Watch(lambda: look(options), rounds.run, tell, show).until(rounds.stop)
+
+    return asyncio.run(watch())
+
+
+def look(options: TestOptions) -> tuple[WatchedFiles, tuple[Problem, ...]]:
+    """Return the files that matter to the tests now, and the errors that keep them from running."""
+    project = find_project(Path.cwd(), database=options.database, environ=os.environ)
+    if isinstance(project, Err):
+        return WatchedFiles(), (project.error,)
+    paths = Ok(options.paths) if options.paths else default_paths(Path())
+    if isinstance(paths, Err):
+        return WatchedFiles(), (paths.error,)
+    loaded = load_paths(paths.value, project.value.root, strict=options.strict)
+    if isinstance(loaded, Err):
+        return WatchedFiles(), (loaded.error,)
+    errors = tuple(found for found in loaded.value.diagnostics if found.severity == "error")
+    return watched_files(paths.value, loaded.value, project.value.root), errors
+
+
+@dataclass(slots=True)
+class Watch:
+    """Rounds of tests, and the changes they wait for.
+
+    Attributes:
+        look: loads the files; returns what to watch, and the errors.
+        run_round: runs the tests and returns the exit code.
+        tell: shows a line.
+        show: shows errors.
+    """
+
+    look: Callable[[], tuple[WatchedFiles, tuple[Problem, ...]]]
+    run_round: Callable[[], Awaitable[int]]
+    tell: Callable[[str], None]
+    show: Callable[[Iterable[Problem]], None]
+
+    _files: WatchedFiles = field(default=WatchedFiles(), init=False)
+    _errors: tuple[Problem, ...] = field(default=(), init=False)
+    _stamps: Stamps = field(default_factory=dict, init=False)
+    _rounds: int = field(default=0, init=False)
+    _repeated_for: frozenset[Path] = field(default=frozenset(), init=False)
+
+    async def until(self, stop: asyncio.Event) -> int:
+        """Run a round after each change; return the exit code of the last one."""
+        code = 1
+        self._look_again()
+        is_due = self._is_sound()
+        while not stop.is_set():
+            if is_due:
+                code = await self._round(stop)
+            if not await self._changed(stop):
+                break
+            is_due = self._take_changes()
+        return code
+
+    async def _round(self, stop: asyncio.Event) -> int:
+        self._rounds += 1
+        self.tell(f"── Round {self._rounds} ──")
+        code = await self.run_round()
+        if stop.is_set():
+            return code
+        self.tell(f"Round {self._rounds} {'passed' if code == 0 else 'did not pass'}.")
+        self._spare_what_tests_write()
+        if self._repeated_for:
+            self.tell(f"Changed while it ran: {_names(self._repeated_for)}. Testing again.")
+        else:
+            files = sum(map(self._files.matters, self._stamps))
+            self.tell(f"Waiting for changes to {count(files, 'file')}; Ctrl-C ends.")
+        return code
+
+    def _spare_what_tests_write(self) -> None:
+        """Ignore files that changed during this round and the one before.
+
+        Tests that write watched files would otherwise run forever.
+        """
+        now = self._files.stamps()
+        during = frozenset(filter(self._files.matters, changed(self._stamps, now)))
+        written = during & self._repeated_for
+        if written:
+            self.tell(
+                f"Changed in both of the last rounds: {_names(written)}. If the tests did not write"
+                " that, save it once more."
+            )
+            others = {path: stamp for path, stamp in self._stamps.items() if path not in written}
+            self._stamps = others | {path: now[path] for path in written if path in now}
+        self._repeated_for = during - written
+
+    async def _changed(self, stop: asyncio.Event) -> bool:
+        """Wait for changes, and until there are no more; return False if stopped before."""
+        loop = asyncio.get_running_loop()
+        last = self._stamps
+        while not stop.is_set():
+            begun = loop.time()
+            now = self._files.stamps()
+            if now == last != self._stamps:
+                return True
+            # With many or slow files, looking takes at most a tenth of the time.
+            waits = _QUIET_S if now != last else max(_LOOK_EVERY_S, 10 * (loop.time() - begun))
+            last = now
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), waits)
+        return False
+
+    def _take_changes(self) -> bool:
+        """Look at the changes; return whether a round is due."""
+        errors, paths = self._errors, changed(self._stamps, self._files.stamps())
+        self._look_again()
+        # New suites are among the files now.
+        mattering = frozenset(filter(self._files.matters, paths))
+        if not mattering and errors == self._errors:
+            return False
+        if news := (mattering or paths) - self._repeated_for:
+            self.tell(f"Changed: {_names(news)}")
+        return self._is_sound()
+
+    def _look_again(self) -> None:
+        """Load the watched files, until they did not change meanwhile."""
+        while True:
+            before = self._files.stamps()
+            found, self._errors = self.look()
+            if self._files.stamps() == before:
+                break
+        # Earlier files still matter: they may come back, or an error may be fixed there.
+        self._files = self._files.joined(found)
+        self._stamps = self._files.stamps()
+
+    def _is_sound(self) -> bool:
+        """Return whether everything can be tested; if not, show why."""
+        if not self._errors:
+            return True
+        self._repeated_for = frozenset()
+        self.show(self._errors)
+        self.tell("No tests run until that is fixed. Waiting for changes; Ctrl-C ends.")
+        return False
+
+
+class _Rounds:
+    """Runs the rounds; the first signal ends them, and the current round gets all signals.
+
+    The process of a round leads a session of its own. Otherwise, it would get a Ctrl-C on the
+    terminal twice: directly and from here.
+    """
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        self.stop = asyncio.Event()
+        self._arguments = tuple(arguments)
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def run(self) -> int:
+        """Run one round to its end, with its output on these streams, and return its exit code."""
+        process = await asyncio.create_subprocess_exec(
+            *KINDLM,
+            "test",
+            *self._arguments,
+            stdin=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self._process = process
+        if self.stop.is_set():
+            # The signal came while it was started.
+            self._send(signal.SIGINT)
+        try:
+            return await process.wait()
+        finally:
+            if process.returncode is None:
+                self._send(signal.SIGTERM)
+                await process.wait()
+            self._process = None
+
+    @contextmanager
+    def ended_by_signals(self) -> Iterator[None]:
+        """Let Ctrl-C, SIGTERM and a closed terminal end the rounds while the context lasts."""
+        loop = asyncio.get_running_loop()
+        before = {number: signal.getsignal(number) for number in _SIGNALS}
+        # Programs started with nohup, or in the background, should ignore some of them.
+        handled = [number for number in _SIGNALS if before[number] is not signal.SIG_IGN]
+        for number in handled:
+            loop.add_signal_handler(number, self._on_signal, number)
+        try:
+            yield
+        finally:
+            for number in handled:
+                loop.remove_signal_handler(number)
+                signal.signal(number, before[number])
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        if guard.is_new_signal():
+            self.stop.set()
+            self._send(number)
+
+    def _send(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+
+def _names(paths: Iterable[Path]) -> str:
+    """Return the paths of the files relative to here; only the first of many."""
+    return first_of(sorted(one_line(os.path.relpath(path)) for path in paths), _SHOWN_NAMES)
+
+
+def _require_rounds(options: TestOptions) -> None:
+    """End the command if options do not apply to repeated rounds."""
+    given = {
+        "--resume": options.resume is not None,
+        "--force-resume": options.force_resume,
+        "--dry-run": options.dry_run,
+    }
+    for name, is_given in given.items():
+        if is_given:
+            refuse(
+                f"{name} does something once, and --watch runs the tests again and again.",
+                f"Leave out one of the two: kindlm test {name}",
+            )
