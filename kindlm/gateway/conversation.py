@@ -1,8 +1,8 @@
 """Records and counts the model calls that an agent makes in one conversation.
 
-Tool calls are counted from the answers of models, and tool results when a request contains them for
-the first time. History that each request repeats counts for nothing. Everything after an answer of
-the agent belongs to its next answer.
+Tool calls come from the answers of models, and tool results from the first request that contains
+them. History that a request repeats is not counted again. Calls after an answer of the agent belong
+to its next answer.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from kindlm.wires import WireAnswer, error_message, token_count
 from kindlm.wires.reading import WireRequest, read_answer, read_request
 from kindlm_store.new_event import scrub
 
-_REMEMBERED = 32
-_LAST_WORDS_S = 5.0
+_REMEMBERED_CALLS = 32
+_WAIT_AFTER_ANSWER_S = 5.0
+_WAIT_AFTER_FAILURE_S = 1.0
 _LONG = 200_000
-_LAST_TROUBLE_S = 1.0
 _CODES = {
     401: ErrorCode.PROVIDER_AUTH_ERROR,
     403: ErrorCode.PROVIDER_AUTH_ERROR,
@@ -40,17 +40,18 @@ _EMBEDDINGS = "openai/embeddings"
 _FREE = frozenset(
     {"anthropic/messages/count_tokens", "openai/responses/input_tokens", "openai/moderations"}
 )
-"""What is not charged for, and reports no tokens."""
+"""The paths whose calls cost nothing and report no tokens."""
 
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 @dataclass(eq=False, slots=True)
 class ModelCall:
-    """One model call. `items` is the whole list of messages of its request.
+    """One model call. `items` is the whole list of messages in its request.
 
-    `base` is the earlier call whose items these begin with, `after` the one whose answer is
-    continued; `new` counts the items since `base`. `so_far` returns what has come back.
+    The list begins with the items of the earlier call `base`, and `new` more follow. `after` is the
+    number of the call whose answer the request continues, 0 at the beginning of a conversation.
+    `answer_so_far` returns the part of the answer that has arrived.
     """
 
     number: int
@@ -63,8 +64,13 @@ class ModelCall:
     tries: int = 1
     begun: float = field(default_factory=time.perf_counter)
     answer: WireAnswer | None = None
-    so_far: Callable[[], Answered] | None = None
+    answer_so_far: Callable[[], HttpAnswer] | None = None
     is_over: bool = False
+
+    @property
+    def provider(self) -> str:
+        """The provider, as the path begins."""
+        return self.path.partition("/")[0]
 
 
 @dataclass(eq=False, slots=True)
@@ -75,11 +81,15 @@ class _Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """What came back: `problem` says why it is no whole answer; `body` is None if unreadable.
+class HttpAnswer:
+    """The HTTP answer to a model call, or to a replayed one (`recorded`).
 
-    `is_sent` is whether the provider may have had the request, and charge for it.
-    `recorded` is set where it is the answer of an earlier run. `hint` is what to do if it failed.
+    Attributes:
+        status: 0 if no answer arrived.
+        body: None if it cannot be read.
+        problem: why the answer is incomplete.
+        is_sent: whether the provider may have received the request, and may charge for it.
+        hint: what to do about a failure.
     """
 
     status: int
@@ -94,9 +104,8 @@ class Answered:
 class SeenConversation:
     """One conversation with an agent, as the gateway sees it.
 
-    `desk` takes the events, and what calls cost. `hint` is what to do where no call comes.
-    `is_asked` is whether the agent has not answered the last message. Calls of the agent in tries
-    that failed have the numbers `_failed`: they count for themselves, and not with the answer.
+    `desk` receives the events and the cost of calls. `hint` is what to do if no calls arrive.
+    `is_asked` is whether the agent has a message to answer. `open` are the running calls by task.
     """
 
     def __init__(self, agent: str, desk: CallDesk, hint: str = "") -> None:
@@ -105,11 +114,11 @@ class SeenConversation:
         self._hint = hint
         self.is_asked = False
         self.open: dict[asyncio.Task[Any], ModelCall | None] = {}
-        self._failed = range(0)
+        self._failed = range(0)  # numbers of calls in failed tries of the message
         self._calls: list[ModelCall] = []
         self._offers_tools = False
-        self._latest: dict[str, _Use | None] = {}  # None: of a call that was not seen
-        self._early: dict[str, Any] = {}
+        self._latest: dict[str, _Use | None] = {}  # by id; None for a call that was not seen
+        self._early: dict[str, Any] = {}  # tool results by ids of calls that were not seen yet
         self._has_answer = False
         self._uses: list[_Use] = []
         self._usage: list[tuple[int, Usage, Cost]] = []
@@ -118,9 +127,9 @@ class SeenConversation:
         self._trouble: str | None = None
 
     def lose(self, why: str, hint: str = "") -> None:
-        """Note that something of a message may have gone unseen.
+        """Note that the gateway may have missed tool calls.
 
-        With a hint, it is a call that was refused, and may be why the agent fails.
+        `hint` is for a refused call, which may also be why the agent fails.
         """
         if why not in self._lost:
             self._lost.append(why)
@@ -128,19 +137,19 @@ class SeenConversation:
             self._trouble = f"{why} {hint}."
 
     async def begin(self, call: int) -> None:
-        """Begin to observe: a message is about to be sent, for the first time or again."""
+        """Begin to observe: a message is about to be sent, perhaps not for the first time."""
         self._failed = range(self._failed.start if self.is_asked else call, call)
         self.is_asked = True
 
     async def trouble(self) -> str | None:
-        """Return which call failed last, once, and what to do; None if a later one did not."""
+        """Return the last failed call and the remedy, only once; None if a later call succeeded."""
         if self.open:
-            await asyncio.wait(set(self.open), timeout=_LAST_TROUBLE_S)
+            await asyncio.wait(set(self.open), timeout=_WAIT_AFTER_FAILURE_S)
         trouble, self._trouble = self._trouble, None
         return trouble
 
-    def requested(self, path: str, body: Any) -> ModelCall:
-        """Record that a model is called; `body` is the JSON value, None if it is not JSON."""
+    def record_request(self, path: str, body: Any) -> ModelCall:
+        """Record a request to a model; `body` is the JSON value, None if it is not JSON."""
         wire = WIRES.get(path)
         body = body if isinstance(body, dict) else None
         key = "" if wire is None else ITEMS[wire]
@@ -153,45 +162,41 @@ class SeenConversation:
         call = ModelCall(number, path, model, items, base, None, len(items))
         if base is not None:
             call.new = len(items) - len(base.items)
-            call.items = [*base.items, *items[len(base.items) :]]  # what is equal is kept once
+            call.items = [*base.items, *items[len(base.items) :]]  # keeps equal items once
         if twin is not None and twin.answer is None:
             call.tries = twin.tries + 1
-        said = WireRequest()
+        request = WireRequest()
         if wire is not None and body is not None:
-            said = read_request(
-                wire, body | {key: items[len(items) - call.new :]} if items else body
-            )
-            self._take_results(said.tool_results)
-            self._offers_tools = self._offers_tools or said.offers_tools
+            new = body | {key: items[len(items) - call.new :]} if items else body
+            request = read_request(wire, new)
+            self._take_results(request.tool_results)
+            self._offers_tools = self._offers_tools or request.offers_tools
         elif wire is not None:
             self.lose("A request of the agent to its model could not be read.")
         elif not SILENT.fullmatch(path):
             where = bounded(scrub(path))
             self.lose(f"The agent called {where}, whose answers do not show tool calls.")
-        previous = next(
-            (
-                c
-                for c in self._calls
-                if said.continues and c.answer and c.answer.id == said.continues
-            ),
-            base,
+        continued = (
+            each
+            for each in self._calls
+            if request.continues and each.answer and each.answer.id == request.continues
         )
+        previous = next(continued, base)
         call.after = previous.number if previous is not None else 0 if wire is not None else None
         skeleton = None
         if body is not None:
             rest = {name: value for name, value in body.items() if name != key or not items}
             skeleton = scrub(_dumps(rest))
-        provider = path.partition("/")[0]
         self.desk.record(
             ProviderRequested(
                 purpose=Purpose.AGENT,
-                provider=provider,
+                provider=call.provider,
                 model=call.model,
                 call=number,
                 attempt=call.tries,
                 fingerprint="",
                 after=call.after,
-                messages=_shown(said.messages, previous),
+                messages=_storable(request.messages, previous),
                 path=path,
                 body=skeleton,
                 base=base.number if base is not None else None,
@@ -199,18 +204,18 @@ class SeenConversation:
             )
         )
         self._calls.append(call)
-        del self._calls[:-_REMEMBERED]
+        del self._calls[:-_REMEMBERED_CALLS]
         return call
 
     def _begins_with(
         self, path: str, items: Sequence[Any]
     ) -> tuple[ModelCall | None, ModelCall | None]:
-        """Return the latest call whose items a request begins with, and one of the same items."""
+        """Return the latest call whose items a request begins with, and a call with equal items."""
         for call in reversed(self._calls):
             if call.path != path or not call.items or len(call.items) > len(items):
                 continue
             if call.items == items[: len(call.items)]:
-                # What is asked again continues what was continued then.
+                # A repeated request continues what the first one continued.
                 same = len(call.items) == len(items)
                 return (call.base, call) if same else (call, None)
         return None, None
@@ -219,26 +224,26 @@ class SeenConversation:
         for call_id, result in results.items():
             use = self._latest.get(call_id)
             if call_id not in self._latest:
-                # An agent has its answer a moment before the gateway has recorded it.
+                # The agent receives an answer shortly before the gateway records it.
                 self._early.setdefault(call_id, result)
             elif use is not None and not use.is_answered:
                 use.response, use.is_answered = result, True
 
-    async def came(self, call: ModelCall, got: Answered) -> None:
-        """Record what came back, and count it, also if the task is cancelled meanwhile."""
+    async def record_answer(self, call: ModelCall, got: HttpAnswer) -> None:
+        """Record and count an answer, also if the task is cancelled meanwhile."""
         read, begun = None, time.perf_counter()
         try:
             if got.body is not None and len(got.body) >= _LONG:
-                # To read it takes up to seconds, in which nothing else would go on.
+                # Reading may take seconds, which would block the event loop.
                 read = await asyncio.to_thread(_read, call.path, got)
         finally:
             call.begun += time.perf_counter() - begun
-            self.answered(call, got, read)
+            self._record_answer(call, got, read)
 
-    def answered(
-        self, call: ModelCall, got: Answered, read: tuple[WireAnswer, str | None] | None = None
+    def _record_answer(
+        self, call: ModelCall, got: HttpAnswer, read: tuple[WireAnswer, str | None] | None = None
     ) -> None:
-        """Record what came back, and count it; `read` is what stands in it, if that is known."""
+        """Record and count an answer; `read` is the result of `_read`, if it is known."""
         if call.is_over:
             return
         call.is_over = True
@@ -246,29 +251,29 @@ class SeenConversation:
         answer, problem = read or _read(call.path, got)
         raw = None if got.body is None else scrub(got.body)
         model = bounded(scrub(answer.model)) if answer.model else None
-        provider = call.path.partition("/")[0]
         if problem is not None:
             if got.status < 400 and got.status:
                 self.lose(f"A model answer is incomplete: {problem}")
             usage, cost = answer.usage, Cost()
             if usage != Usage() and got.recorded is None:
-                cost = self.desk.price(provider, model or call.model, usage)
+                cost = self.desk.price(call.provider, model or call.model, usage)
                 self.desk.spend(model or call.model, cost)
             source = None if cost.usd is None else cost.source
             if got.status < 400 and got.is_sent and call.path not in _FREE:
-                # Of an answer that is cut off, this may not be all.
+                # An answer that was cut off may not report all its tokens.
                 charged = (Usage(), Cost()) if answer.error is None else (usage, cost)
                 self._usage.append((call.number, *charged))
                 if charged[1].usd is None and got.recorded is None:
                     source = CostSource.UNKNOWN
                     self.desk.spend(model or call.model, Cost())
             if got.hint:
-                said = bounded(scrub(problem)).rstrip(".")
-                self._trouble = f"Its call of {call.path} failed: {said}. {got.hint}."
+                why = bounded(scrub(problem)).rstrip(".")
+                self._trouble = f"Its call of {call.path} failed: {why}. {got.hint}."
+            code = _CODES.get(got.status, ErrorCode.PROVIDER_API_ERROR)
             self.desk.record(
                 ProviderFailed(
                     call=call.number,
-                    error_code=(code := _CODES.get(got.status, ErrorCode.PROVIDER_API_ERROR)).name,
+                    error_code=code.name,
                     error_number=code.value,
                     status=got.status or None,
                     message=scrub(problem),
@@ -285,9 +290,9 @@ class SeenConversation:
         call.answer, self._trouble = answer, None
         cost = now = Cost(0.0, CostSource.COMPUTED)
         if call.path not in _FREE:
-            cost = now = self.desk.price(provider, model or call.model, answer.usage)
+            cost = now = self.desk.price(call.provider, model or call.model, answer.usage)
         if got.recorded is not None:
-            # It was paid for then: that is what the agent costs, and nothing is spent now.
+            # The agent costs what was paid then; nothing is spent now.
             cost, now = replace(cost, usd=got.recorded.cost_usd), Cost(0.0, CostSource.COMPUTED)
             latency_ms = got.recorded.latency_ms
         self.desk.spend(model or call.model, now)
@@ -325,11 +330,11 @@ class SeenConversation:
         )
 
     async def seen(self) -> Seen:
-        """Return what was seen since the last time, once the calls that go on have ended."""
+        """Return the record since the last time, after waiting for running calls."""
         if self.open:
-            # An agent has its answer a moment before the gateway has recorded it.
-            _, unended = await asyncio.wait(set(self.open), timeout=_LAST_WORDS_S)
-            if unended:
+            # The agent receives an answer shortly before the gateway records it.
+            _, running = await asyncio.wait(set(self.open), timeout=_WAIT_AFTER_ANSWER_S)
+            if running:
                 self.lose(
                     "A model call was still running when the agent answered. Let the agent "
                     "answer after its model calls have ended."
@@ -356,13 +361,14 @@ class SeenConversation:
         return seen
 
     def close(self) -> None:
-        """End the calls that go on: the conversation is over."""
+        """End the running calls: the conversation is over."""
         why = "The conversation ended before the answer was complete."
         for task, call in list(self.open.items()):
             task.cancel()
             if call is not None:
-                got = Answered(0, "", None) if call.so_far is None else call.so_far()
-                self.answered(call, replace(got, problem=why))
+                so_far = call.answer_so_far
+                got = HttpAnswer(0, "", None) if so_far is None else so_far()
+                self._record_answer(call, replace(got, problem=why))
 
     def _missing(self) -> str | None:
         if self._lost:
@@ -390,10 +396,10 @@ class SeenConversation:
         return None
 
 
-def _shown(messages: Sequence[Message], previous: ModelCall | None) -> tuple[Message, ...]:
-    """Return the messages that are new since an answer, as they can be stored."""
+def _storable(messages: Sequence[Message], previous: ModelCall | None) -> tuple[Message, ...]:
+    """Return the messages that are new since the previous answer, without secrets."""
     if previous is not None:
-        # The conversation up to that answer has the system text and the answer itself.
+        # The system text and that answer are recorded already.
         messages = [each for each in messages if each.role not in (Role.SYSTEM, Role.ASSISTANT)]
     return tuple(
         replace(
@@ -406,8 +412,8 @@ def _shown(messages: Sequence[Message], previous: ModelCall | None) -> tuple[Mes
     )
 
 
-def _read(path: str, got: Answered) -> tuple[WireAnswer, str | None]:
-    """Return what came back, and why it is no whole answer, if it is none."""
+def _read(path: str, got: HttpAnswer) -> tuple[WireAnswer, str | None]:
+    """Return the content of an answer, and why it is incomplete, or None."""
     wire, problem = WIRES.get(path), got.problem
     if got.status >= 400:
         return WireAnswer(""), _refusal(got)
@@ -422,23 +428,23 @@ def _read(path: str, got: Answered) -> tuple[WireAnswer, str | None]:
         return answer, f"The answer cannot be read: {answer.error}."
     if not answer.complete:
         return answer, problem or "The answer ended before it was complete."
-    # An agent may leave when all was said.
+    # An agent may close the connection once the model has finished.
     return answer, None if answer.finish_reason is not None else problem
 
 
 def _tokens_of_vectors(body: str) -> Usage:
-    """Return what was read to make vectors of texts; nothing is written."""
+    """Return the tokens of an embedding: only input tokens."""
     answer = read_json(body)
     usage = answer.get("usage") if isinstance(answer, dict) else None
     tokens = token_count(usage.get("prompt_tokens")) if isinstance(usage, dict) else None
     return Usage() if tokens is None else Usage(tokens, 0)
 
 
-def _refusal(got: Answered) -> str:
-    said = None
+def _refusal(got: HttpAnswer) -> str:
+    reason = None
     if got.body is not None:
         try:
-            said = error_message(json.loads(got.body))
+            reason = error_message(json.loads(got.body))
         except (ValueError, RecursionError):
-            said = got.body[:200].strip() or None
-    return got.problem or f"The provider answered {got.status}: {said or 'no reason'}"
+            reason = got.body[:200].strip() or None
+    return got.problem or f"The provider answered {got.status}: {reason or 'no reason'}"

@@ -1,13 +1,12 @@
-"""Assigns model calls to executions: by the address that an agent gets, by headers, or by turns.
+"""Assigns model calls to executions.
 
-A program that is started for one conversation has its own address. Agents that serve all
-conversations share the address of the run: their calls are assigned by a header that they pass on,
-`x-kindlm-execution` or `traceparent`. Until an agent has passed one on, its messages are answered
-one at a time, and each call belongs to the current message.
+A program that serves one conversation gets its own address. Agents that serve all conversations
+share the address of the run, and pass on a header, `x-kindlm-execution` or `traceparent`. Until an
+agent has done so, it answers one message at a time, and its calls belong to that message.
 
-Agents in this process need no address. Their clients may exist long before the run, with the
-address and key of a provider. So kindlm replaces `send` of the HTTP clients below the SDKs for the
-run, and redirects requests there. A call belongs to the message that its task or thread answers.
+Agents in this process need no address. Their clients may exist before the run, with the address and
+key of a provider. So kindlm replaces `send` of the HTTP clients below the SDKs during the run, and
+redirects requests to the gateway. A call belongs to the message that its task or thread answers.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ _NOT_ASSIGNED = (
     f" agent pass the header `{EXECUTION_HEADER}` of its request on to its models."
 )
 
-
 _BLOCKS = (
     "The agent called a model in a way that blocks the event loop, so that the call cannot go"
     " through the gateway. Await an asynchronous client, or write the agent as a function that is"
@@ -43,7 +41,6 @@ _BLOCKS = (
 _Reached = Literal["alone", "shared", "here"]
 """Whether an agent has its own address, shares that of the run, or runs in this process."""
 
-
 _HINTS: Mapping[_Reached, str] = {
     "alone": "Let its clients take address and key from the environment (OPENAI_BASE_URL,"
     " OPENAI_API_KEY, ANTHROPIC_BASE_URL, ANTHROPIC_API_KEY).",
@@ -52,13 +49,13 @@ _HINTS: Mapping[_Reached, str] = {
     "here": "Of agents in the process of the test, clients are seen that are built on httpx, such"
     " as those of OpenAI and Anthropic.",
 }
-"""What to do where no model call comes."""
+"""What to do if no model calls arrive."""
 
 
 class Gateway:
-    """Implements `ports.Observer`; as `async with`, in which it listens.
+    """Implements `ports.Observer`; it listens during `async with`.
 
-    `warn` shows a message to the user, with what to do. With a `replayer`, no provider is called.
+    `warn` shows the user a message and a hint. With a `replayer`, no provider is called.
     """
 
     def __init__(
@@ -74,7 +71,8 @@ class Gateway:
         self._providers = tuple(providers)
         self._warn = warn
         self._replays = replayer is not None
-        self._server = GatewayServer(upstreams(environ, self._providers), self._addressed, replayer)
+        known = upstreams(environ, self._providers)
+        self._server = GatewayServer(known, self._find_conversation, replayer)
         self._open: dict[str, Observed] = {}
         self._traces: dict[str, Observed] = {}
         self._answering: Observed | None = None
@@ -92,7 +90,7 @@ class Gateway:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        """Close all connections, and report the calls that could not be assigned."""
+        """Close all connections, and warn of unassigned calls."""
         if self._redirection is not None:
             self._redirection.end()
         await self._server.__aexit__(*exception)
@@ -104,20 +102,20 @@ class Gateway:
             )
 
     def forward_to(self, providers: Iterable[ProviderSettings]) -> None:
-        """Forward to the providers of suites, as they are once programs are served."""
+        """Forward to the providers of suites, whose URLs are known once `serve` has started."""
         self._server.providers = upstreams(self._environ, providers)
 
     @property
     def key(self) -> str:
-        """The key that calls need here."""
+        """The key that calls to the gateway need."""
         return self._server.key
 
     def address(self, subject: str | None = None) -> str:
-        """Return the address of one attempt, or of the run; `/openai/v1` and the like follow."""
+        """Return the address of an attempt, or of the run, to which `/openai/v1` is appended."""
         return self._server.url if subject is None else f"{self._server.url}/x/{subject}"
 
     def variables(self, subject: str | None = None) -> dict[str, str]:
-        """Return what a program needs in its environment so that its models are called here."""
+        """Return the environment variables that send a program's model calls to the gateway."""
         address, key = self.address(subject), self._server.key
         found = {
             "KINDLM_GATEWAY": address,
@@ -126,7 +124,7 @@ class Gateway:
             "OPENAI_API_KEY": key,
             "ANTHROPIC_BASE_URL": f"{address}/anthropic",
             "ANTHROPIC_API_KEY": key,
-            # It would send what was said to OpenAI itself.
+            # Tracing would send the conversation to OpenAI.
             "OPENAI_AGENTS_DISABLE_TRACING": "1",
         }
         if "ANTHROPIC_AUTH_TOKEN" in self._environ:
@@ -140,7 +138,7 @@ class Gateway:
         return found
 
     def observe(self, target: AgentTarget | Command, desk: CallDesk) -> Observed | None:
-        """Return what observes one conversation; None for an agent without `gateway: true`."""
+        """Return the observation of a conversation; None for an agent without `gateway: true`."""
         if isinstance(target, Command) or not target.gateway:
             return None
         reached: _Reached = "shared"
@@ -156,7 +154,7 @@ class Gateway:
         return observed
 
     def headers(self, subject: str) -> dict[str, str]:
-        """Return what goes along with the messages of an attempt."""
+        """Return the headers of messages to the agent in an attempt."""
         return {EXECUTION_HEADER: subject, "traceparent": traceparent(self._run, subject)}
 
     async def take_turn(self, observed: Observed) -> None:
@@ -184,22 +182,21 @@ class Gateway:
         self._open.pop(observed.desk.subject, None)
         self._traces = {trace: each for trace, each in self._traces.items() if each is not observed}
 
-    def _addressed(
+    def _find_conversation(
         self, subject: str | None, headers: Mapping[str, str], is_call: bool
     ) -> SeenConversation | None:
-        """Return the conversation that a call belongs to; see `server.Addressed`."""
+        """Return the conversation that a call belongs to; see `server.FindConversation`."""
         if subject is not None:
             return self._open.get(subject)
         named, trace = headers.get(EXECUTION_HEADER), trace_of(headers.get("traceparent", ""))
         found = self._open.get(named) if named else self._traces.get(trace or "")
         asked = [each for each in self._open.values() if each.is_asked and each.reached != "alone"]
         if not is_call:
-            # What is not a model call, or was refused, belongs to the one that can have made it.
             return found or (asked[0] if len(asked) == 1 else None)
         if found is not None:
             found.passes_on = found.passes_on is not False
             return found
-        # One that passed its header on before need not do so each time.
+        # An agent without the header answers alone, so the call belongs to its message.
         if self._answering is not None and not named and asked == [self._answering]:
             self._answering.passes_on = False
             sharing = [each for each in self._open.values() if each.reached == "shared"]
@@ -216,29 +213,29 @@ class Gateway:
         for each in self._open.values():
             if each.has_begun:
                 each.lose(_NOT_ASSIGNED)
-        # The limits of the run hold for it, too.
-        known = None if self._replays else self._desk
-        if known is None:
+        # The limits of the run also apply to unassigned calls.
+        desk = None if self._replays else self._desk
+        if desk is None:
             return None
-        if known.is_over():
-            # The call will be refused, and any agent that is answering may have made it.
+        if desk.is_over():
+            # The server refuses the call, which any answering agent may have made.
             for each in self._open.values():
                 if each.is_asked:
                     each.desk.leave_unfinished()
-        return SeenConversation("", known.unassigned())
+        return SeenConversation("", desk.unassigned())
 
     def _route(self, subject: str | None, url: str, blocks: bool) -> str | None:
-        """Return where a request of an agent in this process goes instead; None if it stays.
+        """Return the URL to which an in-process request is redirected; None if it is not.
 
-        `subject` is None where it is not known which message the request is about. One that
-        `blocks` would wait in the event loop of the gateway, and so for ever.
+        `subject` is None if the message of the request is unknown. A request that `blocks` would
+        wait in the event loop of the gateway forever.
         """
         observed = self._open.get(subject or "")
         if subject is not None and observed is None:
             return None  # an agent that does not use the gateway
         here = (each for each in self._open.values() if each.reached == "here")
         if subject is None and not self._replays and not any(each.has_begun for each in here):
-            return None  # of a fixture, or of other code around the tests
+            return None  # from a fixture, or from other code around the tests
         address = self.address(subject)
         found = next(
             (
@@ -259,10 +256,10 @@ class Gateway:
 
 
 class Observed(SeenConversation):
-    """One conversation with an agent of the gateway; implements `ports.Observation`.
+    """One conversation with an agent; implements `ports.Observation`.
 
-    `passes_on` is whether its calls bear the header, None as long as there was none. `has_begun` is
-    whether the agent has got a message.
+    `passes_on` is whether its calls have the header, None before the first call. `has_begun` is
+    whether the agent was sent a message.
     """
 
     def __init__(self, gateway: Gateway, agent: str, desk: CallDesk, reached: _Reached) -> None:
@@ -277,26 +274,26 @@ class Observed(SeenConversation):
         self.headers: Mapping[str, str] = gateway.headers(desk.subject)
 
     async def begin(self, call: int) -> None:
-        """Begin to observe: a message is about to be sent."""
+        """Begin to observe, once no other agent that shares the address is answering."""
         if self.reached == "shared":
             await self._gateway.take_turn(self)
         self.has_begun = True
         await super().begin(call)
 
     async def seen(self) -> Seen:
-        """Return what was seen since the last time; see `ports.Observation`."""
+        """Return the record since the last time; see `ports.Observation`."""
         seen = await super().seen()
         self._gateway.end_turn(self)
         return seen
 
     def close(self) -> None:
-        """End the observation: no call belongs to it any more."""
+        """End the observation: no more calls are assigned to it."""
         self._gateway.forget(self)
         super().close()
 
 
 class _Redirection:
-    """Replaces `send` of HTTP clients; to be made in the thread of the gateway."""
+    """Replaces `send` of HTTP clients; created in the gateway's thread."""
 
     def __init__(self, key: str, route: Callable[[str | None, str, bool], str | None]) -> None:
         self._key = key
@@ -312,7 +309,7 @@ class _Redirection:
             self._replace(module.AsyncClient, is_async=True)
 
     def end(self) -> None:
-        """Give the clients their own `send` back."""
+        """Restore `send` of the clients."""
         self._stack.close()
 
     def _replace(self, client: Any, *, is_async: bool) -> None:
@@ -330,7 +327,7 @@ class _Redirection:
         headers = MESSAGE_HEADERS.get()
         subject = None if headers is None else headers.get(EXECUTION_HEADER)
         if headers is not None and subject is None:
-            return  # of kindlm, or of the test itself
+            return  # from kindlm, or from the test itself
         url = self._route(subject, str(request.url), blocks)
         if url is not None:
             request.url = type(request.url)(url)

@@ -1,14 +1,12 @@
-"""Answers model calls of agents from a recording, while the code of the agents runs again.
+"""Answers an agent's model calls from the recording of one attempt, while the agent runs again.
 
-A request is looked up by its normal form among those of one recorded attempt. The nth equal request
-gets the nth answer. Only complete answers count, not calls that failed or were cut off. A request
-that was never recorded is a miss, and its error says what differs.
+Requests are equal if their normal forms are. The nth equal request gets the nth complete answer.
+A request that was never recorded is a miss, and its error says what differs.
 
-The normal form keeps what can change the answer. It leaves out nulls, ids of items, and settings
-for accounts, caches and logs. It numbers ids of calls by appearance, puts adjacent tool results
-into the order of their calls, and sorts tools. It keeps the user's own data: arguments, parameters,
-schemas, texts. It is computed from recorded requests at replay, so it can change without new
-recordings.
+The normal form keeps what can change the answer: arguments, parameters, schemas, texts. It leaves
+out nulls, ids of items, and settings for accounts, caches and logs. It numbers ids of calls by
+appearance, puts adjacent tool results into the order of their calls, and sorts tools. It is
+computed at replay, so it can change without new recordings.
 """
 
 from __future__ import annotations
@@ -33,22 +31,22 @@ from kindlm.wires.reading import read_answer
 from kindlm.wording import around_difference, count, listed, shown
 from kindlm_store.new_event import scrub
 
-_TOLD = 3
-_COUNTED = 20
-"""So many differences from a recorded request are counted, to find the one that comes closest."""
-
+_MAX_LISTED = 3
+_MAX_COUNTED = 20
+"""How many differences from a recorded request are counted, to find the closest request."""
 
 Replayer = Callable[[str, str, Any], RecordedModelCall | str]
-"""Returns the recorded call that answers one of an agent, with a whole answer; or why none does.
+"""Returns the recorded call with the complete answer to a request, or why there is none.
 
-It takes the attempt that asks now, as in `CallDesk.subject`; the provider and its path, such as
-`openai/chat/completions`, never with `v1/`; and the JSON value of the request, None if it is none.
+Its arguments are the attempt that asks now, as in `CallDesk.subject`; the provider and its path,
+such as `openai/chat/completions`, always without `v1/`; and the JSON value of the request, None if
+the request is not JSON.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A recorded call; `body` is its request, a JSON value."""
+    """A recorded call; `body` is its request as a JSON value, `form` the normal form of that."""
 
     call: RecordedModelCall
     body: Any
@@ -60,9 +58,8 @@ class _Question:
 class RecordedModels:
     """The answers that models gave to an agent in one attempt; implements `ports.ReplayedModels`.
 
-    `source` is that attempt, such as `k3f9x2ab-17.1`; `paid` is, for each message of the user, what
-    was paid besides the answer, and then for each try that failed and was followed by another one.
-    `missed` is the first request since it was taken that was never recorded, as an error.
+    For each message of the user, `paid` has what was paid besides the answer, and what each failed
+    and repeated try cost. `missed` is the first miss.
     """
 
     source: str
@@ -74,15 +71,16 @@ class RecordedModels:
     missed: KindlmError | None = None
     _asked: Counter[str] = field(default_factory=Counter, init=False)
     _given: dict[str, str] = field(default_factory=dict, init=False)
+    """Names of the ids in recorded answers: the question that was answered, and a number."""
+    _requests: int = field(default=0, init=False)
 
     @cached_property
     def _questions(self) -> list[_Question]:
-        """What was asked then, in that order; ids in answers are named by what they answered."""
         questions = list[_Question]()
         for call in self.calls:
             body, wire = sent_body(call.path, call.body, call.items), WIRES.get(call.path)
             if body is None:
-                continue  # it was not JSON: nothing can be compared with it
+                continue  # not JSON, so no request can equal it
             form = normal_form(body, self._given, masks_times=self.masks_times)
             question = _Question(call, body, form, fingerprint(call.path, form))
             questions.append(question)
@@ -93,7 +91,7 @@ class RecordedModels:
         return questions
 
     def latency_ms(self, message: int) -> float | None:
-        """Return what the agent took for a message then; see `ports.ReplayedModels`."""
+        """Return the agent's recorded latency; see `ports.ReplayedModels`."""
         return self.latencies_ms[message] if message < len(self.latencies_ms) else None
 
     def paid_before(self, message: int, failed: int) -> PaidBefore:
@@ -104,8 +102,9 @@ class RecordedModels:
         return sum(tries[failed:], before)
 
     def answer(self, path: str, body: Any) -> RecordedModelCall | str:
-        """Return the same request with its answer, or why there is none; see `Replayer`."""
-        questions = self._questions
+        """Return the recorded call with the answer, or why there is none; see `Replayer`."""
+        self._requests += 1
+        questions = self._questions  # fills `_given`, too
         if body is None:
             return self._miss(path, "it is not JSON, so kindlm cannot compare it")
         try:
@@ -148,23 +147,22 @@ class RecordedModels:
     ) -> str:
         message = (
             f"Run {self.source.rpartition('-')[0]} never {verb} this request from the agent to "
-            f"its model (call {self._asked.total()}, {path}): {why}."
+            f"its model (call {self._requests}, {path}): {why}."
         )
         self.missed = self.missed or KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint)
         return message
 
     def _nearest(self, path: str, form: Any) -> str:
-        """Return how a request differs from the recorded one that comes closest."""
-        like_it = [each for each in self._questions if each.call.path == path]
-        if not like_it:
+        """Return how a request differs from the closest recorded request."""
+        of_path = [each for each in self._questions if each.call.path == path]
+        if not of_path:
             return "no request was recorded there"
-        # One that was not given yet, and as far into the conversation, shows best what changed.
-        like_it.sort(key=lambda each: self._asked[each.fingerprint] > 0)
+        # Requests of the same length come first, and requests that were not repeated yet.
+        of_path.sort(key=lambda each: self._asked[each.fingerprint] > 0)
         length = _length(path, form)
-        as_far = [each for each in like_it if _length(path, each.form) == length]
-        found = [list(islice(differences(each.form, form), _COUNTED)) for each in as_far or like_it]
-        nearest = min(found, key=len)
-        return listed(nearest, _TOLD)
+        as_long = [each for each in of_path if _length(path, each.form) == length] or of_path
+        found = [list(islice(differences(each.form, form), _MAX_COUNTED)) for each in as_long]
+        return listed(min(found, key=len), _MAX_LISTED)
 
     def _differs_in_times_alone(self, path: str, body: Any) -> bool:
         masked = normal_form(body, self._given, masks_times=True)
@@ -181,7 +179,7 @@ def _length(path: str, form: Any) -> int:
     return len(items) if isinstance(items, list) else 0
 
 
-# Settings of a request that say for whom and how it is processed, not what is asked.
+# Settings of a request that do not change the question, such as for accounts, caches and logs.
 _ABOUT_THE_CALL = {
     "client_metadata",
     "logprobs",
@@ -196,7 +194,7 @@ _ABOUT_THE_CALL = {
     "top_logprobs",
     "user",
 }
-# What providers add to the parts of their answers, and what parts say for caches.
+# Keys that providers add to parts of their answers, and settings of parts for caches.
 _ABOUT_THE_PART = {
     "annotations",
     "cache_control",
@@ -205,7 +203,7 @@ _ABOUT_THE_PART = {
     "signature",
     "status",
 }
-# Keys whose values are again messages, calls or parts; what stands under others is kept whole.
+# Keys whose values are messages, calls or parts. Values of other keys are kept whole.
 _OF_REQUEST = {"input", "messages", "system"}
 _OF_PART = {"content", "summary", "tool_calls"}
 _FUNCTIONS = {"custom", "function", "function_call"}
@@ -236,15 +234,15 @@ def normal_form(body: Any, given: Mapping[str, str], *, masks_times: bool = Fals
     """Return the part of a request that can change the answer, as a JSON value.
 
     Args:
-        body: The request. One that is not an object is its own normal form.
-        given: Ids that recorded answers gave, each with a name by the question it answered.
+        body: The request. A value that is not an object is its own normal form.
+        given: The names of ids in recorded answers.
         masks_times: Whether all dates, times of day and UUIDs count as equal.
     """
     return _Form(given, masks_times).of(body)
 
 
 def fingerprint(path: str, form: Any) -> str:
-    """Return the identity of a question: where it was sent, and its normal form."""
+    """Return a hash of the path and the normal form of a request."""
     return hashlib.sha256(_canonical([path, form]).encode()).hexdigest()[:16]
 
 
@@ -252,7 +250,7 @@ _canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
 class _Form:
-    """One request on its way into the normal form; `_numbers` are the calls seen so far."""
+    """Computes the normal form of one request; `_numbers` are the ids of calls seen so far."""
 
     def __init__(self, given: Mapping[str, str], masks_times: bool) -> None:
         self._given = given
@@ -282,10 +280,10 @@ class _Form:
         return form
 
     def _part(self, value: Any) -> Any:
-        """Return a message, a call, a part of a message, or a list of such."""
+        """Return the form of a message, a call, a part of a message, or a list of these."""
         if isinstance(value, list):
             return self._parts(value)
-        # What has neither a role nor a type is no part of these formats, but the user's own.
+        # An object with neither a role nor a type is the user's own data.
         if not isinstance(value, dict) or not (value.keys() & _MARKS):
             return self._whole(value)
         kind, answered, part = value.get("type"), _answered(value), dict[str, Any]()
@@ -298,7 +296,7 @@ class _Form:
                 named = self._given.get(child) if is_known else None
                 part[key] = named or f"#{self._numbers.setdefault(child, len(self._numbers))}"
             elif key == "id":
-                # What an item says shows which it is, unless it but refers to one.
+                # An item is known by its content, unless it only refers to another by its id.
                 if value.keys() <= {"id", "type", "status"}:
                     part[key] = self._given.get(child, child) if isinstance(child, str) else child
             elif key in _OF_PART:
@@ -318,7 +316,7 @@ class _Form:
         return self._whole(read_arguments(value) if is_json else value)
 
     def _parts(self, values: list[Any]) -> list[Any]:
-        """Return results that stand side by side in the order of their calls, not of their ends."""
+        """Return the forms of parts, with adjacent tool results in the order of their calls."""
         parts, results = list[Any](), list[Any]()
         for value in values:
             if _answered(value) is not None:
@@ -331,14 +329,13 @@ class _Form:
         return parts
 
     def _place(self, result: Any) -> tuple[int, str]:
-        """Return what orders results: calls of this request, those of the one before, others."""
+        """Return the sort key of a result: calls in this request, in earlier answers, others."""
         ident = _answered(result) or ""
         if ident in self._numbers:
             return self._numbers[ident] - len(self._numbers), ""
         return (0, self._given[ident]) if ident in self._given else (1, "")
 
     def _tool(self, tool: Any) -> Any:
-        """Return the definition of a tool."""
         if not isinstance(tool, dict):
             return self._whole(tool)
         return {
@@ -348,7 +345,7 @@ class _Form:
         }
 
     def _whole(self, value: Any) -> Any:
-        """Return a value of which nothing is left out: arguments, parameters, schemas, texts."""
+        """Return a value with nothing left out: arguments, parameters, schemas, texts."""
         if isinstance(value, str):
             value = scrub(value)  # as it is recorded
             for pattern, name in self._masks:
@@ -363,7 +360,7 @@ class _Form:
 
 
 def _answered(value: Any) -> str | None:
-    """Return the id of the call whose result a message, an item or a part is."""
+    """Return the id of the call that a tool result answers; None for anything else."""
     if not isinstance(value, dict):
         return None
     kind = value.get("type")
@@ -375,7 +372,7 @@ def _answered(value: Any) -> str | None:
 
 
 def _by_name(tools: list[Any]) -> Any:
-    """Return definitions of tools by their names, so that their order does not matter."""
+    """Return tools by their names, so that their order does not matter."""
     named = {_tool_name(tool): tool for tool in tools}
     return named if len(named) == len(tools) else sorted(tools, key=_canonical)
 
@@ -389,7 +386,7 @@ def _tool_name(tool: Any) -> str:
 
 
 def _text_alone(content: Any) -> Any:
-    """Return the text of a content that is one part of text; such a text may stand alone, too."""
+    """Return the text of a content with a single text part; providers take either form."""
     is_text = isinstance(content, list) and len(content) == 1 and isinstance(content[0], str)
     return content[0] if is_text else content
 
@@ -400,7 +397,7 @@ _NOTHING = object()
 def differences(then: Any, now: Any, path: str = "") -> Iterator[str]:
     """Yield how two normal forms differ: `messages[0].content: "old" → "new"`.
 
-    Texts are cut to what stands around the first character that differs.
+    Texts are cut to the surroundings of the first different character.
     """
     if isinstance(then, dict) and isinstance(now, dict):
         for key in sorted({*then, *now}):

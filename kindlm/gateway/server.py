@@ -1,7 +1,7 @@
-"""The HTTP server of the gateway: takes a call, forwards it, and passes on the answer as it comes.
+"""The HTTP server of the gateway: forwards calls to providers, and streams their answers back.
 
-Bytes pass unchanged, with one exception: it asks a stream of completions for its tokens, and
-removes the event that reports them. It retries nothing, since clients do that themselves.
+Bytes pass unchanged, with one exception: it asks chat completion streams for their usage, and
+removes the event that reports it. It does not retry, since clients do.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from aiohttp import (
     web,
 )
 
-from kindlm.gateway.conversation import Answered, ModelCall, SeenConversation
+from kindlm.gateway.conversation import HttpAnswer, ModelCall, SeenConversation
 from kindlm.gateway.replay import Replayer
 from kindlm.gateway.upstreams import Upstream
 from kindlm.http_client import has_proxies
 
 KEY_HEADER = "x-kindlm-key"
-"""Has the key of the gateway; the usual headers keep the agent's own credentials then."""
+"""The header with the gateway's key if the usual headers hold the agent's own credentials."""
 
 _MAX_REQUEST_BYTES = 64_000_000
 _MAX_RECORDED_BYTES = 10_000_000
-"""A body with more is passed on, and cannot be read for the record."""
+"""A longer body is passed on, but not recorded."""
 
 _MAX_HELD_BYTES = 100_000
-"""No event that reports tokens is longer."""
+"""The maximum length of an event that reports usage."""
 
 _CONNECT_S = 30
-_OF_CONNECTION = frozenset(
+_HOP_BY_HOP = frozenset(
     [
         "connection",
         "keep-alive",
@@ -57,7 +57,7 @@ _OF_CONNECTION = frozenset(
         "upgrade",
     ]
 )
-_NOT_SENT = _OF_CONNECTION | frozenset(
+_NOT_SENT = _HOP_BY_HOP | frozenset(
     [
         "host",
         "content-length",
@@ -72,17 +72,16 @@ _NOT_SENT = _OF_CONNECTION | frozenset(
         KEY_HEADER,
     ]
 )
-_NOT_ANSWERED = _OF_CONNECTION | {"set-cookie"}
+_NOT_RETURNED = _HOP_BY_HOP | {"set-cookie"}
 _WBITS = {"gzip": 47, "deflate": 15}
-_USAGE_ASKED = b',"stream_options":{"include_usage":true}}'
+_ASKS_FOR_USAGE = b',"stream_options":{"include_usage":true}}'
 _EVENT_END = re.compile(rb"\r?\n\r?\n")
 _AGENT_LEFT = "The agent closed the connection before the answer was complete."
 
+FindConversation = Callable[[str | None, Mapping[str, str], bool], SeenConversation | None]
+"""Returns the conversation that a call belongs to; None if it is not known.
 
-Addressed = Callable[[str | None, Mapping[str, str], bool], SeenConversation | None]
-"""Finds the conversation that a call belongs to; None if it is not known.
-
-It takes the attempt in the address, None without one, the headers, and whether a model is called.
+Its arguments are the attempt in the address, or None; the headers; and whether it is a model call.
 """
 
 
@@ -96,14 +95,14 @@ class GatewayServer:
     def __init__(
         self,
         providers: Mapping[str, Upstream],
-        addressed: Addressed,
+        find_conversation: FindConversation,
         replayer: Replayer | None = None,
     ) -> None:
         self.key = f"sk-kindlm-{secrets.token_hex(16)}"
         self.url = ""
         self.http: ClientSession
         self.providers = providers
-        self._addressed = addressed
+        self._find_conversation = find_conversation
         self._replayer = replayer
         self._stack = AsyncExitStack()
 
@@ -140,7 +139,7 @@ class GatewayServer:
         await self._stack.aclose()
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        subject, provider, path = _split(request.rel_url.raw_path)
+        subject, provider, path = _split_path(request.rel_url.raw_path)
         if provider not in self.providers:
             return _refused(404, f"No provider is named {provider!r}: write /openai or /anthropic.")
         if not {".", ".."}.isdisjoint(re.split(r"[/\\]", unquote(path))):
@@ -151,7 +150,7 @@ class GatewayServer:
         keys = (given, request.headers.get("x-api-key"), request.headers.get(KEY_HEADER))
         has_key = self.key in keys
         is_call = request.method == "POST" and has_key
-        conversation = self._addressed(subject, request.headers, is_call)
+        conversation = self._find_conversation(subject, request.headers, is_call)
         if not has_key:
             variable = self.providers[provider].key_variable
             if conversation is not None:
@@ -181,8 +180,7 @@ class GatewayServer:
         conversation.open[task] = None
         try:
             data = await request.read()
-            text = _unpacked(data, request.headers.get("content-encoding", ""))
-            body = _json(text)
+            body = _json(_decoded(data, request.headers.get("content-encoding", "")))
             if conversation.desk.is_over():
                 conversation.desk.leave_unfinished()
                 conversation.lose(
@@ -190,39 +188,39 @@ class GatewayServer:
                     "Raise the limit, or let the agent ask less",
                 )
                 return _refused(402, "A limit of the run (cost or time) allows no more calls.")
-            call = conversation.requested(path, body)
+            call = conversation.record_request(path, body)
             conversation.open[task] = call
             if self._replayer is not None:
-                return self._replayed(self._replayer, conversation, call, body)
+                return await self._replayed(self._replayer, conversation, call, body)
             provider, _, rest = path.partition("/")
             forwarding = _Forwarding(self.http, request, self.providers[provider], rest, body)
-            call.so_far = forwarding.answered
+            call.answer_so_far = forwarding.answer_so_far
             try:
                 async with conversation.desk.paced(provider):
                     call.begun = time.perf_counter()
                     return await forwarding.forward(data)
             finally:
-                await conversation.came(call, forwarding.answered())
+                await conversation.record_answer(call, forwarding.answer_so_far())
         except web.HTTPRequestEntityTooLarge:
             conversation.lose("A request from the agent to its model exceeds 64 MB.")
             raise
         finally:
             conversation.open.pop(task, None)
 
-    def _replayed(
+    async def _replayed(
         self, replayer: Replayer, conversation: SeenConversation, call: ModelCall, body: Any
     ) -> web.Response:
         found = replayer(conversation.desk.subject, call.path, body)
         if isinstance(found, str):
-            conversation.answered(call, Answered(422, "", None, found))
+            await conversation.record_answer(call, HttpAnswer(422, "", None, found))
             conversation.lose(found)
             return _refused(422, found)
         assert found.answer is not None
-        got = Answered(200, found.content_type, found.answer, recorded=found)
-        conversation.answered(call, got)
+        got = HttpAnswer(200, found.content_type, found.answer, recorded=found)
+        await conversation.record_answer(call, got)
         data = found.answer.encode()
-        if call.path == "openai/chat/completions" and _with_usage_asked(b"{}", body, ""):
-            # The record has the tokens that the gateway asked for, and the agent did not.
+        if call.path == "openai/chat/completions" and _asking_for_usage(b"{}", body, ""):
+            # The gateway asked for the usage in the record, not the agent.
             without = WithoutUsage()
             data = without.pass_on(data) + without.rest()
         return web.Response(body=data, headers={"content-type": found.content_type})
@@ -230,7 +228,7 @@ class GatewayServer:
 
 @dataclass(slots=True)
 class _Forwarding:
-    """One call on its way to a provider, and the answer on its way back."""
+    """Forwards one call to a provider, and its answer to the agent."""
 
     http: ClientSession
     request: web.Request
@@ -243,17 +241,17 @@ class _Forwarding:
     problem: str | None = _AGENT_LEFT
     is_sent: bool = False
 
-    def answered(self) -> Answered:
-        """Return what came back until now."""
+    def answer_so_far(self) -> HttpAnswer:
+        """Return the part of the answer that has arrived."""
         text = None
         if self.status and len(self.got) <= _MAX_RECORDED_BYTES:
-            text = _unpacked(bytes(self.got), self.headers.get("content-encoding", ""))
+            text = _decoded(bytes(self.got), self.headers.get("content-encoding", ""))
         kind = self.headers.get("content-type", "")
-        hint = "" if self.problem is _AGENT_LEFT else self._way_out()
-        return Answered(self.status, kind, text, self.problem, None, self.is_sent, hint)
+        hint = "" if self.problem is _AGENT_LEFT else self._hint()
+        return HttpAnswer(self.status, kind, text, self.problem, None, self.is_sent, hint)
 
-    def _way_out(self) -> str:
-        """Return what to do about a call that failed."""
+    def _hint(self) -> str:
+        """Return what to do about a failed call."""
         upstream, status = self.upstream, self.status
         if status in (0, 401, 403) and KEY_HEADER not in self.request.headers:
             if not upstream.headers:
@@ -265,19 +263,19 @@ class _Forwarding:
         return "Check that the provider is reachable from here"
 
     async def forward(self, data: bytes) -> web.StreamResponse:
-        """Send the request on, and the answer back while it comes."""
+        """Forward the request, and stream the answer back."""
         request, upstream = self.request, self.upstream
         asked = None
         if self.path == "chat/completions":
-            asked = _with_usage_asked(data, self.body, request.headers.get("content-encoding", ""))
+            asked = _asking_for_usage(data, self.body, request.headers.get("content-encoding", ""))
         headers = [(k, v) for k, v in request.headers.items() if k.lower() not in _NOT_SENT]
         if KEY_HEADER in request.headers:
             names = ("authorization", "x-api-key")
             headers += [(n, request.headers[n]) for n in names if n in request.headers]
         else:
             headers += upstream.headers.items()
-        packs = asked is None and "gzip" in request.headers.get("accept-encoding", "")
-        headers.append(("Accept-Encoding", "gzip" if packs else "identity"))
+        takes_gzip = asked is None and "gzip" in request.headers.get("accept-encoding", "")
+        headers.append(("Accept-Encoding", "gzip" if takes_gzip else "identity"))
         url = f"{upstream.base_url}/{self.path}"
         if query := request.rel_url.raw_query_string:
             url = f"{url}?{query}"
@@ -286,18 +284,17 @@ class _Forwarding:
         try:
             async with self.http.request(
                 request.method, url, headers=headers, data=asked or data, allow_redirects=False
-            ) as came:
-                self.status, self.headers = came.status, came.headers
-                out = web.StreamResponse(status=came.status, reason=came.reason)
-                is_stream = "event-stream" in came.headers.get("content-type", "")
+            ) as answer:
+                self.status, self.headers = answer.status, answer.headers
+                out = web.StreamResponse(status=answer.status, reason=answer.reason)
+                is_stream = "event-stream" in answer.headers.get("content-type", "")
                 without = WithoutUsage() if asked is not None and is_stream else None
-                # What is taken out of a body makes it shorter.
-                left_out = _NOT_ANSWERED | ({"content-length"} if without else set())
-                for name, value in came.headers.items():
+                left_out = _NOT_RETURNED | ({"content-length"} if without else set())
+                for name, value in answer.headers.items():
                     if name.lower() not in left_out:
                         out.headers.add(name, value)
                 await out.prepare(request)
-                async for chunk in came.content.iter_any():
+                async for chunk in answer.content.iter_any():
                     if len(self.got) <= _MAX_RECORDED_BYTES:
                         self.got += chunk
                     if passed := chunk if without is None else without.pass_on(chunk):
@@ -313,20 +310,20 @@ class _Forwarding:
                 self.problem = f"The provider {why}: {type(error).__name__}."
             if out is None or not out.prepared:
                 return _refused(502, self.problem or _AGENT_LEFT)
-            # A stream that was cut must not look like one that has ended.
+            # The agent must see that the stream was cut off.
             if request.transport is not None:
                 request.transport.abort()
         return out
 
 
-def _split(path: str) -> tuple[str | None, str, str]:
-    """Return the attempt in an address, if it has one, the provider, and the provider's path."""
+def _split_path(path: str) -> tuple[str | None, str, str]:
+    """Return the attempt in an address, or None; the provider; and the provider's path."""
     subject: str | None = None
     rest = path.removeprefix("/")
     if rest.startswith("x/"):
         subject, _, rest = rest[2:].partition("/")
     provider, _, rest = rest.partition("/")
-    # Some clients write the version, some leave it to the base URL.
+    # Some clients send the version, others expect it in the base URL.
     return subject, provider, rest.strip("/").removeprefix("v1/")
 
 
@@ -338,49 +335,48 @@ def _json(text: str | None) -> Any:
 
 
 def _refused(status: int, message: str) -> web.Response:
-    """Return an error that clients do not answer by another try."""
-    said = {"message": f"[kindlm's gateway] {message}", "type": "kindlm_gateway", "code": None}
+    """Return an error that SDKs do not retry."""
+    error = {"message": f"[kindlm's gateway] {message}", "type": "kindlm_gateway", "code": None}
     return web.json_response(
-        {"type": "error", "error": said}, status=status, headers={"x-should-retry": "false"}
+        {"type": "error", "error": error}, status=status, headers={"x-should-retry": "false"}
     )
 
 
-def _unpacked(data: bytes, encoding: str) -> str | None:
-    """Return a body as text; None if it cannot be read, whatever the reason."""
+def _decoded(data: bytes, encoding: str) -> str | None:
+    """Return a body as text; None if it cannot be decoded or is too long."""
     encoding = encoding.strip().lower()
     try:
         if encoding in _WBITS:
-            unpacking = zlib.decompressobj(_WBITS[encoding])
-            data = unpacking.decompress(data, _MAX_RECORDED_BYTES + 1)
+            data = zlib.decompressobj(_WBITS[encoding]).decompress(data, _MAX_RECORDED_BYTES + 1)
         elif encoding not in ("", "identity"):
-            return None  # providers are asked for none of these
+            return None
         return data.decode() if len(data) <= _MAX_RECORDED_BYTES else None
     except (zlib.error, UnicodeDecodeError):
         return None
 
 
-def _with_usage_asked(data: bytes, body: Any, encoding: str) -> bytes | None:
-    """Return a request for a stream of completions that asks for its tokens, too.
+def _asking_for_usage(data: bytes, body: Any, encoding: str) -> bytes | None:
+    """Return a request for a stream, extended to ask for its usage.
 
-    None if it says itself whether it does, or if it is no such request. Nothing else in it changes.
+    None for other requests, and for those with `stream_options`.
     """
     if encoding or not isinstance(body, dict) or body.get("stream") is not True:
         return None
     if "stream_options" in body:
         return None
-    return data.rstrip()[:-1] + _USAGE_ASKED
+    return data.rstrip()[:-1] + _ASKS_FOR_USAGE
 
 
 class WithoutUsage:
-    """Takes the event that reports the tokens out of a stream of events, as its bytes come."""
+    """Removes the event that reports usage from the bytes of a stream."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
 
     def pass_on(self, chunk: bytes) -> bytes:
-        """Return what is to be passed on by now: whole events, and what is too long to hold."""
+        """Return the bytes to pass on: whole events, and events that are too long to hold."""
         whole, start = bytearray(), 0
-        # What ends an event may have begun before.
+        # The end of an event may be split between chunks.
         searched = max(len(self._rest) - 3, 0)
         self._rest += chunk
         for end in _EVENT_END.finditer(self._rest, searched):
@@ -395,7 +391,7 @@ class WithoutUsage:
         return bytes(whole)
 
     def rest(self) -> bytes:
-        """Return what is left at the end of the stream."""
+        """Return the remaining bytes at the end of the stream."""
         return b"" if _only_reports_usage(self._rest) else bytes(self._rest)
 
 

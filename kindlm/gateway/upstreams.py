@@ -1,7 +1,7 @@
 """The providers that the gateway forwards to: their addresses and keys.
 
-They come from the environment of kindlm, or from the `providers` of the suites of the type `openai`
-or `anthropic`. Agents never see these keys.
+They come from kindlm's environment, or from the `providers` of type `openai` and `anthropic` in the
+suites. Agents never see these keys.
 """
 
 from __future__ import annotations
@@ -21,28 +21,27 @@ WIRES: Mapping[str, Wire] = {
     "openai/responses": "responses",
     "anthropic/messages": "anthropic",
 }
-"""The format of what is posted to a provider's path; other paths pass and are not understood."""
+"""The format of requests to a path. Requests to other paths are forwarded, but not understood."""
 
 SILENT = re.compile(
     r"(openai/(audio|conversations|embeddings|files|images|models|moderations|rerank"
     r"|responses/(compact|input_tokens)|traces|uploads|vector_stores|videos)"
     r"|anthropic/(api/event_logging|files|messages/count_tokens|models))(/[\w-]+)*"
 )
-"""The paths where no model answers with a tool call."""
+"""The paths whose answers never contain tool calls."""
 
 ITEMS = {"chat": "messages", "responses": "input", "anthropic": "messages"}
-"""Where the list of messages stands in a request of a format."""
-
+"""The key with the list of messages in requests of a format."""
 
 DEFAULT_BASES = {
     "openai": "https://api.openai.com/v1",
     "anthropic": "https://api.anthropic.com/v1",
 }
-"""What comes before a path of a provider, where nothing else is said."""
+"""The default base URLs of the providers."""
 
 
 def sent_body(path: str, body: str | None, items: Sequence[str]) -> Any:
-    """Return the JSON value that was posted to a path; its messages are recorded one by one."""
+    """Return the body of a request as a JSON value, from its separately recorded `items`."""
     sent, wire = read_json(body), WIRES.get(path)
     if items and wire is not None and isinstance(sent, dict):
         sent[ITEMS[wire]] = list(map(read_json, items))
@@ -51,10 +50,10 @@ def sent_body(path: str, body: str | None, items: Sequence[str]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """A provider; `base_url` is what comes before a path such as `chat/completions`.
+    """A provider. `headers` hold its key, and are empty without one.
 
-    `key_variable` names the variable of its key, of kindlm's there and of the gateway's for agents.
-    `headers` are empty without one.
+    `key_variable` is the environment variable with the key: for kindlm the provider's, for agents
+    the gateway's.
     """
 
     base_url: str
@@ -65,17 +64,18 @@ class Upstream:
 def upstreams(
     environ: Mapping[str, str], providers: Iterable[ProviderSettings]
 ) -> dict[str, Upstream]:
-    """Return the providers by name; what a suite says of one counts before the environment."""
-    written = {each.type: each for each in reversed(list(providers))}
+    """Return the providers by name; the first settings in suites override the environment."""
+    of_suites = {each.type: each for each in reversed(list(providers))}
     found = {}
     for name, default in DEFAULT_BASES.items():
-        said = written.get(name)
-        variable = (said and said.api_key_env) or f"{name.upper()}_API_KEY"
-        base = (said and said.base_url) or environ.get(f"{name.upper()}_BASE_URL") or default
+        settings = of_suites.get(name)
+        variable = (settings and settings.api_key_env) or f"{name.upper()}_API_KEY"
+        base = (settings and settings.base_url) or environ.get(f"{name.upper()}_BASE_URL")
+        base = base or default
         base, key = base.rstrip("/"), environ.get(variable)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         if name == "anthropic":
-            # With and without its version: clients differ.
+            # Clients expect the base URL with or without the version.
             base = base.removesuffix("/v1") + "/v1"
             token = environ.get("ANTHROPIC_AUTH_TOKEN")
             if key:
@@ -87,7 +87,7 @@ def upstreams(
 
 
 def lacks_keys(environ: Mapping[str, str], providers: Iterable[ProviderSettings]) -> bool:
-    """Return whether no key is known, and calls go to OpenAI and Anthropic themselves."""
+    """Return whether both providers have their default URLs, and neither has a key."""
     return all(
         not upstream.headers and upstream.base_url == DEFAULT_BASES[name]
         for name, upstream in upstreams(environ, providers).items()

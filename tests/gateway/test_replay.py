@@ -148,7 +148,7 @@ def test_a_request_that_cannot_be_compared_gets_no_answer() -> None:
     call = replace(_call(1, _asked("Hi"), "first"), body=None, items=())
     unread = _models(call).answer(CHAT, None)
     assert isinstance(unread, str)
-    assert "it is not JSON" in unread
+    assert "(call 1, openai/chat/completions): it is not JSON" in unread
     nested: Any = {}
     for _ in range(2000):
         nested = {"messages": [nested]}
