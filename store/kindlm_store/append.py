@@ -1,13 +1,11 @@
 """Appends submissions in the open write transaction: checks them, stores texts, chains events.
 
 A submission is written completely or not at all, and a bad one does not affect the others of its
-group. So the group is checked first, against the future state of the streams, and only what passed
-is written.
+group. So the whole group is checked before anything is written.
 
-Texts are stored by reference: each once, found by its digest, named by a salted hash. Once the row
-is emptied, the reference reveals nothing: without the salt, no one can test whether it was a
-certain text. A row without its text says why. An erased one is empty and stays so. A withheld one
-has an empty salt: its text never arrived, and a later import may bring it.
+Each text is stored once. Its digest finds it, and a salted hash is its reference. Once the row is
+emptied, no one can test whether it was a certain text. The row of an erased text is empty and stays
+empty. The row of a withheld text, which never arrived, has an empty salt; a merge may fill it.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _SIZES = (512, 256, 128, 64, 32, 16, 8, 4, 2, 1)
-"""Rows per statement: so few sizes that the connection keeps the statements prepared."""
+"""Rows per statement: few sizes, so that the connection keeps the statements prepared."""
 
 
 @lru_cache(maxsize=512)
@@ -43,13 +41,10 @@ def _statement(insert: str, width: int, rows: int) -> str:
 def insert_rows(
     connection: sqlite3.Connection, insert: str, rows: Sequence[Sequence[object]]
 ) -> None:
-    """Insert rows in order.
+    """Insert one or more rows in order; `insert` is the statement up to VALUES.
 
-    A statement releases Python's global lock while it runs and must get it back afterwards, which
-    takes up to 5 ms beside a busy thread. One statement for many rows pays that once, and SQLite
-    works while the other thread does.
-
-    `insert` is the statement up to VALUES. There is at least one row.
+    After each statement, Python waits for its global lock, up to 5 ms beside a busy thread. So one
+    statement inserts many rows.
     """
     start, width = 0, len(rows[0])
     for size in _SIZES:
@@ -66,31 +61,31 @@ INSERT_EVENTS = (
 INSERT_TEXTS = "INSERT INTO contents (ref, salt, digest, body)"
 
 _REF_TAG = b"kindlm_store:text:1\n"
-"""Keeps the hash of a reference apart from every other use of SHA-256."""
+"""Makes references differ from all other SHA-256 hashes."""
 
 _REF_BYTES = 24
 _SALT_BYTES = 16
 _REMEMBERED = 10_000
-"""Digests kept in memory; a row weighs about 300 bytes."""
+"""Digests kept in memory, with about 300 bytes each."""
 
 _ASKED_AT_ONCE = 500
 
 WITHHELD = b""
-"""The salt of a text that was never sent; no stored text has it."""
+"""The salt of a text that never arrived; no stored text has it."""
 
 
 def ref_of(salt: bytes, body: bytes) -> str:
-    """The reference of a text: 32 characters of base64url."""
+    """Return the reference of a text: 32 characters of base64url."""
     digest = sha256(b"".join((_REF_TAG, salt, body))).digest()
     return urlsafe_b64encode(digest[:_REF_BYTES]).decode()
 
 
 Submission = Sequence[Append]
-"""What is submitted together: one transaction, all or nothing."""
+"""Appends that are written together, or not at all."""
 
 
 _End = tuple[int, bool]
-"""Where a stream ends, as far as an append asks: its version, and whether it is sealed."""
+"""The version of a stream, and whether it is sealed."""
 
 
 @dataclass(slots=True)
@@ -108,11 +103,7 @@ class _Stream:
 class Appender:
     """Writes groups through the write connection, and remembers the streams in between.
 
-    Args:
-        connection: The write connection.
-
-    Attributes:
-        ends: Where each stream ends that the last group wrote to.
+    `ends` has the ends of the streams that the last group wrote to.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -124,7 +115,7 @@ class Appender:
         self.ends: dict[str, Head] = {}
 
     def forget(self) -> None:
-        """Discard everything remembered about the file, after a rollback."""
+        """Discard everything remembered about the file."""
         self._streams.clear()
         self._types.clear()
         self._refs.clear()
@@ -136,7 +127,7 @@ class Appender:
             For each submission, why it was refused; None if it was written.
 
         Raises:
-            sqlite3.IntegrityError: An event id is recorded already; roll back, and write the
+            sqlite3.IntegrityError: An event id is recorded already. Roll back, and write the
                 submissions one by one.
             sqlite3.Error: The file cannot be written.
         """
@@ -183,7 +174,6 @@ class Appender:
         return known
 
     def _new_type(self, name: str) -> int:
-        """The id of a type that is not cached."""
         types = self._types
         types.update(self._connection.execute("SELECT name, id FROM event_types"))
         if name not in types:
@@ -193,7 +183,7 @@ class Appender:
         return types[name]
 
     def _check(self, group: Sequence[Submission]) -> list[ConflictError | None]:
-        """For each submission, why it will not fit its streams, or None."""
+        """Return for each submission why it does not fit its streams, or None."""
         outcomes: list[ConflictError | None] = []
         ends: dict[str, _End] = {}
         for submission in group:
@@ -206,10 +196,10 @@ class Appender:
         return outcomes
 
     def _after(self, submission: Submission, before: dict[str, _End]) -> dict[str, _End]:
-        """The ends of its streams after a submission.
+        """Return the ends of streams after a submission, given those before.
 
         Raises:
-            ConflictError: It does not fit.
+            ConflictError: The submission does not fit.
         """
         ends = dict(before)
         for append in submission:
@@ -237,7 +227,7 @@ class Appender:
         return ends
 
     def _store_texts(self, accepted: Iterable[Append]) -> dict[str, str]:
-        """Store the missing texts of events; return the reference of each."""
+        """Store the missing texts of events; return the references of all."""
         digests: dict[str, bytes] = {}
         for append in accepted:
             for event in append.events:
@@ -253,7 +243,7 @@ class Appender:
             query = f"SELECT digest, ref FROM contents WHERE digest IN ({marks})"  # noqa: S608
             self._refs.update(self._connection.execute(query, asked))
         new: list[tuple[str, bytes, bytes, str]] = []
-        # At once: each call lets another thread run before it returns.
+        # One call, since each lets another thread run before it returns.
         salts = os.urandom(_SALT_BYTES * len(unknown))
         for body, digest in digests.items():
             if digest not in self._refs:
@@ -272,7 +262,7 @@ class Appender:
         refs: dict[str, str],
         rows: list[tuple[object, ...]],
     ) -> None:
-        """Append events to their stream, and their rows, from `position` on, to `rows`."""
+        """Chain events to their stream; add their rows, after `position`, to `rows`."""
         last = append.events[-1] if append.seal else None
         types = self._types
         for event in append.events:

@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SHA256_TAG = b"\x01"
-"""First byte of a stored hash: the algorithm. Another algorithm takes another byte."""
+"""First byte of a stored hash, which names the algorithm."""
 
 GENESIS = SHA256_TAG + bytes(32)
-"""What stands for the hash before the first event of a stream."""
+"""The hash before the first event of a stream."""
 
 
 class CanonicalEncoder(json.JSONEncoder):
     """Writes a JSON value as text: members sorted by code point, no spaces, few escapes.
 
     Args:
-        default: Returns a replacement for a value that JSON cannot hold, or raises TypeError.
+        default: Returns a replacement for a value that JSON cannot represent; else TypeError.
     """
 
     def __init__(self, default: Callable[[object], object] | None = None) -> None:
@@ -40,14 +40,14 @@ class CanonicalEncoder(json.JSONEncoder):
             separators=(",", ":"),
             ensure_ascii=False,
             allow_nan=False,
-            # A circular reference ends at Python's recursion limit.
+            # Python's recursion limit ends a circular reference.
             check_circular=False,
             default=default,
         )
 
 
 def canonical_json(value: object) -> str:
-    """A JSON value in canonical form."""
+    """Return a JSON value in canonical form."""
     return CanonicalEncoder().encode(value)
 
 
@@ -64,11 +64,11 @@ def event_hash(
     subject: str | None,
     seal: bool,
 ) -> bytes:
-    """The tagged hash of an event, as stored.
+    """Return the tagged hash of an event, as stored.
 
-    The envelope is put together by hand, since it is on the path of every event; a test holds it
-    to `canonical_json`. `previous` is the tagged hash of the event before it in its stream, or
-    `GENESIS`; `data` is the stored text; `seal` says that it seals its stream.
+    `previous` is the tagged hash of the event before it in its stream, or `GENESIS`; `data` is the
+    stored text; `seal` is whether it seals its stream. For speed, the envelope is formatted here; a
+    test compares it with `canonical_json`.
     """
     h = id.hex()
     sealing = '"seal":true,' if seal else ""
@@ -82,10 +82,10 @@ def event_hash(
 
 
 def hash_text(stored: bytes) -> str:
-    """A stored hash in its readable form, `sha256:<hex>`."""
+    """Return a stored hash in its readable form, `sha256:<hex>`."""
     return f"sha256:{stored[1:].hex()}"
 
 
 def stored_hash(text: str) -> bytes:
-    """A stored hash from its readable form; ValueError if that is invalid."""
+    """Return the stored form of a readable hash; raise ValueError if it is invalid."""
     return SHA256_TAG + bytes.fromhex(text.removeprefix("sha256:"))

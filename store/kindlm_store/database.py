@@ -1,7 +1,7 @@
 """Opens the file of an event log: inspects it, creates or migrates it, connects to it.
 
-Every statement that can meet a lock of another process waits here, so that no caller sees "database
-is locked". A file of another application or of a newer version is only read.
+Statements wait for locks of other processes here, so that no caller sees "database is locked". A
+file of another application or of a newer version is only read.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 Synchronous = Literal["OFF", "NORMAL", "FULL", "EXTRA"]
 
 _Unready = Literal["missing", "empty", "older"]
-"""Why a file is not an event log of this version: it has to be created or migrated first."""
+"""Why a file has to be created or migrated first."""
 
 _READ_WAIT = 60.0
-"""Seconds a reader waits for a lock; in WAL mode only recovery and setup lock readers out."""
+"""Seconds a reader waits for a lock; in WAL mode, only recovery and setup exclude readers."""
 
 _LONGEST_PAUSE = 0.005
-"""Seconds: while all writers pause, the file lies idle; a try costs some microseconds."""
+"""Seconds between tries to begin a transaction; a try takes some microseconds."""
 
 _LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
 _NO_WAL_INDEX = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}
@@ -51,7 +51,7 @@ _CHECKPOINT_PAGES = 4_000
 
 
 class _Forks:
-    """Counts forks of this process, since asking for the process id each time costs a call."""
+    """Counts forks of this process, which is faster than asking for the process id each time."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -64,11 +64,11 @@ class _Forks:
 forks = _Forks()
 
 FORKED = "the event log was opened before this process was forked: open it again"
-"""A forked process has neither the writer thread nor a right to the connections."""
+"""A forked process has no writer thread, and must not use SQLite connections of its parent."""
 
 
 def connect_writer(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
-    """The write connection of a log whose file `make_ready` has prepared.
+    """Return the write connection of a log whose file `make_ready` has prepared.
 
     Raises:
         OpenError: The file cannot be written.
@@ -83,11 +83,11 @@ def connect_writer(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
             f"synchronous = {synchronous}",
             "secure_delete = ON",
             "recursive_triggers = ON",
-            # Pages for a rollback inside a transaction: in a file they would be written once more.
+            # In a file, pages for a rollback to a savepoint would be written once more.
             "temp_store = MEMORY",
             f"wal_autocheckpoint = {_CHECKPOINT_PAGES}",
             "cache_size = -16000",
-            # `begin_immediate` waits for locks from here on, and a checkpoint does not wait.
+            # `begin_immediate` waits for locks; a checkpoint must not wait.
             "busy_timeout = 0",
         ):
             connection.execute(f"PRAGMA {pragma}")
@@ -95,7 +95,7 @@ def connect_writer(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
 
 
 def make_ready(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
-    """`open_reader`, after creating or migrating the file if needed.
+    """Create or migrate the file if needed, and return a connection like `open_reader`.
 
     Raises:
         OpenError: The file cannot be opened as an event log.
@@ -111,11 +111,11 @@ def make_ready(path: Path, synchronous: Synchronous) -> sqlite3.Connection:
 
 
 def open_reader(path: str | os.PathLike[str]) -> sqlite3.Connection:
-    """A connection to an event log that only reads, without a writer thread; sees a live WAL.
+    """Return a read-only connection to an event log; it sees the commits of live writers.
 
     Raises:
         EmptyFileError: Nothing was ever recorded in the file.
-        OpenError: The file is not there, or cannot be opened as an event log.
+        OpenError: The file does not exist, or cannot be opened as an event log.
     """
     file = Path(path)
     with _opening(file):
@@ -131,7 +131,7 @@ def open_reader(path: str | os.PathLike[str]) -> sqlite3.Connection:
 
 
 def begin_immediate(connection: sqlite3.Connection) -> None:
-    """Begin a write transaction, however long other writers hold theirs."""
+    """Begin a write transaction, after waiting for other writers without limit."""
     pause = _LONGEST_PAUSE / 5
     while True:
         try:
@@ -141,25 +141,25 @@ def begin_immediate(connection: sqlite3.Connection) -> None:
                 raise
         else:
             return
-        # Jitter: writers that wait in step would collide again and again.
+        # Jitter, since writers that wait in step would collide again.
         time.sleep(random.uniform(pause / 4, pause))  # noqa: S311 - no secret
         pause = min(pause * 1.5, _LONGEST_PAUSE)
 
 
 def is_locked(error: sqlite3.OperationalError) -> bool:
-    """Whether a statement only failed because another connection held a lock."""
+    """Return whether a statement failed only because another connection held a lock."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in _LOCKED
 
 
 def roll_back(connection: sqlite3.Connection) -> None:
-    """Leave the open transaction, if an error has not ended it already."""
+    """Roll the open transaction back, if an error has not ended it already."""
     if connection.in_transaction:
         connection.execute("ROLLBACK")
 
 
 @contextmanager
 def immediate(connection: sqlite3.Connection) -> Iterator[None]:
-    """A write transaction: committed at the end, rolled back by an exception."""
+    """Run a write transaction: commit at the end, roll back on an exception."""
     begin_immediate(connection)
     try:
         yield
@@ -171,7 +171,7 @@ def immediate(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def snapshot(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
-    """Read one snapshot of a file, through a read-only connection."""
+    """Run a read transaction, which sees one snapshot of the file."""
     with translated(path):
         connection.execute("BEGIN")
     try:
@@ -181,19 +181,15 @@ def snapshot(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
 
 
 def truncate_wal(connection: sqlite3.Connection) -> bool:
-    """Write the WAL back into the file and empty it, unless a reader or a writer uses it.
-
-    Returns:
-        Whether it is empty now.
-    """
+    """Write the WAL back into the file and empty it; return False if it is in use."""
     busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
     return not busy
 
 
 def unreadable_wal(path: Path) -> Path | None:
-    """The write-ahead log of a file if it is invalid: SQLite ignores it and its content.
+    """Return the write-ahead log of a file if it is invalid, so that SQLite ignores its content.
 
-    After a power cut, a WAL that was just begun is all zeros, and had no content.
+    After a power cut, a new WAL may be all zeros; it had no content.
     """
     wal = path.with_name(path.name + "-wal")
     try:
@@ -217,7 +213,7 @@ def _connect_read_only(path: Path) -> sqlite3.Connection:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code not in _NO_WAL_INDEX or wal.exists():
             raise
-        # A read-only folder takes no WAL index; without a WAL there is no writer to miss.
+        # SQLite cannot make a WAL index in a read-only folder. Without a WAL it needs none.
         connection = _query_only(f"{uri}?mode=ro&immutable=1")
     except BaseException:
         connection.close()
@@ -235,24 +231,24 @@ def _query_only(uri: str) -> sqlite3.Connection:
 
 
 def _inspect(path: Path) -> _Unready | sqlite3.Connection:
-    """A read-only connection to an event log, with the state of the file if it is not one yet.
+    """Return a read-only connection to an event log, or why the file is not one yet.
 
     Raises:
-        NotAnEventLogError: It is something else.
-        NewerDatabaseError: A newer version wrote it.
+        NotAnEventLogError: The file is something else.
+        NewerDatabaseError: A newer version wrote the file.
     """
     if not path.exists():
         return "missing"
-    # Read-only: the last writing connection to close would write a left-over WAL back.
+    # A writing connection would write a left-over WAL back when it is closed.
     connection = _connect_read_only(path)
     with ExitStack() as unused:
         unused.callback(connection.close)
-        # One snapshot: another process may be setting the file up.
+        # One snapshot, since another process may be setting the file up.
         connection.execute("BEGIN")
         application = connection.execute("PRAGMA application_id").fetchone()[0]
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        # A process that was killed while it set the file up leaves a header without tables.
+        # A process that was killed during setup leaves a header without tables.
         if not tables and not version and application in (0, schema.APPLICATION_ID):
             return "empty"
         if application != schema.APPLICATION_ID:
@@ -275,7 +271,7 @@ def _inspect(path: Path) -> _Unready | sqlite3.Connection:
 
 def _set_up(path: Path, synchronous: Synchronous) -> None:
     """Create or migrate the file; the caller holds the setup lock."""
-    # 0600: recorded conversations are private; SQLite gives the WAL the same mode.
+    # Recorded conversations are private; SQLite gives the WAL the same mode.
     os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
     with closing(sqlite3.connect(path, timeout=_READ_WAIT, isolation_level=None)) as connection:
         connection.execute(f"PRAGMA synchronous = {synchronous}")
@@ -304,13 +300,13 @@ def translated(path: Path) -> Iterator[None]:
             raise CorruptDatabaseError(path, f"is damaged ({error})") from error
         raise OpenError(path, f"cannot be used ({error})") from error
     except UnicodeDecodeError as error:
-        # Python cannot even read SQLite's message: it quotes damaged text.
+        # SQLite's message quotes damaged text.
         raise CorruptDatabaseError(path, "is damaged (its names are not UTF-8)") from error
 
 
 @contextmanager
 def _opening(path: Path) -> Iterator[None]:
-    """`translated`, and also errors of the file system."""
+    """Convert SQLite's exceptions and errors of the file system to `OpenError`."""
     try:
         with translated(path):
             yield

@@ -1,11 +1,10 @@
-"""Decodes a text: its escapes, and pieces that only together say something.
+"""Decodes texts: reads escapes, and joins pieces.
 
 Escapes are those of HTML, URLs, JSON, and string literals of programming languages.
 
-Pieces are a few characters with each event of a stream, or each string of JSON. Which pieces belong
-together depends on the format. So this module joins all strings that may belong together: those of
-a text in order, those of one name, and those of one name in similar events. It does not say where a
-piece is: if the pieces contain a secret, the whole text is removed.
+Pieces are strings of JSON or events of a stream with a few characters each. Which pieces belong
+together depends on the format. So this module joins all strings that may: those of a text in order,
+those of one name, and those of one name in similar events. The positions of pieces are lost.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ if TYPE_CHECKING:
 
 
 _LEVELS = 16
-"""How many levels of escaping are read; real texts have fewer."""
+"""Levels of escaping that are decoded; real texts have fewer."""
 
-# Each begins with a fixed character, so that most of a text is passed over fast.
+# Each pattern begins with a fixed character, which makes the search fast.
 _REFERENCES = re.compile(r"&(?:#[xX]0*[0-9A-Fa-f]{1,6}|#0*[0-9]{1,7}|[A-Za-z][A-Za-z0-9]*);")
 _PERCENT_BYTES = re.compile(r"%[0-9A-Fa-f]{2}(?:%[0-9A-Fa-f]{2})*")
 _BACKSLASH_BYTES = re.compile(r"\\x[0-9A-Fa-f]{2}(?:\\+x[0-9A-Fa-f]{2})*")
 _UNITS = re.compile(r"\\u[0-9A-Fa-f]{4}(?:\\+u[0-9A-Fa-f]{4})*")
 _BACKSLASHED = re.compile(r"\\.")
 _ASIDE = "\udc5c"
-"""Stands for a backslash; half a character, which no text has that can be stored."""
+"""Stands for a backslash: a lone surrogate, which no stored text contains."""
 _ESCAPED_CODE = re.compile(r"\\\\[xu]")
 _SHORT = {
     '\\"': '"',
@@ -44,69 +43,69 @@ _SHORT = {
 }
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _LATIN_1 = {0xDC00 + byte: byte for byte in range(0x80, 0x100)}
-"""What is not UTF-8 is taken for a character each byte: Python writes both as backslash-x."""
+"""A byte that is not UTF-8 is read as Latin-1: Python writes both as backslash-x."""
 
 
 def readings(text: str) -> Iterator[tuple[str, set[str] | None]]:
-    """The readings of a text: with its escapes read, then with theirs, and so on.
+    """Yield a text with its escapes decoded, then with the escapes in the result, and so on.
 
-    One kind of escape is read at a time, backslashes first: JSON in JSON is the most common. Each
-    reading comes with the characters that escapes have stood for so far. In the end comes None, if
-    the text is escaped more often than it is read.
+    One kind of escape is decoded at a time, backslashes first: JSON in JSON is the most common.
+    Each text comes with all characters that were escaped up to there. The last one comes with None
+    if it may still contain escapes.
     """
-    uncovered: set[str] = set()
+    escaped: set[str] = set()
     for _ in range(_LEVELS):
-        said, *other = _backslashes(text, uncovered)
+        decoded, *other = _backslashes(text, escaped)
         for way in other:
-            yield way, uncovered
-        if said == text and "&" in text and ";" in text:
-            said = _read(_REFERENCES, _of_reference, text, uncovered)
-        if said == text and "%" in text:
-            said = _read(_PERCENT_BYTES, _of_bytes, text, uncovered)
-        if said == text:
+            yield way, escaped
+        if decoded == text and "&" in text and ";" in text:
+            decoded = _read(_REFERENCES, _of_reference, text, escaped)
+        if decoded == text and "%" in text:
+            decoded = _read(_PERCENT_BYTES, _of_bytes, text, escaped)
+        if decoded == text:
             return
-        text = said
-        yield text, uncovered
+        text = decoded
+        yield text, escaped
     yield text, None
 
 
 def read_bytes(text: str) -> str:
-    """A text, and the content of its first 256 characters if they are bytes of UTF-8."""
+    """Decode runs of Latin-1 characters that are the bytes of UTF-8."""
     return re.sub("[\0-\xff]+", lambda run: _decoded(run[0].encode("latin-1")), text)
 
 
-def _backslashes(text: str, uncovered: set[str]) -> Iterator[str]:
+def _backslashes(text: str, escaped: set[str]) -> Iterator[str]:
     if "\\" not in text:
         yield text
         return
-    said = text
-    # An escaped backslash escapes nothing: it is replaced meanwhile.
+    decoded = text
+    # An escaped backslash escapes nothing, so it is set aside.
     if "\\\\" in text:
-        said = text.replace("\\\\", _ASIDE)
-        uncovered.add("\\")
-    escapes = set(_BACKSLASHED.findall(said))
+        decoded = text.replace("\\\\", _ASIDE)
+        escaped.add("\\")
+    escapes = set(_BACKSLASHED.findall(decoded))
     for escape in _SHORT.keys() & escapes:
-        said = said.replace(escape, _SHORT[escape])
-        uncovered.add(_SHORT[escape])
+        decoded = decoded.replace(escape, _SHORT[escape])
+        escaped.add(_SHORT[escape])
     if escapes & {"\\x", "\\u"}:
-        said = _codes(said, uncovered)
-    # The halves of a character may be escaped to different depths.
-    yield _PAIR.sub(_of_halves, said.replace(_ASIDE, "\\"))
+        decoded = _codes(decoded, escaped)
+    # The halves of a surrogate pair may be escaped to different depths.
+    yield _PAIR.sub(_of_halves, decoded.replace(_ASIDE, "\\"))
     if "\\\\" in text and _ESCAPED_CODE.search(text):
-        # Whether a backslash escapes another depends on the ones before it; here there are none.
-        yield _codes(text, uncovered)
+        # Backslashes before a code may escape each other or the code: this reads it either way.
+        yield _codes(text, escaped)
 
 
-def _codes(text: str, uncovered: set[str]) -> str:
-    text = _read(_BACKSLASH_BYTES, _of_bytes, text, uncovered)
-    return _read(_UNITS, _of_units, text, uncovered)
+def _codes(text: str, escaped: set[str]) -> str:
+    text = _read(_BACKSLASH_BYTES, _of_bytes, text, escaped)
+    return _read(_UNITS, _of_units, text, escaped)
 
 
 def _read(
-    escapes: re.Pattern[str], meaning: Callable[[str], str], text: str, uncovered: set[str]
+    escapes: re.Pattern[str], meaning: Callable[[str], str], text: str, escaped: set[str]
 ) -> str:
     meanings = {escape: meaning(escape) for escape in set(escapes.findall(text))}
-    uncovered.update(*meanings.values())
+    escaped.update(*meanings.values())
     return escapes.sub(lambda found: meanings[found[0]], text) if meanings else text
 
 
@@ -135,155 +134,146 @@ def _decoded(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape").translate(_LATIN_1)
 
 
-# An array of bytes.
 _ARRAY = r"\[\s*(\d{1,3}\s*+(?:,\s*\d{1,3}\s*+)*+)\]"
+"""An array of bytes."""
 
 # A string ends at the end of its line, so that invalid JSON misleads for one line only.
 _STRING = r'"([^"\\\n]*+(?:\\.[^"\\\n]*+)*+)'
 
-# Behind a string: of a name the colon, and the number behind that. Or what stands between strings.
+# After the name of a member: the colon, and a number. Between strings: bytes, or the end of an
+# event and the type of the next.
 _BEHIND = rf"(\s*:[ \t]*(\d*))?|{_ARRAY}|(\n+)(event:[^\n\"]*)?"
 
 _IN_QUOTES = re.compile(rf'{_STRING}"?{_BEHIND}')
-"""What stands in quotation marks, in whatever form."""
+"""All strings in quotation marks."""
 
 _IN_JSON = re.compile(
     rf'(?<![^\s\[{{,:]){_STRING}(?:"(?=[ \t]*[\]}},\n]|\s*:|\s*\Z)|(?=\n)){_BEHIND}'
 )
-"""What stands in quotation marks where JSON has them: others in the text do not mislead."""
+"""Strings in quotation marks where JSON has them; other quotation marks do not mislead."""
 
 _BEFORE_A_STRING = ("[", "{", ",", ":")
 
 _DATA = re.compile(r"(?<!\S)data: ?+(?![\[{])(.*?)(?=\sdata:|\n|\Z)")
 
-# Events with different texts differ in these members.
-_TELLS_APART = frozenset({"type", "index", "output_index", "content_index"})
+_KINDS = frozenset({"type", "index", "output_index", "content_index"})
+"""Members in which events of different texts differ."""
 
-# Every second string of a name, every third, and so on, are also put together: several texts may
-# alternate under one name.
 _TURNS = 8
+"""Up to this number of texts may alternate under one name."""
 
-# Strings of so many characters on average may be pieces of a text.
 _FEW = 16
+"""Strings with this number of characters on average may be pieces of a text."""
 
 # A longer word continues on a new line, which repeats this many of its characters.
 _LONG_WORD = re.compile(r"\S{1000}")
-_GOES_ON = 100
+_REPEATED = 100
 
 
 class Strings:
-    """The strings of the JSON in a text, in order; its arrays of bytes are strings, too.
-
-    Names of members are left out. It takes time in proportion to the text.
+    """The strings of the JSON in a text, in order, without names of members.
 
     Args:
-        text: The text, with a newline for each end of a line.
-        form: How strings are recognised.
+        text: The text; every line ends with a newline.
+        form: Recognises strings.
 
     Attributes:
-        said: What the strings say.
-        unquoted: What each array of bytes says, and all data of events that is not JSON.
+        values: The decoded strings and arrays of bytes.
+        unquoted: Each array of bytes, decoded, and the joined data of events that is not JSON.
     """
 
     def __init__(self, text: str, form: re.Pattern[str]) -> None:
-        self.said: list[str] = []
+        self.values: list[str] = []
         self.unquoted: list[str] = []
-        # By their names, and by these and what tells their events apart.
+        # By name, and by name and kind of event.
         self._together: dict[object, list[str]] = {}
-        # If the text was cut, its last string may be a name instead of a piece.
+        # The last string of a cut text may be a name, and no piece.
         self._is_whole = text.rstrip().endswith(("}", "]"))
         name = event = ""
         of_line: list[tuple[str, str]] = []
-        apart: list[str] = []
-        for written, colon, number, codes, end, begun in form.findall(f"\n{text}\n"):
+        kinds: list[str] = []
+        for written, colon, number, codes, end, next_event in form.findall(f"\n{text}\n"):
             if end:
-                kind = "\n".join((event, *apart))
-                for key, said in of_line:
-                    self._together.setdefault(key, []).append(said)
-                    self._together.setdefault((key, kind), []).append(said)
-                of_line, apart = [], []
-                event = begun if begun or len(end) > 1 else event
+                kind = "\n".join((event, *kinds))
+                for key, value in of_line:
+                    self._together.setdefault(key, []).append(value)
+                    self._together.setdefault((key, kind), []).append(value)
+                of_line, kinds = [], []
+                event = next_event if next_event or len(end) > 1 else event
             elif colon:
                 name = written
-                if number and name in _TELLS_APART:
-                    apart.append(number)
-            elif said := _bytes_of(codes) if codes else _meant(written):
-                self.said.append(said)
-                of_line.append((name, said))
+                if number and name in _KINDS:
+                    kinds.append(number)
+            elif value := _bytes_of(codes) if codes else _unescaped(written):
+                self.values.append(value)
+                of_line.append((name, value))
                 if codes:
-                    self.unquoted.append(said)
-                if name in _TELLS_APART:
-                    apart.append(said)
+                    self.unquoted.append(value)
+                if name in _KINDS:
+                    kinds.append(value)
         if data := _DATA.findall(text) if "data:" in text else []:
-            # What begins with a quotation mark may be a string of JSON, or a piece as it is.
-            strings = (_meant(one[1:].removesuffix('"')) if one[:1] == '"' else one for one in data)
+            # Data that begins with a quotation mark may be a JSON string, or a piece as it stands.
+            strings = (
+                _unescaped(one[1:].removesuffix('"')) if one[:1] == '"' else one for one in data
+            )
             self.unquoted += ["".join(data), "".join(strings)]
 
     def put_together(self, matters: Callable[[Sequence[str]], bool]) -> Iterator[Sequence[str]]:
-        """Yield strings that may belong together, whatever is between them, if they matter.
-
-        These are all strings, and those of each name, as `of_each_name` has them.
-        """
-        for strings in (self.said, *self.of_each_name()):
+        """Yield all strings, and those of `of_each_name`, as far as they matter."""
+        for strings in (self.values, *self.of_each_name()):
             if matters(strings):
                 yield strings
                 if not self._is_whole:
                     yield strings[:-1]
 
     def of_each_name(self) -> Iterator[Sequence[str]]:
-        """Yield the strings of each name, and of these every second, every third and so on."""
-        for told in dict.fromkeys(map(tuple, self._together.values())):
-            if len({*told}) == 1:
+        """Yield the strings of each name, and every second of them, every third, and so on."""
+        for strings in dict.fromkeys(map(tuple, self._together.values())):
+            if len({*strings}) == 1:
                 continue
-            yield told
-            for turns in range(2, min(_TURNS, len(told) // 2) + 1):
-                yield from (told[first::turns] for first in range(turns))
+            yield strings
+            for turns in range(2, min(_TURNS, len(strings) // 2) + 1):
+                yield from (strings[first::turns] for first in range(turns))
 
 
 def strings_in(text: str) -> Iterator[Strings]:
     """Yield the strings of the JSON in a text, then those of the JSON in these strings, and so on.
 
-    It takes time in proportion to the text.
+    The time is proportional to the text.
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     while '"' in text or "[" in text or "data:" in text:
         strings = Strings(text, _IN_QUOTES)
         yield strings
-        said = dict.fromkeys(strings.said)
+        values = dict.fromkeys(strings.values)
         # Text between strings may have been taken for strings.
-        if any(not one.strip("[{ ") for one in said):
+        if any(not value.strip("[{ ") for value in values):
             yield Strings('"' + text.replace("\n", '\n"'), _IN_QUOTES)
-        if any(one.rstrip().endswith(_BEFORE_A_STRING) for one in said):
+        if any(value.rstrip().endswith(_BEFORE_A_STRING) for value in values):
             strings = Strings(text, _IN_JSON)
             yield strings
-            said.update(dict.fromkeys(strings.said))
-        text = "\n".join(one for one in said if '"' in one or "[" in one)
+            values.update(dict.fromkeys(strings.values))
+        text = "\n".join(value for value in values if '"' in value or "[" in value)
 
 
 def spelled(text: str) -> str:
-    """Return all that a text says in pieces, each text that these may make on a line of its own.
+    """Return the texts that pieces in a text may form, each on its own line.
 
-    What strings of different names say together, they say by chance: it is left out. A line has a
-    break at least every 1,000 characters, as many a pattern takes a time that is quadratic in the
-    length of a word. It takes time in proportion to the text.
+    Strings of different names are not joined. A line break follows every 1,000 characters of a
+    word, since many patterns take quadratic time on a long word.
     """
     lines: list[str] = []
     for strings in strings_in(text):
         lines += strings.unquoted
         lines += map("".join, filter(_may_be_pieces, strings.of_each_name()))
-    return _LONG_WORD.sub(_broken, "\n".join(lines))
+    return _LONG_WORD.sub(lambda word: f"{word[0]}\n{word[0][-_REPEATED:]}", "\n".join(lines))
 
 
-def _may_be_pieces(said: Sequence[str]) -> bool:
-    """Whether strings may be pieces of a text: of some words, or of a few characters each."""
-    if len({*said}) < 2:
+def _may_be_pieces(strings: Sequence[str]) -> bool:
+    """Return whether strings have a few characters each, or contain words."""
+    if len({*strings}) < 2:
         return False
-    return sum(map(len, said)) <= _FEW * len(said) or any(" " in one for one in said)
-
-
-def _broken(word: re.Match[str]) -> str:
-    """A part of a long word, with its possible continuation on the next line."""
-    return f"{word[0]}\n{word[0][-_GOES_ON:]}"
+    return sum(map(len, strings)) <= _FEW * len(strings) or any(" " in one for one in strings)
 
 
 def holds_bytes(text: str) -> bool:
@@ -299,12 +289,12 @@ def _bytes_of(codes: str) -> str:
         return ""
 
 
-def _meant(written: str) -> str:
-    """Return the value of a JSON string."""
+def _unescaped(written: str) -> str:
+    """Return the value of a JSON string; if it is invalid, as it stands."""
     if "\\" not in written:
         return written
     try:
-        meant: str = json.loads(f'"{written}"', strict=False)
+        value: str = json.loads(f'"{written}"', strict=False)
     except ValueError:
         return written
-    return meant
+    return value

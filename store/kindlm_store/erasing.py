@@ -1,10 +1,10 @@
 """Erases texts permanently: empties their rows, and leaves no trace in the file or its WAL.
 
 A row keeps its reference, so that the chain stays valid. It loses body, salt and digest, so that no
-one can test whether it was a certain text. `secure_delete` overwrites what they leave in the file.
+one can test whether it was a certain text. SQLite's `secure_delete` overwrites them in the file.
 
-Events record erasures: an event names the texts that it erased, and wherever the event is merged,
-they are erased too. An empty row without such an event was emptied by something else.
+An event names the texts that it erased; a log that the event is merged into erases them, too. An
+empty row without such an event was emptied by another program.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from kindlm_store.reading import RecordedEvent
 
 _REF = re.compile(r'"\$ref":"([^"\\]*)"')
-"""Inside a string of JSON a quotation mark is escaped: this is found as a member name only."""
+"""Finds member names only: a quotation mark inside a JSON string is escaped."""
 
 _WAIT_MS = 10_000
-"""So long readers may keep the WAL from being emptied."""
+"""How long to wait for readers before the WAL is emptied."""
 
 
 class Erasure(NamedTuple):
@@ -40,7 +40,7 @@ class Erasure(NamedTuple):
 
     Attributes:
         refs: References of the texts; None if the event is too old to name them.
-        covers: Of such an event: whether it may have erased texts of a stream, by its name.
+        covers: For such an event, whether it may have erased texts of the named stream.
     """
 
     refs: Collection[str] | None
@@ -48,7 +48,7 @@ class Erasure(NamedTuple):
 
 
 Erasures = Mapping[str, Callable[["RecordedEvent"], Erasure]]
-"""Event type → what an event of this type says was erased."""
+"""Event type → function that reads the erasure from an event of this type."""
 
 
 class Erasable(NamedTuple):
@@ -56,7 +56,7 @@ class Erasable(NamedTuple):
 
     Attributes:
         refs: Their references.
-        shared: How many more could be erased if no event of another stream referred to them.
+        shared: How many other texts matched, and stay since events of other streams use them.
         streams: The streams whose texts were requested; None for texts of any stream.
         until: Position of the last event that was read.
     """
@@ -72,8 +72,8 @@ class Erased(NamedTuple):
 
     Attributes:
         texts: How many texts are gone.
-        emptied: Whether the WAL could be emptied. If a reader prevented it, erased content may be
-            there until the last program that has the file open closes it.
+        emptied: Whether the WAL was emptied. If a reader prevented it, the WAL may contain erased
+            content until the last program closes the file.
     """
 
     texts: int
@@ -87,47 +87,45 @@ def find_erasable(
     forgotten: Mapping[str, str] | None = None,
     evidence: str | None = None,
 ) -> Erasable:
-    """The texts that only events of some streams refer to, and that match.
+    """Return the matching texts that only events of some streams refer to.
 
     Args:
         log: The log.
-        streams: None: any.
-        matches: Asked about each text; None matches all, also those that are withheld.
-        forgotten: Stream → until when (UTC, as events have it) its own texts were erased before:
-            what its events of that time refer to is kept no longer for its sake.
-        evidence: Member of events whose text says again, in its own form, what the other texts of
-            the event say: it goes where one of these goes.
+        streams: Names of the streams; None for any.
+        matches: Whether to erase a text; None for all texts, including withheld ones.
+        forgotten: Stream → time (UTC, as in events) up to which its texts were erased before. Its
+            events up to then do not keep a text.
+        evidence: Member of events that repeats their other texts in its own form. Its text is
+            erased with any of these.
     """
-    mine = None if streams is None else frozenset(streams)
+    own = None if streams is None else frozenset(streams)
     asked: tuple[str, ...] = ()
     query = "SELECT ref, NULL FROM contents WHERE salt IS NOT NULL"
     if matches is not None:
         query = "SELECT ref, body FROM contents WHERE body IS NOT NULL"
     with translated(log.path), closing(log.reader()) as db:
         until = last_position(db)
-        if mine is not None:
-            own = refs_in(data for name, _, data in _payloads(db, 0, until) if name in mine)
+        if own is not None:
+            used = refs_in(data for name, _, data in _payloads(db, 0, until) if name in own)
             query += " AND ref IN (SELECT value FROM json_each(?))"
-            asked = (json.dumps(own),)
+            asked = (json.dumps(used),)
         refs = frozenset(
             ref for ref, body in db.execute(query, asked) if matches is None or matches(body)
         )
         if matches is not None and evidence is not None:
-            refs |= _evidence_beside(db, refs, evidence, until, mine)
-        kept = (
-            refs & _kept(db, mine, 0, until, forgotten or {}) if mine is not None else frozenset()
-        )
-    return Erasable(refs - kept, len(kept), mine, until)
+            refs |= _evidence_beside(db, refs, evidence, until, own)
+        kept = refs & _kept(db, own, 0, until, forgotten or {}) if own is not None else frozenset()
+    return Erasable(refs - kept, len(kept), own, until)
 
 
 def erase(log: EventLog, found: Erasable, record: Callable[[list[str]], Append]) -> Erased:
-    """Erase texts for good, record that in the same transaction, and release the space.
+    """Erase texts, record that in the same transaction, and release the space.
 
     Args:
         log: The log.
-        found: The result of `find_erasable` there. Texts that got new references stay.
-        record: Returns what to append, given the references of the erased texts. It has to name
-            them, so that they are erased in every log that takes it.
+        found: The result of `find_erasable` for this log. Texts that got new references stay.
+        record: Returns the append that names the erased texts, given their references. A log that
+            it is merged into erases them, too.
 
     Raises:
         ConflictError: The record does not fit its stream; nothing is erased.
@@ -157,7 +155,7 @@ def _evidence_beside(
     until: int,
     streams: frozenset[str] | None,
 ) -> set[str]:
-    """The texts under `evidence` in events that refer to one of some texts, if they are here."""
+    """Return the texts under `evidence` in events that refer to some texts."""
     found = {
         beside
         for name, _, data in _payloads(connection, 0, until)
@@ -174,7 +172,7 @@ def _evidence_beside(
 
 
 def ref_under(name: str, payload: str) -> str | None:
-    """The reference under a top-level name of a stored payload; None without such a member."""
+    """Return the reference in a top-level member of a stored payload; None without it."""
     if f'"{name}":{{"$ref":' not in payload:
         return None
     member = json.loads(payload).get(name)
@@ -188,7 +186,7 @@ def _kept(
     until: int,
     forgotten: Mapping[str, str],
 ) -> set[str]:
-    """The references of events in other streams than these, except forgotten ones."""
+    """Return the references in events of all other streams, except forgotten ones."""
     return set(
         refs_in(
             data
@@ -201,8 +199,8 @@ def _kept(
 def _payloads(
     connection: sqlite3.Connection, after: int, until: int
 ) -> Iterator[tuple[str, str, str]]:
-    """Stream, time and data of the events after a position, up to another."""
-    # As text: a reference in a payload counts even if it was turned into a blob.
+    """Select stream, time and data of the events after a position, up to another."""
+    # The CAST also reads a payload that was changed to a blob.
     return connection.execute(
         "SELECT streams.name, events.at, CAST(events.data AS TEXT) FROM events"
         " JOIN streams ON streams.id = events.stream WHERE events.seq > ? AND events.seq <= ?",
@@ -211,14 +209,14 @@ def _payloads(
 
 
 def refs_in(payloads: Iterable[str]) -> list[str]:
-    """The references in stored payloads, without duplicates."""
+    """Return the references in stored payloads, without duplicates."""
     return list(dict.fromkeys(ref for data in payloads for ref in _REF.findall(data)))
 
 
 def empty_rows(connection: sqlite3.Connection, refs: Iterable[str]) -> list[str]:
-    """Empty rows of texts, inside the open transaction; return the references of those.
+    """Empty the rows of texts in the open transaction; return the references of emptied rows.
 
-    A text that is not here yet gets an empty row, so that no other log can bring it.
+    A text without a row gets an empty one, so that no merge brings it.
     """
     asked = (json.dumps(sorted(set(refs))),)
     emptied = connection.execute(
@@ -235,23 +233,19 @@ def empty_rows(connection: sqlite3.Connection, refs: Iterable[str]) -> list[str]
     return sorted(ref for (ref,) in emptied)
 
 
-def empty_refs(connection: sqlite3.Connection) -> set[str]:
-    """Texts that were erased, or emptied by something else; not the withheld ones."""
-    rows = connection.execute("SELECT ref FROM contents WHERE body IS NULL AND salt IS NULL")
-    return {ref for (ref,) in rows}
-
-
 def erased_by_log(
     connection: sqlite3.Connection, erasures: Erasures, only: Collection[str] | None = None
 ) -> set[str]:
-    """The texts with empty rows that the events of the log say were erased.
+    """Return the texts with empty rows that events record as erased.
 
     Args:
         connection: Any connection to the log.
-        erasures: Which events say so.
-        only: Names of the streams whose events count; None: all.
+        erasures: The events that record erasures.
+        only: Names of the streams whose events count; None for all.
     """
-    empty = empty_refs(connection)
+    # The salt of a withheld text is not NULL.
+    rows = connection.execute("SELECT ref FROM contents WHERE body IS NULL AND salt IS NULL")
+    empty = {ref for (ref,) in rows}
     if not empty:
         return empty
     named: set[str] = set()
@@ -275,13 +269,10 @@ def erased_by_log(
 
 
 def give_back(connection: sqlite3.Connection) -> bool:
-    """Release free pages to the disk and empty the WAL; return whether that was possible.
-
-    The connection is in no transaction.
-    """
+    """Release free pages to the disk, outside a transaction; return whether the WAL was emptied."""
     connection.execute(f"PRAGMA busy_timeout = {_WAIT_MS}")
     try:
-        # A script: the statement has to be stepped through, a page at a time.
+        # `executescript` steps through the statement, which releases one page at a step.
         connection.executescript("PRAGMA incremental_vacuum")
         return truncate_wal(connection)
     except sqlite3.OperationalError as error:

@@ -1,7 +1,7 @@
 """Exclusive advisory locks, one for each name, in a folder beside the database file.
 
-The operating system releases a lock when its process ends, also by `kill -9`. The holder of a lock
-writes a note for others to read; only the lock itself decides, never the note.
+The operating system releases a lock when its process ends, also by `kill -9`. The note in a lock
+file says who holds it; the note has no effect on the lock.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _lock_file(database: Path, name: str) -> Path:
 
 
 def _is_there(descriptor: int, file: Path) -> bool:
-    """Whether the open file still has that name: its last holder removes it."""
+    """Return whether the open file still has that name: each holder removes it in the end."""
     try:
         return os.path.samestat(os.fstat(descriptor), file.stat())
     except FileNotFoundError:
@@ -81,15 +81,14 @@ class StreamLock:
                     self._descriptor = descriptor
                     return
             finally:
-                # Also if the note cannot be written: an open descriptor would keep the lock.
+                # If the note cannot be written, an open descriptor would keep the lock.
                 if self._descriptor != descriptor:
                     os.close(descriptor)
 
     def release(self) -> None:
         """Release the lock, if it is held."""
         if self._descriptor is not None:
-            # A file that cannot be removed, on a disk that became read-only, is not a lock any
-            # more.
+            # On a disk that became read-only, the file stays; it locks nothing.
             with suppress(OSError):
                 self._file.unlink()
             os.close(self._descriptor)
@@ -104,7 +103,7 @@ class StreamLock:
 
 
 def is_held(path: str | os.PathLike[str], stream: str) -> bool:
-    """Whether any process holds the lock of the stream now."""
+    """Return whether any process holds the lock of the stream now."""
     try:
         descriptor = os.open(_lock_file(Path(path), stream), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -116,7 +115,7 @@ def is_held(path: str | os.PathLike[str], stream: str) -> bool:
 
 
 def holder(path: str | os.PathLike[str], stream: str) -> str:
-    """The holder of a stream's lock, in words, as far as it recorded itself."""
+    """Return the holder of a stream's lock, in words, as far as known."""
     return _noted_in(_lock_file(Path(path), stream))
 
 
@@ -129,6 +128,6 @@ def _noted_in(file: Path) -> str:
 
 
 def setup_lock(database: Path) -> StreamLock:
-    """The lock under which a file is created, migrated or refolded."""
-    # No stream has this name: names are not empty.
+    """Return the lock under which a file is created, migrated or refolded."""
+    # Names of streams are not empty.
     return StreamLock(database, "", waits=True)

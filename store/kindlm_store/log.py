@@ -1,4 +1,4 @@
-"""The event log: one SQLite file, appended to and read by any number of processes."""
+"""The event log: one SQLite file that any number of processes append to and read."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ Answer = TypeVar("Answer")
 
 
 class EventLog:
-    """An open event log; made by `EventLog.open`, closed by `close` or at the end of a `with`.
+    """An open event log, from `EventLog.open` to `close` or the end of a `with` block.
 
-    It reads through one connection, from any thread.
+    Any thread may use it; all reads share one connection.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class EventLog:
         self._projector = projector
         self._redact = redact
         self._writer = Writer(connection, projector, guard)
-        # The writer is a daemon thread: without this, what is queued would die with the process.
+        # The writer is a daemon thread: without this, its queue would be lost at exit.
         atexit.register(self.close)
 
     @classmethod
@@ -77,22 +77,20 @@ class EventLog:
         synchronous: Synchronous = "FULL",
         repair: bool = False,
     ) -> Self:
-        """Open an event log for reading and writing; create it if there is none.
+        """Open an event log for reading and writing; create it if the file does not exist.
 
         Args:
-            path: The file; folders that are missing are created.
-            projections: Read models to keep. Those that the file has not, has in an older
-                version, or that are behind its events are folded now.
-            redact: Takes secrets out of every string before it is stored, as `Redactor` does:
-                a pure function that also finds them in the JSON form of a payload and among
-                other texts.
-            synchronous: How far SQLite waits for the disk; FULL survives a power cut.
-            repair: Whether to open it although tables or views of projections were changed, or
-                views are missing: for `rebuild`, which makes them anew.
+            path: The file; missing folders are created.
+            projections: Read models to maintain. Missing and older ones, and those behind the
+                events, are folded now.
+            redact: Removes secrets from strings, as `Redactor` does. It is a pure function, and
+                finds them also in the JSON form of a payload and among other texts.
+            synchronous: SQLite's setting; FULL survives a power cut.
+            repair: Whether to allow changed tables and views of projections, and missing views,
+                which `rebuild` makes again.
 
         Raises:
-            ForeignSchemaError: It has triggers, views, indexes or tables that are not as this code
-                makes them.
+            ForeignSchemaError: A trigger, view, index or table differs from what this code creates.
             OpenError: The file cannot be opened as an event log.
         """
         file = Path(path)
@@ -111,16 +109,14 @@ class EventLog:
             return log
 
     def submit(self, *appends: Append) -> Ticket:
-        """Hand over events to be written; never waits for the disk.
-
-        All appends of one call are one transaction: all are recorded, or none.
+        """Queue events for writing, all or none of them; never wait for the disk.
 
         Returns:
-            A ticket whose `result()`, or `await`, returns as soon as they are durable, or raises
-            ConflictError, SealedError or WriteFailedError.
+            A ticket. Its `result()`, or `await`, returns as soon as the events are durable, or
+            raises ConflictError, SealedError or WriteFailedError.
 
         Raises:
-            ValueError: A stream has no name, or there is no event for it.
+            ValueError: A stream has no name or no event.
             StoreClosedError: The log is closed.
         """
         if not appends:
@@ -141,22 +137,22 @@ class EventLog:
         Raises:
             ConflictError: The stream is not at the expected version, or an event id is recorded.
             SealedError: The stream is sealed.
-            WriteFailedError: The disk did not take it.
+            WriteFailedError: The file cannot be written.
         """
         self.submit(Append(stream, events, expected_version, seal)).result()
 
     async def ready(self) -> None:
-        """Return when the queue has room: await it before submitting much (backpressure)."""
+        """Wait until the queue has room, before many events are submitted (backpressure)."""
         await self._writer.ready()
 
     def flush(self) -> Ticket:
-        """A ticket for everything submitted so far: it is durable, or was refused."""
+        """Return a ticket that is done when everything submitted is durable or was refused."""
         return self._writer.call(lambda _: None)
 
     def read(
         self, *, stream: str | None = None, types: Iterable[str] | None = None
     ) -> Iterator[RecordedEvent]:
-        """Durable events in order of position, of one stream or of some types if asked for."""
+        """Yield durable events in order of position, of one stream or of some types if given."""
         where, names = ("", ()) if stream is None else ("WHERE streams.name = ?", (stream,))
         rows = self._fetch(f"{SELECT} {where} ORDER BY events.seq", *names)
         wanted = None if types is None else frozenset(types)
@@ -164,9 +160,9 @@ class EventLog:
         return (event for event in events if wanted is None or event.type in wanted)
 
     def head(self, stream: str) -> Head | None:
-        """The end of a stream; None if it has no event.
+        """Return the end of a stream; None if it has no event.
 
-        If the file cannot be read any more, it is the end that this log has written itself.
+        If the file can no longer be read, this is the end that this log wrote last.
         """
         try:
             rows = self._fetch("SELECT version, head, sealed FROM streams WHERE name = ?", stream)
@@ -177,20 +173,20 @@ class EventLog:
         return Head(rows[0][0], hash_text(rows[0][1]), bool(rows[0][2])) if rows else None
 
     def text(self, ref: str) -> str | None:
-        """The text of a reference; None if it was erased or never stored."""
+        """Return the text of a reference; None if it was erased or never stored."""
         rows = self._fetch("SELECT body FROM contents WHERE ref = ?", ref)
         return rows[0][0] if rows else None
 
     def ask(self, query: Callable[[sqlite3.Connection], Answer]) -> Answer:
-        """The rows of a query through the log's own read connection.
+        """Call a function with the read connection, which no other thread uses meanwhile.
 
-        No other thread uses it meanwhile; rows are `sqlite3.Row`.
+        Rows are `sqlite3.Row`.
 
         Raises:
-            StoreClosedError: It is closed.
+            StoreClosedError: The log is closed.
             OpenError: The file is damaged, or cannot be read any more.
         """
-        # Before the lock, which another thread may have held when the process was forked.
+        # Another thread may have held the lock when the process was forked.
         self._refuse_in_child()
         with self._lock:
             if self._closed:
@@ -203,26 +199,26 @@ class EventLog:
         return self.ask(lambda connection: connection.execute(sql, parameters).fetchall())
 
     def _refuse_in_child(self) -> None:
-        """Raise StoreClosedError if the process was forked since.
+        """Raise StoreClosedError in a forked process.
 
-        The child's copy of SQLite's memory has locks that only the parent holds: another connection
-        may overwrite what it reads meanwhile.
+        Its copy of SQLite's memory has locks that only the parent holds, so another connection may
+        overwrite what it reads.
         """
         if forks.count != self._forks:
             raise StoreClosedError(FORKED)
 
     def rebuild(self, *, progress: Progress | None = None) -> None:
-        """Fold all projections anew from the first event, and make views that are missing.
+        """Fold all projections again from the first event, and make missing views.
 
-        Readers see the old tables until the new ones take their place, other processes go on
-        appending, and a crash at any moment leaves the old ones.
+        Readers see the old tables until the new ones replace them, and other processes go on
+        appending. A crash leaves the old tables.
 
         Args:
-            progress: Called with the number of events passed and the number there are.
+            progress: Called with the position that was reached, and the last one.
 
         Raises:
             ProjectionError: The file has a projection in a newer version.
-            OpenError: The file cannot be written; the old tables are still there.
+            OpenError: The file cannot be written; the old tables remain.
         """
 
         def rebuild(connection: sqlite3.Connection, projector: Projector) -> None:
@@ -233,7 +229,7 @@ class EventLog:
         self.run(rebuild)
 
     def run(self, work: Callable[[sqlite3.Connection, Projector], Answer]) -> Answer:
-        """Call a function with the write connection, after all that was submitted.
+        """Call a function with the write connection, after everything submitted before.
 
         Raises:
             OpenError: The file cannot be written.
@@ -247,30 +243,30 @@ class EventLog:
         return answer
 
     def projection_errors(self) -> dict[str, str]:
-        """Projections whose tables are not up to date, with the reason."""
+        """Return why each projection's tables are not up to date; {} if all are."""
         projections = self._projector.projections
         return self.ask(lambda reader: projection_errors(reader, projections))
 
     @property
     def failure(self) -> Exception | None:
-        """Why the log can no longer be written (a full disk, say); None as long as it can."""
+        """Why the log can no longer be written, such as a full disk; None as long as it can."""
         return self._writer.failure
 
     def unwritten(self) -> list[Append]:
-        """After a failure: all that was submitted and is not in the file, in order, redacted."""
+        """After a failure, return the appends that are not in the file, in order, redacted."""
         return self._writer.unwritten
 
     def reader(self) -> sqlite3.Connection:
-        """A new connection that only reads; rows are `sqlite3.Row`. Its user closes it."""
+        """Return a new read-only connection; rows are `sqlite3.Row`. The caller closes it."""
         self._refuse_in_child()
         return open_reader(self.path)
 
     def close(self) -> None:
-        """Write what was submitted, then close. Idempotent; see `failure` for what went wrong."""
+        """Write what was submitted, then close; safe to repeat. Errors are in `failure`."""
         atexit.unregister(self.close)
         if forks.count != self._forks:
             return
-        # First the reader: the last connection to close removes the WAL, if it can write.
+        # The reader first: the last connection to close removes the WAL, if it can write.
         with self._lock:
             self._closed = True
             self._reader.close()

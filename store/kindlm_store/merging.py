@@ -1,11 +1,11 @@
-"""Merges streams of another log: checks each, then appends it byte by byte.
+"""Merges streams of another log: checks each stream, then appends its missing events unchanged.
 
-A stream that exists here must begin with the same events, or continue them; missing events are
-appended. A stream that continued differently in two files is refused, and nothing of it is taken.
-The order of merges makes no difference, and repeating one changes nothing.
+A stream that exists in both logs must begin with the same events. A stream that continues
+differently in the two logs is refused as a whole. The order of merges makes no difference, and a
+repeated merge changes nothing.
 
-Texts follow the same rule. A text that an event erased is erased here. Of the others, this file has
-each text that any of the files has; a text that none has is withheld.
+The merged log has every text that one of the logs has, except those that an event erased. A text
+that neither has is withheld.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from kindlm_store.verification import Claims
 
 Accept = Callable[[RecordedEvent], None]
-"""Looks at an event before it is taken; raises ValueError, with the reason, to refuse it."""
+"""Checks an event before it is merged; raises ValueError, with the reason, to refuse it."""
 
 _ANOTHER_END = "it does not end where its record states"
 
@@ -59,15 +59,15 @@ RefusalKind = Literal["going on", "apart", "behind", "unsound"]
 
 @dataclass(eq=False)
 class RefusedError(StoreError):
-    """Nothing of a stream was taken.
+    """A stream was refused, and nothing of it was merged.
 
     Attributes:
         stream: Name of the stream.
-        kind: A process is writing it; it went on apart in both logs; events before those of the
-            source are not here; or something is wrong with it.
+        kind: "going on" if a process is writing it, "apart" if it continued differently in both
+            logs, "behind" if earlier events are missing here, "unsound" if it is invalid.
         reason: Why, in words.
-        version: The event that is wrong, if it is one.
-        ref: The text that is wrong, if it is one.
+        version: The invalid event, if it is a single one.
+        ref: The invalid text, if it is a single one.
     """
 
     stream: str
@@ -81,7 +81,7 @@ class RefusedError(StoreError):
 
 
 class Begin(NamedTuple):
-    """Behind which event a stream begins in a source that does not have all of it.
+    """The event after which a stream begins in a source that lacks its first events.
 
     Attributes:
         version: Version of that event, from 1.
@@ -105,15 +105,15 @@ class _TextError(ValueError):
 
 @dataclass(slots=True)
 class Taken:
-    """What was taken.
+    """The outcome of a merge.
 
     Attributes:
-        streams: Streams that have events now that they had not → how many.
+        streams: Streams with new events → how many.
         known: Number of events that were here already.
-        erased: Number of texts that were erased here, since they were there.
-        filled: Number of texts that were withheld here and are there now.
-        withheld: Number of texts that were not in the source either.
-        refused: Streams of which nothing was taken, with the reason.
+        erased: Number of texts that were erased here, as in the source.
+        filled: Number of texts that were withheld here, and came with the merge.
+        withheld: Number of new texts that the source does not have either.
+        refused: Streams that were refused, with the reasons.
     """
 
     streams: dict[str, int] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class Taken:
 
     @property
     def added(self) -> int:
-        """Number of events that are here now and were not before."""
+        """Number of new events."""
         return sum(self.streams.values())
 
 
@@ -140,18 +140,18 @@ class _Stream(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Merge:
-    """Appends what another log has and one has not, byte by byte, and folds it.
+    """Merges streams of a source log into a log, and folds their events.
 
     Attributes:
-        log: The log that takes.
-        source: A connection to the other log, to read one snapshot of; a `scratch_log` for what is
-            no file.
-        source_path: Its file: whose streams may be locked, and what errors name.
-        accept: Looks at each event before it is taken.
-        claims: Event type → heads, by stream, that an event of it notes: they must be here.
-        erasures: Event type → texts that an event of it erased: they are erased here, too, and
-            nothing else is.
-        begins: Stream → behind which event it begins in the source; absent: with its first.
+        log: The log that receives the events.
+        source: A connection to the source: a file, or a `scratch_log`.
+        source_path: Its file, for locks and errors.
+        accept: Checks each event before it is merged.
+        claims: Event type → heads of streams that an event of it notes. The log must have them
+            after the merge.
+        erasures: Event type → the erasure that an event of it records.
+        begins: Stream → the event after which it begins in the source, if its first events are not
+            there.
     """
 
     log: EventLog
@@ -170,11 +170,11 @@ class Merge:
     _last_text: int = field(init=False)
 
     def take(self, *, together: bool = False) -> Taken:
-        """Take all streams, or none; or, unless `together`, each by itself.
+        """Merge each stream in its own transaction, or, if `together`, all of them or none.
 
         Raises:
-            RefusedError: A stream cannot be taken `together` with the others.
-            OpenError: The file cannot be written, or the other one cannot be read.
+            RefusedError: A stream was refused, so nothing was merged `together`.
+            OpenError: The file cannot be written, or the source cannot be read.
         """
 
         def run(connection: sqlite3.Connection, projector: Projector) -> Taken:
@@ -189,10 +189,9 @@ class Merge:
         return self.log.run(run)
 
     def _one_by_one(self) -> Taken:
-        """Take each stream in a transaction of its own; a refused one does not stop the others."""
         taken = Taken()
         waiting = self._streams()
-        # Twice: a stream may note the head of one that comes later.
+        # Twice, since a stream may note the head of a later stream.
         for _ in range(2):
             refused = []
             for stream in waiting:
@@ -219,16 +218,15 @@ class Merge:
 
     @contextmanager
     def _transaction(self, what: str) -> Iterator[ExitStack]:
-        """A transaction that only commits if all claims hold, and that updates the tables.
+        """Run a transaction that folds the events at its end, and commits if all claims hold.
 
-        Yields a stack of locks, which are released after the commit: a process that resumes a run
-        sees all of it.
+        Yield a stack of locks. They are released after the commit, so that a process that resumes a
+        run sees all of it.
 
         Raises:
             RefusedError: A claim does not hold, or a table cannot be computed.
         """
-        # The claims of a stream that is refused halfway are dropped: they do not affect the next
-        # one.
+        # A refused stream may have left claims.
         self._claimed.clear()
         with ExitStack() as locks, immediate(self.connection):
             yield locks
@@ -244,7 +242,6 @@ class Merge:
                     raise RefusedError(what, "unsound", reason)
 
     def _note(self, taken: Taken, stream: _Stream, part: Taken) -> None:
-        """Note what was taken of one stream."""
         self._accepted.add(stream.name)
         taken.known += part.known - self._begin(stream.name).version
         taken.erased += part.erased
@@ -253,16 +250,13 @@ class Merge:
             taken.streams[stream.name] = stream.version - part.known
 
     def _erase(self, taken: Taken) -> None:
-        """Erase what was erased there, according to events that are here now.
-
-        Events of a refused stream are not trusted, including its erasures.
-        """
+        """Erase the texts that are erased in the source, if an event of a merged stream says so."""
         with translated(self.source_path):
             gone = erased_by_log(self.source, self.erasures, self._accepted)
         withheld = self._withheld()
         taken.erased += len(empty_rows(self.connection, gone))
         taken.withheld = self._withheld()
-        # What was never here was not erased here.
+        # A new text that was withheld until now does not count.
         taken.erased -= withheld - taken.withheld
 
     def _streams(self) -> list[_Stream]:
@@ -272,7 +266,11 @@ class Merge:
         return [_Stream(name, version, head, bool(sealed)) for name, version, head, sealed in rows]
 
     def _take_stream(self, stream: _Stream, locks: ExitStack) -> Taken:
-        """Append the missing events of a stream; compare existing ones, and fill their gaps."""
+        """Append the missing events of a stream; compare the others, and take their missing texts.
+
+        Raises:
+            RefusedError: The stream cannot be merged.
+        """
         try:
             require_name("stream", stream.name)
             sound = type(stream.version) is int and stream.version > 0
@@ -318,22 +316,22 @@ class Merge:
         return self.begins.get(stream, _WHOLE)
 
     def _compare(self, stream: _Stream, begin: Begin, part: Taken, *, is_sealed: bool) -> None:
-        """Hold events to those that are here: their last hash is, but that is only what it says.
+        """Compare the events that both logs have, and not only the hash of the last one.
 
-        `is_sealed` says that the stream takes nothing here behind them.
+        `is_sealed` is whether the stream is sealed here after these events.
 
         Raises:
-            ValueError: They are not what was written.
-            RefusedError: They went on apart.
+            ValueError: An event was changed.
+            RefusedError: The stream continued differently in the two logs.
         """
-        name, ours_last = stream.name, hash_at(self.connection, stream.name, part.known)
+        name, last_hash = stream.name, hash_at(self.connection, stream.name, part.known)
         with translated(self.source_path):
-            is_apart = hash_at(self.source, name, part.known) != ours_last
+            is_apart = hash_at(self.source, name, part.known) != last_hash
         for after in range(begin.version, part.known, _PIECE):
             count = min(_PIECE, part.known - after)
-            theirs = self._events(name, after, count)
-            ours = events_after(self.connection, name, after, count)
-            for version, (one, other) in enumerate(zip_longest(ours, theirs), after + 1):
+            in_source = self._events(name, after, count)
+            here = events_after(self.connection, name, after, count)
+            for version, (one, other) in enumerate(zip_longest(here, in_source), after + 1):
                 self._at = version
                 if one is None or other is None or one[1:] != other[1:]:
                     if is_apart:
@@ -341,19 +339,19 @@ class Merge:
                         raise RefusedError(name, "apart", reason)
                     message = f"event {version:,} is not the one that is here under the same hash"
                     raise ValueError(message)
-            self._take_texts(refs_in(event.json for event in theirs), part)
+            self._take_texts(refs_in(event.json for event in in_source), part)
         self._at = None
-        if part.known == stream.version and stream.head != ours_last:
+        if part.known == stream.version and stream.head != last_hash:
             raise ValueError(_ANOTHER_END)
         if part.known == stream.version and stream.sealed != is_sealed:
             message = "the same events end here in another way: sealed, or not"
             raise ValueError(message)
 
     def _append(self, stream: _Stream, number: int | None, part: Taken) -> None:
-        """Append the events that are not here, with their texts, piece by piece.
+        """Append the missing events, with their texts, piece by piece.
 
         Raises:
-            ValueError: Something is not as it must be.
+            ValueError: An event or a text is invalid.
             sqlite3.IntegrityError: An event is recorded in another stream.
         """
         is_new = number is None
@@ -390,7 +388,7 @@ class Merge:
         )
 
     def _look_at(self, event: RecordedEvent, part: Taken) -> None:
-        """Determine the meaning of an event: whether it is taken, what it notes and erases."""
+        """Check a new event, note its claims, and apply its erasure."""
         self.accept(event)
         if claim := self.claims.get(event.type):
             self._claimed += [
@@ -400,20 +398,18 @@ class Merge:
             part.erased += len(empty_rows(self.connection, erasure(event).refs or ()))
 
     def _take_texts(self, refs: Sequence[str], part: Taken) -> None:
-        """Store texts that are not here, and fill what is withheld; one that was erased stays so.
+        """Store missing texts, and fill withheld ones; erased texts stay erased.
 
         Raises:
-            ValueError: A text is not what its reference says, or there is nothing of it.
+            ValueError: A text does not match its reference, or has no row in the source.
         """
         for start in range(0, len(refs), _PIECE):
-            some = refs[start : start + _PIECE]
-            query = "SELECT ref, salt FROM contents"
-            query += " WHERE ref IN (SELECT value FROM json_each(?))"
-            here = dict(self.connection.execute(query, (json.dumps(some),)).fetchall())
+            piece = refs[start : start + _PIECE]
+            here = {ref: salt for ref, salt, _, _ in stored_texts(self.connection, piece)}
             with translated(self.source_path):
-                theirs = stored_texts(self.source, some).fetchall()
-            rows = [_checked(ref, salt, body) for ref, salt, _, body in theirs]
-            if missing := set(some).difference(row[0] for row in rows):
+                in_source = stored_texts(self.source, piece).fetchall()
+            rows = [_checked(ref, salt, body) for ref, salt, _, body in in_source]
+            if missing := set(piece).difference(row[0] for row in rows):
                 raise _TextError(min(missing), "is missing")
             if new := [row for row in rows if row[0] not in here]:
                 insert_rows(self.connection, INSERT_TEXTS, new)
@@ -429,8 +425,8 @@ class Merge:
     def _fill(self, rows: Sequence[tuple[object, ...]]) -> None:
         """Fill rows with texts whose references were checked.
 
-        The trigger that refuses it to every other program is taken away meanwhile, inside the open
-        transaction: SQL cannot compute that hash.
+        A trigger forbids this, since SQL cannot check the hash. It is dropped meanwhile, inside the
+        open transaction.
         """
         trigger = self._value("SELECT sql FROM sqlite_master WHERE name = 'contents_update'")
         self.connection.execute("DROP TRIGGER IF EXISTS contents_update")
@@ -441,7 +437,7 @@ class Merge:
             self.connection.execute(trigger)
 
     def _has(self, stream: str, head: str) -> bool:
-        """Whether an event of a stream that is here has a hash, `sha256:<hex>`."""
+        """Return whether an event of a stream in the log has a hash, `sha256:<hex>`."""
         try:
             stored = stored_hash(head)
         except ValueError:
@@ -453,7 +449,7 @@ class Merge:
         return self._value(query, stream, stored) is not None
 
     def _type(self, name: str) -> int:
-        """The number of an event type, which is new here perhaps."""
+        """Return the number of an event type, which may be new."""
         number = self._value("SELECT id FROM event_types WHERE name = ?", name)
         if number is None:
             insert = "INSERT INTO event_types (name) VALUES (?)"
@@ -461,29 +457,28 @@ class Merge:
         return int(number)
 
     def _withheld(self) -> int:
-        """How many of the new texts are withheld."""
+        """Return how many of the new texts are withheld."""
         query = "SELECT count(*) FROM contents WHERE rowid > ? AND salt = ?"
         return int(self._value(query, self._last_text, WITHHELD))
 
     def _value(self, query: str, *parameters: object) -> Any:
-        """The first value of a query in the log; None if there is none."""
+        """Return the first value of a query; None without a row."""
         row = self.connection.execute(query, parameters).fetchone()
         return row[0] if row else None
 
     def _events(self, stream: str, after: int, limit: int) -> list[RecordedEvent]:
-        """The next events of a stream of the source after a version."""
         with translated(self.source_path):
             return events_after(self.source, stream, after, limit)
 
 
 def _checked(ref: str, salt: Any, body: Any) -> tuple[Any, ...]:
-    """The row of a text: reference, salt, digest and body; withheld where there is no body.
+    """Return the row of a text: reference, salt, digest and body; withheld without a body.
 
     Raises:
-        ValueError: It is not what its reference says.
+        ValueError: The text does not match its reference.
     """
     if body is None:
-        # If it was erased there, that is reported once it is known what is taken.
+        # `Merge._erase` empties those that were erased in the source.
         return ref, WITHHELD, None, None
     if not salt or (type(salt), type(body)) != (bytes, str) or scrub(body) != body:
         raise _TextError(ref, "is not in the stored form")
@@ -494,10 +489,10 @@ def _checked(ref: str, salt: Any, body: Any) -> tuple[Any, ...]:
 
 
 def _refs_of_sound(event: RecordedEvent, version: int) -> list[str]:
-    """The texts that an event refers to, if an append would have stored this event.
+    """Return the texts that an event refers to.
 
     Raises:
-        ValueError: It would not.
+        ValueError: An append would not have stored this event.
     """
     values = (event.raw_id, event.schema, event.at, event.json, event.raw_hash)
     if (
@@ -522,7 +517,7 @@ def _refs_of_sound(event: RecordedEvent, version: int) -> list[str]:
 
 
 def _as_submitted(members: dict[str, Any]) -> Any:
-    """Put a `Text` in the place of each reference: so a payload is checked as when submitted."""
+    """Replace a reference by a `Text`, so that a payload is checked as if it were submitted."""
     if "$ref" not in members:
         return members
     ref = members["$ref"]

@@ -1,9 +1,8 @@
 """New events to append, encoded in the form in which they are stored.
 
-An event encodes its data when it is made, so later changes by the caller are not stored. Most data
-is encoded once, by the C encoder, and only inspected; data with something that a database cannot
-store is first copied string by string. `Text` and `HeadOf` leave gaps in the JSON text, which the
-writer fills.
+An event encodes its data when it is made, so later changes by the caller are not stored. Only data
+that SQLite cannot store as it is gets copied and cleaned first. `Text` and `HeadOf` leave gaps in
+the JSON text, which the writer fills.
 """
 
 from __future__ import annotations
@@ -32,47 +31,47 @@ if TYPE_CHECKING:
 
 
 MAX_DEPTH = 128
-"""Levels of nesting that data may have; SQLite's JSON functions and Python's parser bear more."""
+"""Levels of nesting that data may have; SQLite's JSON functions and Python's parser allow more."""
 
 _MAX_BITS = 14_000
-"""Bits of the largest integer: above 4,300 digits Python refuses to read a number back."""
+"""Bits of the largest integer: Python refuses to parse more than 4,300 digits."""
 
 _MARK = secrets.token_hex(16)
-"""Stands in a gap while data is encoded. It is random, so data cannot forge one."""
+"""Marks a gap while data is encoded; random, so that data cannot forge it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text inside the data of an event that a person or model wrote; stored by reference."""
+    """A text by a person or a model, in the data of an event; stored by reference."""
 
     body: str
 
 
 @dataclass(frozen=True, slots=True)
 class HeadOf:
-    """Stands in the data of an event for the head hash of a stream at that moment.
+    """Stands in the data of an event for the hash of the last event of a stream.
 
-    Replaced by `sha256:<hex>` when the event is written; earlier appends of the same submit count.
+    The writer puts `sha256:<hex>` in its place; earlier appends of the same submit count.
     """
 
     stream: str
 
 
 class _Clock:
-    """Timestamps and random bits for ids; ids grow strictly within the process."""
+    """Makes timestamps and ids; ids grow strictly within the process."""
 
-    _time_ns = staticmethod(time.time_ns)  # of Python itself, whatever a test replaces it with
+    _time_ns = staticmethod(time.time_ns)  # the real clock, even where a test replaces it
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._last = 0
         self._prefix = (-1, "")
-        # Not the module's own generator: programs seed that one for reproducibility.
+        # Programs seed the global generator for reproducibility.
         self._random = Random()  # noqa: S311 - ids must be unique, not secret
         os.register_at_fork(after_in_child=self._random.seed)
 
     def stamp(self) -> tuple[bytes, str]:
-        """The id of a new event, a UUID of version 7, and the time: UTC, ISO 8601, microseconds."""
+        """Return the id of a new event, a UUID of version 7, and the time (UTC, ISO 8601)."""
         now = self._time_ns()
         second, fraction = divmod(now // 1_000, 1_000_000)
         known, prefix = self._prefix
@@ -92,12 +91,12 @@ stamp = _Clock().stamp
 
 
 def uuid7() -> UUID:
-    """A UUID of version 7 (RFC 9562): ordered by time, strictly within a process."""
+    """Return a UUID of version 7 (RFC 9562): ordered by time, strictly within a process."""
     return UUID(bytes=stamp()[0])
 
 
 def utc_now() -> str:
-    """The time now, UTC, ISO 8601, microseconds."""
+    """Return the time now, UTC, ISO 8601, microseconds."""
     return stamp()[1]
 
 
@@ -106,9 +105,9 @@ _FRACTION = re.compile(r"\d{6}(?:Z|\+00:00)", re.ASCII)
 
 
 def is_timestamp(text: str) -> bool:
-    """Whether a text is UTC in ISO 8601 with microseconds, so that texts sort as times do.
+    """Return whether a text is UTC in ISO 8601 with microseconds, so that texts sort by time.
 
-    It can be shown in any time zone: the first and the last year that Python knows are left out.
+    The years 1 and 9999 are refused, so that every time can be shown in any time zone.
     """
     return _is_second(text[:20]) and _FRACTION.fullmatch(text, 20) is not None
 
@@ -126,27 +125,27 @@ class NewEvent:
     """An event to append.
 
     Args:
-        type: A stable dotted name, past tense.
-        data: JSON object; `Text` and `HeadOf` may stand in it anywhere.
-        schema: Version of the form of the data.
-        subject: What inside the stream the event is about; None for the stream itself.
-        id: Unique across machines; a new one if None.
-        at: UTC, ISO 8601, microseconds; now if None.
+        type: A stable dotted name in the past tense.
+        data: A JSON object, which may contain `Text` and `HeadOf` anywhere.
+        schema: Version of the form of the data, from 1.
+        subject: The part of the stream that the event is about; None for the whole stream.
+        id: Unique across machines; None for a new one.
+        at: UTC, ISO 8601, microseconds; None for now.
 
     Raises:
-        ValueError: It cannot be stored; the message names the part.
+        ValueError: The event cannot be stored; the message names the part.
     """
 
     __slots__ = ("at", "gaps", "parts", "raw_id", "schema", "size", "subject", "texts", "type")
 
     parts: list[str]
-    """The data in canonical JSON, without what stands in the gaps between the parts."""
+    """The data in canonical JSON, split at the gaps."""
     gaps: list[Text | HeadOf]
-    """What stands in the gaps, in order."""
+    """The values of the gaps, in order."""
     texts: list[str]
-    """The bodies of the texts among them."""
+    """The bodies of the texts among the gaps."""
     size: int
-    """Characters to store: what the event weighs in the queue."""
+    """Characters to store."""
 
     def __init__(
         self,
@@ -195,12 +194,12 @@ class NewEvent:
 
     @property
     def id(self) -> UUID:
-        """Its identity across files."""
+        """The identity of the event in all files."""
         return UUID(bytes=self.raw_id)
 
     @property
     def data(self) -> dict[str, Any]:
-        """The data as it was given, with `Text` and `HeadOf` in their places."""
+        """The data as given, with `Text` and `HeadOf`."""
         text = self.fill(f'{{"{_MARK}":{number}}}' for number in range(len(self.gaps)))
 
         def original(members: dict[str, Any]) -> Any:
@@ -210,11 +209,11 @@ class NewEvent:
         return data
 
     def fill(self, values: Iterable[str]) -> str:
-        """The data in canonical JSON, with JSON values in its gaps."""
+        """Return the data in canonical JSON, with JSON values in its gaps."""
         return "".join(chain.from_iterable(zip_longest(self.parts, values, fillvalue="")))
 
     def with_data(self, data: Mapping[str, Any]) -> NewEvent:
-        """The same event with other data."""
+        """Return the same event with other data."""
         return NewEvent(self.type, data, self.schema, self.subject, self.id, self.at)
 
 
@@ -225,8 +224,8 @@ class Append:
     Attributes:
         stream: Name of the stream.
         events: At least one.
-        expected_version: Version the stream must have before; None appends wherever it ends.
-        seal: Whether the stream takes nothing more afterwards.
+        expected_version: The version that the stream must have before; None allows any.
+        seal: Whether to seal the stream afterwards, so that it accepts no more events.
     """
 
     stream: str
@@ -236,14 +235,14 @@ class Append:
 
 
 def redacted(events: Sequence[NewEvent], redact: Callable[[str], str]) -> Sequence[NewEvent]:
-    """Events without what `redact` takes out of a text.
+    """Return events without the secrets that `redact` removes from a text.
 
-    It is asked about all of them at once, then about each event, and about each string and each
-    `Text` by itself if that changed anything. Of an event with strings that have to be escaped, or
-    that hold events of a stream, it is always asked about each: pieces in these belong together.
+    `redact` gets all strings of all events joined. Only if it changes them, it gets those of each
+    event, and then each string and `Text` by itself. Strings that may contain a secret in pieces,
+    since they have escapes or events of a stream, always go by themselves.
     """
     pieces: list[str] = []
-    # What stands before the events of a stream, or before strings of JSON, is no part of them.
+    # Texts whose lines or strings may be pieces of a secret.
     alone: list[str] = []
     may_spell = False
     for event in events:
@@ -252,8 +251,8 @@ def redacted(events: Sequence[NewEvent], redact: Callable[[str], str]) -> Sequen
         may_spell = may_spell or "\\" in written or "data:" in written
         for body in event.texts:
             (alone if '"' in body or "\n" in body or "\r" in body else pieces).append(body)
-    # A secret that is cut off at the end of a text is found before a quotation mark, and a new line
-    # ends all strings. Single quotation marks mean that these are not strings to put together.
+    # A secret that was cut is found before a quotation mark, and a new line ends all strings.
+    # Strings in single quotation marks are not joined.
     alone.append("'\n".join(pieces).replace('"', "'"))
     if not may_spell and list(map(redact, alone)) == alone:
         return events
@@ -264,7 +263,7 @@ def redacted(events: Sequence[NewEvent], redact: Callable[[str], str]) -> Sequen
 
 
 def scrub(text: str) -> str:
-    """The text with U+FFFD for what UTF-8 or SQLite cannot hold: lone surrogates and NUL."""
+    """Replace lone surrogates and NUL, which UTF-8 or SQLite cannot store, by U+FFFD."""
     if "\0" in text:
         text = text.replace("\0", "\ufffd")
     if not text.isascii():
@@ -277,10 +276,10 @@ def scrub(text: str) -> str:
 
 @lru_cache(maxsize=4_096)
 def require_name(what: str, name: object) -> str:
-    """A value that can be the name of a stream, a type or a subject.
+    """Return the name of a stream, a type or a subject (`what`).
 
     Raises:
-        ValueError: It cannot; the message says so of `what`.
+        ValueError: It cannot be a name.
     """
     if not isinstance(name, str) or not name or scrub(name) != name:
         message = f"{what} {name!r}: must be a text, not empty, without NUL or lone surrogates"
@@ -289,7 +288,7 @@ def require_name(what: str, name: object) -> str:
 
 
 class _Encoder(threading.local):
-    """Encodes data, one value at a time in each thread, and collects what leaves a gap."""
+    """Encodes the data of one event at a time in each thread, and collects its gaps."""
 
     gaps: list[Text | HeadOf]
     texts: list[str]
@@ -312,7 +311,7 @@ _encoder = _Encoder()
 
 
 _Path = tuple[str] | tuple[str, "_Path"]
-"""The last part of a path, and the path before it: names may be long, and have many members."""
+"""The last part of a path, and the path before it. It is joined only for a message."""
 
 
 def _shown(path: _Path) -> str:
@@ -322,16 +321,12 @@ def _shown(path: _Path) -> str:
 def cleaned(
     value: object, clean: Callable[[str], str], path: _Path = ("data",), depth: int = MAX_DEPTH
 ) -> Any:
-    """A copy of data, every string in it cleaned.
+    """Return a copy of data, or of a part of it, with `clean` applied to every string.
 
-    Args:
-        value: The data, or a part of it.
-        clean: Gives what stands for a string.
-        path: Where the part stands, for messages.
-        depth: How many levels it may have.
+    `depth` is the number of levels that the part may have.
 
     Raises:
-        ValueError: Something in it cannot be stored; the message says where.
+        ValueError: A part cannot be stored; the message contains its path.
     """
     if not depth:
         reason = f"is nested deeper than {MAX_DEPTH} levels"
@@ -372,8 +367,7 @@ def _members(
             raise ValueError(message)
         key = unused = clean(str.__str__(name))
         copies = 1
-        # Cleaning made two names equal.
-        while unused in result:
+        while unused in result:  # cleaning made two names equal
             copies += 1
             unused = f"{key} ({copies})"
         result[unused] = cleaned(member, clean, place, depth - 1)

@@ -1,11 +1,11 @@
 """Projections: tables that SQL folds from events, each from its own checkpoint.
 
 A projection consists of tables, views, and statements that fold the events of some types. A
-statement reads `new_events`: one batch of events, as small as one commit or as large as a part of a
-rebuild. Its result must not depend on where batches end.
+statement reads `new_events`, one batch of events: those of one commit, or up to 5,000 of a rebuild.
+Its result must not depend on where batches end.
 
-A fold runs in a savepoint. A projection that fails loses its fold, never the events, and stays
-where it is until it is rebuilt. Tables of a newer version are never changed.
+Batches are folded in a savepoint. If a projection fails, the events are recorded all the same, and
+its tables stay behind until a rebuild. Tables of a newer version are never changed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 
 _PIECE = 5_000
-"""Events folded at once when there are many."""
+"""The most events of a batch."""
 
 _DISK_TROUBLE = {
     sqlite3.SQLITE_CORRUPT,
@@ -44,7 +44,7 @@ _DISK_TROUBLE = {
 }
 
 MISREADS_NUMBERS = (3, 43) <= sqlite3.sqlite_version_info < (3, 51)
-"""SQLite 3.43 and 3.46 read some decimal numbers with the last digit off; 3.40 and 3.51 do not."""
+"""SQLite 3.43 and 3.46 parse some decimal numbers with a wrong last digit; 3.40 and 3.51 do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +56,13 @@ class Fold:
 
 
 def on(types: str, sql: str) -> Fold:
-    """A statement that folds events of some types into a table.
+    """Return a statement that folds events of some types into a table.
 
     It reads `new_events`, with the columns type, seq, version (the position in the stream), at,
     id, stream, subject, data (JSON), and those that the projection adds.
 
     `INSERT INTO t BY NAME SELECT … AS c` fills the columns that the SELECT names, and
-    `DO UPDATE BY NAME` behind it changes all of them. `real(data ->> 'path')` reads a number that
-    is not an integer.
+    `DO UPDATE BY NAME` after it updates them. `real(data ->> 'path')` reads a decimal number.
 
     Args:
         types: Event types, with spaces between.
@@ -78,14 +77,14 @@ class Projection:
 
     Attributes:
         name: Its name; unique in a file.
-        version: Increased with any change of tables, views or folds: the projection is then
-            folded anew from the first event when the log is opened.
+        version: Increase it with any change of tables, views or folds. The projection is then
+            folded again from the first event when the log is opened.
         create: CREATE TABLE and CREATE INDEX statements, separated by semicolons. The names are
             unique among the projections of a file.
-        folds: What folds events into the tables, in this order.
+        folds: The statements that fold events into the tables, in order.
         views: Name → SELECT statement.
-        columns: Further columns of `new_events`, by name: SQL over its other columns. Projections
-            that name one alike must mean the same.
+        columns: More columns of `new_events`: name → SQL over its other columns. A name has the
+            same SQL in all projections of a log.
     """
 
     name: str
@@ -117,7 +116,7 @@ class Projection:
 
 
 def quoted(name: str) -> str:
-    """An SQL identifier."""
+    """Return a name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -130,8 +129,8 @@ class State(NamedTuple):
 
 
 def read_states(connection: sqlite3.Connection) -> dict[str, State]:
-    """The recorded states of the projections in the file."""
-    # As integers: a changed file may hold anything there.
+    """Return the recorded states of the projections in the file, by name."""
+    # Someone who changes a file may store other types.
     rows = connection.execute(
         "SELECT name, CAST(version AS INTEGER), CAST(checkpoint AS INTEGER), error FROM projections"
     )
@@ -139,7 +138,7 @@ def read_states(connection: sqlite3.Connection) -> dict[str, State]:
 
 
 def problem_of(projection: Projection, state: State | None) -> str | None:
-    """Why this code cannot read the tables of a projection; None if it can."""
+    """Return why this code cannot read the tables of a projection; None if it can."""
     if state is None:
         return "has not been folded yet"
     if state.version > projection.version:
@@ -155,10 +154,10 @@ def problem_of(projection: Projection, state: State | None) -> str | None:
 def projection_errors(
     connection: sqlite3.Connection, projections: Iterable[Projection]
 ) -> dict[str, str]:
-    """Projections whose tables this code cannot read, or that are not up to date, with the reason.
+    """Return why this code cannot read the tables of projections, by name; {} if it can.
 
     Args:
-        connection: Any connection to the log, `open_reader` for instance.
+        connection: Any connection to the log, such as that of `open_reader`.
         projections: The projections of this code.
     """
     states = read_states(connection)
@@ -167,10 +166,10 @@ def projection_errors(
 
 
 def behind_the_log(connection: sqlite3.Connection, projections: Iterable[Projection]) -> list[str]:
-    """Projections whose tables do not include the last event, according to their own record.
+    """Return the projections whose recorded state does not include the last event.
 
-    A writer through this code folds in the same transaction: another program has written, or the
-    recorded progress of the tables was changed by hand.
+    `EventLog` folds in the transaction that appends. So another program has written events, or
+    someone has changed the recorded state.
     """
     last = last_position(connection)
     states = read_states(connection)
@@ -183,7 +182,7 @@ def behind_the_log(connection: sqlite3.Connection, projections: Iterable[Project
     ]
 
 
-# A table, since SQLite would scan the table that a statement changes for each row of a subquery.
+# With a subquery in place of this table, SQLite would scan the changed table for each of its rows.
 _BATCH = """
 CREATE TEMP TABLE IF NOT EXISTS batch (
   type TEXT, seq INTEGER, version INTEGER, at TEXT, raw_id BLOB, stream TEXT, subject TEXT,
@@ -220,14 +219,13 @@ _REAL = re.compile(r"\breal\((\S+) ->> ('[^']+')\)")
 _REAL_TEXT = re.compile(r"(?<=[:\[,])-?\d+(?:\.\d+(?:[eE][+-]?\d+)?|[eE][+-]?\d+)")
 
 _BUILT: dict[tuple[Fold, tuple[str, ...]], str] = {}
-"""The SQL of folds, by the further columns of their log: for logs that are opened later."""
+"""The final SQL of folds, by fold and more columns, for all logs of the process."""
 
 
 class Projector:
     """Folds all projections of a log through one connection.
 
-    Its statements fill temporary tables with the names of a projection's tables, so that a rebuild
-    can run the same statements beside the tables in use.
+    A rebuild runs the same statements on temporary tables of the same names.
     """
 
     def __init__(
@@ -243,7 +241,7 @@ class Projector:
         self._create_batch()
 
     def fold(self) -> None:
-        """Fold all new events, inside the open transaction.
+        """Fold all new events in the open transaction.
 
         Raises:
             sqlite3.Error: The file cannot be written.
@@ -272,13 +270,13 @@ class Projector:
             )
 
     def catch_up(self) -> None:
-        """Fold events that a program without these projections has written, if any."""
+        """Fold events that another program has appended without folding them."""
         if behind_the_log(self._connection, self.projections):
             with immediate(self._connection):
                 self.fold()
 
     def fold_outdated(self, path: Path) -> None:
-        """Fold projections that the file lacks, or has in an older version."""
+        """Fold projections that are missing in the file, or have an older version there."""
         if not self._outdated():
             return
         with setup_lock(path):
@@ -291,12 +289,11 @@ class Projector:
                 self._refold(outdated, None)
 
     def rebuild(self, path: Path, progress: Progress | None = None) -> None:
-        """Fold all projections anew, from the first event.
+        """Fold all projections again, from the first event.
 
-        The first event to the last are folded in pieces into temporary tables, while other
-        processes go on appending. Only the last piece and the exchange of the tables are a
-        transaction: readers see the old tables or the complete new ones, and a crash leaves
-        nothing behind. A projection that fails keeps its old tables.
+        Batches are folded into temporary tables, while other processes append. One transaction
+        folds the last batch and replaces the tables. So readers see the old tables or the complete
+        new ones, and a crash leaves nothing behind. A projection that fails keeps its old tables.
 
         Raises:
             ProjectionError: The file has one in a newer version.
@@ -312,10 +309,10 @@ class Projector:
     def advance(
         self, projections: Sequence[Projection], after: int, until: int
     ) -> dict[str, tuple[int, str]]:
-        """Fold the events behind one position up to another, in pieces.
+        """Fold the events after one position, up to and including another, in batches.
 
         Returns:
-            Of each projection that failed, by name, how far it came, and what went wrong.
+            The projections that failed, by name, with the position they reached and the error.
         """
         failed: dict[str, tuple[int, str]] = {}
         while after < until:
@@ -327,10 +324,10 @@ class Projector:
         return failed
 
     def _end_of_piece(self, after: int, until: int) -> int:
-        """Position of the last event of the next piece, which is no later than another one."""
+        """Return the position of the last event in the next batch, at most `until`."""
         if until - after <= _PIECE:
             return until
-        # By events, since somebody may have given one a position far behind the others.
+        # Positions may have large gaps, since another program can insert an event at any of them.
         (end,) = self._connection.execute(
             "SELECT max(seq) FROM (SELECT seq FROM events WHERE seq > ? ORDER BY seq LIMIT ?)",
             (after, _PIECE),
@@ -338,7 +335,11 @@ class Projector:
         return min(int(end), until)
 
     def _fold(self, projections: Sequence[Projection], after: int, until: int) -> dict[str, str]:
-        """Fold one batch: all projections together, or each alone if one of them fails."""
+        """Fold one batch: all projections together, and each alone if that fails.
+
+        Returns:
+            The errors of projections that failed, by name.
+        """
         if not projections:
             return {}
         db = self._connection
@@ -356,9 +357,9 @@ class Projector:
                         if key not in _BUILT:
                             _BUILT[key] = self._build(fold)
                         db.execute(_BUILT[key])
-        # Also a value that SQLite does not take, or a key that is there twice.
+        # Such as invalid JSON, or a key that exists already.
         except sqlite3.Error as error:
-            # What Python's module raises by itself has no code.
+            # Errors of Python's module itself have no code.
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             if code in _DISK_TROUBLE or not db.in_transaction:
                 raise
@@ -388,7 +389,7 @@ class Projector:
         return new_events + sql
 
     def _read_numbers(self) -> None:
-        """Read the numbers of the batch by Python, which reads them right."""
+        """Parse the numbers of the batch in Python, which rounds them correctly."""
         db = self._connection
         texts = {
             t for (data,) in db.execute("SELECT data FROM batch") for t in _REAL_TEXT.findall(data)
@@ -416,7 +417,7 @@ class Projector:
             return
         db = self._connection
         try:
-            # In a file: the tables of a long history are large. This drops the temporary tables.
+            # The tables of a long history are large. Changing this drops all temporary tables.
             db.execute("PRAGMA temp_store = FILE")
             self._create_batch()
             for projection in projections:
@@ -429,8 +430,7 @@ class Projector:
                 until = self._end_of_piece(after, end)
                 finished = until == end
                 if finished:
-                    # From here on no other writer appends.
-                    begin_immediate(db)
+                    begin_immediate(db)  # from here on, no other process appends
                     until = end = last_position(db)
                 sound = [each for each in projections if each.name not in failed]
                 failed |= self.advance(sound, after, until)
@@ -451,10 +451,9 @@ class Projector:
     def _replace(
         self, projection: Projection, checkpoint: int, error: str | None, *, is_folded: bool = True
     ) -> None:
-        """Put the temporary tables of a projection, or empty ones, in place of what the file has.
+        """Replace the tables and views of a projection, by the temporary tables or empty ones.
 
-        One that failed keeps the tables that it has, unless they are of another version, which
-        this code could not read anyway.
+        If the projection failed (`error`), it keeps tables of the same version, if it has them.
         """
         db = self._connection
         if error is not None:
@@ -500,17 +499,16 @@ def recomputed(
     stream: str,
     beside: Collection[str] = (),
 ) -> Iterator[sqlite3.Connection]:
-    """Fold projections from a part of the events, into a database of its own.
+    """Fold projections from some events into a temporary database.
 
-    No hash covers a table: someone who can write the file can change one, and nothing that checks
-    events will see it. What the events give, they give again. The database lies in memory, and
-    where that is not enough in a file without a name.
+    Hashes cover events, but not tables. Comparing tables with the result shows whether someone
+    changed them.
 
     Args:
-        connection: Of a log, to read with; in a transaction, all is of one moment.
-        projections: What to fold.
+        connection: A connection to the log; a transaction makes it read one snapshot.
+        projections: The projections to fold.
         stream: The stream whose events are folded.
-        beside: Types of events that are folded whatever stream they are in.
+        beside: Types of events that are folded from all streams.
 
     Raises:
         ProjectionError: The events cannot be folded.
@@ -559,11 +557,11 @@ def first_difference(
     where: str,
     parameters: Mapping[str, Any],
 ) -> str | None:
-    """Return the key of the first row that two databases do not have alike; None if all are.
+    """Return the key of the first row of a table that differs; None if all rows are equal.
 
-    `where` says in SQL which rows of the table are looked at, in both.
+    `where`, in SQL, selects the rows to compare.
     """
-    # The key first. What comes last of a column is its place in the key, 0 outside it.
+    # The key first. The last value of a column's row is its place in the key, or 0.
     described = computed.execute(f"PRAGMA table_info({quoted(table)})").fetchall()
     width = sum(place > 0 for *_, place in described)
     names = [quoted(name) for _, name, *_ in sorted(described, key=lambda c: c[5] or 999)]
@@ -575,7 +573,7 @@ def first_difference(
     rows = zip_longest(*(cursor.execute(query, parameters) for cursor in cursors))
     for has, should in rows:
         if has != should:
-            # The smaller key: of a row that is only here, or only there.
+            # If only one database has the row, the smaller key is that of the row.
             keys = [tuple(map(str, row[:width])) for row in (has, should) if row is not None]
             return ", ".join(min(keys))
     return None

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 class Head(NamedTuple):
-    """Where a stream ends.
+    """The end of a stream.
 
     Attributes:
         version: Number of events in the stream.
         hash: Hash of the last one, `sha256:<hex>`.
-        sealed: Whether nothing can be appended any more.
+        sealed: Whether the stream accepts no more events.
     """
 
     version: int
@@ -28,17 +28,17 @@ class Head(NamedTuple):
 
 
 class RecordedEvent(NamedTuple):
-    """An event as it was recorded: its row, and what that says.
+    """An event as recorded.
 
     Attributes:
         position: Order of arrival in this file; differs between files.
-        raw_id: Identity across files, 16 bytes.
+        raw_id: The identity of the event in all files, 16 bytes.
         stream: Name of the stream.
         version: Position in the stream, from 1.
         type: Event type.
-        schema: Version of the form that `data` has.
+        schema: Version of the form of `data`.
         at: UTC, ISO 8601, microseconds.
-        subject: What inside the stream the event is about.
+        subject: The part of the stream that the event is about.
         json: The payload in canonical JSON; an authored text is `{"$ref": "<ref>"}`.
         raw_hash: Tagged hash over this event as stored and all before it.
     """
@@ -56,29 +56,29 @@ class RecordedEvent(NamedTuple):
 
     @property
     def id(self) -> UUID:
-        """Its identity across files."""
+        """The identity of the event in all files."""
         return UUID(bytes=self.raw_id)
 
     @property
     def data(self) -> dict[str, Any]:
-        """The payload."""
+        """The payload, decoded."""
         data: dict[str, Any] = loads(self.json)
         return data
 
     @property
     def hash(self) -> str:
-        """The hash, `sha256:<hex>`."""
+        """The hash as `sha256:<hex>`."""
         return hash_text(self.raw_hash)
 
     def hash_after(self, head: bytes, *, seal: bool) -> bytes:
-        """The hash that it must have behind the event of another hash.
+        """Return the hash that the event must have.
 
         Args:
             head: Tagged hash of the event before it in its stream, or `GENESIS`.
-            seal: Whether it seals its stream.
+            seal: Whether the event seals its stream.
 
         Raises:
-            UnicodeEncodeError: It is not UTF-8, data apart.
+            UnicodeEncodeError: A field other than the payload is not UTF-8.
         """
         return event_hash(
             head, self.json.encode(errors="surrogateescape"), id=self.raw_id, stream=self.stream,
@@ -102,15 +102,15 @@ _OF_TYPES = """
 
 
 def last_position(connection: sqlite3.Connection) -> int:
-    """Position of the newest event; 0 if there is none."""
+    """Return the position of the newest event; 0 without events."""
     return int(connection.execute("SELECT max(seq) FROM events").fetchone()[0] or 0)
 
 
 def events_of_types(
     connection: sqlite3.Connection, types: Iterable[str]
 ) -> Iterator[RecordedEvent]:
-    """All events of some types, by position."""
-    # Of a type that is a blob, too: an index that does not have it must not hide events.
+    """Yield all events of some types, by position."""
+    # The CAST also finds a type that was changed to a blob.
     rows = connection.execute(f"{SELECT}{_OF_TYPES}", (dumps([*types]),))
     return map(RecordedEvent._make, rows)
 
@@ -118,13 +118,13 @@ def events_of_types(
 def events_after(
     connection: sqlite3.Connection, stream: str, after: int, limit: int
 ) -> list[RecordedEvent]:
-    """The next events of a stream behind a version."""
+    """Return the next events of a stream after a version."""
     sql = f"{SELECT} WHERE streams.name = ? AND events.version > ? ORDER BY events.version LIMIT ?"
     return list(map(RecordedEvent._make, connection.execute(sql, (stream, after, limit))))
 
 
 def stored_texts(connection: sqlite3.Connection, refs: Iterable[str]) -> sqlite3.Cursor:
-    """Reference, salt, digest and body of texts, those that have a row, by reference."""
+    """Select reference, salt, digest and body of texts that have a row, by reference."""
     return connection.execute(
         "SELECT ref, salt, digest, body FROM contents"
         " WHERE ref IN (SELECT value FROM json_each(?)) ORDER BY ref",
@@ -133,7 +133,7 @@ def stored_texts(connection: sqlite3.Connection, refs: Iterable[str]) -> sqlite3
 
 
 def hash_at(connection: sqlite3.Connection, stream: str, version: int) -> bytes | None:
-    """The tagged hash of an event; None if there is no such event."""
+    """Return the tagged hash of an event; None if there is no such event."""
     row = connection.execute(
         "SELECT hash FROM events WHERE version = ?"
         " AND stream = (SELECT id FROM streams WHERE name = ?)",

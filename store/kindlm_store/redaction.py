@@ -1,15 +1,14 @@
 """Removes secrets from texts, also in encoded forms.
 
-There is one rule. If a text contains a secret as it stands, `[redacted]` replaces the secret. If
-the text says a secret in any other way, `[redacted]` replaces the whole text.
+If a text contains a secret in a fixed form, `[redacted]` replaces the secret. If it contains the
+secret in any other form, `[redacted]` replaces the whole text.
 
-As it stands means fixed strings: the secret itself, escaped for JSON, URLs or HTML, in hex or in
-base64. If a text was cut, the beginning of such a string counts too: at the end of the text, and
-before an ellipsis or a quotation mark. A scheme, a host and a user name are not such a beginning,
-since many texts contain them without a secret. Secrets may overlap, so all are found before any is
-replaced.
+Fixed forms are the secret itself, its escapes for JSON, URLs or HTML, hex, and base64. A text may
+have been cut inside a form. So the first 8 characters or more of a form count as the secret at the
+end of the text, and before an ellipsis or a quotation mark. A scheme, a host and a user name do not
+count, since many texts contain them without the secret.
 
-Other ways are found by two steps. The first decodes escapes, level by level, joins the lines, since
+Other forms are found in two steps. The first decodes escapes, level by level, joins lines, since
 hex and base64 may be wrapped, and reads plus signs as spaces. The second joins strings, since
 streams and log probabilities contain a text in pieces.
 """
@@ -34,18 +33,18 @@ if TYPE_CHECKING:
 
 
 Span = tuple[int, int]
-"""Where in a text something begins, and where that ends."""
+"""Start and end of a range of characters."""
 
 _Form = tuple[str, int]
-"""How a secret may be written, and with how many characters that begins that say nothing."""
+"""A form of a secret, and the length of its beginning that is public, such as a host."""
 
 REDACTED = "[redacted]"
-"""What stands in the place of a secret, or of a text that is withheld."""
+"""Replaces a secret, or a whole text that contains one."""
 
 MIN_LENGTH = 8
-"""Shorter values are words that occur by chance, and nothing that protects anything."""
+"""Shorter values are ignored: they occur in texts by chance."""
 
-# An escape cut through, and before it the first bytes, or the first half, of its character.
+# An escape that was cut, after the first bytes or the first half of its character.
 _UNFINISHED = (
     r"(?:[\x80-\xff\ufffd\ud800-\udfff]|%[0-9A-Fa-f]{2}"
     r"|\\{1,15}+(?:u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2})){0,3}?"
@@ -53,34 +52,33 @@ _UNFINISHED = (
     r"|&(?:#[xX]?[0-9A-Fa-f]{0,7}|[A-Za-z]{0,6}))??"
 )
 
-# What stands behind a cut, up to the group; the group itself is no part of what was cut.
+# The place where a text was cut. The group is what follows the cut text.
 _CUT = re.compile(rf"{_UNFINISHED}(\Z|…|\.\.\.|\\{{0,15}}u2026|\\{{0,15}}[\"'`”])")
 
-# What that can begin with, or the end of the text; a pattern takes longer to say so.
+# The first characters of `_CUT`, "" for the end of the text: faster to test than the pattern.
 _BEHIND_A_CUT = frozenset(("", *"%\\&u….\"'`”\ufffd")) | {
     chr(part) for part in (*range(0x80, 0x100), *range(0xD800, 0xE000))
 }
 
-# What stands before a secret may be read as one escape with so many of its characters.
+# Text before a secret may form an escape with up to 4 characters of the secret.
 _READ_AWAY = 4
 
 _HALF = MIN_LENGTH // 2
 
-# How a value may begin that is a URL, a user with a password, or a document of JSON. Of one with
-# digits it is unknown whether it is a user.
+# The public beginning of a URL, of `user:password`, or of a JSON document. A name with digits may
+# be a part of the secret.
 _PUBLIC = re.compile(
     r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#@\s]*(?=[/?#]|\Z))?|[A-Za-z]+(?:[_.-][A-Za-z]+)*:(?!//)"
     r"|[{\[]\s*(?:\"[^\"\\]*\"\s*:\s*\"?)?",
     re.ASCII,
 )
 
-# With these a text may have strings without quotation marks, or with letters that are escaped. Ends
-# of lines and letters beyond ASCII are escaped in many.
+# Signs of strings without quotation marks, or with escaped ASCII letters. Many texts escape line
+# ends and letters beyond ASCII.
 _UNREAD = ("data:", "%", "&")
 _ESCAPED = re.compile(r"\\(?:u00[2-7]|\\(?![nrtbf]|u(?!00[2-7])[0-9A-Fa-f]{4}))")
 
-# The end of a line and the indentation of the next.
-_LINE_END = re.compile(r"\n[ \t]*")
+_LINE_END = re.compile(r"\n[ \t]*")  # with the indentation of the next line
 
 _ENCODINGS: tuple[Callable[[str], str], ...] = (
     str,
@@ -94,30 +92,21 @@ _ENCODINGS: tuple[Callable[[str], str], ...] = (
     html.escape,
     lambda value: value.encode("utf-8", "surrogatepass").decode("latin-1"),
 )
-"""Write a value, or its beginning, in forms that are looked for directly."""
+"""Convert a value, or its beginning, to its fixed forms, except hex and base64."""
 
 
 class Redactor:
-    """A callable that replaces secrets in a text by `[redacted]`.
+    """Replaces secrets in a text by `[redacted]`, in time proportional to the text.
 
-    Replaced are the value itself, as JSON, URLs and HTML escape it, in hex, and in base64 and
-    base64url wherever it begins inside the encoded text. Of each, also the first 8 characters or
-    more where the text was cut. Secrets that overlap in a text go as one.
-
-    A text that hides a secret in another way is withheld whole: `[redacted]` stands for it. So are
-    texts that have it behind several levels of escapes, of percent signs, backslashes or references
-    of HTML; in hex or base64 over several lines; in arrays of bytes; or in pieces, a few characters
-    with each event of a stream or each string of JSON.
-
-    It takes time in proportion to the text.
+    The store's README lists the forms in which it finds secrets, and those in which it does not.
 
     Args:
-        secrets: The values to take out; those under 8 characters are ignored.
+        secrets: The values to replace; those under 8 characters are ignored.
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self._values: set[str] = set()
-        # Of each secret its forms, with how many characters of each say nothing.
+        # The fixed forms of each secret, with the lengths of their public beginnings.
         self._families: list[dict[str, int]] = []
         for secret in sorted(set(secrets)):
             family: dict[str, int] = {}
@@ -129,9 +118,9 @@ class Redactor:
                     self._values.add(value)
             self._families.append(family)
         self._has_spaces = any(" " in value for value in self._values)
-        # By their heads, the shortest beginnings that go where a text was cut: keys of one provider
-        # often begin alike, in all their encodings. And by the ends of their heads, which are never
-        # read together with what stands before.
+        # Forms by their heads, the shortest beginnings that are redacted: keys of one provider
+        # often begin alike. And by the ends of the heads, which never form an escape with the text
+        # before.
         self._by_head: dict[str, list[_Form]] = {}
         self._by_part: dict[str, list[_Form]] = {}
         for form, known in ChainMap(*self._families).items():
@@ -140,58 +129,54 @@ class Redactor:
             self._by_part.setdefault(head[-_HALF:], []).append((form, known))
 
     def __call__(self, text: str) -> str:
-        """The text with `[redacted]` for each secret in it, or instead of it."""
+        """Return the text with its secrets replaced, or `[redacted]`."""
         if not self._values or len(text) < MIN_LENGTH:
             return text
         spans = self._found(text)
-        if self._hides(text, spans) or self._spells(text, is_sure=bool(spans)):
+        if self._hides(text, spans) or self._spells(text, repeats_secret=bool(spans)):
             return REDACTED
         return _without(text, spans) if spans else text
 
     def _found(self, text: str) -> list[Span]:
-        """Where fixed forms are, whole or cut."""
+        """Find fixed forms, whole or cut."""
         spans: list[Span] = []
-        for form, known in _likely(self._by_head, text):
+        for form, public in _likely(self._by_head, text):
             spans += merged(_occurrences(text, form))
-            spans += _beginnings(text, form, known + MIN_LENGTH)
+            spans += _beginnings(text, form, public + MIN_LENGTH)
         return spans
 
     def _hides(self, text: str, spans: Sequence[Span]) -> bool:
-        """Whether a reading of a text says a secret that is not among what was found in it."""
+        """Return whether the decoded text contains a secret outside the spans."""
         # The beginning of a secret may stand before a part of it that was found.
         left = _without(text, spans, mark='"') if spans else text
-        for said, uncovered in self._readings(left):
-            if uncovered is None or self._begins(said, uncovered):
+        for decoded, escaped in self._readings(left):
+            if escaped is None or self._begins(decoded, escaped):
                 return True
-            for form, known in _likely(self._by_part, said):
-                if _tail(form) in said or any(_beginnings(said, form, known + MIN_LENGTH)):
+            for form, public in _likely(self._by_part, decoded):
+                if _tail(form) in decoded or any(_beginnings(decoded, form, public + MIN_LENGTH)):
                     return True
         if spans:
-            # What was taken out may have been a part of what is escaped beside it.
+            # A span may have been a part of an escaped form beside it.
             counts = self._counts(text)
-            for said, _ in readings(text):
-                if any(map(int.__gt__, self._counts(said), counts)):
+            for decoded, _ in readings(text):
+                if any(map(int.__gt__, self._counts(decoded), counts)):
                     return True
         return False
 
     def _readings(self, text: str) -> Iterator[tuple[str, set[str] | None]]:
-        """The readings of a text; of the last one also with its lines joined, or plus as space.
+        """Yield `readings`, and the last of them with joined lines, and with plus as space."""
+        decoded = text
+        for decoded, escaped in readings(text):
+            yield decoded, escaped
+        if "\n" in decoded or "\r" in decoded:
+            yield _LINE_END.sub("", decoded.replace("\r", "\n")), set()
+        if "+" in decoded and self._has_spaces:
+            yield decoded.replace("+", " "), set()
 
-        With each come the characters that escapes stood for, as `readings` says.
-        """
-        said = text
-        for said, uncovered in readings(text):
-            yield said, uncovered
-        if "\n" in said or "\r" in said:
-            yield _LINE_END.sub("", said.replace("\r", "\n")), set()
-        if "+" in said and self._has_spaces:
-            yield said.replace("+", " "), set()
+    def _spells(self, text: str, *, repeats_secret: bool) -> bool:
+        """Return whether strings of JSON in the text spell a secret, a few characters with each.
 
-    def _spells(self, text: str, *, is_sure: bool) -> bool:
-        """Whether the strings of the JSON in a text spell a secret, a few characters with each.
-
-        `is_sure` says that the text repeats a secret. Then a few of its strings that spell one in
-        order are enough, whatever strings are between them.
+        If the text `repeats_secret` anyway, other strings may stand between those that spell it.
         """
         if not self._may_spell(text):
             return False
@@ -199,17 +184,17 @@ class Redactor:
             unquoted = '"'.join(strings.unquoted)
             if self._found(unquoted) or self._hides(unquoted, ()):
                 return True
-            if is_sure and any(_spell(strings.said, value) for value in self._values):
+            if repeats_secret and any(_spell(strings.values, value) for value in self._values):
                 return True
             if any(map(self._goes_on, strings.put_together(self._may_be_pieces))):
                 return True
         return False
 
     def _may_spell(self, text: str) -> bool:
-        """Whether a text may spell a secret in its strings. It is fast, and mostly not so.
+        """Return quickly whether strings of the text may spell a secret; mostly they do not.
 
-        Then a string begins or ends with half of 8 characters of it, or several short ones are in
-        it. What is not written as it is may spell anything.
+        They may if strings begin or end with 4 characters of a secret, or shorter strings are parts
+        of it, or if anything is escaped.
         """
         if not ('"' in text or "[" in text or "data:" in text):
             return False
@@ -217,17 +202,17 @@ class Redactor:
             return True
         if holds_bytes(text):
             return True
-        parts, known = self._parts, 0
-        # Without backslashes the strings in strings are seen, too.
+        parts, length = self._parts, 0
+        # Without backslashes, strings inside strings are found, too.
         strings = text.replace("\\n", "\n").replace("\\", "").split('"')
-        for said, behind in pairwise((*strings, "")):
-            # Names are short more often than not.
-            if (said[:_HALF] in parts or said[-_HALF:] in parts) and not behind.startswith(":"):
-                known += len(said)
-        return known > 1
+        for value, behind in pairwise((*strings, "")):
+            # The name of a member is no value.
+            if (value[:_HALF] in parts or value[-_HALF:] in parts) and not behind.startswith(":"):
+                length += len(value)
+        return length > 1
 
     def _goes_on(self, strings: Sequence[str]) -> bool:
-        """Whether a secret begins in one of some strings and goes on in the next."""
+        """Return whether a secret begins in a string and continues in the next."""
         text = "".join(strings)
         found = self._found(text)
         if found:
@@ -236,46 +221,45 @@ class Redactor:
                 return True
         return self._hides(text, found)
 
-    def _may_be_pieces(self, said: Sequence[str]) -> bool:
-        """Whether a secret may begin in one of some strings and go on in the next. It is fast.
+    def _may_be_pieces(self, strings: Sequence[str]) -> bool:
+        """Return quickly whether a secret may begin in a string and continue in the next.
 
-        Of 8 characters of it, some half is on both sides of an end of a string.
+        Then 4 characters of the secret lie across the end of a string.
         """
-        text = "".join(said)
+        text = "".join(strings)
         if not {"%", "\\", "&"}.isdisjoint(text):
             return True
-        ends = [*accumulate(map(len, said))][:-1]
+        ends = [*accumulate(map(len, strings))][:-1]
         return not self._parts.isdisjoint(
             text[at : at + _HALF] for end in ends for at in (end - 1, max(end + 1 - _HALF, 0))
         )
 
     @cached_property
     def _parts(self) -> frozenset[str]:
-        """All parts of what is looked for directly that have up to half of 8 characters."""
+        """All parts of fixed forms with up to 4 characters."""
         forms = [form for family in self._families for form in family]
-        # As they are in strings in strings, without the backslashes.
+        # In strings inside strings, `_may_spell` removes the backslashes.
         forms += [form.replace("\\", "") for form in forms if "\\" in form]
         together = "\0".join(forms)
         lengths, starts = range(1, _HALF + 1), range(len(together))
         return frozenset(together[at : at + length] for length in lengths for at in starts)
 
-    def _begins(self, said: str, uncovered: set[str]) -> bool:
-        """Whether a text was cut behind a beginning of a secret that is escaped, however short.
+    def _begins(self, decoded: str, escaped: set[str]) -> bool:
+        """Return whether a text was cut after 2 or more characters of a secret, some escaped.
 
-        Escaped, even two characters may fill all that is left of a text.
+        Escaped characters are long, so few of them may be left.
         """
         for value in self._values:
-            if uncovered.isdisjoint(value):
+            if escaped.isdisjoint(value):
                 continue
-            for start, _ in _beginnings(said, value, _public(value) + 2):
-                rest = said[start : start + len(value)]
-                # What is escaped behind it is no part of it.
-                if not uncovered.isdisjoint(rest[: _agreeing(rest, value)]):
+            for start, _ in _beginnings(decoded, value, _public(value) + 2):
+                rest = decoded[start : start + len(value)]
+                if not escaped.isdisjoint(rest[: _agreeing(rest, value)]):
                     return True
         return False
 
     def _counts(self, text: str) -> list[int]:
-        """How often each secret is in a text, in any of its forms."""
+        """Count how often the text contains each secret, in any fixed form."""
         places = (
             sorted(span for form in family for span in _occurrences(text, form))
             for family in self._families
@@ -284,13 +268,13 @@ class Redactor:
 
 
 def _likely(forms: Mapping[str, list[_Form]], text: str) -> list[_Form]:
-    """The forms that a text may have, by the parts of them that it has: mostly none."""
+    """Return the forms that a text may contain, since it contains their keys."""
     found = [alike for part, alike in forms.items() if part in text]
     return [form for alike in found for form in alike]
 
 
 def _without(text: str, spans: Iterable[Span], mark: str = REDACTED) -> str:
-    """The text with a mark in the place of all that the spans cover."""
+    """Replace spans of the text by a mark."""
     kept: list[str] = []
     behind = 0
     for start, end in merged(sorted(spans)):
@@ -300,7 +284,7 @@ def _without(text: str, spans: Iterable[Span], mark: str = REDACTED) -> str:
 
 
 def merged(spans: Iterable[Span]) -> Iterator[Span]:
-    """Spans in the order of their starts, those that overlap as one."""
+    """Yield spans, given in the order of their starts; overlapping ones become one."""
     covered: Span | None = None
     for start, end in spans:
         if covered and start < covered[1]:
@@ -314,7 +298,7 @@ def merged(spans: Iterable[Span]) -> Iterator[Span]:
 
 
 def _occurrences(text: str, form: str) -> Iterator[Span]:
-    """Where a form is, also where it overlaps itself."""
+    """Yield the occurrences of a form, also where it overlaps itself."""
     at = text.find(form)
     while at >= 0:
         yield at, at + len(form)
@@ -322,7 +306,7 @@ def _occurrences(text: str, form: str) -> Iterator[Span]:
 
 
 def _beginnings(text: str, form: str, least: int) -> Iterator[Span]:
-    """Where beginnings of a form are that a cut left, of so many characters or more."""
+    """Yield cut occurrences of a form with `least` characters or more."""
     at = text.find(form[:least])
     while at >= 0:
         length = _agreeing(text[at : at + len(form)], form)
@@ -333,13 +317,13 @@ def _beginnings(text: str, form: str, least: int) -> Iterator[Span]:
         at = text.find(form[:least], at + 1)
 
 
-def _spell(said: Iterable[str], value: str) -> bool:
-    """Whether some of the strings, in order, spell what a value begins with."""
+def _spell(strings: Iterable[str], value: str) -> bool:
+    """Return whether some of the strings, in order, spell the beginning of a value."""
     beginning = value[: _public(value) + MIN_LENGTH]
     heads = {beginning[:length] for length in range(1, len(beginning))}
-    # The heads that the strings so far may spell.
+    # The heads that strings up to here may spell.
     spelled: set[str] = set()
-    for piece in said:
+    for piece in strings:
         if not (piece[0] in beginning or piece[-1] in beginning):
             continue
         longer = {head + piece for head in spelled}
@@ -351,7 +335,7 @@ def _spell(said: Iterable[str], value: str) -> bool:
 
 
 def _agreeing(one: str, other: str) -> int:
-    """How many characters two strings begin with alike."""
+    """Return the length of the common beginning of two strings."""
     for length, (mine, yours) in enumerate(zip(one, other, strict=False)):
         if mine != yours:
             return length
@@ -359,36 +343,35 @@ def _agreeing(one: str, other: str) -> int:
 
 
 def _spellings(secret: str) -> Iterator[str]:
-    """A secret as it came, as events hold it, and as what looks like escapes in it is read."""
+    """Yield a secret as given, as events store it, and with its own apparent escapes decoded."""
     yield secret
-    # What UTF-8 cannot say is replaced before anything is looked at.
+    # Events are scrubbed before they are redacted.
     stored = scrub(secret)
     yield stored
     yield read_bytes(stored)
     if " " in stored:
-        # So it is once plus signs are read as spaces.
+        # `_readings` reads plus signs as spaces.
         yield stored.replace("+", " ")
-    for said, _ in readings(stored):
-        yield scrub(said)
+    for decoded, _ in readings(stored):
+        yield scrub(decoded)
 
 
 def _tail(form: str) -> str:
-    """A form without what its surroundings may have been read together with."""
+    """Return a form without the beginning that may be decoded together with the text before."""
     return form[min(_READ_AWAY, max(len(form) - MIN_LENGTH, 0)) :]
 
 
 def _public(value: str) -> int:
-    """How many characters a value begins with that are no secret, if it is enough for a cut."""
+    """Return the length of the public beginning of a value; 0 if it is under 8 characters."""
     beginning = _PUBLIC.match(value)
     return beginning.end() if beginning and beginning.end() >= MIN_LENGTH else 0
 
 
 def _encoded(value: str) -> Iterator[tuple[str, int]]:
-    """Hex and base64 of a value, each with how many of its characters are no secret.
+    """Yield hex and base64 of a value, each with the length of its public beginning.
 
-    Of base64 the characters that the value fixes, for each place it may begin at: three bytes
-    become four characters, so that there are three such places; at both ends a character may also
-    hold bits of the neighbours, and is left out.
+    Base64 encodes three bytes as four characters, so the value may begin at three offsets. The
+    first and the last character may also encode bits of other bytes, and are left out.
     """
     raw = value.encode("utf-8", "surrogatepass")
     public = _public(value)

@@ -1,6 +1,6 @@
-"""Reads what can be read of a damaged file, row by row, without its indexes.
+"""Reads the readable rows of a damaged file, without its indexes.
 
-This module only finds rows. Merging them checks their hashes, as always.
+Hashes are checked later, when the rows are merged.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ _COLUMNS = {
 
 _PAGE = 500
 _PATIENCE = 40
-"""So many pages of row ids without a row end a table: one damaged page holds fewer."""
+"""A table ends after 40 pages of row ids without a row: one damaged page has fewer rows."""
 
 
 def scratch_log(where: str = "") -> sqlite3.Connection:
-    """An empty log to fill and read, without triggers; the caller closes it.
+    """Return an empty log without triggers; the caller closes it.
 
-    It lies in memory, and where that is not enough in a file without a name. `:memory:` is without
-    that file.
+    It is in memory; a large one moves to a temporary file, unless `where` is `:memory:`.
     """
     scratch = sqlite3.connect(where, isolation_level=None, check_same_thread=False)
     scratch.execute("PRAGMA synchronous = OFF")
@@ -44,9 +43,9 @@ def scratch_log(where: str = "") -> sqlite3.Connection:
 
 
 def salvage(connection: sqlite3.Connection) -> sqlite3.Connection:
-    """Copy all rows of a log that can be read into a `scratch_log`; the caller closes it.
+    """Copy the readable rows of a log into a `scratch_log`; the caller closes it.
 
-    Texts that events refer to and that are not among them are withheld there.
+    Texts that are missing become withheld ones.
     """
     copy = scratch_log()
     copy.execute("BEGIN")
@@ -54,7 +53,7 @@ def salvage(connection: sqlite3.Connection) -> sqlite3.Connection:
         marks = ",".join("?" * len(columns.split()))
         insert = f"INSERT OR IGNORE INTO {table} VALUES ({marks})"  # noqa: S608
         for number, *row in _readable(connection, table):
-            # Most first columns are the row id, and stored as that alone.
+            # An INTEGER PRIMARY KEY is stored as the row id alone.
             copy.execute(insert, row if table == "contents" else (number, *row[1:]))
     payloads = copy.execute("SELECT data FROM events WHERE typeof(data) = 'text'")
     copy.executemany(
@@ -66,7 +65,7 @@ def salvage(connection: sqlite3.Connection) -> sqlite3.Connection:
 
 
 def is_damaged(connection: sqlite3.Connection) -> bool:
-    """Whether SQLite finds anything wrong with the pages of the file."""
+    """Return whether SQLite's integrity check finds the file damaged."""
     try:
         return bool(connection.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok")
     except sqlite3.DatabaseError:
@@ -74,7 +73,7 @@ def is_damaged(connection: sqlite3.Connection) -> bool:
 
 
 def _readable(connection: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of a table that can be read, each behind its row id."""
+    """Yield the readable rows of a table, each after its row id."""
     select = f"SELECT rowid, * FROM {table} NOT INDEXED WHERE"  # noqa: S608
     after, fruitless = 0, 0
     while fruitless < _PATIENCE:

@@ -1,7 +1,7 @@
 """Compares the tables, indexes, triggers and views of a file with those that this code creates.
 
-A foreign trigger on a table changes what is folded into it, and so does a table with a computed
-column in place of ours. So nothing is written into such a file.
+A foreign trigger, or a table that was replaced, may change what is written. So nothing is written
+into such a file.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 _NAMED = re.compile(r'CREATE (TABLE|INDEX|TRIGGER|VIEW) "?(\w+)')
 _MIGRATIONS = "_sqlite_migrations"
-"""The table in which sqlite-utils notes migrations, with an index that it makes itself."""
+"""The table in which sqlite-utils records migrations; sqlite-utils also makes its index."""
 
 
 class SchemaProblem(NamedTuple):
-    """Something in the schema of a file that is not as this code makes it.
+    """A part of a file's schema that differs from what this code creates.
 
     Attributes:
-        kind: What it is.
+        kind: Table, index, trigger or view.
         name: Its name.
-        state: Not of this code; of this code, but other than it is made; or not there.
-        projection: The projection that it belongs to: it can be made anew. None for all others.
+        state: How it differs. This code does not create a foreign part.
+        projection: The projection that it belongs to, which can be made again; or None.
     """
 
     kind: str
@@ -48,17 +48,17 @@ class SchemaProblem(NamedTuple):
         return self.projection is not None or is_view
 
 
-# What changes nothing that is written, and lacks in nothing that is read.
+# These affect neither writes nor reads.
 _HARMLESS = {("table", "foreign"), ("index", "missing"), ("trigger", "missing")}
 
 
 class SchemaGuard:
-    """Refuses to write into a file whose schema is not as this code makes it.
+    """Refuses to write into a file whose schema differs from what this code creates.
 
     Args:
         path: The file, for the error.
         projections: The projections of this code.
-        repair: Whether what `can_be_made` may be missing or changed: a rebuild makes it.
+        repair: Whether to allow problems that a rebuild removes (`can_be_made`).
     """
 
     def __init__(self, path: Path, projections: Sequence[Projection], *, repair: bool) -> None:
@@ -68,10 +68,10 @@ class SchemaGuard:
         self._seen: int | None = None
 
     def check(self, connection: sqlite3.Connection) -> None:
-        """Look at the schema, unless it is the one that was looked at last.
+        """Check the schema, unless it is the one that was checked last.
 
         Raises:
-            ForeignSchemaError: Something in it is foreign or changed, or what is read is missing.
+            ForeignSchemaError: It has a problem that is not harmless.
         """
         version = connection.execute("PRAGMA schema_version").fetchone()[0]
         if version == self._seen:
@@ -90,11 +90,10 @@ class SchemaGuard:
 def schema_problems(
     connection: sqlite3.Connection, projections: Sequence[Projection]
 ) -> list[SchemaProblem]:
-    """Return what of the schema is not as this code makes it.
+    """Return the differences between the schema and what this code creates.
 
-    Of a projection in another version than this code has, only the names are known.
+    For a projection in another version than this code has, only names are compared.
     """
-    # One statement each, so that a swap of tables in between is noticed.
     found = {
         name: (kind, table, sql.strip())
         for kind, name, table, sql in connection.execute(
@@ -131,14 +130,14 @@ def schema_problems(
 
 
 def make_views(connection: sqlite3.Connection) -> None:
-    """Make the views of the event log that are missing."""
+    """Make the missing views of the event log."""
     for statement in EVENT_LOG:
         if statement.strip().startswith("CREATE VIEW"):
             connection.execute(statement.replace("CREATE VIEW", "CREATE VIEW IF NOT EXISTS", 1))
 
 
 def _made(projections: Sequence[Projection]) -> dict[str, tuple[str, str, str | None]]:
-    """What is made, by its name: its kind, the statement, and the projection that it is of."""
+    """Return the parts that this code creates, by name: kind, statement and projection."""
     made: dict[str, tuple[str, str, str | None]] = {}
     for statement in EVENT_LOG:
         match = _NAMED.match(statement.strip())

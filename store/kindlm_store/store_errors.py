@@ -1,7 +1,4 @@
-"""Errors of an event log.
-
-Errors of SQLite become these, so callers need not import `sqlite3`.
-"""
+"""Errors of an event log, so that callers need not know those of `sqlite3`."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ class OpenError(StoreError):
 
     Attributes:
         path: The file.
-        reason: Why, in words for its user.
+        reason: Why, in words for the user.
     """
 
     def __init__(self, path: Path, reason: str) -> None:
@@ -33,15 +30,15 @@ class OpenError(StoreError):
 
 
 class NotAnEventLogError(OpenError):
-    """The file is something else: no SQLite database, or one of another application."""
+    """The file is not an SQLite database, or belongs to another application."""
 
 
 class NotSqliteError(NotAnEventLogError):
-    """The file does not begin as an SQLite database does: it is something else, or damaged."""
+    """The file does not begin like an SQLite database: it is something else, or damaged."""
 
 
 class EmptyFileError(NotAnEventLogError):
-    """The file holds nothing yet: the process that created it ended before it made the tables."""
+    """The file has no tables: the process that created it ended before it made them."""
 
 
 class NewerDatabaseError(OpenError):
@@ -49,10 +46,10 @@ class NewerDatabaseError(OpenError):
 
 
 class ForeignSchemaError(OpenError):
-    """The file has something that may change what is written into it, or lacks a part.
+    """The schema has foreign or changed parts, or lacks some, so writing is not safe.
 
     Attributes:
-        problems: What that is, at least one.
+        problems: The differences, at least one.
     """
 
     def __init__(self, path: Path, problems: Sequence[SchemaProblem]) -> None:
@@ -72,11 +69,7 @@ class CorruptDatabaseError(OpenError):
 
 
 class ConflictError(StoreError):
-    """An append did not fit the stream as it is now.
-
-    Attributes:
-        stream: The stream.
-    """
+    """An append does not fit the current state of its stream."""
 
     def __init__(self, stream: str, reason: str) -> None:
         super().__init__(f"{stream}: {reason}")
@@ -84,23 +77,19 @@ class ConflictError(StoreError):
 
 
 class SealedError(ConflictError):
-    """The stream is sealed: nothing is appended to it any more."""
+    """The stream is sealed and accepts no more events."""
 
 
 class WriteFailedError(StoreError):
-    """The file could not be written; nothing more is written through this log."""
+    """The file could not be written; this log writes nothing more."""
 
 
 class StoreClosedError(StoreError):
-    """The log was closed, or was opened by the process this one was forked from."""
+    """The log was closed, or was opened before this process was forked."""
 
 
 class ProjectionError(StoreError):
-    """A projection cannot be folded or rebuilt.
-
-    Attributes:
-        projection: Its name.
-    """
+    """A projection cannot be folded or rebuilt."""
 
     def __init__(self, projection: str, reason: str) -> None:
         super().__init__(f"projection {projection}: {reason}")
@@ -111,7 +100,7 @@ class LockHeldError(StoreError):
     """Another process holds the lock.
 
     Attributes:
-        by: Who holds it, in words, as far as it said so.
+        by: The holder, in words, as far as known.
     """
 
     def __init__(self, name: str, by: str) -> None:

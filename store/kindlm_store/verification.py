@@ -1,11 +1,7 @@
-"""Checks a log against its own hashes.
+"""Checks a log against its own hashes; the store's README says what that proves.
 
-It proves that no stored event or text was changed since it was written, and that every stream ends
-where it says. With heads that were noted elsewhere, it also proves that no end of a stream was cut
-off or rewritten. It cannot prove that a whole file was not replaced by another consistent one.
-
-Values are compared type by type and byte by byte: a blob with the same bytes in a text column is a
-change too. Rows are read from the tables, never from an index that may still have an old value.
+Values are compared by type and byte by byte: a blob with the same bytes in a text column is a
+change, too. Rows are read from the tables, never from an index, which may have other values.
 """
 
 from __future__ import annotations
@@ -32,7 +28,7 @@ if TYPE_CHECKING:
 
 
 Claims = Mapping[str, Callable[[RecordedEvent], Mapping[str, str]]]
-"""Event type → the heads, by stream, that an event of this type noted."""
+"""Event type → function that returns the heads, by stream, that an event of this type noted."""
 
 _UUID_BYTES = 16
 _REFS_AT_ONCE = 10_000
@@ -54,16 +50,16 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "data": (str,),
     "hash": (bytes,),
 }
-"""What the columns of an event hold."""
+"""The types of the columns of an event."""
 
 
 class Problem(NamedTuple):
-    """Something that is not as it was written.
+    """A difference from what was written.
 
     Attributes:
-        stream: The stream it is in; None for texts and what belongs to no stream.
-        version: The event it is at; None if it is no single one.
-        what: What is wrong.
+        stream: The stream; None for texts, and for events without a stream.
+        version: The event; None if it is no single one.
+        what: The difference, in words.
     """
 
     stream: str | None
@@ -73,16 +69,9 @@ class Problem(NamedTuple):
 
 @dataclass(slots=True)
 class Verification:
-    """What a check found.
+    """The result of a check: what was counted, and the differences from what was written.
 
-    Attributes:
-        streams: Number of streams that were checked.
-        events: Number of events that were checked.
-        texts: Number of texts that were checked.
-        erased: Number of texts that were erased.
-        withheld: Number of texts that never came here.
-        heads: Number of noted heads that were compared.
-        problems: What is wrong; empty if nothing is.
+    `withheld` counts texts that never arrived, `heads` the noted hashes that were compared.
     """
 
     streams: int = 0
@@ -95,7 +84,7 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether the check found no problem."""
         return not self.problems
 
 
@@ -112,20 +101,20 @@ def verify_file(
     Args:
         path: Its file.
         stream: Check this stream and the texts it refers to; None checks the whole file.
-        heads: Stream → hash, `sha256:<hex>`, that was noted elsewhere as its head: one of its
-            events must have it.
-        claims: Event type → function that gives such heads as an event of this type noted them
-            (with `HeadOf`).
-        erasures: Event type → function that says what an event of this type erased: a text that is
-            gone must be among it. None: any text may be gone.
+        heads: Stream → a hash, `sha256:<hex>`, that was noted elsewhere. An event of the stream
+            must have it.
+        claims: Event type → function that returns such hashes, which an event of this type noted
+            with `HeadOf`.
+        erasures: Event type → function that reads the erasure from an event of this type. An event
+            must record each erased text; None allows any text to be erased.
 
     Raises:
-        OpenError: The file is not there, or cannot be opened as an event log.
+        OpenError: The file does not exist, or cannot be opened as an event log.
     """
     file = Path(path)
     with translated(file), closing(open_reader(file)) as connection:
         connection.row_factory = None
-        # Every text has a form of its own here, also what is not UTF-8.
+        # Bytes that are not UTF-8 remain distinct.
         connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
         connection.execute("BEGIN")
         check = _Check(connection, stream)
@@ -139,7 +128,7 @@ def verify_file(
 
 @dataclass(slots=True)
 class _Stream:
-    """A stream on its way: its row as stored, and how far its events were followed."""
+    """A stream: its row as stored, the noted hashes that were not met yet, and its end so far."""
 
     name: str
     stored_version: Any
@@ -151,7 +140,7 @@ class _Stream:
 
 
 class _Check:
-    """One check, on one snapshot of the file: of one stream with its texts, or of all."""
+    """Checks one snapshot of a file: one stream with its texts, or everything."""
 
     def __init__(self, connection: sqlite3.Connection, only: str | None) -> None:
         self.found = Verification()
@@ -170,18 +159,18 @@ class _Check:
             self._heads.setdefault(stream, set()).add(head)
 
     def expect_claims(self, claims: Claims) -> None:
-        """Expect what events noted as heads of streams."""
+        """Expect the heads of streams that events noted."""
         for event in events_of_types(self._connection, claims):
             try:
                 for stream, head in claims[event.type](event).items():
                     self.expect(stream, head)
-            # The event was tampered with, in whatever way; it has a problem of its own too.
+            # The event was tampered with, which is another problem.
             except Exception as error:  # noqa: BLE001
                 what = f"what the event notes cannot be read ({type(error).__name__})"
                 self._problem(_shown(event.stream), event.version, what)
 
     def check_events(self) -> None:
-        """Follow the chains of all streams, and look for the texts that events refer to."""
+        """Check the chains of all streams, and that the texts which events refer to have rows."""
         streams = self._streams()
         query, of = (_EVENTS, ()) if self._only is None else (_EVENTS + _OF_STREAM, (self._only,))
         for position, number, *columns in self._connection.execute(f"{query} ORDER BY seq", of):
@@ -201,7 +190,7 @@ class _Check:
             self._problem(name, None, "there is no such stream")
 
     def check_texts(self, erasures: Erasures | None) -> None:
-        """Check all texts, and that those that are gone were erased, as events say."""
+        """Check all texts, and that events record the erased ones."""
         if self._only is None:
             texts = "SELECT ref, salt, digest, body FROM contents NOT INDEXED"
             for row in self._connection.execute(texts):
@@ -210,7 +199,7 @@ class _Check:
             return
         try:
             gone = erased_by_log(self._connection, erasures)
-        # An event was tampered with, in whatever way; it has a problem of its own.
+        # An event was tampered with, which is another problem.
         except Exception as error:  # noqa: BLE001
             what = f"what was erased cannot be read from the events ({type(error).__name__})"
             self._problem(None, None, what)
@@ -247,14 +236,14 @@ class _Check:
             self._problem(stream.name, stream.version, expected)
         elif expected != stored:
             self._problem(stream.name, stream.version, "the event does not match its hash")
-        # On from what is stored, so that one changed event is one problem.
+        # Continue with the stored hash, so that a changed event is one problem.
         if type(stored) is bytes:
             stream.head = stored
             if stream.unmet:
                 stream.unmet.discard(hash_text(stored))
 
     def _expected_hash(self, stream: _Stream, position: int, columns: list[Any]) -> bytes | str:
-        """The hash an event must have, or why it can have none."""
+        """Return the hash that an event must have, or why the event is invalid."""
         kinds = zip(_KINDS.items(), columns, strict=True)
         if wrong := [name for (name, kind), value in kinds if type(value) not in kind]:
             return f"not in the stored form: {', '.join(wrong)}"
@@ -284,10 +273,10 @@ class _Check:
             self._problem(stream.name, None, f"no event has the recorded hash: {head}")
 
     def _check_refs(self) -> None:
-        """Look for the texts that events refer to; check them, if no one else will."""
+        """Check that texts which events refer to have rows, and for one stream, the texts."""
         for row in stored_texts(self._connection, self._refs):
             self._refs.pop(row[0], None)
-            if self._only is not None:
+            if self._only is not None:  # else `check_texts` checks all
                 self._check_text(*row)
         for ref, (stream, version) in self._refs.items():
             self._problem(stream, version, f"text {_shown(ref)} is missing")
@@ -310,7 +299,7 @@ class _Check:
 
 
 def _shown(stored: object) -> str:
-    """A stored name for a message, whatever it is."""
+    """Return a stored name, of whatever type, for a message."""
     if isinstance(stored, str):
         stored = stored.encode(errors="surrogateescape")
     if isinstance(stored, bytes):

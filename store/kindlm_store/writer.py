@@ -1,9 +1,8 @@
 """The writer thread: it owns the write connection and commits submissions in groups.
 
-Callers put submissions into a queue and never wait for the disk. The thread takes everything since
-its last commit, writes it in one transaction with one fsync, folds the projections in the same
-transaction, and then settles the tickets. If the file cannot be written, no submission is lost:
-`unwritten` returns them.
+Callers put submissions into a queue and never wait for the disk. The thread writes everything since
+its last commit in one transaction with one fsync, folds the projections in the same transaction,
+and then settles the tickets. If the file cannot be written, `unwritten` returns all submissions.
 """
 
 from __future__ import annotations
@@ -30,38 +29,34 @@ if TYPE_CHECKING:
 
 
 class Ticket(Future[Any]):
-    """The promise that what was submitted is durable: wait for it with `result` or `await`.
-
-    Who waits may stop waiting; what was submitted is written all the same.
-    """
+    """The promise that submitted events are durable: wait for it with `result` or `await`."""
 
     def cancel(self) -> bool:
-        """Return False: what was submitted is not taken back."""
+        """Return False: submitted events are written even if no one waits."""
         return False
 
     def __await__(self) -> Generator[object, None, Any]:
-        # It takes long to load, and who only reads a log awaits nothing.
+        # It takes long to load, and programs that only read do not need it.
         import asyncio
 
         return asyncio.wrap_future(self).__await__()
 
 
 MAX_QUEUED_EVENTS = 4_000
-"""Events in the queue from which on `ready` waits."""
+"""`ready` waits while the queue has this number of events, or more."""
 
 MAX_QUEUED_SIZE = 32_000_000
-"""Characters of payload in the queue from which on `ready` waits."""
+"""`ready` waits while the queue has this number of characters of payload, or more."""
 
 _GROUP_EVENTS = 2_000
 """Events in one transaction: enough to make fsync cheap, few enough for others to get a turn."""
 
 
 _LINGER_S = 0.025
-"""Seconds from one commit to the next while events keep coming: a commit costs as much as the
-events of several executions."""
+"""Seconds from one commit to the next while events keep coming, since commits are costly."""
 
 _QUIET_S = 0.002
-"""Seconds without a submission after which nothing more is waited for."""
+"""The thread commits after this time (seconds) without a submission."""
 
 
 class _Submitted(NamedTuple):
@@ -74,17 +69,17 @@ class _Submitted(NamedTuple):
 
 
 class _Command(NamedTuple):
-    """Something else to do on the write connection, in its turn."""
+    """Other work on the write connection, in its turn."""
 
     run: Callable[[sqlite3.Connection], Any]
     ticket: Ticket
 
 
 class Writer:
-    """Queue and thread of one log.
+    """The queue and the thread of one log.
 
-    `failure` is why the file could not be written; None as long as it can. `heads` is where each
-    stream ends that was written to, as far as that is durable.
+    `failure` is why the file could not be written; None as long as it can. `heads` has the durable
+    ends of the streams that were written to.
     """
 
     def __init__(
@@ -111,7 +106,7 @@ class Writer:
 
     @property
     def unwritten(self) -> list[Append]:
-        """What was submitted and not written, in order, after a failure."""
+        """After a failure, the appends that were submitted and not written, in order."""
         with self._changed:
             return list(self._unwritten)
 
@@ -129,7 +124,7 @@ class Writer:
         return self._enqueue(_Submitted(submission, Ticket(), events, size))
 
     def call(self, run: Callable[[sqlite3.Connection], Any]) -> Ticket:
-        """Run something on the write connection, after all that was submitted before.
+        """Call a function with the write connection, after everything submitted before.
 
         Raises:
             StoreClosedError: The log is closed.
@@ -137,7 +132,7 @@ class Writer:
         return self._enqueue(_Command(run, Ticket()))
 
     def _enqueue(self, item: _Submitted | _Command) -> Ticket:
-        # Before the lock, which another thread may have held when the process was forked.
+        # Another thread may have held the lock when the process was forked.
         if forks.count != self._forks:
             raise StoreClosedError(FORKED)
         with self._changed:
@@ -153,7 +148,7 @@ class Writer:
                     if self._idle:
                         self._changed.notify()
                 else:
-                    # It may be lingering.
+                    # The thread may be in `_linger`.
                     self._changed.notify()
             elif isinstance(item, _Submitted):
                 self._unwritten += item.submission
@@ -162,7 +157,7 @@ class Writer:
         return item.ticket
 
     async def ready(self) -> None:
-        """Return when the queue is below its bounds, in events and in size."""
+        """Wait until the queue is below its bounds."""
         while self._is_full():
             if forks.count != self._forks:
                 raise StoreClosedError(FORKED)
@@ -173,7 +168,7 @@ class Writer:
             await room
 
     def close(self) -> None:
-        """Write what is queued, end the thread and close the connection. Idempotent."""
+        """Write the queue, end the thread and close the connection; safe to repeat."""
         if forks.count != self._forks:
             return
         with self._changed:
@@ -185,7 +180,6 @@ class Writer:
         return self._queued_events >= MAX_QUEUED_EVENTS or self._queued_size >= MAX_QUEUED_SIZE
 
     def _work(self) -> None:
-        """Body of the thread."""
         try:
             while work := self._take():
                 try:
@@ -193,14 +187,14 @@ class Writer:
                         self._run(work)
                     else:
                         self._commit(work)
-                # Whatever it is, no caller may wait forever: recorded as the failure of the log.
+                # No caller may wait forever, whatever the error.
                 except Exception as error:  # noqa: BLE001
                     self._fail(work, error)
         finally:
             self._disconnect()
 
     def _take(self) -> list[_Submitted] | _Command | None:
-        """The next command, or the submissions up to it; None when closing and all is done."""
+        """Return the next command, or the submissions before it; None at the end."""
         with self._changed:
             while not self._queue:
                 if self._closing:
@@ -225,23 +219,23 @@ class Writer:
             return group
 
     def _linger(self) -> None:
-        """Let more come, while it does, before the next commit."""
-        known = 0
+        """Wait before the next commit while submissions keep coming."""
+        length = 0
         while (
-            known < len(self._queue)
+            length < len(self._queue)
             and not isinstance(self._queue[-1], _Command)
             and self._queued_events < _GROUP_EVENTS
             and not self._closing
             and (left := self._committed_at + _LINGER_S - time.monotonic()) > 0
         ):
-            known = len(self._queue)
+            length = len(self._queue)
             self._changed.wait(min(left, _QUIET_S))
         self._committed_at = time.monotonic()
 
     def _run(self, command: _Command) -> None:
         try:
             value = command.run(self._connection)
-        # The caller gets it: a command is not a reason to stop writing.
+        # The caller gets the error of a command; the log goes on writing.
         except Exception as error:  # noqa: BLE001
             roll_back(self._connection)
             self._appender.forget()
@@ -254,7 +248,7 @@ class Writer:
         try:
             outcomes = self._transaction([item.submission for item in group])
         except sqlite3.IntegrityError:
-            # One of them repeats an event id: only that one is refused.
+            # A submission repeats an event id: only that submission is refused.
             for item in group:
                 self._settle([item], [self._alone(item.submission)])
         else:
@@ -263,7 +257,7 @@ class Writer:
     def _transaction(self, submissions: Sequence[Submission]) -> list[ConflictError | None]:
         try:
             with immediate(self._connection):
-                # A trigger may have been made since the file was opened.
+                # Another program may have created a trigger.
                 self._guard.check(self._connection)
                 outcomes = self._appender.write(submissions)
                 self._projector.fold()
@@ -299,7 +293,7 @@ class Writer:
                 item.ticket.set_exception(refused)
 
     def _fail(self, work: Sequence[_Submitted] | _Command, error: Exception) -> None:
-        """Stop writing: everything in the queue, now and later, is kept as unwritten."""
+        """Stop writing: everything in the queue, now and later, becomes `unwritten`."""
         failure = WriteFailedError(f"the event log cannot be written: {error}")
         failure.__cause__ = error
         first = [work] if isinstance(work, _Command) else work
@@ -321,7 +315,7 @@ class Writer:
         try:
             truncate_wal(self._connection)
         except sqlite3.Error:
-            # Everything is committed; the next process to open the file writes the WAL back.
+            # Everything is committed; the next process that opens the file writes the WAL back.
             pass
         finally:
             self._connection.close()
