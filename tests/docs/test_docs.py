@@ -72,7 +72,12 @@ def test_the_attacks_of_the_docs_run(tmp_path, monkeypatch, capsys):
 
 
 OTHER_ROOMS = ("store/", "migrations/")
-DEVELOPERS = ("how-to/extending.md", "explanation/inside.md", "explanation/inside-parts.md")
+DEVELOPERS = (
+    "contributing/parts.md",
+    "how-to/extending.md",
+    "explanation/inside.md",
+    "explanation/inside-parts.md",
+)
 SOURCES = [
     path.relative_to(ROOT).as_posix()
     for room in ("kindlm", "store", "migrations", "tests", "docs")

@@ -1,4 +1,4 @@
-"""The check, provider and adapter of docs/how-to/extending.md, each in a module of its own."""
+"""The check, provider and adapter of docs/contributing/parts.md, each in a module of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-PAGE: Final = (Path(__file__).parents[2] / "docs" / "how-to" / "extending.md").read_text("utf-8")
+PAGE: Final = (Path(__file__).parents[2] / "docs" / "contributing" / "parts.md").read_text("utf-8")
 FILES: Final = {
     "check: works": "polite.py",
     "provider: shouting": "shouting_provider.py",

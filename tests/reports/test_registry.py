@@ -16,7 +16,7 @@ from kindlm.history.run_view import RunView
 from kindlm.reports import report_registry
 from kindlm.reports.report_registry import find_report, report_names
 
-_DOCS = Path(__file__).parents[2] / "docs" / "how-to" / "extending.md"
+_DOCS = Path(__file__).parents[2] / "docs" / "contributing" / "parts.md"
 
 
 @pytest.mark.parametrize(
