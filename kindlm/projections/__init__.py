@@ -1,11 +1,10 @@
 """The read models: tables that SQL folds from the event log, and views over them.
 
-A log is opened with `PROJECTIONS`. Only leaf tables are folded; sums and joins of them are SQL
-views. Tables hold texts by reference (`$.output.$ref`), and views join them. A key with dots is
-quoted: `$."gen_ai.usage.input_tokens"`.
+Tables have references to texts, and views join the texts. A key of JSON with dots is quoted:
+`$."gen_ai.usage.input_tokens"`.
 
 People read the views, in Datasette or by SQL. An erased text reads `[erased]`, a withheld one
-`[withheld]`. The views show the last attempt at an execution; `spend` counts all of them.
+`[withheld]`. The views show the last attempt at an execution; `spend` counts all attempts.
 """
 
 from __future__ import annotations
@@ -21,16 +20,17 @@ from kindlm.projections.run_tables import BASELINES, GATES, REVIEWS, RUNS, SUITE
 from kindlm_store import Projection
 
 RUN_LABEL = "CASE WHEN l.run IS NULL THEN r.label ELSE l.label END"
-"""SQL: what the run `r` is called, with `run_labels` joined to it as `l`."""
+"""SQL: the label of the run `r`, with `run_labels` joined to it as `l`."""
 
 ERASED = "[erased]"
-"""What is shown in the place of a text that was purged."""
+"""Shown for a text that was purged."""
 
 WITHHELD = "[withheld]"
-"""What is shown in the place of a text that never came to this history."""
+"""Shown for a text that never arrived in this history."""
 
 GONE = frozenset({ERASED, WITHHELD})
 
+# A file stores the SQL of views, comments included: raise `version` with any change in it.
 VIEWS = Projection(
     "views",
     version=17,
@@ -81,9 +81,9 @@ SELECT c.execution, e.run, e.test, e.target, e.repeat, c.attempt, c.call, c.purp
   LEFT JOIN shown_texts x ON x.ref = c.error_ref
   LEFT JOIN shown_texts r ON r.ref = c.raw_ref
 """,
-        # Calls whose tokens and costs count, each once. Those that an agent made are in its answer
-        # already; they stand for themselves where the agent failed. A call that failed has a source
-        # of its cost if it was charged.
+        # Calls whose tokens and costs count. The answer of an agent includes the model calls that
+        # the agent made, so those count only where the agent failed. A failed call has a
+        # `cost_source` if it was charged.
         "counted_calls": """
 SELECT c.*, iif(c.purpose = 'agent', 'test', c.purpose) AS counts_as,
        iif(c.status = 'failed', coalesce(c.cost_source = 'unknown', 0),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from kindlm.projections.run_tables import COLUMNS
 from kindlm_store import Projection, on
 
-# The result of an attempt, in both tables, from its last event.
+# The result of an attempt, in both tables, from the event of its end.
 _OUTCOME = """
         output_ref TEXT REFERENCES contents (ref), error_code TEXT, error_number INTEGER,
         error_ref TEXT REFERENCES contents (ref), hint TEXT, trace_ref TEXT, answers INTEGER,
@@ -32,8 +32,8 @@ EXECUTIONS = Projection(
     "executions",
     version=8,
     columns=COLUMNS,
-    # `source` is the attempt that held the conversation: its own, unless another run held it. The
-    # second index answers how the runs of a list went without looking at their rows.
+    # `source` and `source_attempt` are the attempt that held the conversation, which may be in
+    # another run. The second index covers the figures of run lists.
     create=f"""
     CREATE TABLE executions (
         id TEXT NOT NULL, run TEXT REFERENCES runs (id), suite TEXT REFERENCES suites (id),
@@ -50,7 +50,7 @@ EXECUTIONS = Projection(
         PRIMARY KEY (execution, attempt)) WITHOUT ROWID;
     """,
     folds=(
-        # An attempt that is not the last one changes nothing, in whatever order they are folded.
+        # Events of several attempts may be folded in any order; only the last attempt counts.
         on(
             "execution.started",
             """
@@ -70,7 +70,7 @@ EXECUTIONS = Projection(
                  SELECT 1 FROM executions e WHERE e.id = n.execution AND e.attempt > n.attempt)
          ORDER BY seq""",
         ),
-        # An attempt that is run again; the execution itself has not ended.
+        # An attempt that is retried: the execution itself has not ended.
         on(
             "execution.finished",
             f"""
@@ -94,7 +94,7 @@ EXECUTIONS = Projection(
     ),
 )
 
-# Each call of a model or an agent, retries and judges included. Of an agent, `provider` is the
+# Each call to a model or an agent, retries and judges included. For an agent, `provider` is the
 # adapter and `model` the agent's id.
 PROVIDER_CALLS = Projection(
     "provider_calls",
@@ -151,8 +151,8 @@ PROVIDER_CALLS = Projection(
                http_status = n.data ->> 'status', error_ref = n.data ->> '$.message.$ref',
                retry_in_ms = real(n.data ->> 'retry_in_ms'), raw_ref = n.data ->> '$.raw.$ref',
                reported_ref = n.data ->> '$.reported.$ref',
-               -- Whether tool calls would be in the answer: always of a model, of an agent if that
-               -- is shown. Earlier versions did not record it: there, only a call shows it.
+               -- Whether the answer would contain tool calls. Models always report them. Events of
+               -- earlier versions do not say it of agents: there, only a reported call shows it.
                reports_tools = CASE n.type
                    WHEN 'provider.responded' THEN 1
                    WHEN 'agent.replied' THEN coalesce(n.data ->> 'reports_tools',
@@ -166,7 +166,7 @@ PROVIDER_CALLS = Projection(
     ),
 )
 
-# Each call of a tool, with the answer it got.
+# Each tool call with its result.
 TOOL_CALLS = Projection(
     "tool_calls",
     version=2,
@@ -192,7 +192,7 @@ TOOL_CALLS = Projection(
                version AS first_event
           FROM new_events ORDER BY seq""",
         ),
-        # Those that an agent ran itself. What was simulated for it is there already.
+        # The calls that an agent reports; simulated ones are recorded already.
         on(
             "agent.replied",
             """

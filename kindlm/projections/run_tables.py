@@ -1,8 +1,7 @@
 """Tables of runs and their suites, and of the events of journals.
 
-The last event about a suite replaces the earlier ones: resuming its run records one again, also
-as one that could not be loaded the first time. Journals arrive in any order: the newest entry
-counts, by its time.
+The last event about a suite counts: a resumed run records its suites again. Journals arrive in any
+order, so the entry with the latest time counts.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ _DOT = "instr(subject, '.')"
 
 COLUMNS = {
     "run": _RUN,
-    # What an event of an execution is about: `<number>.<attempt>`.
+    # The subject of an event of an execution is `<number>.<attempt>`.
     "execution": _ABOUT.format(f"{_RUN} || '-' || substr(subject, 1, {_DOT} - 1)"),
     "number": _ABOUT.format("CAST(subject AS INTEGER)"),
     "attempt": _ABOUT.format(f"CAST(substr(subject, {_DOT} + 1) AS INTEGER)"),
 }
-"""What the statements read of an event beside its own columns."""
+"""More columns of `new_events`."""
 
 
 def _last(types: str, change: str) -> Fold:
-    """Change the row of a run by the last of its events of these types."""
+    """Return a statement that changes the row of a run by its last event of these types."""
     return on(
         types,
         f"""
@@ -34,8 +33,8 @@ def _last(types: str, change: str) -> Fold:
     )
 
 
-# `first_event`, here and in the tables of executions: the version, in its stream, of the event
-# that the row began with. An event changes only rows that began before it, also in one batch.
+# `first_event`, here and in the tables of executions, is the version of the event that created the
+# row. An event changes only rows that an earlier event created, also in the same batch.
 RUNS = Projection(
     "runs",
     version=5,
@@ -85,7 +84,7 @@ RUNS = Projection(
                finished_at = n.at, passed = n.data ->> 'passed',
                exit_code = n.data ->> 'exit_code', duration_ms = real(n.data ->> 'duration_ms')""",
         ),
-        # No label: its name was taken away, also the one that it began with.
+        # NULL removes the label, also the one that the run began with.
         on(
             "run.labelled",
             """
@@ -108,17 +107,17 @@ RUNS = Projection(
     ),
 )
 
-_TOLD = "suite.started suite.skipped"
-_LAST_TOLD = """
+_SUITE_EVENTS = "suite.started suite.skipped"
+_LAST_OF_SUITES = """
     (SELECT run || '/' || (data ->> 'ordinal') AS suite, *, max(seq) FROM new_events GROUP BY 1)
 """
-_SUITES_TOLD = f"(SELECT suite FROM {_LAST_TOLD})"  # noqa: S608 (constants of this module)
+_NEW_SUITES = f"(SELECT suite FROM {_LAST_OF_SUITES})"  # noqa: S608 (constants of this module)
 
 SUITES = Projection(
     "suites",
     version=8,
     columns=COLUMNS,
-    # The first index is by both: a history holds as many suites of a name as it holds runs.
+    # The first index has both columns, since most runs have a suite of the same name.
     create="""
     CREATE TABLE suites (
         id TEXT, run TEXT REFERENCES runs (id), ordinal INTEGER, name TEXT, project TEXT,
@@ -139,7 +138,7 @@ SUITES = Projection(
     """,
     folds=(
         on(
-            _TOLD,
+            _SUITE_EVENTS,
             f"""
         REPLACE INTO suites BY NAME
         SELECT suite AS id, run, data ->> 'ordinal' AS ordinal, data ->> 'suite' AS name,
@@ -154,20 +153,20 @@ SUITES = Projection(
                data ->> 'line' AS line,
                iif(type = 'suite.started', coalesce(data ->> 'unread', '[]'), NULL) AS unread,
                iif(type = 'suite.started', coalesce(data ->> 'servers', '[]'), NULL) AS servers
-          FROM {_LAST_TOLD} ORDER BY seq""",  # noqa: S608
+          FROM {_LAST_OF_SUITES} ORDER BY seq""",  # noqa: S608
         ),
-        on(_TOLD, f"DELETE FROM suite_gates WHERE suite IN {_SUITES_TOLD}"),  # noqa: S608
-        on(_TOLD, f"DELETE FROM planned_tests WHERE suite IN {_SUITES_TOLD}"),  # noqa: S608
+        on(_SUITE_EVENTS, f"DELETE FROM suite_gates WHERE suite IN {_NEW_SUITES}"),  # noqa: S608
+        on(_SUITE_EVENTS, f"DELETE FROM planned_tests WHERE suite IN {_NEW_SUITES}"),  # noqa: S608
         on(
-            _TOLD,
+            _SUITE_EVENTS,
             f"""
         REPLACE INTO suite_gates BY NAME
         SELECT suite, g.value ->> 'name' AS name, real(g.value ->> 'threshold') AS threshold,
                g.value ->> 'written' AS written
-          FROM {_LAST_TOLD}, json_each(data, '$.gates') g ORDER BY seq, g.key""",  # noqa: S608
+          FROM {_LAST_OF_SUITES}, json_each(data, '$.gates') g ORDER BY seq, g.key""",  # noqa: S608
         ),
         on(
-            _TOLD,
+            _SUITE_EVENTS,
             f"""
         REPLACE INTO planned_tests BY NAME
         SELECT suite, t.key AS ordinal, t.value ->> 'name' AS test, t.value ->> 'target' AS target,
@@ -177,15 +176,14 @@ SUITES = Projection(
                t.value ->> 'file' AS file,
                real(t.value ->> '$.score_limits.min_mean') AS score_mean_min,
                real(t.value ->> '$.score_limits.max_std_dev') AS score_std_dev_max,
-               -- what intervals that are shown hold with, where nothing else was asked for
                iif(json_type(t.value, '$.confidence') IS NULL, 0.95,
                    real(t.value ->> 'confidence')) AS confidence
-          FROM {_LAST_TOLD} n, json_each(n.data, '$.tests') t
+          FROM {_LAST_OF_SUITES} n, json_each(n.data, '$.tests') t
          WHERE n.type = 'suite.started' ORDER BY seq, t.key""",  # noqa: S608
         ),
         # Tests that are dealt to a shard one by one, unless a later event described their suite.
         on(
-            f"run.extended {_TOLD}",
+            f"run.extended {_SUITE_EVENTS}",
             """
         UPDATE planned_tests SET selected = 1
           FROM new_events n, json_each(n.data, '$.tests') t
@@ -224,8 +222,8 @@ GATES = Projection(
     ),
 )
 
-# The table can't forget: a baseline that was removed stays as a row without a run, or one that was
-# set before would come back when its journal is merged later.
+# A removed baseline stays as a row without a run. Otherwise, an older one would come back when its
+# journal is merged later.
 BASELINES = Projection(
     "baselines",
     version=3,
@@ -249,7 +247,7 @@ BASELINES = Projection(
         ),
     ),
     views={
-        # What counts: of each suite the baseline that was set last.
+        # The baseline of each suite that was set last.
         "active_baselines": """
 SELECT project, suite, label, run, runs, "by", at
   FROM baselines b
@@ -262,7 +260,7 @@ SELECT project, suite, label, run, runs, "by", at
     },
 )
 
-# What people said of executions, of each person the last word. What was said before is in the log.
+# The last review of an execution by each person.
 REVIEWS = Projection(
     "reviews",
     version=3,

@@ -1,7 +1,7 @@
 """The tables, triggers and views of an event log, and the migrations that make them.
 
-Importing this package is cheap: sqlite-utils is loaded by `apply` alone, since most openings of a
-log need no migration. Facts are migrated here; projections are rebuilt, never migrated.
+Only `apply` loads sqlite-utils, since most files need no migration. Projections are rebuilt, not
+migrated.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ APPLICATION_ID = 0x4B4E444C
 """`PRAGMA application_id` of an event log: the letters KNDL."""
 
 MIGRATION_SET = "event_log"
-"""Name of the migration set in sqlite-utils' own table."""
+"""Name of the migration set in the table of sqlite-utils."""
 
 KNOWN = ("m001_event_log",)
-"""Every migration there is, in order. A file that knows another one is newer than this code."""
+"""All migrations, in order. A file with another one is newer than this code."""
 
 VERSION = len(KNOWN)
 """`PRAGMA user_version` of a file that has all migrations."""
@@ -68,7 +68,7 @@ _TABLES = (
         body TEXT
     )
     """,
-    # Not unique: two files that hold the same text under two salts can be merged.
+    # Not unique: a merged file may have the same text with two salts.
     "CREATE INDEX contents_digest ON contents (digest) WHERE digest IS NOT NULL",
     """
     CREATE TABLE projections (
@@ -93,8 +93,8 @@ _IN_ORDER = """
     END
     """
 
-# INSERT OR REPLACE deletes the row that is in the way without firing DELETE triggers (unless the
-# connection set recursive_triggers), so that a row in the way is looked for before the insert.
+# INSERT OR REPLACE deletes the old row without firing DELETE triggers, unless the connection sets
+# recursive_triggers. So triggers look for an old row before the insert.
 _HAS_NAME = "EXISTS (SELECT 1 FROM {} WHERE id = NEW.id OR name = NEW.name)"
 _HAS_REF = "EXISTS (SELECT 1 FROM contents WHERE ref = NEW.ref)"
 _ANOTHER_STREAM = """OLD.sealed OR NEW.version <= OLD.version
@@ -115,11 +115,11 @@ _REFUSED = (
     ("contents", "UPDATE", _ANOTHER_TEXT, "a text is kept or erased whole, never changed"),
     ("contents", "DELETE", None, "texts are erased, never deleted"),
 )
-"""What triggers refuse: of a table, what is done to a row, on which condition, and the words."""
+"""The changes that triggers refuse: table, statement, condition, and message."""
 
 
 def _refusal(table: str, change: str, condition: str | None, words: str) -> str:
-    """The trigger for what is refused, letter by letter as files have it."""
+    """Return the trigger that refuses a change; files have exactly this text."""
     when = "" if condition is None else f"\n    WHEN {condition}"
     return f"""
     CREATE TRIGGER {table}_{change.lower()} BEFORE {change} ON {table}{when} BEGIN
@@ -154,14 +154,13 @@ _VIEWS = (
 )
 
 EVENT_LOG = (*_TABLES, _IN_ORDER, *(_refusal(*each) for each in _REFUSED), *_VIEWS)
-"""What the first migration creates, in order."""
+"""The statements of the first migration, in order."""
 
 
 def apply(connection: sqlite3.Connection) -> None:
-    """Bring an event log, or an empty file, to `VERSION`.
+    """Bring an event log, or an empty file, to `VERSION`, in the caller's immediate transaction.
 
-    The caller has begun an immediate transaction and commits it, so that a file is either
-    migrated as a whole or not at all. Migrations and their statements are never edited.
+    Migrations and their statements are never edited.
     """
     from sqlite_utils import Database, Migrations
 

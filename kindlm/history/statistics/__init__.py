@@ -1,7 +1,6 @@
 """Statistics on counts and scores, each with its formula and source.
 
-Pure functions without random numbers: the same input gives the same output, to the last bit. This
-module has intervals: of a pass rate, of a difference of two rates, and of a mean.
+All functions are pure and use no random numbers. This module has intervals, pass@k and flakiness.
 """
 
 from __future__ import annotations
@@ -15,20 +14,20 @@ from typing import NamedTuple
 
 _LEVEL = 0.95
 _Z_95 = 1.959963984540054
-"""The standard normal distribution lies between -z and z in 95 of 100 cases."""
+"""95 % of the standard normal distribution lie between -z and z."""
 
 _MOST_T = 1024.0
-"""Student's t lies below it in 99.9 of 100 cases, whatever its freedom."""
+"""For any degrees of freedom, 99.9 % of Student's t lie below this value."""
 
 
 def wilson_interval(
     successes: float, n: float, level: float = _LEVEL
 ) -> tuple[float, float] | None:
-    """Return the score interval of a proportion at a level, None if nothing was observed.
+    """Return Wilson's interval of a proportion at a level; None without observations.
 
-    The formula is Wilson's, without continuity correction: E. B. Wilson, "Probable Inference, the
-    Law of Succession, and Statistical Inference", JASA 22 (1927), 209-212. It holds its level for
-    few observations and for proportions near 0 and 1, where the textbook interval does not.
+    E. B. Wilson, "Probable Inference, the Law of Succession, and Statistical Inference", JASA 22
+    (1927), 209-212, without continuity correction. Unlike the textbook interval, it keeps its level
+    for few observations and for proportions near 0 and 1.
 
         (p + z²/2n ± z √(p(1 - p)/n + z²/4n²)) / (1 + z²/n)
     """
@@ -40,7 +39,7 @@ def wilson_interval(
     center = rate + spread / 2
     margin = z * sqrt((rate * (1 - rate) + spread / 4) / n)
     low, high = (center - margin) / (1 + spread), (center + margin) / (1 + spread)
-    # Rounding may push the ends of 0 of n and n of n out of [0, 1], or off them.
+    # Rounding may move the ends away from 0 and 1.
     return (0.0 if successes == 0 else max(0.0, low)), (1.0 if successes == n else min(1.0, high))
 
 
@@ -49,9 +48,9 @@ def rate_difference_interval(
 ) -> tuple[float, float] | None:
     """Return the 95 % interval of the change of a rate, after - before; counts are (k, n).
 
-    Two Wilson intervals joined by squares: R. G. Newcombe, "Interval estimation for the difference
+    It combines two Wilson intervals: R. G. Newcombe, "Interval estimation for the difference
     between independent proportions", Statistics in Medicine 17 (1998), 873-890, method 10. None if
-    nothing was observed on a side.
+    a side has no observations.
     """
     first, second = wilson_interval(*before), wilson_interval(*after)
     if first is None or second is None:
@@ -64,17 +63,17 @@ def rate_difference_interval(
 
 
 def mean_interval(values: Sequence[float], level: float = _LEVEL) -> tuple[float, float] | None:
-    """Return Student's interval of a mean at a level, None for fewer than two values.
+    """Return Student's interval of a mean at a level; None for fewer than two values.
 
     m ± t(n - 1) s/√n: "Student", "The Probable Error of a Mean", Biometrika 6 (1908), 1-25. The
-    values are independent: of several repeats of several tests, give the mean of each test.
+    values must be independent: for several repeats of several tests, pass the mean of each test.
     """
     if len(values) < 2:
         return None
     mean, n = fmean(values), len(values)
     if min(values) == max(values):
         return mean, mean
-    # The variance of the standard library takes fractions, and its time.
+    # `statistics.variance` computes with fractions, which is slow.
     variance = fsum((value - mean) ** 2 for value in values) / (n - 1)
     margin = _student(n - 1, level) * sqrt(variance / n)
     return mean - margin, mean + margin
@@ -82,7 +81,7 @@ def mean_interval(values: Sequence[float], level: float = _LEVEL) -> tuple[float
 
 @lru_cache(maxsize=256)
 def _student(freedom: int, level: float = _LEVEL) -> float:
-    """Return the value that Student's t lies within, on both sides of 0, so often."""
+    """Return the t for which Student's t lies between -t and t with this probability."""
     low, high = 0.0, _MOST_T
     for _ in range(60):
         middle = (low + high) / 2
@@ -104,28 +103,29 @@ def _within(t: float, freedom: int) -> float:
 
 
 def pass_at(passed: int, n: int) -> tuple[float, ...]:
-    """Return pass@k for k from 1 to n: how likely at least one of k tries passes.
+    """Return pass@k for k from 1 to n: the probability that at least one of k repeats passes.
 
-    Unbiased, from n repeats of which c passed, 1 - C(n - c, k) / C(n, k): M. Chen and others,
-    "Evaluating Large Language Models Trained on Code", arXiv:2107.03374 (2021).
+    The unbiased estimate from c passed of n repeats is 1 - C(n - c, k) / C(n, k): M. Chen and
+    others, "Evaluating Large Language Models Trained on Code", arXiv:2107.03374 (2021).
     """
     return tuple(1 - comb(n - passed, k) / comb(n, k) for k in range(1, n + 1))
 
 
 def pass_hat(passed: int, n: int) -> tuple[float, ...]:
-    """Return pass^k for k from 1 to n: how likely all of k tries pass.
+    """Return pass^k for k from 1 to n: the probability that all of k repeats pass.
 
-    Unbiased, C(c, k) / C(n, k): S. Yao and others, "τ-bench", arXiv:2406.12045 (2024).
+    The unbiased estimate is C(c, k) / C(n, k): S. Yao and others, "τ-bench", arXiv:2406.12045
+    (2024).
     """
     return tuple(comb(passed, k) / comb(n, k) for k in range(1, n + 1))
 
 
 class Flakiness(NamedTuple):
-    """How much a test disagrees with itself; None where it was never seen twice.
+    """How often a test changes its result; None without two results to compare.
 
-    `within` is the probability that two repeats of one run come out differently, 0 to 1/2 for
-    independent repeats. `between` is the part of successive runs in which the test went from all
-    passed to not, or back.
+    `within` is the probability that two repeats of one run differ, 0 to 1/2 for independent
+    repeats. `between` is the share of successive runs in which the test changed between all passed
+    and not all passed.
     """
 
     within: float | None
@@ -133,12 +133,10 @@ class Flakiness(NamedTuple):
 
 
 def flakiness(history: Sequence[tuple[int, int]]) -> Flakiness:
-    """Return the flakiness of a test from its repeats in successive runs, oldest first.
+    """Return the flakiness of a test, given its passed and all repeats by run, oldest first.
 
-    Of each run, how many passed of how many.
-
-    `within` counts pairs of repeats, 2 sum k (n - k) / sum n (n - 1): the unbiased estimate of
-    2 p (1 - p), the diversity of E. H. Simpson (Nature 163 (1949), 688), pooled over runs.
+    `within` is 2 sum k (n - k) / sum n (n - 1), the share of unequal pairs of repeats: the unbiased
+    estimate of 2 p (1 - p), the diversity of E. H. Simpson (Nature 163 (1949), 688), over all runs.
     """
     runs = [(passed, n) for passed, n in history if n]
     pairs = sum(n * (n - 1) for _, n in runs)

@@ -1,19 +1,18 @@
-"""Tests whether pass rates fell, of one test and of many at once.
+"""Tests whether pass rates fell, for one test and for many at once.
 
 The repeats of a test are independent. Outcomes are ordered by the p-value of R. A. Fisher's exact
-test ("The Logic of Inductive Inference", JRSS 98 (1935), 39-54). Taken at its word, that p-value is
-far too cautious for few repeats: 3 of 3 against 0 of 3 has 0.05, although no pass rate gives that
-outcome more often than in 1 of 64 cases. So the p-value of one test is the probability, at the
-worst pass rate, of a Fisher p as small as the one seen: the exact unconditional test of
-R. D. Boschloo (Statistica Neerlandica 24 (1970), 1-35), which is never weaker than Fisher's.
+test ("The Logic of Inductive Inference", JRSS 98 (1935), 39-54). For few repeats, that p-value is
+far too cautious: 3 of 3 against 0 of 3 has 0.05, although at any pass rate, that outcome has at
+most the probability 1/64. So the p-value of one test is the probability, at the worst pass rate, of
+a Fisher p as small as the observed one. This is the exact unconditional test of R. D. Boschloo
+(Statistica Neerlandica 24 (1970), 1-35), which is never weaker than Fisher's.
 
-AFTER may be looked at more than once while repeats are added to it. Waiting for a small p-value is
-allowed for by the same means: the probability is that of a Fisher p so small at any look, after
-every repeat that may be added, computed exactly over all paths (a group-sequential boundary of
-equal p-values: S. J. Pocock, Biometrika 64 (1977), 191-199). The same goes for repeats that are
-added to both sides, equally many, with a look after every few of them.
+Repeats may be added to AFTER, with a look at the results after each. Then the p-value is the
+probability of a Fisher p as small as the observed one at any look, computed exactly over all paths
+(a group-sequential boundary of equal p-values: S. J. Pocock, Biometrika 64 (1977), 191-199). The
+same number of repeats may also be added to both sides, with a look after every few of them.
 
-A test is settled when further repeats would decide nothing: see `Settlement`.
+A test is settled when more repeats would decide nothing: see `Settlement`.
 """
 
 from __future__ import annotations
@@ -39,24 +38,24 @@ from kindlm.history.statistics.tables import (
 )
 
 _GRID = 64
-"""The worst rate is looked for in steps of 1/64, then in finer ones around the best."""
+"""The worst rate is searched in steps of 1/64, then in finer steps around the best of these."""
 
 BLOCK = 5
-"""Where repeats are added to both sides, they are looked at when both have so many more."""
+"""Repeats on each side between two looks, if repeats are added to both sides."""
 
 _MOST_EXACT = 60
-"""Up to so many repeats on a side, the power is computed; above, the normal formula is close."""
+"""Repeats on a side up to which the power is computed; above, the normal formula is close."""
 
 _DROP = 0.3
-"""The drop of the pass rate that a cleared test may still hide in one of ten cases."""
+"""The drop of the pass rate that at most one of ten cleared tests hides."""
 
 _CLEARING_ODDS = 10.0
 
 
 class Design(NamedTuple):
-    """Repeats before, those after that nothing was added to, and how many may be added.
+    """The numbers of repeats of BEFORE and AFTER, and of repeats that may be added.
 
-    They are added to AFTER, or to `both` sides, equally many.
+    They are added to AFTER, or the same number to `both` sides.
     """
 
     before: int
@@ -66,10 +65,10 @@ class Design(NamedTuple):
 
 
 class Looks(NamedTuple):
-    """BEFORE, and AFTER at each look with all repeats until then; at first, those of the run.
+    """BEFORE, and AFTER at each look: first the repeats of the run, then with added ones.
 
-    `more` is how many repeats may be added to those of the run, with a look after each. Where they
-    are added to both sides, `grown` is BEFORE at each look.
+    `more` is how many repeats may be added in all. If repeats are added to both sides, `grown` is
+    BEFORE at each look.
     """
 
     before: Counts
@@ -85,7 +84,7 @@ class Looks(NamedTuple):
 
     @property
     def design(self) -> Design:
-        """What was fixed before anything came out."""
+        """The design, which was fixed before the results."""
         return Design(self.before.n, self.after[0].n, self.more, bool(self.grown))
 
     @property
@@ -96,33 +95,33 @@ class Looks(NamedTuple):
 
 
 Kinds: TypeAlias = frozenset[tuple[tuple[Design, Counts], int]]
-"""How many tests there are of each design and of each number of passed repeats."""
+"""The number of tests of each design and of each number of passed repeats on both sides."""
 
 
 def pass_rate_drop(looks: Looks) -> float:
-    """Return the one-sided p-value of one test for a drop, however one came to stop looking."""
+    """Return the one-sided p-value of one test for a drop, whatever ended the looks."""
     return worst_chance(looks.smallest_p, looks.design)
 
 
 def confirmed_drops(tests: Sequence[Looks], level: float) -> list[bool]:
     """Return which tests dropped, with at most `level` of them expected to be false.
 
-    The step-up of Y. Benjamini and Y. Hochberg ("Controlling the false discovery rate", JRSS B 57
-    (1995), 289-300): the k smallest p-values are believed for the largest k at which at most
-    level x k of all tests are expected to get there by chance. They count each of m tests with p.
-    But with few repeats most tests can't get there, whatever happens, least of all those that
-    always pass; counting them in would cost all power. So each counts as `expected_by_chance` says,
-    and those that would be believed for no more than at the worst pass rate.
+    This is the step-up of Y. Benjamini and Y. Hochberg ("Controlling the false discovery rate",
+    JRSS B 57 (1995), 289-300). It confirms the k smallest p-values, for the largest k at which at
+    most level x k of all tests are expected to reach such a p-value by chance. They count p for
+    each test. But with few repeats most tests cannot reach a small p, least of all those that
+    always pass, and counting them would cost all power. So each test counts as `expected_by_chance`
+    says, and a confirmed one at most as at the worst pass rate.
 
-    Besides, each drop has to be convincing by itself: its own p-value is at most `level`. If
-    nothing changed at all, any drop is false, and `level` is the probability of one. What is
-    expected is an estimate, which makes this approximate; simulations in the tests hold it.
+    In addition, the p-value of each confirmed drop is at most `level`. If nothing changed at all,
+    any drop is false, and `level` is the probability of one. The expectation is an estimate, so
+    these bounds are approximate; simulations in the tests check them.
     """
-    # What is to be known of a test to judge it as one of many; those that agree count together.
+    # Tests of the same kind count together.
     kinds = [(looks.smallest_p, looks.design, looks.pooled) for looks in tests]
     counted = Counter(kinds)
     convincing = {kind for kind in counted if worst_chance(*kind[:2]) <= level}
-    believed = -1.0
+    limit = -1.0
     for p in sorted({kind[0] for kind in convincing}):
         expected, found = 0.0, 0
         for kind, count in counted.items():
@@ -132,27 +131,27 @@ def confirmed_drops(tests: Sequence[Looks], level: float) -> list[bool]:
                 found += count
             expected += count * chance
         if expected <= level * found:
-            believed = p
-    return [kind in convincing and kind[0] <= believed for kind in kinds]
+            limit = p
+    return [kind in convincing and kind[0] <= limit for kind in kinds]
 
 
 def kinds_of(tests: Iterable[Looks]) -> Kinds:
-    """Count tests by all that `expected_by_chance` asks of one."""
+    """Count tests by their kind."""
     return frozenset(Counter((looks.design, looks.pooled) for looks in tests).items())
 
 
 def expected_by_chance(p: float, tests: Kinds) -> float:
-    """Return how many of the tests are expected to get to Fisher's p if nothing changed."""
+    """Return how many of the tests are expected to reach Fisher's p if nothing changed."""
     return fsum(count * _expected(p, *kind) for kind, count in tests)
 
 
 def _expected(p: float, design: Design, pooled: Counts) -> float:
-    """Return how likely a test is to get to Fisher's p if nothing changed.
+    """Return the probability that a test reaches Fisher's p if nothing changed.
 
-    Of a single look: given how many repeats of both sides passed, the probability is the largest
-    Fisher p up to this one (J. F. Heyse, "A false discovery rate procedure for categorical data"
-    (2011)); on average over what may pass this is the probability at the test's own pass rate,
-    whatever it is. Of several looks: the probability at the pass rate of both sides together.
+    With a single look, this is the largest attainable Fisher p up to `p`, given the passes of both
+    sides (J. F. Heyse, "A false discovery rate procedure for categorical data" (2011)). Its mean
+    over all passes is the probability at the test's own pass rate, whatever that is. With several
+    looks, it is the probability at the pass rate of both sides together.
     """
     if design.more:
         return _chance(p, design, pooled.passed / pooled.n)
@@ -166,8 +165,8 @@ def _expected(p: float, design: Design, pooled: Counts) -> float:
 
 @lru_cache(maxsize=65536)
 def _chance(p: float, design: Design, rate: float) -> float:
-    """Return the probability, at one pass rate, that Fisher's p gets so small at any look."""
-    up, down = 2 * rate, 2 * (1 - rate)  # the crossings are those of a rate of 1/2
+    """Return the probability, at a pass rate, that Fisher's p is at most `p` at any look."""
+    up, down = 2 * rate, 2 * (1 - rate)  # `_crossings` has a rate of 1/2
     shares = enumerate(_crossings(p, design))
     n = design.before + design.after + (2 if design.both else 1) * design.more
     return sum(share * up**passed * down ** (n - passed) for passed, share in shares if share)
@@ -175,7 +174,7 @@ def _chance(p: float, design: Design, rate: float) -> float:
 
 @lru_cache(maxsize=8192)
 def worst_chance(p: float, design: Design) -> float:
-    """Return the probability, at the worst rate, that Fisher's p gets so small at any look."""
+    """Return the probability, at the worst rate, that Fisher's p is at most `p` at any look."""
     best = max(range(1, _GRID), key=lambda step: _chance(p, design, step / _GRID))
     finer = ((best - 1) / _GRID + step / _GRID**2 for step in range(1, 2 * _GRID))
     return max(_chance(p, design, rate) for rate in finer)
@@ -183,7 +182,7 @@ def worst_chance(p: float, design: Design) -> float:
 
 @lru_cache(maxsize=1024)
 def _crossings(p: float, design: Design) -> list[float]:
-    """Return how likely Fisher's p gets so small, by all passes in the end, at a rate of 1/2."""
+    """Return `crossings` from the beginning, at a pass rate of 1/2."""
     old, new = (even_chances(n) for n in design[:2])
     return crossings(p, design, [[x * y for y in new] for x in old], (0.5, 0.5))
 
@@ -195,11 +194,11 @@ def crossings(
     rates: tuple[float, float],
     added: int = 0,
 ) -> list[float]:
-    """Return how likely Fisher's p gets so small from here on, by the passes of both in the end.
+    """Return the probability that Fisher's p is at most `p` at any look from now on.
 
-    `shares` is the chance of each number of passes before (rows) and after (columns), with as many
-    repeats `added` until now; further ones pass at these `rates`. What comes after p got so small
-    changes nothing: it is counted only so that all courses are of the same length.
+    The result is divided by the passes of both sides at the last look, as if all looks were made.
+    `shares` is the probability of each number of passes before (rows) and after (columns), with
+    `added` repeats until now. Further repeats pass at these `rates`.
     """
     step = BLOCK if design.both else 1
     old_ways, new_ways = (binomial(step, rate) for rate in rates)
@@ -209,7 +208,7 @@ def crossings(
         old_n, new_n = design.before + (more if design.both else 0), design.after + more
         limit = -1
         for old, row in enumerate(rows):
-            # More passes before make p smaller, so that the most passes after only grow with them.
+            # More passes before make p smaller, so the limit of passes after only grows.
             before = Counts(old, old_n)
             while limit < new_n and fisher_drop(before, Counts(limit + 1, new_n)) <= p:
                 limit += 1
@@ -228,15 +227,15 @@ def crossings(
 
 @lru_cache(maxsize=16384)
 def binomial(n: int, rate: float) -> tuple[float, ...]:
-    """Return the chance of each number of passes of n."""
+    """Return the probability of each number of passes of n."""
     return tuple(comb(n, k) * rate**k * (1 - rate) ** (n - k) for k in range(n + 1))
 
 
 def _rough_power(n: int, before: float, after: float, level: float) -> float:
     """Return about how often a drop between two pass rates is confirmed with n repeats a side.
 
-    Quicker than `power`, which is exact: it goes by the mid-p of Fisher's test, which is close to
-    the p-value of `pass_rate_drop`. Computed over all outcomes.
+    It uses the mid-p of Fisher's test, which is close to `pass_rate_drop`, and is faster than
+    `power`, which is exact.
     """
     at_most = list(accumulate(binomial(n, after), initial=0.0))
     limits = _limits(n, level)
@@ -261,9 +260,9 @@ def _limits(n: int, level: float) -> tuple[int, ...]:
 
 @lru_cache(maxsize=16384)
 def repeats_needed(before: float, after: float, level: float) -> int | None:
-    """Return the repeats per side that show a drop between two pass rates, None without a drop.
+    """Return the repeats per side that show a drop between two pass rates; None without a drop.
 
-    The smallest number that shows it about as `OFTEN`; from 60 on by the normal formula,
+    This is the smallest number that shows it about as `OFTEN`. Above 60 it is the normal formula,
     n = (z(1 - a) √(2 p (1 - p)) + z(w) √(p1 (1 - p1) + p2 (1 - p2)))² / (p1 - p2)², p the mean
     rate: J. L. Fleiss, "Statistical Methods for Rates and Proportions" (1981), section 3.2.
     """
@@ -281,10 +280,9 @@ def repeats_needed(before: float, after: float, level: float) -> int | None:
 
 
 class Settlement(StrEnum):
-    """What a test has come to. Undecided: more repeats of AFTER may decide it.
+    """What repeats have decided about a suspected drop; undecided if more repeats may decide it.
 
-    Of a test and its checks, that which comes first here decides: one that is confirmed, else one
-    that wants more repeats; only if all are cleared is the test.
+    The first of these that a test or one of its checks has is the settlement of the test.
     """
 
     CONFIRMED = "confirmed"
@@ -301,17 +299,16 @@ def settlements(
     *,
     both: bool = False,
 ) -> list[Settlement]:
-    """Return what each test has come to, with at most twice `level` of the confirmed ones false.
+    """Return the settlement of each test, with at most twice `level` of the confirmed ones false.
 
-    All repeated tests of the run are given, also those that nothing was added to: any of them
-    might have been the one that looked suspicious. `added_before` are the repeats that were added
-    to BEFORE, too, for each test; with `both`, more of them may be. A drop is confirmed by the
-    repeats that were added to AFTER alone, or by those that were added to both sides, each at
-    `level`.
+    Pass all repeated tests of the run, also those without added repeats, since any of them might
+    have looked suspicious. `added_before` are the repeats that were added to BEFORE, for each test;
+    with `both`, more may be added there. The repeats that were added to AFTER alone confirm a drop
+    at `level`, and so do those that were added to both sides.
 
-    BEFORE is too small if all that may be added to AFTER alone would neither confirm nor clear the
-    test, wherever in its 95 % interval the pass rate of AFTER is; exhausted is a test that may have
-    no more repeats.
+    BEFORE is too small if no results of repeats that may be added to AFTER would confirm or clear
+    the test, within the 95 % interval of its pass rate. A test is exhausted if it may get no more
+    repeats.
     """
     added_before = added_before or [()] * len(tests)
     found = confirmed_drops(tests, level)
@@ -334,7 +331,7 @@ def settlements(
 
 
 def together(looks: Looks, added_before: Sequence[Counts]) -> Looks:
-    """Return the looks at which equally many repeats had been added to both sides."""
+    """Return the looks at which both sides had the same number of added repeats."""
     grown = accumulate(added_before, lambda *both: pooled(both), initial=looks.before)
     old = {counts.n - looks.before.n: counts for counts in grown}
     new = {counts.n - looks.after[0].n: counts for counts in looks.after}
@@ -345,8 +342,8 @@ def together(looks: Looks, added_before: Sequence[Counts]) -> Looks:
 def large_drop(before: Counts) -> tuple[float, float]:
     """Return the pass rate of BEFORE and one 30 points below, or half of it if that is higher.
 
-    That of BEFORE is taken a little high, (k + 3/4) / (n + 1): from one that is too low, a rate
-    that dropped would look like one that did not.
+    The pass rate of BEFORE is estimated a little high, as (k + 3/4) / (n + 1): with a low estimate,
+    a test that dropped would be cleared too often.
     """
     same = (before.passed + 0.75) / (before.n + 1)
     return same, max(same - _DROP, same / 2)
@@ -355,7 +352,7 @@ def large_drop(before: Counts) -> tuple[float, float]:
 def _unconfirmed(
     looks: Looks, added_before: Sequence[Counts], confirms: Callable[[Looks], bool], *, both: bool
 ) -> Settlement:
-    """Return what a test has come to whose drop is not confirmed."""
+    """Return the settlement of a test whose drop is not confirmed."""
     first, last = looks.after[0], looks.after[-1]
     before = pooled([looks.before, *added_before])
     if _cleared(before, last):
@@ -367,7 +364,7 @@ def _unconfirmed(
         return Settlement.UNDECIDED
     if looks.before.n < 2:
         return Settlement.BEFORE_TOO_SMALL
-    # With all that may be added, at both ends of the 95 % interval of the rate of AFTER.
+    # The results with all added repeats, at both ends of the 95 % interval of the rate of AFTER.
     most = first.n + looks.more
     worst, best = (
         Counts(last.passed + int(rate * (most - last.n) + 0.5), most)
@@ -379,12 +376,12 @@ def _unconfirmed(
 
 
 def _cleared(before: Counts, after: Counts) -> bool:
-    """Return whether AFTER, added repeats included, speaks against a drop of 30 points.
+    """Return whether AFTER, added repeats included, is evidence against a drop of 30 points.
 
-    A. Wald's sequential ratio ("Sequential Analysis" (1947), chapter 3): the passes are ten times
-    likelier at the pass rate of BEFORE than after a `large_drop` from there. Of suspected tests
-    whose pass rate did drop by 30 points, at most one of ten is cleared, whenever one looks: from
-    three repeats before on, computed over all outcomes in the tests.
+    By A. Wald's sequential ratio ("Sequential Analysis" (1947), chapter 3), the results have to be
+    ten times as likely at the pass rate of BEFORE as after a `large_drop`. So at most one of ten
+    suspected tests that did drop by 30 points is cleared, however often one looks, if BEFORE has
+    three repeats or more. The tests compute this over all outcomes.
     """
     same, dropped = large_drop(before)
     failed = after.n - after.passed

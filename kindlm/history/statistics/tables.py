@@ -1,7 +1,6 @@
-"""Exact tests of two sides: of one test, of its scores, and of all tests of two runs.
+"""Exact tests that compare two sides: one test, its scores, or all tests of two runs.
 
-If nothing changed, every way to deal the outcomes out to the two sides is equally likely. These
-tests assume nothing else.
+They assume only that without a change, the outcomes are randomly divided between the sides.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ OFTEN = 0.8
 """A drop counts as found if 4 of 5 comparisons confirm it."""
 
 _EXACT_SCORES = 60
-"""Up to so many scores on both sides together, all ways to deal them out are counted."""
+"""The most scores, on both sides together, for which all divisions are counted."""
 
 _EXACT_STEPS = 1 << 18
-"""So many products are formed to count a distribution; larger ones are as good as normal."""
+"""The most products for an exact distribution; larger ones are close to normal."""
 
 _MOST_STEPS = 1 << 17
-"""So many sums are formed in a count: enough for sixteen sizes that are all different."""
+"""The most sums in one count of signs: enough for sixteen different sizes."""
 
 _Tail: TypeAlias = Callable[[int], float]
-"""Returns the chance of a sum that is at least so large, all signs being equally likely."""
+"""Returns the probability of a sum of at least this size, if all signs are equally likely."""
 
 _Groups: TypeAlias = Sequence[tuple[int, int]]
-"""Sizes, whole numbers above 0, with how often there is each."""
+"""Positive sizes, each with its number of differences."""
 
 
 class Counts(NamedTuple):
@@ -47,14 +46,14 @@ class Counts(NamedTuple):
 
 
 def pooled(repeats: Iterable[Counts]) -> Counts:
-    """Return all of several repeats together."""
+    """Return the sum of counts."""
     known = list(repeats)
     return Counts(sum(passed for passed, _ in known), sum(n for _, n in known))
 
 
 @dataclass(frozen=True, slots=True)
 class DiscreteP:
-    """A p-value, and all p-values that the test could have had, ascending."""
+    """A p-value, and all p-values that the test could have had, in ascending order."""
 
     value: float
     attainable: tuple[float, ...]
@@ -64,17 +63,17 @@ class DiscreteP:
 def fisher_drop(before: Counts, after: Counts) -> float:
     """Return the one-sided p-value of Fisher's exact test for `before` passing more often.
 
-    Given that s of nb + na repeats passed, those before are hypergeometric: the sum over x >= kb
-    of C(nb, x) C(na, s - x) / C(nb + na, s). R. A. Fisher, JRSS 98 (1935), 39-54.
+    Given that s of nb + na repeats passed, it is the sum over x >= kb of
+    C(nb, x) C(na, s - x) / C(nb + na, s). R. A. Fisher, JRSS 98 (1935), 39-54.
     """
     ways = sum(_deals(before, after, before.passed))
     return ways / comb(before.n + after.n, before.passed + after.passed)
 
 
 def fisher_mid_p(before: Counts, after: Counts) -> float:
-    """Return Fisher's p-value with the outcome itself counted by half.
+    """Return Fisher's p-value, with half of the probability of the outcome itself.
 
-    Closer to its level than Fisher's own: H. O. Lancaster, "Significance tests in discrete
+    It is closer to the level than Fisher's own: H. O. Lancaster, "Significance tests in discrete
     distributions", JASA 56 (1961), 223-234.
     """
     ways = sum(sum(_deals(before, after, before.passed + more)) for more in (0, 1))
@@ -82,27 +81,27 @@ def fisher_mid_p(before: Counts, after: Counts) -> float:
 
 
 def passes_before(before: Counts, after: Counts) -> Iterator[float]:
-    """Yield the chance of each number of passes before, the fewest first, given all passes."""
+    """Yield the probability of each number of passes before, the fewest first, given all passes."""
     everything = comb(before.n + after.n, before.passed + after.passed)
     fewest = max(0, before.passed + after.passed - after.n)
     return (ways / everything for ways in _deals(before, after, fewest))
 
 
 def _deals(before: Counts, after: Counts, fewest: int) -> Iterator[int]:
-    """Yield the ways to deal out the passes with so many of them before, with one more, ..."""
+    """Yield the number of ways to divide the passes with `fewest` before, one more, and so on."""
     total = before.passed + after.passed
     if fewest > min(total, before.n):
         return
     ways = comb(before.n, fewest) * comb(after.n, total - fewest)
     for x in range(fewest, min(total, before.n) + 1):
         yield ways
-        # C(n, x + 1) = C(n, x) (n - x) / (x + 1), for both factors, and without a remainder
+        # C(n, x + 1) = C(n, x) (n - x) / (x + 1), for both factors
         ways = ways * (before.n - x) * (total - x) // ((x + 1) * (after.n - total + x + 1))
 
 
 @lru_cache(maxsize=256)
 def even_chances(n: int) -> tuple[float, ...]:
-    """Return the chance of each number of n at a rate of 1/2: C(n, k) / 2^n."""
+    """Return the probability of each number of n at a rate of 1/2: C(n, k) / 2^n."""
     chances, ways, everything = [], 1, 1 << n
     for k in range(n + 1):
         chances.append(ways / everything)
@@ -111,9 +110,9 @@ def even_chances(n: int) -> tuple[float, ...]:
 
 
 def convolved(chances: Sequence[float], others: Sequence[float]) -> list[float]:
-    """Return the chance of each sum of two independent numbers, given those of 0, 1, ... of each.
+    """Return the probability of each sum of two independent numbers, given those of 0, 1, ...
 
-    The sums are added up in the order of the first, whichever is gone through here: the shorter.
+    The order of additions does not depend on which sequence is the shorter one.
     """
     found = [0.0] * (len(chances) + len(others) - 1)
     shorter, longer = list(enumerate(chances)), others
@@ -128,10 +127,9 @@ def convolved(chances: Sequence[float], others: Sequence[float]) -> list[float]:
 def score_drop(before: Sequence[float], after: Sequence[float]) -> DiscreteP:
     """Return the one-sided p-value for the scores of `before` being higher than those of `after`.
 
-    The exact rank-sum test, with mean ranks for ties: F. Wilcoxon, "Individual comparisons by
-    ranking methods", Biometrics Bulletin 1 (1945), 80-83. Ranks, since the scores of a judge have
-    no fixed scale and no normal distribution. Of more than 60 scores, the first 30 of each side
-    are compared.
+    This is the exact rank-sum test, with mean ranks for ties: F. Wilcoxon, "Individual comparisons
+    by ranking methods", Biometrics Bulletin 1 (1945), 80-83. The scores of a judge have no fixed
+    scale and no normal distribution. Of more than 60 scores, the first 30 of each side count.
     """
     half = _EXACT_SCORES // 2
     old, new = (
@@ -139,10 +137,9 @@ def score_drop(before: Sequence[float], after: Sequence[float]) -> DiscreteP:
         for side in (before, after)
     )
     if not old or not new:
-        # It can't come out in more than one way.
         return DiscreteP(1.0, (1.0,))
     ordered = sorted([*old, *new])
-    # Twice the mean rank of each score; doubled, they are whole numbers.
+    # Twice the mean rank of each score, which is an integer.
     ranks = [bisect_left(ordered, one) + bisect_right(ordered, one) + 1 for one in [*old, *new]]
     sums, tails = _rank_tails(tuple(sorted(ranks)), len(old))
     return DiscreteP(tails[sums.index(sum(ranks[: len(old)]))], tails)
@@ -150,11 +147,10 @@ def score_drop(before: Sequence[float], after: Sequence[float]) -> DiscreteP:
 
 @lru_cache(maxsize=4096)
 def _rank_tails(ranks: tuple[int, ...], chosen: int) -> tuple[list[int], tuple[float, ...]]:
-    """Return the possible sums of so many of the ranks, highest first, and the p-value of each.
+    """Return the possible sums of `chosen` ranks, highest first, and the p-value of each.
 
-    ways[j] is a polynomial whose coefficient at s counts the ways to sum j ranks up to s; it is
-    kept as one whole number with a fixed width for each coefficient, so that adding a rank is a
-    shift and an addition.
+    ways[j] is a polynomial whose coefficient at s counts the sets of j ranks with the sum s. One
+    integer holds all coefficients at a fixed width, so adding a rank is a shift and an addition.
     """
     width = len(ranks) // 8 + 1  # bytes: no coefficient is above 2**len(ranks)
     ways = [1] + [0] * chosen
@@ -172,11 +168,11 @@ def _rank_tails(ranks: tuple[int, ...], chosen: int) -> tuple[list[int], tuple[f
 def score_repeats_needed(
     before: Sequence[float], after: Sequence[float], level: float
 ) -> int | None:
-    """Return the repeats per side that show a drop of mean scores; None without one, or spread.
+    """Return the repeats per side that show a drop of mean scores.
 
-    n = (z(1 - a) + z(w))² (s1² + s2²) / (m1 - m2)², the normal formula for two means, but never
-    fewer than the rank-sum test needs to get to the level at all. Of one score on a side the
-    spread is not known.
+    The normal formula for two means is n = (z(1 - a) + z(w))² (s1² + s2²) / (m1 - m2)². The result
+    is never fewer than the rank-sum test needs to reach the level. None without a drop, or if a
+    side has one score, so that its spread is unknown.
     """
     if min(len(before), len(after)) < 2 or fmean(before) <= fmean(after):
         return None
@@ -191,20 +187,20 @@ def score_repeats_needed(
 
 
 def discrete_discoveries(tests: Sequence[DiscreteP], level: float) -> list[bool]:
-    """Return which tests stand out, knowing which p-values each of them could have had at all.
+    """Return which tests are significant, given the p-values that each of them could have had.
 
     The step-up of Y. Benjamini and Y. Hochberg ("Controlling the false discovery rate", JRSS B 57
-    (1995), 289-300) counts each of m tests with p(k). With few repeats most tests can't get there,
-    whatever happens, and counting them in costs all power. Here test i counts with F_i(t), its
-    largest attainable p-value up to t, and those that can have but one p-value don't count:
+    (1995), 289-300) counts p(k) for each of m tests. But with few repeats most tests cannot reach a
+    small p, and counting them would cost all power. Here test i counts as F_i(t), its largest
+    attainable p-value up to t. Tests with only one possible p-value do not count:
 
         reject the k smallest p, for the largest k with p(k) <= T and
         sum of F_i(p(k)) / (1 - F_i(T)) <= level k;
         T is the largest t with sum of F_i(t) / (1 - F_i(t)) <= level m
 
-    The procedure HSU of S. Döhler, G. Durand, E. Roquain, "New FDR bounds for discrete and
+    This is the procedure HSU of S. Döhler, G. Durand, E. Roquain, "New FDR bounds for discrete and
     heterogeneous tests", Electronic Journal of Statistics 12 (2018), 1867-1900, proven for
-    independent tests. If nothing changed at all, any discovery is false, and the rate is the
+    independent tests. If nothing changed at all, any discovery is false, and `level` is the
     probability of one.
     """
     supports = Counter(test.attainable for test in tests if len(test.attainable) > 1)
@@ -224,7 +220,7 @@ def discrete_discoveries(tests: Sequence[DiscreteP], level: float) -> list[bool]
 
 
 def _ceiling(supports: Counter[tuple[float, ...]], most: float) -> float | None:
-    """Return the largest attainable t whose weighted sum of F is at most `most`; None if none."""
+    """Return the largest attainable t with sum of F / (1 - F) <= most; None without one."""
     thresholds = sorted({p for support in supports for p in support if p < 1})
 
     def total(t: float) -> float:
@@ -236,7 +232,7 @@ def _ceiling(supports: Counter[tuple[float, ...]], most: float) -> float | None:
 
 
 def _reached(support: tuple[float, ...], threshold: float) -> float:
-    """Return the largest attainable p-value up to the threshold, 0 if there is none."""
+    """Return the largest attainable p-value up to the threshold; 0 without one."""
     found = bisect_right(support, threshold)
     return support[found - 1] if found else 0.0
 
@@ -246,10 +242,10 @@ Pair = tuple[Counts, Counts]
 
 @dataclass(frozen=True, slots=True)
 class PairedComparison:
-    """How the pass rates of the same tests moved, each test counting once.
+    """The change of the pass rates of tests that both runs have; each test counts once.
 
-    `change` is the mean over tests of after - before, with its 95 % interval; `p_worse` and
-    `p_better` are the one-sided p-values of a drop and of a rise.
+    `change` is the mean of after - before, with its 95 % interval; `p_worse` and `p_better` are the
+    one-sided p-values of a drop and of a rise.
     """
 
     tests: int
@@ -260,20 +256,18 @@ class PairedComparison:
 
 
 def compare_paired(pairs: Sequence[Pair]) -> PairedComparison | None:
-    """Compare tests (before, after) by the signs of their differences; None if there are none.
+    """Compare tests (before, after) by the signs of their differences; None without tests.
 
-    A test is one observation, however often it was repeated: its repeats share its difficulty.
-    If nothing changed, each test's difference might as well have had the other sign; the p-value
-    is the part of all 2^m choices of signs that give at least the mean seen (R. A. Fisher, "The
-    Design of Experiments" (1935), section 21; M. D. Ernst, "Permutation Methods", Statistical
-    Science 19 (2004), 676-685). They are counted, not sampled; of more than
-    thirty tests that differ, the small differences are taken for normal where there are too many
-    choices to count. With one repeat on each side this is the exact test of Q. McNemar
+    A test is one observation, since its repeats share its difficulty. If nothing changed, both
+    signs of its difference are equally likely. So the p-value is the share of all 2^m choices of
+    signs that give at least the observed mean (R. A. Fisher, "The Design of Experiments" (1935),
+    section 21; M. D. Ernst, "Permutation Methods", Statistical Science 19 (2004), 676-685).
+    `_sign_flip` counts them. With one repeat on each side, this is the exact test of Q. McNemar
     (Psychometrika 12 (1947), 153-157).
 
-    Where a side has more repeats than the other, a difference is not quite symmetric. Then the
-    exact test of all tables given their totals has to agree (M. Zelen, "The analysis of several
-    2 x 2 contingency tables", Biometrika 58 (1971), 129-137): the larger p-value counts.
+    If one side has more repeats, a difference is not quite symmetric. Then the exact test of all
+    tables given their totals has to agree (M. Zelen, "The analysis of several 2 x 2 contingency
+    tables", Biometrika 58 (1971), 129-137): the larger p-value counts.
     """
     if not pairs:
         return None
@@ -284,18 +278,17 @@ def compare_paired(pairs: Sequence[Pair]) -> PairedComparison | None:
     if any(before.n != after.n for before, after in pairs):
         lower, higher = _stratified(pairs)
         worse, better = max(worse, lower), max(better, higher)
-    # Without rounding: changes that cancel out are no change.
+    # Fractions, so that changes may cancel out exactly.
     change = float(sum(moves[pair] * n for pair, n in times.items()) / len(pairs))
     return PairedComparison(len(pairs), change, _interval(means, pairs), worse, better)
 
 
 def _interval(means: Sequence[float], pairs: Sequence[Pair]) -> tuple[float, float] | None:
-    """Return the 95 % interval of the mean change, None for fewer than two tests.
+    """Return the 95 % interval of the mean change; None for fewer than two tests.
 
-    Student's interval knows the tests by how much they differ. Where all moved alike it has no
-    width, though each of them was seen in a few repeats only. So it never ends inside the interval
-    that the repeats of both runs give, as many as are worth the mean of the tests: of m tests with
-    n repeats each, m n of them; m² / sum of 1/n where they have different numbers.
+    If all tests changed alike, Student's interval has no width, although each test had few repeats.
+    So the result also covers the interval of the difference of two rates, with the effective number
+    of repeats: m n for m tests with n repeats each, else m² / sum of 1/n.
     """
     student = mean_interval(means)
     if student is None:
@@ -311,13 +304,12 @@ def _interval(means: Sequence[float], pairs: Sequence[Pair]) -> tuple[float, flo
 
 
 def _sign_flip(differences: Sequence[Fraction]) -> tuple[float, float]:
-    """Return the part of all choices of signs that give so low a sum, and so high a one.
+    """Return the share of all choices of signs with a sum at most, and at least, the observed one.
 
-    Many differences have more choices of signs than can be counted. Those of one size are counted
-    together, the largest first, and what is too much for one count in a second one. What is too
-    much even for two is taken for normal, which it is close to: more than thirty sizes are left
-    then, and the largest, which would not be, are counted all the same. The work is bounded,
-    whatever the differences.
+    Differences of one size are counted together, the largest sizes first. A second count takes the
+    sizes for which the first has no room. If that has no room either, the sizes after the first
+    count are treated as normal, which is close: more than thirty sizes are left then. So the work
+    is bounded.
     """
     scale = lcm(*(difference.denominator for difference in differences))
     moved = [int(difference * scale) for difference in differences if difference]
@@ -334,7 +326,7 @@ def _sign_flip(differences: Sequence[Fraction]) -> tuple[float, float]:
 
 
 def _count(groups: _Groups) -> tuple[dict[int, float], int]:
-    """Return the chance of each sum of the first groups, and how many groups could be counted."""
+    """Return the probability of each sum of the first groups, and how many groups were counted."""
     sums, steps = {0: 1.0}, 0
     for number, (size, times) in enumerate(groups):
         steps += len(sums) * (times + 1)
@@ -353,13 +345,13 @@ def _count(groups: _Groups) -> tuple[dict[int, float], int]:
 
 def _counted_tail(sums: Mapping[int, float]) -> _Tail:
     reached = sorted(sums)
-    # From the rarest on, so that small chances keep all their digits.
+    # Added up from the end, so that small probabilities keep their digits.
     chances = list(accumulate((sums[s] for s in reversed(reached)), initial=0.0))
     return lambda least: chances[len(reached) - bisect_left(reached, least)]
 
 
 def _normal_tail(groups: _Groups) -> _Tail:
-    """Return the tail of a normal distribution, corrected for the steps that the sums come in."""
+    """Return the tail of a normal distribution, corrected for the step between sums."""
     largest = groups[0][0]
     spread = sqrt(2 * sum(times * (size / largest) ** 2 for size, times in groups))
     highest = sum(size * times for size, times in groups)
@@ -373,9 +365,9 @@ def _normal_tail(groups: _Groups) -> _Tail:
 
 
 def _stratified(pairs: Sequence[Pair]) -> tuple[float, float]:
-    """Return P(as many passes before, or more) and P(as many, or fewer), given all passes.
+    """Return the probabilities of at least, and at most, as many passes before, given all passes.
 
-    Of each test, the passes before are counted from the fewest that its totals allow.
+    The passes of each test are counted from the fewest that its totals allow.
     """
     observed, steps, chances = 0, 0, [1.0]
     mean = variance = 0.0
