@@ -1,8 +1,7 @@
 """Finds the embedder of a suite: the target's provider, another one, or a local model.
 
-The extra `kindlm[embeddings]` embeds on this machine, with a model in the format of model2vec
-from the folder that KINDLM_EMBEDDING_MODEL names. Any other name is refused: kindlm downloads
-nothing.
+With the extra `kindlm[embeddings]`, the model2vec model in the folder KINDLM_EMBEDDING_MODEL embeds
+on this machine. kindlm never downloads a model.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import asyncio
 import functools
 import json
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
@@ -35,12 +35,12 @@ _OK = 200
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingWire:
-    """How an API embeds texts.
+    """The embeddings format of an API.
 
     Attributes:
-        path: where requests go, relative to the base URL.
-        vectors: finds the vectors in a reply, in the order of the texts; None if there are none.
-        tokens: the way to the number of tokens in a reply.
+        path: the path of requests, relative to the base URL.
+        vectors: returns the vectors of a reply in the order of the texts; None if it has none.
+        tokens: the keys that lead to the number of tokens in a reply.
     """
 
     path: str
@@ -70,13 +70,14 @@ class WireEmbedder:
 
     async def embed(self, texts: Sequence[str], timeout_s: float) -> Result[Embedding]:
         """Return the vectors of some texts; see `ports.Embedder`."""
-        # OpenAI rejects empty texts, but a model may well answer nothing.
+        # OpenAI rejects empty texts, and a model may answer nothing.
         body = {"model": self.model, "input": [text or " " for text in texts]}
         content = json.dumps(body, separators=(",", ":")).encode("ascii")
         started = time.perf_counter()
         self._transport = self._transport or self._connect()
-        sent = (self._transport, self._wire.path, content)
-        exchange = await exchanged(self._endpoint, *sent, timeout_s)
+        exchange = await exchanged(
+            self._endpoint, self._transport, self._wire.path, content, timeout_s
+        )
         latency_ms = (time.perf_counter() - started) * 1000
         if isinstance(exchange, Err):
             return Err(self._advise(exchange.error))
@@ -113,11 +114,8 @@ def _vector(values: Any) -> tuple[float, ...]:
     if not isinstance(values, list) or not values:
         raise UnreadableReply("a vector in it is not a list of numbers")
     for value in values:
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not math.isfinite(value)
-        ):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not abs(value) <= sys.float_info.max:  # true for NaN, too
             raise UnreadableReply("a vector in it has values that are not numbers")
     return tuple(map(float, values))
 
@@ -183,9 +181,9 @@ def _load(path: Path) -> Any:
 def find_embedder(suite: Suite, target: str, *, environ: Mapping[str, str]) -> Result[Embedder]:
     """Return the embedder for a target; bind `environ` to get a `ports.EmbedderFactory`.
 
-    The order: the target's own provider, the suite's other providers, the local model that
-    KINDLM_EMBEDDING_MODEL names. A provider without its key is skipped while there is another.
-    Error: none of them can embed (PROVIDER_NOT_FOUND), or the first that could lacks its key.
+    The first of these embeds: the target's own provider, another provider of the suite, the local
+    model. Providers without a key are skipped. If none remains, the error is the first missing key,
+    or PROVIDER_NOT_FOUND.
     """
     first_error: KindlmError | None = None
     for settings in _candidates(suite, target):
@@ -206,18 +204,18 @@ def find_embedder(suite: Suite, target: str, *, environ: Mapping[str, str]) -> R
 
 
 def may_embed(suite: Suite, environ: Mapping[str, str]) -> bool:
-    """Return whether a suite names a provider that can embed texts, with or without keys."""
+    """Return whether a suite has a provider or local model that can embed, with or without keys."""
     local = environ.get(LOCAL_MODEL_VARIABLE, "").strip()
     return bool(local) or any(map(can_embed, suite.providers.values()))
 
 
 def can_embed(settings: ProviderSettings) -> bool:
-    """Return whether a provider is one of kindlm's that can embed texts."""
+    """Return whether a provider can embed texts; only kindlm's own providers can."""
     return own(Provider, settings.type) is not None and options_of(settings).embeds
 
 
 def _candidates(suite: Suite, target: str) -> Iterator[ProviderSettings]:
-    """Return the providers that can embed, the target's own first."""
+    """Return the providers that can embed, the target's own provider first."""
     model = suite.models.get(target)
     own = None if model is None else suite.providers.get(model.provider)
     return filter(can_embed, sorted(suite.providers.values(), key=lambda each: each is not own))

@@ -1,8 +1,7 @@
-"""The wire formats of model APIs: reads their answers and requests.
+"""The wire formats of model APIs: reads answers and requests, all of them untrusted.
 
-Providers, agents and the gateway read the same bodies. Everything in them is untrusted. A module is
-one format, and `reading` reads any of them. This module has `WireAnswer`, what a model answered,
-and what all formats consist of: JSON, or a stream of events.
+Each format is a module, and `reading` reads any format. This module has the result, `WireAnswer`,
+and the common parts: JSON, usage, errors, and server-sent events.
 """
 
 from __future__ import annotations
@@ -23,21 +22,21 @@ Wire = Literal["chat", "responses", "anthropic"]
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What an answer says that it took: tokens, US dollars, and the model."""
+    """The usage that an answer reports: tokens, US dollars, and the model."""
 
     usage: Usage = Usage()
     cost_usd: float | None = None
     model: str | None = None
 
     def __bool__(self) -> bool:
-        """Tell whether it says how much."""
+        """Return whether tokens or a cost were reported."""
         return self.usage != Usage() or self.cost_usd is not None
 
 
 class UnreadableReply(ValueError):  # noqa: N818 - it names what arrived
-    """A body that is no answer: the message says what is wrong with it, `hint` what helps.
+    """A body that cannot be read: the message says why, `hint` has the remedy.
 
-    `spent` is what a stream of an agent reported before.
+    `spent` is the usage that a stream of an agent reported before.
     """
 
     hint: str | None = None
@@ -46,20 +45,18 @@ class UnreadableReply(ValueError):  # noqa: N818 - it names what arrived
 
 @dataclass(frozen=True, slots=True)
 class WireAnswer:
-    """What an answer of a model says.
+    """The content of a model's answer.
 
     Attributes:
-        text: all text in it; a refusal if there is nothing else.
+        text: all text, or the refusal if there is no text.
         tool_calls: all calls in their order.
-        usage: the tokens that it reports, also beside an error.
-        finish_reason: why it ended.
-        model: the model that it names.
-        id: its id, which a later request may name.
-        hosted: the calls that the provider ran itself, by their ids, with their results; None
-            where a result is not shown.
-        error: what the provider says went wrong, or what in the body cannot be read; None if the
-            body is an answer.
-        complete: whether it came to its end.
+        usage: the reported tokens, also of an answer with an error.
+        model: the model that the answer names.
+        id: the id of the answer, which a later request may name.
+        hosted: the results of the calls that the provider ran, by the calls' ids; None for a
+            result that the answer does not show.
+        error: the provider's error, or why the body cannot be read; None for an answer.
+        complete: whether the body is complete.
         echo: see `Message.echo`.
     """
 
@@ -76,14 +73,14 @@ class WireAnswer:
 
     @property
     def own_calls(self) -> tuple[ToolCall, ...]:
-        """The calls that the client answers: all that the provider did not run."""
+        """The calls that the provider did not run."""
         if not self.hosted:
             return self.tool_calls
         return tuple(call for call in self.tool_calls if call.id not in self.hosted)
 
 
 def parse_body(text: str) -> Any:
-    """Return the JSON value that a body is; raise `UnreadableReply` if it is none."""
+    """Return the JSON value of a body; raise `UnreadableReply` if it is not JSON."""
     try:
         return parse_json(text, unique_keys)
     except ValueError as error:
@@ -91,7 +88,7 @@ def parse_body(text: str) -> Any:
 
 
 def parse_object(text: str) -> dict[str, Any]:
-    """Return the JSON object that a body is; raise `UnreadableReply` if it is none."""
+    """Return the JSON object of a body; raise `UnreadableReply` if it is anything else."""
     value = parse_body(text)
     if not isinstance(value, dict):
         raise UnreadableReply("not a JSON object")
@@ -99,46 +96,41 @@ def parse_object(text: str) -> dict[str, Any]:
 
 
 def objects(value: Any) -> list[Mapping[str, Any]]:
-    """Return the objects of a list; none if it is not a list."""
+    """Return the objects in a list; an empty list for anything else."""
     return [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []
 
 
 def object_or_empty(value: Any) -> Mapping[str, Any]:
-    """Return an object, an empty one for anything else."""
+    """Return an object, or an empty one for anything else."""
     return value if isinstance(value, dict) else {}
 
 
 def text_or_none(value: Any) -> str | None:
-    """Return a text, None for anything else."""
+    """Return a text, or None for anything else."""
     return value if isinstance(value, str) else None
 
 
 def token_count(value: Any) -> int | None:
-    """Return a reported number of tokens, None for what is not a whole number from 0 up.
-
-    Larger counts than `MAX_COUNTED` are ignored, too.
-    """
+    """Return a reported number of tokens; None unless it is an integer from 0 to `MAX_COUNTED`."""
     if not isinstance(value, int) or isinstance(value, bool):
         return None
     return value if 0 <= value <= MAX_COUNTED else None
 
 
 def token_usage(counts: Any, sent: str, written: str, tier: Any = None) -> Usage:
-    """Return the tokens that an answer reports by these names, and the tier that it names."""
+    """Return the tokens under the names `sent` and `written` of a `usage`, with its extras."""
     if not isinstance(counts, dict):
         return Usage()
-    details, of_answer = (
-        object_or_empty(counts.get(f"{name}_details")) for name in (sent, written)
-    )
-    cached, stored = details.get("cached_tokens"), details.get("cache_write_tokens")
-    # Audio has prices of its own.
-    has_audio = any(token_count(each.get("audio_tokens")) for each in (details, of_answer))
+    details = [object_or_empty(counts.get(f"{name}_details")) for name in (sent, written)]
+    cached, stored = details[0].get("cached_tokens"), details[0].get("cache_write_tokens")
+    # Audio has other prices.
+    has_audio = any(token_count(each.get("audio_tokens")) for each in details)
     extras = extras_from(cached, stored, tier=tier, unpriced=has_audio)
     return Usage(token_count(counts.get(sent)), token_count(counts.get(written)), extras)
 
 
 _STANDARD = frozenset({"default", "standard", "auto", "on_demand"})
-"""How OpenAI, Anthropic, who defers to a setting, and Groq name the standard tier of service."""
+"""Names of the standard service tier at OpenAI, Anthropic and Groq; `auto` follows a setting."""
 
 
 def extras_from(
@@ -151,7 +143,7 @@ def extras_from(
     us_only: bool = False,
     unpriced: bool = False,
 ) -> Extras | None:
-    """Return the extras by their reported numbers; None if there are none."""
+    """Return the extras of a usage from reported values; None if there are none."""
     read, written, longer, searched = (
         token_count(number) or 0 for number in (cache_read, cache_written, written_1h, searches)
     )
@@ -161,13 +153,13 @@ def extras_from(
 
 
 def error_message(body: Any) -> str | None:
-    """Find the human sentence in an error body; providers and proxies put it in various places."""
+    """Return the message in an error body, wherever a provider or proxy puts it."""
     if isinstance(body, list) and body:
-        body = body[0]  # Google's errors stand in a list
+        body = body[0]  # Google
     if not isinstance(body, Mapping):
         return None
     if (choices := objects(body.get("choices"))) and "error" not in body:
-        body = choices[0]  # OpenRouter's, of an answer that it cuts off
+        body = choices[0]  # OpenRouter, for an answer that was cut off
     error = body.get("error", body)
     if isinstance(error, Mapping):
         error = error.get("message", error.get("detail"))
@@ -175,9 +167,9 @@ def error_message(body: Any) -> str | None:
 
 
 def content_text(content: Any, *, shows_others: bool = False) -> str:
-    """Return the text of a content: a string, or parts of which some are texts or refusals.
+    """Return the text of a content: of a string, or of the texts and refusals among its parts.
 
-    Other parts are left out, or `shows_others`: they stand there as `[image]` and the like.
+    Other parts are left out. With `shows_others`, they appear as their type, such as `[image]`.
     """
     if isinstance(content, str):
         return content
@@ -193,7 +185,7 @@ def content_text(content: Any, *, shows_others: bool = False) -> str:
 
 
 def said_text(content: Any) -> str:
-    """Return the text of what was said, in which parts without a text show their types."""
+    """Return the text of a message; parts without a text appear as their type."""
     return content_text(content, shows_others=True)
 
 
@@ -207,12 +199,12 @@ _ROLES = {
 
 
 def role_of(value: Any) -> Role:
-    """Return whose message it is; what is not known is the user's."""
+    """Return the role of a message; the user's for unknown values."""
     return _ROLES.get(value, Role.USER) if isinstance(value, str) else Role.USER
 
 
 DONE = "[DONE]"
-"""The data of an event that ends a stream of completions."""
+"""The data of the last event in a stream of completions."""
 
 LINE_END = re.compile(r"\r\n|\n|\r")
 _FIELD = re.compile(r"\s*(?:data|event):")
@@ -227,10 +219,10 @@ class Event:
 
 
 def parse_events(text: str) -> Iterator[Event]:
-    """Return the events of a stream that was read to its end.
+    """Yield the events of a complete stream.
 
-    One rule is not kept: an event that the end of the stream cuts off counts. Servers forget the
-    empty line after the last event, and the event would be lost without a trace.
+    Unlike the standard demands, the last event counts without an empty line after it: some servers
+    omit that line.
     """
     kind, data = "message", list[str]()
     for line in [*LINE_END.split(text.removeprefix("\ufeff")), ""]:
@@ -248,5 +240,5 @@ def parse_events(text: str) -> Iterator[Event]:
 
 
 def is_sse(text: str) -> bool:
-    """Tell whether a stream that does not say what it is looks like server-sent events."""
+    """Return whether a body without a content type looks like server-sent events."""
     return _FIELD.match(text.removeprefix("\ufeff")) is not None

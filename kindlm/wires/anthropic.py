@@ -31,13 +31,13 @@ _FINISH_REASONS = {
 _HOSTED = frozenset({"server_tool_use", "mcp_tool_use"})
 """Calls that the provider runs; their results are blocks of the same answer."""
 
-_SAID = frozenset({"text", "image", "document"})
+_CONTENT = frozenset({"text", "image", "document"})
 
 
 def answer_of(body: Mapping[str, Any]) -> WireAnswer:
-    """Read a message; raise `UnreadableReply` if it is none.
+    """Read a message; raise `UnreadableReply` for anything else.
 
-    Blocks of types that are not known here, such as thinking, are left out.
+    Blocks of unknown types, such as thinking, are left out.
     """
     content = body.get("content")
     if not isinstance(content, list):
@@ -70,14 +70,14 @@ def answer_of(body: Mapping[str, Any]) -> WireAnswer:
 
 
 def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bool]:
-    """Put the events of a stream together; return whether it came to its end.
+    """Return the message that the events of a stream form, and whether the stream is complete.
 
     Raises:
-        UnreadableReply: it says that the provider failed.
+        UnreadableReply: an event reports an error.
     """
     body, counts = dict[str, Any](), dict[str, Any]()
     blocks, written = list[dict[str, Any]](), list[str]()
-    # An agent may pass on the events of several messages, each of which counts its blocks anew.
+    # An agent may pass on the events of several messages, each with block indices from 0.
     places = dict[int, int]()
     is_whole = False
     for event in events:
@@ -103,21 +103,21 @@ def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bo
         elif kind == "message_delta":
             body["stop_reason"] = delta.get("stop_reason") if isinstance(delta, dict) else None
             for usage in (body.pop("usage", None), event.get("usage")):
-                told = object_or_empty(usage)
-                counts |= {name: count for name, count in told.items() if count is not None}
+                reported = object_or_empty(usage).items()
+                counts |= {name: count for name, count in reported if count is not None}
             body["usage"] = counts
         elif kind == "message_stop":
             is_whole = True
     for block, text in zip(blocks, written, strict=True):
         if text:
             block["input"] = text
-    # Some servers send a message whole, as its start.
+    # Some servers send the whole message in `message_start`.
     content = blocks or body.get("content") or []
     return (body | {"content": content} if body or blocks else {}), is_whole
 
 
 def messages_of(body: Mapping[str, Any]) -> Iterator[Message]:
-    """Return the messages of a request; the results in a user's message come before its text."""
+    """Yield the messages of a request; tool results come before the text of their message."""
     system = said_text(body.get("system"))
     if system:
         yield Message(Role.SYSTEM, system)
@@ -130,8 +130,8 @@ def messages_of(body: Mapping[str, Any]) -> Iterator[Message]:
                 text = result if isinstance(result, str) else json.dumps(result)
                 yield Message(Role.TOOL, text, (), block["tool_use_id"])
         calls = tuple(_tool_call(block) for block in blocks if _is_readable_call(block))
-        said = [block for block in blocks if str(block.get("type")) in _SAID]
-        text = content if isinstance(content, str) else said_text(said)
+        shown = [block for block in blocks if str(block.get("type")) in _CONTENT]
+        text = content if isinstance(content, str) else said_text(shown)
         if text or calls:
             yield Message(role, text, calls)
 
@@ -149,10 +149,10 @@ def _tool_call(block: Mapping[str, Any]) -> ToolCall:
 
 
 def _result(block: Mapping[str, Any]) -> Any:
-    """Return the result of a call: a text where it is made of texts, else as it stands there."""
+    """Return the result of a call: as text if it consists of text, images and documents."""
     content = block.get("content")
     parts = objects(content)
-    if parts and all(str(part.get("type")) in _SAID for part in parts):
+    if parts and all(str(part.get("type")) in _CONTENT for part in parts):
         content = said_text(parts)
     return {"error": content} if block.get("is_error") is True else content
 
@@ -160,23 +160,23 @@ def _result(block: Mapping[str, Any]) -> Any:
 def usage_of(body: Mapping[str, Any]) -> Usage:
     """Return the tokens that a body reports.
 
-    `input_tokens` leaves out what was written to or read from the prompt cache. It is added here:
-    it was sent, and it is part of what other providers call input.
+    Anthropic's `input_tokens` excludes tokens written to or read from the prompt cache. They are
+    added, as other providers count them as input.
     """
-    told = object_or_empty(body.get("usage"))
+    usage = object_or_empty(body.get("usage"))
     blocks = objects(body.get("content"))
     ran = {str(each.get("name")) for each in blocks if each.get("type") == "server_tool_use"}
     runs_code = any(name.endswith("code_execution") for name in ran)
-    fresh = token_count(told.get("input_tokens"))
-    output = token_count(told.get("output_tokens"))
+    fresh = token_count(usage.get("input_tokens"))
+    output = token_count(usage.get("output_tokens"))
     extras = extras_from(
-        told.get("cache_read_input_tokens"),
-        told.get("cache_creation_input_tokens"),
-        object_or_empty(told.get("cache_creation")).get("ephemeral_1h_input_tokens"),
-        object_or_empty(told.get("server_tool_use")).get("web_search_requests"),
-        tier="fast" if told.get("speed") == "fast" else told.get("service_tier"),
-        us_only=told.get("inference_geo") == "us",
-        # With a look at the web, its container costs nothing.
+        usage.get("cache_read_input_tokens"),
+        usage.get("cache_creation_input_tokens"),
+        object_or_empty(usage.get("cache_creation")).get("ephemeral_1h_input_tokens"),
+        object_or_empty(usage.get("server_tool_use")).get("web_search_requests"),
+        tier="fast" if usage.get("speed") == "fast" else usage.get("service_tier"),
+        us_only=usage.get("inference_geo") == "us",
+        # Code execution is free together with web tools.
         unpriced=runs_code and ran.isdisjoint(("web_search", "web_fetch")),
     )
     if fresh is None or extras is None:

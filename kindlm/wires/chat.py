@@ -1,7 +1,7 @@
-"""OpenAI's Chat Completions, and everything that speaks this format.
+"""OpenAI's Chat Completions, which many other servers speak with deviations.
 
-Many servers speak it, not always to the letter. Reading is lenient if a deviation has only one
-meaning (content as a list of parts, arguments as an object), and strict otherwise.
+Reading is lenient if a deviation has only one meaning, such as content as a list of parts or
+arguments as an object, and strict otherwise.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from kindlm.wires import (
     WireAnswer,
     content_text,
     error_message,
+    object_or_empty,
     objects,
     role_of,
     said_text,
@@ -34,16 +35,16 @@ _FINISH_REASONS = {
     "content_filter": FinishReason.CONTENT_FILTER,
 }
 
-_BROKEN_OFF = frozenset({"error", "abort", "insufficient_system_resource"})
-"""Why an answer ended that its server did not finish: Mistral's and OpenRouter's, vLLM's and
-SGLang's, DeepSeek's."""
+_CUT_OFF = frozenset({"error", "abort", "insufficient_system_resource"})
+"""Finish reasons of unfinished answers: of Mistral and OpenRouter, of vLLM and SGLang, and of
+DeepSeek."""
 
-_ABOUT = ("id", "model", "usage", "service_tier")
-"""What chunks of a stream say of the whole answer."""
+_OF_ANSWER = ("id", "model", "usage", "service_tier")
+"""Keys in the chunks of a stream that are about the whole answer."""
 
 
 def answer_of(body: Mapping[str, Any]) -> WireAnswer:
-    """Read a chat completion; raise `UnreadableReply` if it is none, or an error cut it off."""
+    """Read a chat completion; raise `UnreadableReply` for anything else, or if it was cut off."""
     choices = body.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         raise UnreadableReply(error_message(body) or "it has no `choices`")
@@ -52,11 +53,11 @@ def answer_of(body: Mapping[str, Any]) -> WireAnswer:
         raise UnreadableReply(error_message(choices[0]) or "its first choice has no `message`")
     # https://openrouter.ai/docs/api/reference/errors-and-debugging
     cut_by = choices[0].get("error")
-    if cut_by or (isinstance(ending, str) and ending in _BROKEN_OFF):
+    if cut_by or (isinstance(ending, str) and ending in _CUT_OFF):
         raise UnreadableReply(error_message({"error": cut_by}) or "an error cut it off")
     return WireAnswer(
         text=text_of(message),
-        # Whoever asked for several choices may have run the calls of any.
+        # The agent may have run the calls of any choice.
         tool_calls=tuple(
             call
             for each in objects([choice.get("message") for choice in objects(choices)])
@@ -72,26 +73,26 @@ def answer_of(body: Mapping[str, Any]) -> WireAnswer:
 def usage_of(body: Mapping[str, Any]) -> Usage:
     """Return the tokens that a body reports.
 
-    Those of thoughts some providers count, and bill, only in the total. xAI:
+    Some providers count, and bill, reasoning tokens only in the total. xAI:
     https://docs.x.ai/docs/key-information/consumption-and-rate-limits.
     """
-    told, tier = body.get("usage"), body.get("service_tier")
-    usage = token_usage(told, "prompt_tokens", "completion_tokens", tier)
+    reported, tier = body.get("usage"), body.get("service_tier")
+    usage = token_usage(reported, "prompt_tokens", "completion_tokens", tier)
     messages = objects([choice.get("message") for choice in objects(body.get("choices"))])
     if any(message.get("executed_tools") for message in messages):
-        # Groq ran them, for a fee: https://groq.com/pricing
+        # Groq charges for tools that it runs: https://groq.com/pricing
         usage = replace(usage, extras=replace(usage.extras or Extras(), unpriced=True))
-    total = token_count(told.get("total_tokens")) if isinstance(told, dict) else None
+    total = token_count(reported.get("total_tokens")) if isinstance(reported, dict) else None
     if total is None or usage.input_tokens is None or usage.output_tokens is None:
         return usage
     return replace(usage, output_tokens=max(usage.output_tokens, total - usage.input_tokens))
 
 
 def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bool]:
-    """Put the chunks of a stream together; return whether it came to its end.
+    """Return the completion that the chunks of a stream form, and whether the stream is complete.
 
     Raises:
-        UnreadableReply: it says that the provider failed.
+        UnreadableReply: a chunk reports an error, or its tool calls cannot be read.
     """
     body: dict[str, Any] = {}
     message: dict[str, Any] = {"content": "", "refusal": ""}
@@ -103,14 +104,14 @@ def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bo
             break
         if chunk.get("error"):
             raise UnreadableReply(error_message(chunk) or "the stream ended with an error")
-        body |= {key: chunk[key] for key in _ABOUT if chunk.get(key)}
-        # Of several choices, the first one is the answer; calls are those of all.
+        body |= {key: chunk[key] for key in _OF_ANSWER if chunk.get(key)}
+        # The first choice gives the text, and all choices give calls.
         for choice in objects(chunk.get("choices")):
             number, delta = choice.get("index") or 0, choice.get("delta")
             if not number:
                 reason = choice.get("finish_reason") or reason
             if isinstance(choice.get("message"), dict):
-                delta = _unsaid(choice["message"], message, calls)
+                delta = _missing_parts(choice["message"], message, calls)
             if not isinstance(delta, dict):
                 continue
             if delta.get("executed_tools"):
@@ -135,16 +136,18 @@ def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bo
     return body | {"choices": [choice]}, is_done or reason is not None
 
 
-def _unsaid(
-    whole: Mapping[str, Any], said: Mapping[str, Any], calls: list[dict[str, Any]]
+def _missing_parts(
+    whole: Mapping[str, Any], joined: Mapping[str, Any], calls: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return what no piece has said of a message that comes whole, alone or after its pieces."""
-    unsaid = {key: value for key, value in whole.items() if not said.get(key)}
+    """Return the parts of a whole message in a stream that the pieces before it do not have."""
+    missing = {key: value for key, value in whole.items() if not joined.get(key)}
     listed, known = whole.get("tool_calls"), {call["id"] for call in calls}
     if calls and isinstance(listed, list):
-        unsaid.pop("function_call", None)
-        unsaid["tool_calls"] = [call for call in objects(listed) if call.get("id") not in known]
-    return unsaid
+        missing.pop("function_call", None)
+        missing["tool_calls"] = [
+            call for call in objects(listed) if text_or_none(call.get("id")) not in known
+        ]
+    return missing
 
 
 def _add_piece(
@@ -153,13 +156,13 @@ def _add_piece(
     index: str,
     piece: Mapping[str, Any],
 ) -> None:
-    """Take a piece of a call.
+    """Add a piece of a call to the calls.
 
-    Pieces with one index are one call, unless their ids differ. Without ids, a name that comes
-    after arguments begins another call.
+    Pieces with the same index form one call, unless their ids differ. Without ids, a name after
+    arguments begins another call.
     """
-    call, call_id, function = current.get(index), piece.get("id"), piece.get("function")
-    function = function if isinstance(function, dict) else {}
+    call, call_id = current.get(index), text_or_none(piece.get("id"))
+    function = object_or_empty(piece.get("function"))
     name, arguments = function.get("name"), function.get("arguments")
     if call is None or (
         call_id != call["id"] if call_id and call["id"] else name and call["function"]["arguments"]
@@ -178,11 +181,11 @@ def _add_piece(
 
 
 def messages_of(body: Mapping[str, Any]) -> Iterator[Message]:
-    """Return the messages of a request."""
+    """Yield the messages of a request."""
     for message in objects(body.get("messages")):
         role, text = role_of(message.get("role")), said_text(message.get("content"))
         if role is Role.TOOL:
-            # Before there were ids, a result went by the name of its function.
+            # The older form of results has no id.
             named = text_or_none(message.get("tool_call_id")) or "call_0"
             yield Message(role, text, (), named, text_or_none(message.get("name")))
         else:
@@ -194,12 +197,12 @@ def messages_of(body: Mapping[str, Any]) -> Iterator[Message]:
 
 
 def function_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
-    """Return the calls of a message as OpenAI and Ollama write them, also in OpenAI's older form.
+    """Return the calls of a message in OpenAI's form, which Ollama shares, or its older form.
 
-    Older servers send no ids; their calls are numbered.
+    Calls without an id are numbered.
 
     Raises:
-        UnreadableReply: what stands there is not a list of calls. It may be a forbidden call.
+        UnreadableReply: `tool_calls` is not a list of calls, and may hide a forbidden call.
     """
     listed = message.get("tool_calls")
     if listed is not None and not isinstance(listed, list):
@@ -221,12 +224,12 @@ def function_calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
 
 
 def text_of(message: Mapping[str, Any]) -> str:
-    """Return the text of a message; a refusal if there is nothing else."""
+    """Return the text of a message, or its refusal."""
     return content_text(message.get("content")) or text_or_none(message.get("refusal")) or ""
 
 
 def _ending(value: Any, message: Mapping[str, Any]) -> FinishReason | None:
-    """Return why an answer ended; a refusal ends as regularly as an answer does."""
+    """Return the finish reason; servers report a refusal as a regular end."""
     if (
         isinstance(message.get("refusal"), str)
         and message["refusal"]

@@ -1,8 +1,7 @@
-"""Answers and requests in any of the wire formats, as JSON or as a stream.
+"""Reads answers and requests in any wire format, as JSON or as a stream.
 
 Each format is a module with four functions: `answer_of` reads a complete body, `usage_of` only its
 tokens, `whole_of` joins the events of a stream into such a body, and `messages_of` reads a request.
-So a stream reads as the same answer without streaming does.
 """
 
 from __future__ import annotations
@@ -33,12 +32,9 @@ _FORMATS = {"chat": chat, "responses": responses, "anthropic": anthropic}
 
 
 def read_answer(wire: Wire, content_type: str, body: str) -> WireAnswer:
-    """Read the body of an answer of any status; what cannot be read is in its `error`.
+    """Read the body of an answer with any status, perhaps cut off; problems are in `error`.
 
-    Args:
-        wire: The format.
-        content_type: As its header says, or "".
-        body: The body as text, as far as it came.
+    `content_type` is the value of the header, or "".
     """
     format_, is_whole = _FORMATS[wire], True
     whole: Mapping[str, Any] = {}
@@ -49,27 +45,26 @@ def read_answer(wire: Wire, content_type: str, body: str) -> WireAnswer:
             whole = parse_object(body)
         answer: WireAnswer = format_.answer_of(whole)
     except (ValueError, RecursionError) as error:
-        # A stream that broke off has not reported all its tokens.
+        # A stream that was cut off has not reported all its tokens.
         usage = format_.usage_of(whole) if is_whole else Usage()
         model = text_or_none(whole.get("model"))
         return WireAnswer("", error=str(error), complete=False, usage=usage, model=model)
-    says_calls = answer.finish_reason is FinishReason.TOOL_CALLS
-    if says_calls and not answer.tool_calls:
+    if answer.finish_reason is FinishReason.TOOL_CALLS and not answer.tool_calls:
         return replace(answer, error="it ends with tool calls, and none is in it", complete=False)
     return answer if is_whole else replace(answer, complete=False)
 
 
 @dataclass(frozen=True, slots=True)
 class WireRequest:
-    """What a request says.
+    """The content of a request.
 
     Attributes:
-        messages: what was said before, the system text first. In the text of a message, parts that
-            are not text stand as `[image]` and the like.
-        tool_results: the results of tool calls, by the ids of the calls: JSON values, or texts that
-            are not JSON. Of a tool that failed, an object with `error`.
-        offers_tools: whether tools are on offer.
-        continues: the id of the answer that this continues, where the provider remembers it.
+        messages: the conversation, the system text first. Parts without a text appear as their
+            type, such as `[image]`.
+        tool_results: the results of tool calls by the ids of the calls: JSON values, or texts that
+            are not JSON. The result of a failed tool is an object with `error`.
+        offers_tools: whether the request defines tools.
+        continues: the id of the answer that the request continues, if the provider stores it.
     """
 
     messages: tuple[Message, ...] = ()
@@ -79,9 +74,9 @@ class WireRequest:
 
 
 def read_request(wire: Wire, body: Mapping[str, Any]) -> WireRequest:
-    """Read the body of a request; nothing raises.
+    """Read the body of a request; never raises.
 
-    What is not known in it is left out; so are all messages if one cannot be written as JSON.
+    Unknown parts are left out, and so are all messages if one of them cannot be read.
     """
     try:
         messages = tuple(_FORMATS[wire].messages_of(body))
@@ -100,12 +95,12 @@ def read_request(wire: Wire, body: Mapping[str, Any]) -> WireRequest:
 
 
 def _events(body: str) -> Iterator[Mapping[str, Any]]:
-    """Return the JSON objects of a stream in turn, with `[DONE]` as an object of that `type`.
+    """Yield the JSON objects of a stream, with `[DONE]` as an object of that `type`.
 
-    Where a stream breaks off within an event, that event is left out.
+    An incomplete last event is left out.
 
     Raises:
-        UnreadableReply: another event holds no JSON object.
+        UnreadableReply: another event has no JSON object.
     """
     events = list(parse_events(body))
     for event in events:

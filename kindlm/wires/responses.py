@@ -1,7 +1,7 @@
 """OpenAI's Responses: an answer is a list of items, such as messages and calls.
 
-A call whose item has a `call_id` is for the caller, unless the answer itself contains its output.
-The provider ran all others: web searches, MCP servers, code.
+The client runs calls with a `call_id`, unless the answer contains their output. The provider ran
+all others: web searches, MCP servers, code.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _INCOMPLETE = {
 }
 _ENDS = frozenset({"response.completed", "response.incomplete", "response.failed"})
 _NAMELESS = frozenset({"function_call", "custom_tool_call", "mcp_call"})
-"""Items of calls whose type is not the name of the tool."""
+"""Types of calls that do not name the tool."""
 
 _KNOWN_FEES = frozenset({"web_search_call", "file_search_call", "mcp_call", "tool_search_call"})
-"""Items of calls that the provider ran and that cost nothing, or what the price list says.
+"""Types of calls that the provider runs for a known fee, or for free.
 https://platform.openai.com/docs/pricing"""
 
 _RESULTS = ("output", "outputs", "results", "result")
@@ -42,7 +42,7 @@ _NOT_ARGUMENTS = frozenset({"id", "call_id", "type", "status", "name", "error", 
 
 
 def answer_of(body: Mapping[str, Any]) -> WireAnswer:
-    """Read a response; raise `UnreadableReply` if it is none, or if it failed."""
+    """Read a response; raise `UnreadableReply` for anything else, or if it failed."""
     output, status = body.get("output"), body.get("status")
     if status in ("failed", "cancelled") or not isinstance(output, list):
         otherwise = f"its `status` is `{status}`" if output else "it has no `output`"
@@ -71,7 +71,7 @@ def answer_of(body: Mapping[str, Any]) -> WireAnswer:
         model=text_or_none(body.get("model")),
         id=text_or_none(body.get("id")),
         hosted=hosted,
-        # One that goes on in the background is asked for again.
+        # Any other status is of a response that goes on in the background.
         complete=status in ("completed", "incomplete", None),
     )
 
@@ -92,25 +92,25 @@ def usage_of(body: Mapping[str, Any]) -> Usage:
 
 
 def _is_unpriced(item: Mapping[str, Any]) -> bool:
-    """Return whether an item shows that the provider ran a tool whose fee is not known here."""
+    """Return whether an item is of a tool that the provider ran for an unknown fee."""
     kind = item.get("type")
     ran = isinstance(kind, str) and kind.endswith("_call") and "call_id" not in item
     return (ran and kind not in _KNOWN_FEES) or kind == "shell_call_output"
 
 
 def _is_search(item: Mapping[str, Any]) -> bool:
-    """Return whether an item is a search of the web, and not a look at a page that it found."""
+    """Return whether an item is a web search, and not the opening of a page."""
     action = object_or_empty(item.get("action")).get("type", "search")
     return item.get("type") == "web_search_call" and action == "search"
 
 
 def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bool]:
-    """Return the response that the last event of a stream holds; return whether it came to its end.
+    """Return the response in a stream's last event, and whether all its calls are there.
 
-    Of a stream without its end, that is what the items say which came whole.
+    A stream that was cut off gives a response with the items that arrived whole.
 
     Raises:
-        UnreadableReply: it says that the provider failed.
+        UnreadableReply: an event reports an error.
     """
     body: Mapping[str, Any] = {}
     items, begun = list[Mapping[str, Any]](), set[str]()
@@ -128,7 +128,7 @@ def whole_of(events: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bo
         if isinstance(response, dict):
             body = response
         if kind in _ENDS:
-            # Some servers leave items out at the end.
+            # Some servers omit items in the last event.
             output = body.get("output") or items
             known = _call_ids(objects(output))
             if isinstance(output, list):
@@ -144,18 +144,18 @@ def _call_ids(items: Iterable[Mapping[str, Any]]) -> set[str]:
 
 
 def messages_of(body: Mapping[str, Any]) -> Iterator[Message]:
-    """Return the messages of a request: what it refers to by an id is not among them."""
+    """Yield the messages of a request, without those that it refers to by an id."""
     if isinstance(body.get("instructions"), str):
         yield Message(Role.SYSTEM, body["instructions"])
-    said = body.get("input")
-    if isinstance(said, str):
-        yield Message(Role.USER, said)
+    items = body.get("input")
+    if isinstance(items, str):
+        yield Message(Role.USER, items)
     else:
-        yield from _joined(filter(None, map(_message, objects(said))))
+        yield from _joined(filter(None, map(_message, objects(items))))
 
 
 def _joined(messages: Iterable[Message]) -> Iterator[Message]:
-    """Return messages; calls belong to the message of the assistant right before them."""
+    """Yield messages, with calls joined to the assistant's message right before them."""
     last: Message | None = None
     for message in messages:
         if last is not None and last.role is Role.ASSISTANT and message.tool_calls:
@@ -170,9 +170,7 @@ def _joined(messages: Iterable[Message]) -> Iterator[Message]:
 
 def _message(item: Mapping[str, Any]) -> Message | None:
     if _is_output(item):
-        output = item.get("output")
-        text = said_text(output)
-        return Message(Role.TOOL, text, (), item["call_id"])
+        return Message(Role.TOOL, said_text(item.get("output")), (), item["call_id"])
     try:
         call = _call(item)
     except UnreadableReply:
@@ -185,10 +183,10 @@ def _message(item: Mapping[str, Any]) -> Message | None:
 
 
 def _call(item: Mapping[str, Any]) -> ToolCall | None:
-    """Return the call that an item is, if it is one.
+    """Return the call of an item; None for other items.
 
     Raises:
-        UnreadableReply: it has no id, or no name.
+        UnreadableReply: the call has no id or no name.
     """
     kind = item.get("type")
     if not isinstance(kind, str) or not kind.endswith("_call"):
@@ -201,7 +199,7 @@ def _call(item: Mapping[str, Any]) -> ToolCall | None:
 
 
 def _arguments(item: Mapping[str, Any]) -> Any:
-    """Return what a tool is called with: JSON text, an object, or all that an item has besides."""
+    """Return the arguments of a call: JSON text, an object, or all other keys of the item."""
     if item["type"] == "custom_tool_call":
         return {"input": item.get("input")}
     for key in ("arguments", "action", "operation"):

@@ -547,6 +547,16 @@ def test_calls_without_an_index_are_told_apart_by_their_ids() -> None:
     assert [call.id for call in answer.tool_calls] == ["c1", "c2"]
 
 
+@pytest.mark.parametrize("ids", [({}, "c1"), ("c1", [1])])
+def test_ids_that_are_not_text_crash_no_reader_of_a_stream(ids: tuple[Any, Any]) -> None:
+    piece, whole = ({"id": each, "function": {"name": "x", "arguments": "{}"}} for each in ids)
+    message = {"choices": [{"message": {"tool_calls": [whole]}, "finish_reason": "tool_calls"}]}
+
+    answer = read_answer("chat", "", sse(delta({"tool_calls": [piece]}), json.dumps(message)))
+
+    assert [call.name for call in answer.tool_calls] == ["x", "x"]
+
+
 SYSTEM = Message(Role.SYSTEM, "Be brief.")
 HELLO = Message(Role.USER, "Refund 7")
 REQUESTS: dict[Wire, dict[str, Any]] = {
