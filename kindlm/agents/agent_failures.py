@@ -1,8 +1,8 @@
 """Errors of agents under test: their codes and messages.
 
-Codes are those of the error specification; `details` always holds `status`, `retry_after`,
-`retryable` and `body`, as with providers; also `tokens` (read, written), `cost_usd` and `model`, if
-the body reports them, or a stream before it fails. A failure is never an answer.
+As with providers, `details` always has `status`, `retry_after`, `retryable` and `body`. It also has
+`tokens` (input, output), `cost_usd` and `model` if the body, or a stream before its failure,
+reports them.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from kindlm.wires import Spent
 from kindlm.wording import last_words
 
 SHORTEST_HIDDEN = 6
-"""Characters of the shortest credential that is kept out of messages.
+"""The length of the shortest credential that is hidden in messages, in characters.
 
-It is less than what is taken out of the history: no check reads a message, so that it may lose a
-word rather than show a short password. What is shorter still is in too many words.
+The limit for the history is higher. No check reads messages, so hiding an ordinary word there is
+better than showing a short password. Shorter texts occur in too many words.
 """
 
 _CREDENTIALS = re.compile(r"(?<=//)[^/?#]*@|[?#].*", re.DOTALL)
-"""What may hold some in an address, of which it is not known that it is a URL."""
+"""The parts of a possible URL that may contain credentials."""
 
 _STREAM = re.compile(r"[\ufeff\s]*(?:(?:data|event|id|retry)?:|\{[^\r\n]*[\r\n]+\s*\{)")
 _QUOTED_CHARACTERS = 200
@@ -41,21 +41,21 @@ _A_PAGE_CAME = (
     "Check the agent's URL, and whether it requires a login. Answers are sent as "
     "application/json, text/plain or text/event-stream"
 )
-# Lock timeouts (409), and statuses that ask for another try later, are worth a retry.
+# 409 is a lock timeout; the others ask the client to try again later.
 _RETRYABLE_STATUSES = frozenset({408, 409, 429})
 
 
 class AgentFailure(Raised):
-    """An exchange with an agent failed; code that opened or called it gets the `error`."""
+    """An exchange with an agent failed, with this `error`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """The agent, as far as messages need to know it, and its possible errors.
+    """Makes the errors of an agent.
 
     Attributes:
-        name: the user's name for it, `command` for a command.
-        secrets: texts that must not appear in any message: credentials it is called with.
+        name: the user's name for the agent, `command` for a command.
+        secrets: credentials of the agent, which no message may contain.
     """
 
     name: str
@@ -73,14 +73,14 @@ class Who:
         return text
 
     def quote(self, text: str) -> str:
-        """Return a text short enough for a sentence, in one line and without control characters."""
-        # Secrets go first: a cut through one would leave an unrecognisable part.
+        """Return the beginning of a text in one line, without control characters and secrets."""
+        # Secrets are hidden first: kindlm would not recognise part of a secret after a cut.
         line = " ".join(self.clean(text)[:_LOOKED_AT].split())
         line = "".join(character for character in line if character.isprintable())
         return line if len(line) <= _QUOTED_CHARACTERS else line[:_QUOTED_CHARACTERS] + "…"
 
     def with_last_words(self, message: str, printed: str) -> str:
-        """Return a message with the part of a program's output that best explains its end."""
+        """Return a message with the line of a program's output that best explains its end."""
         words = self.quote(last_words(printed.splitlines()))
         return f"{message}: {words}" if words else message
 
@@ -94,13 +94,14 @@ class Who:
         spent: Spent | None = None,
         **more: Any,
     ) -> KindlmError:
-        """Return an error of an exchange with an agent; the body may report what was `spent`.
+        """Return an error of an exchange with an agent.
 
-        `more` are the `code` and details; see `kindlm.errors.unanswered`.
+        Without `spent`, kindlm reads the usage from the body. `more` are the `code` and details;
+        see `kindlm.errors.unanswered`.
         """
-        if told := spent or read_spent(read_json(body)):
-            tokens = [told.usage.input_tokens, told.usage.output_tokens]
-            more |= {"tokens": tokens, "cost_usd": told.cost_usd, "model": told.model}
+        if spent := spent or read_spent(read_json(body)):
+            tokens = [spent.usage.input_tokens, spent.usage.output_tokens]
+            more |= {"tokens": tokens, "cost_usd": spent.cost_usd, "model": spent.model}
         shown, trace = (None if text is None else self.clean(text) for text in (body, trace))
         return unanswered(self.clean(message), hint, body=shown, trace=trace, **more)
 
@@ -121,9 +122,9 @@ class Who:
     def unreachable(
         self, endpoint: str, error: BaseException, *, has_begun: bool = False
     ) -> KindlmError:
-        """Return the error of an exchange without a complete answer, though one may have begun."""
+        """Return the error of an exchange without an answer, or without a complete one."""
         parts = urlsplit(endpoint)
-        # Credentials before the host and in the query are left out.
+        # Without credentials, which may be before the host or in the query.
         address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
         message = f"No answer from agent {self.name!r} at {address}: {unreachable_reason(error)}"
         if has_begun:
@@ -138,10 +139,10 @@ class Who:
         status: int | None = None,
         hint: str = WHERE_THE_TEXT_IS,
     ) -> KindlmError:
-        """Return the error of an unusable answer, or of one that reports a failure of the agent.
+        """Return the error of an answer that is unusable or reports a failure of the agent.
 
-        A hint of the `reason` comes first. The beginning of the answer is quoted, except for a
-        stream: there a secret may come in pieces, which kindlm cannot recognise.
+        A hint of the `reason` replaces `hint`. The message quotes the beginning of the answer, but
+        not of a stream: kindlm would not recognise a secret in pieces.
         """
         if isinstance(reason, FailedReply):
             what = f"{self.title} reported an error: {self.quote(str(reason))}"
@@ -159,12 +160,14 @@ class Who:
         )
 
     def sent_page(self, body: str, status: int) -> KindlmError:
-        """Return the error of an HTML page that came in place of an answer."""
+        """Return the error of an answer that is an HTML page."""
         return self.unreadable("it sent an HTML page", body, status, _A_PAGE_CAME)
 
     def refused(self, status: int, headers: Mapping[str, str], body: str) -> KindlmError:
-        """Return the error of an unsuccessful HTTP status; header names may have any case."""
-        # Its own sentence if there is one, else the body.
+        """Return the error of an unsuccessful HTTP status.
+
+        `headers` must ignore the case of names.
+        """
         said = self.quote(error_text(read_json(body), body))
         wait = retry_after(headers, datetime.now(UTC))
         code, hint = ErrorCode.PROVIDER_API_ERROR, None
@@ -189,14 +192,14 @@ class Who:
             code=code,
             status=status,
             retry_after=wait,
-            # An agent that reports actions is not asked again, since it would repeat them.
+            # A retry would repeat the actions of an agent that reports some.
             retryable=(status in _RETRYABLE_STATUSES or status >= 500) and not _shows_calls(body),
             body=body,
         )
 
 
 def _shows_calls(body: str) -> bool:
-    """Return whether a failed answer shows tool calls, or may show some, as streams do."""
+    """Return whether a failed answer has tool calls, or may have some, as streams may."""
     if _STREAM.match(body):
         return True
     try:

@@ -1,13 +1,11 @@
 """Reads lists of messages in the forms of LangChain and OpenAI.
 
-| `type` or `role` | what is read of it |
+| `type` or `role` | what kindlm reads |
 |---|---|
 | `ai`, `assistant`, none or another | `content`, `tool_calls`, `usage_metadata`, the model |
-| `tool`, `function` | `content` answers the call with the `tool_call_id` |
-| `human`, `user` | begins what is new |
+| `tool`, `function` | `content`, as the result of the call with the `tool_call_id` |
+| `human`, `user` | `content`: the messages after the one that was sent are the answer |
 | `system`, `developer`, `remove` | nothing |
-
-A list contains the whole conversation. Messages after the one that was sent are new.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kindlm.agents.drafts import ToldCalls
+from kindlm.agents.drafts import ReportedCalls
 from kindlm.agents.reply_parts import MAX_MESSAGES, compact_json, first_text, lookup, refuse_more
 from kindlm.agents.reply_reading import read_counts, read_model, summed
 from kindlm.agents.tool_entries import failed_tool, listed_calls, reported_calls, together
@@ -41,9 +39,10 @@ _USAGES = ("usage_metadata", "usage", "response_metadata.token_usage", "response
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """One message. A call without an id has an empty one; `answers` is the id of a tool's call.
+    """One message; a call without an id has an empty one.
 
-    A message whose role is not part of the conversation counts as one of the system.
+    `answers` is the id of the call whose `response` a tool message has. The speaker of messages
+    that are not part of the conversation is `Role.SYSTEM`.
     """
 
     speaker: Role
@@ -58,8 +57,8 @@ class ChatMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
-    """The content of messages besides their texts. A call without an id has an empty one."""
+class MessagesSummary:
+    """The tool calls, tokens and models of messages; a call without an id has an empty one."""
 
     tool_uses: tuple[ToolUse, ...] = ()
     usage: Usage = Usage()
@@ -67,7 +66,7 @@ class Spoken:
 
 
 def read_messages(value: Any) -> tuple[ChatMessage, ...]:
-    """Read one message or a list of them, without those that are not part of the conversation.
+    """Read one message or a list, without messages that are not part of the conversation.
 
     Raises:
         UnreadableReply: there are more than `MAX_MESSAGES`, or their calls cannot be read.
@@ -81,10 +80,10 @@ def read_messages(value: Any) -> tuple[ChatMessage, ...]:
 def new_messages(
     messages: Sequence[ChatMessage], sent: str, *, has_history: bool
 ) -> Sequence[ChatMessage]:
-    """Return the messages that came after the one that was sent.
+    """Return the messages after the one that was sent.
 
-    An agent may have reworded the sent message. If earlier messages can be among these
-    (`has_history`), the last one of the user counts then.
+    An agent may have reworded the sent message. With `has_history`, earlier messages may be among
+    these: then the messages after the user's last one are new.
     """
     places = [i for i, message in enumerate(messages) if message.speaker is Role.USER]
     same = [i for i in places if messages[i].text == sent]
@@ -93,15 +92,16 @@ def new_messages(
 
 
 def holds_message(value: Any, sent: str) -> bool:
-    """Return whether a list of messages holds the one that was sent, and so all later ones."""
+    """Return whether messages contain the one that was sent, and so all later ones."""
     return any(it.speaker is Role.USER and it.text == sent for it in read_messages(value))
 
 
 class Merging:
     """Merges messages that streams repeat.
 
-    Messages are the same by their ids, else by their content and their position among equal ones.
-    The later version counts, with the usage that either reported.
+    Two messages are the same if their ids are. Without ids, they are the same if their content is,
+    and their position among equal messages. The later version replaces the earlier one, whose usage
+    it keeps if it reports none.
     """
 
     def __init__(self) -> None:
@@ -110,15 +110,15 @@ class Merging:
 
     @property
     def messages(self) -> tuple[ChatMessage, ...]:
-        """All of them, in the order they were first reported."""
+        """All messages, in the order of their first report."""
         return tuple(self._known.values())
 
     def add_all(self, messages: Iterable[ChatMessage]) -> None:
-        """Add all messages so far."""
+        """Add a list of all messages so far."""
         self._add(messages, Counter())
 
     def add_new(self, messages: Iterable[ChatMessage]) -> None:
-        """Add the messages since the last new ones."""
+        """Add messages that follow those added before."""
         self._add(messages, self._news)
 
     def _add(self, messages: Iterable[ChatMessage], seen: Counter[tuple[object, ...]]) -> None:
@@ -127,9 +127,9 @@ class Merging:
                 (call.id, call.name, call.malformed or compact_json(call.arguments))
                 for call in message.calls
             )
-            said = (message.speaker, message.text, calls, message.answers)
-            key = (message.id,) if message.id else (*said, seen[said])
-            seen[said] += 1
+            content = (message.speaker, message.text, calls, message.answers)
+            key = (message.id,) if message.id else (*content, seen[content])
+            seen[content] += 1
             earlier = self._known.get(key)
             if earlier is not None:
                 usage = earlier.usage if message.usage == Usage() else message.usage
@@ -139,24 +139,27 @@ class Merging:
 
 def last_text(messages: Sequence[ChatMessage]) -> str | None:
     """Return the text of the last message that is not the user's, None if there is none."""
-    said = (message.text for message in reversed(messages) if message.speaker is not Role.USER)
-    return next(said, None)
+    texts = (message.text for message in reversed(messages) if message.speaker is not Role.USER)
+    return next(texts, None)
 
 
-def spoken(messages: Iterable[ChatMessage]) -> Spoken:
-    """Return the content of messages: calls with results, and the sum of reported usage."""
-    calls, usages = ToldCalls(), list[Usage]()
+def summarize(messages: Iterable[ChatMessage]) -> MessagesSummary:
+    """Return the calls of messages with their results, the sum of reported usage, and models."""
+    calls, usages = ReportedCalls(), list[Usage]()
     models: dict[str, None] = {}
     for message in messages:
         for call in message.calls:
             calls.add(call.name, call.id or None, call.malformed or call.arguments)
-        if message.speaker is Role.TOOL and not _answered(calls, message):
-            # A call with a result was made, whatever the messages leave out.
-            calls.add(message.name or UNNAMED, message.answers, None).answer(message.response)
+        if message.speaker is Role.TOOL:
+            call_id, name = message.answers, message.name
+            answered = calls.find(None, name) if call_id is None else calls.by_id(call_id)
+            if answered is None:  # a result without a call shows that there was one
+                answered = calls.add(name or UNNAMED, call_id, None)
+            answered.answer(message.response)
         usages.append(message.usage)
         if message.model is not None:
             models[message.model] = None
-    return Spoken(calls.uses_as_told, summed(usages), tuple(models))
+    return MessagesSummary(calls.uses_as_reported, summed(usages), tuple(models))
 
 
 def _read(value: Mapping[str, Any]) -> ChatMessage:
@@ -192,17 +195,7 @@ def _read(value: Mapping[str, Any]) -> ChatMessage:
 
 
 def _calls(value: Mapping[str, Any]) -> tuple[ToolCall, ...]:
-    """Return the calls of a message, those whose arguments are not JSON among them."""
+    """Return the calls of a message, including those whose arguments are not JSON."""
     more = reported_calls(value.get("additional_kwargs"), None)
     invalid = listed_calls(lookup(value, _INVALID), _INVALID)
     return tuple(use.call for use in together(reported_calls(value, None), more, invalid))
-
-
-def _answered(calls: ToldCalls, message: ChatMessage) -> bool:
-    """Give a call its result; return whether it belongs to a call."""
-    by_id = message.answers
-    made = calls.find(None, message.name) if by_id is None else calls.by_id(by_id)
-    if made is None:
-        return False
-    made.answer(message.response)
-    return True

@@ -1,18 +1,17 @@
-"""Programs as agents under test: what a program prints is its answer.
+"""Programs as agents under test: the output of a program is its answer.
 
-It gets its variables as arguments, but no message and no input. Its whole output is one answer.
+A program gets its variables as arguments, but no message and no input.
 
 A line that is a JSON object with the key `kindlm`, in upper or lower case, is a report. All other
 lines are the text:
 
-- `{"kindlm": "tool_call", "name", "arguments", "id"?, "response"?}`: it called a tool
-- `{"kindlm": "output_json", "value"}`: its answer is this value; the last one counts. `data` is
-  another name of `value`
+- `{"kindlm": "tool_call", "name", "arguments", "id"?, "response"?}` reports a tool call.
+- `{"kindlm": "output_json", "value"}` replaces the text by this value; the last one counts. `data`
+  is another name of `value`.
 
 An invalid report (without a name, of another kind, with another key, not JSON, cut off, or within
-another line) is text, with a warning. It may be a forbidden tool call, so the answer then has a
-call without a known name. An `output_json` without its value is an error, since the answer is
-unknown.
+another line) is text, with a warning. It may be a forbidden tool call, so the answer also gets a
+call without a known name. An `output_json` without its value is an error.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ from kindlm.transcript import UNNAMED, UNREAD_LINES, ToolCall, ToolUse
 
 _LINE_END = re.compile(r"\r\n|\n")
 _MARKER = re.compile(r"""\{\s*["']kindlm\b|\bkindlm\\*["']\s*:""", re.IGNORECASE)
-"""A report, or what was meant as one: escaped, after other words, as Python writes objects."""
+"""A report, valid or not: escaped, after other words, or written like a Python dict."""
 
 _KEY = "kindlm"
 _BEGINNING = '{"kindlm"'
@@ -68,7 +67,7 @@ def printed_reply(raw: str, latency_ms: float = 0.0) -> AgentReply:
     """Return the reply in the output of a program.
 
     Raises:
-        UnreadableReply: it reports an answer without its value.
+        UnreadableReply: an `output_json` has no value.
     """
     lines, uses, problems, value = list[str](), list[ToolUse](), list[str](), ABSENT
     numbered = 0
@@ -102,9 +101,9 @@ def printed_reply(raw: str, latency_ms: float = 0.0) -> AgentReply:
 
 
 def _report(line: str, *, is_last: bool) -> dict[str, Any] | None:
-    """Return the object in a line that is meant as a report; `{}` if it is incomplete."""
+    """Return the report in a line, `{}` for an invalid report; None for a line of text."""
     if not _MARKER.search(line):
-        # The output may have been cut off at its very beginning.
+        # The last line may be the cut beginning of a report.
         begun = "".join(line.split()).casefold()
         is_cut = is_last and len(begun) > 1 and _BEGINNING.startswith(begun)
         return {} if is_cut else None
@@ -119,7 +118,6 @@ def _report(line: str, *, is_last: bool) -> dict[str, Any] | None:
 
 
 def _what_is_wrong(report: Mapping[str, Any]) -> str | None:
-    """Return what a report lacks."""
     if not report:
         return "a report must be one complete JSON object on one line"
     kind = report[_KEY]
@@ -160,8 +158,8 @@ async def run_once(
 ) -> Result[AgentReply]:
     """Run a program to its end, and return its output as the answer of an agent.
 
-    Nothing is retried: the program may have effects that must not be repeated. `words` are those of
-    `who` with all placeholders filled in.
+    `words` are the words of `who` with all placeholders filled in. kindlm never retries a program,
+    which may have effects.
     """
     begun, lines = time.perf_counter(), list[bytes]()
     program: StartedProgram | None = None

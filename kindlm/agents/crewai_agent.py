@@ -1,13 +1,13 @@
-"""The `crewai` adapter: crews behind an HTTP server of the user's.
+"""The `crewai` adapter: crews behind the user's HTTP server.
 
 A message is one POST with `{"inputs": {"query"}}`; beside the query are the keys of its context,
-and what was said before as `conversation_history`.
+and earlier messages as `conversation_history`.
 
 The server reports tasks in its own form, or returns CrewAI's `CrewOutput` unchanged. The section
-"crewai" of docs/how-to/agents.md has what kindlm reads.
+"crewai" of docs/how-to/agents.md says what kindlm reads.
 
-Calls in the `messages` of a task count, too. A task that names no tool and has no `messages` is
-the tool `crew_task`, as in EvalView.
+Tool calls also come from the `messages` of a task. A task without a `tool` and without `messages`
+counts as a call to the tool `crew_task`, as in EvalView.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from kindlm.agents.chat_messages import read_messages, spoken
-from kindlm.agents.drafts import Heard
+from kindlm.agents.chat_messages import read_messages, summarize
+from kindlm.agents.drafts import ParsedAnswer
 from kindlm.agents.http_request import context_with_history, last_user_text
 from kindlm.agents.reply_parts import AGENT_RULE, UnreadableReply, error_text, first_text
 from kindlm.agents.reply_reading import (
     FailedReply,
     agent_reply,
-    doubts,
+    failure_warnings,
     read_cost,
     read_counts,
     read_model,
@@ -41,7 +41,7 @@ _USAGES = ("usage_metrics", "token_usage", "usage")
 _RESULTS = ("output", "raw", "result")
 _ARGUMENTS = ("inputs", "input", "arguments", "parameters")
 _STRUCTURED = ("pydantic", "json_dict")
-"""The answer once more, as an object of the user's own form."""
+"""Keys that repeat the answer as an object in the user's form."""
 _DONE = frozenset({"completed", "complete", "success", "succeeded", "done"})
 _TASK = "crew_task"
 _EXECUTION = "agent_execution"
@@ -54,7 +54,7 @@ _NO_PARTS = (
 
 
 def read_crew(text: str) -> AgentReply:
-    """Read the JSON of a crew; raise `FailedReply` or `UnreadableReply` if it is not an answer."""
+    """Read the JSON of a crew; raises `FailedReply` or `UnreadableReply` without an answer."""
     value = parse_object(text)
     answer = _text(value)
     if not answer and value.get("error"):
@@ -76,7 +76,7 @@ def read_crew(text: str) -> AgentReply:
         answer or "",
         uses,
         Spent(usage, read_cost(value, tasks) if cost is None else cost, read_model(value)),
-        warnings=(*((_NO_PARTS,) if is_total else ()), *doubts(value)),
+        warnings=(*((_NO_PARTS,) if is_total else ()), *failure_warnings(value)),
         hidden=_hidden(value, uses),
         hint="report them as `tasks` with a `tool`",
         # Agents that call tools in ReAct text list no calls in their messages.
@@ -89,8 +89,8 @@ def read_crew(text: str) -> AgentReply:
 
 
 def _hidden(value: Mapping[str, Any], uses: Sequence[ToolUse]) -> str | None:
-    """Return where there may be calls that are not read."""
-    unread = {key: said for key, said in value.items() if key not in _STRUCTURED}
+    """Return where calls may be that kindlm did not read."""
+    unread = {key: item for key, item in value.items() if key not in _STRUCTURED}
     tasks = next((key for key in _TASKS if isinstance(value.get(key), list)), None)
     for key, tool in ((tasks, "tool"), (_EXECUTIONS, "tool_used")):
         if key is not None and isinstance(value.get(key), list):
@@ -100,7 +100,7 @@ def _hidden(value: Mapping[str, Any], uses: Sequence[ToolUse]) -> str | None:
 
 
 def _unread(entry: Any, tool: str) -> Any:
-    """Return the unread part of a task or an execution that names its tool under a key."""
+    """Return a task or an execution without the keys that kindlm reads."""
     if not isinstance(entry, dict):
         return entry
     read = {tool, *_ARGUMENTS, *_STRUCTURED}
@@ -108,16 +108,16 @@ def _unread(entry: Any, tool: str) -> Any:
         read.update(_RESULTS)
     if tool == "tool" and isinstance(entry.get("messages"), list):
         read.add("messages")
-    return {key: said for key, said in entry.items() if key not in read}
+    return {key: item for key, item in entry.items() if key not in read}
 
 
 def _text(value: Mapping[str, Any]) -> str | None:
-    """Return the first text that is not empty, None if there is none at all."""
-    texts = [_said(value[key]) for key in _TEXTS if value.get(key) is not None]
+    """Return the first text, preferably not empty; None if there is no text."""
+    texts = [_unwrapped(value[key]) for key in _TEXTS if value.get(key) is not None]
     return next(filter(None, texts), "") if texts else None
 
 
-def _said(value: Any) -> str:
+def _unwrapped(value: Any) -> str:
     if isinstance(value, dict):
         inner = (value[key] for key in ("output", "raw") if value.get(key) is not None)
         value = next(inner, value)
@@ -133,21 +133,21 @@ def _uses(tasks: list[Mapping[str, Any]], executions: list[Mapping[str, Any]]) -
     uses = list[ToolUse]()
     for index, task in enumerate(tasks):
         name, messages = first_text(task.get("tool")), task.get("messages")
-        is_silent = name is None and isinstance(messages, list)
-        own = [] if is_silent else [_use(task, name or _TASK, f"task-{index}")]
-        said = spoken(read_messages(messages if isinstance(messages, list) else []))
-        uses += uses_together(own, said.tool_uses, by_id=False)
-    told = {use.call.name for use in uses}
+        has_messages = isinstance(messages, list)
+        own = [_use(task, name or _TASK, f"task-{index}")] if name or not has_messages else []
+        summary = summarize(read_messages(messages if has_messages else []))
+        uses += uses_together(own, summary.tool_uses, by_id=False)
+    names = {use.call.name for use in uses}
     executed = list[ToolUse]()
     for index, execution in enumerate(executions):
         name = first_text(execution.get("tool_used"))
         if name is None and tasks:
-            continue  # it repeats less than the tasks report
+            continue  # the tasks report more
         use = _use(execution, name or _EXECUTION, f"exec-{index}")
-        # Without inputs, it adds nothing either, if the tasks have its tool.
-        if use.call.name not in told or use.call.arguments or use.call.malformed is not None:
+        # An execution without inputs adds nothing if a task has its tool.
+        if use.call.name not in names or use.call.arguments or use.call.malformed is not None:
             executed.append(use)
-    # Ids here are those of tasks and executions.
+    # The ids are those of tasks and executions, not of calls.
     return uses_together(uses, executed, by_id=False)
 
 
@@ -162,7 +162,7 @@ def _use(entry: Mapping[str, Any], name: str, default_id: str) -> ToolUse:
 
 
 class Crew(Served):
-    """Crews behind an HTTP server of the user's."""
+    """Options of crews behind the user's HTTP server."""
 
     hint: ClassVar[str] = "Check the agent's URL, and what its server answers"
 
@@ -170,6 +170,6 @@ class Crew(Served):
         """Return the inputs of the crew."""
         return {"inputs": {"query": last_user_text(request), **context_with_history(request)}}
 
-    def heard(self, answer: HttpReply, _request: AgentRequest) -> Heard:
-        """Return what an answer says; see `Served.heard`."""
-        return Heard(read_crew(answer.text))
+    def parse(self, answer: HttpReply, _request: AgentRequest) -> ParsedAnswer:
+        """Return the content of an answer; see `Served.parse`."""
+        return ParsedAnswer(read_crew(answer.text))

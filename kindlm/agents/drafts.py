@@ -1,6 +1,6 @@
 """Builds an answer, and its tool calls, from the events of a stream.
 
-A result may come long after its call, and has to be matched with it.
+A tool result may arrive long after its call, and is matched with it by id or by order.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from kindlm.wires import Spent
 
 
 class Frame(NamedTuple):
-    """An event as it came, or a line of bare text, which has no `type`.
+    """An event of a stream, or a line of bare text, whose `type` is empty.
 
-    `value` is the JSON value of its data. It is None for bare text, and the error for data that
-    begins like a JSON object but cannot be read as one.
+    `value` is the JSON value of `data`. It is None for bare text, and the error if `data` begins
+    like a JSON object but is not valid.
     """
 
     type: str
@@ -38,22 +38,22 @@ class Frame(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """The content of an answer, and what its protocol sends back with the next message."""
+class ParsedAnswer:
+    """The reply in an answer, and what its protocol sends back with the next message."""
 
     reply: AgentReply
     carried: Any = None
 
 
 class Draft:
-    """An answer under construction: a subclass for each format of streams."""
+    """An answer under construction; each format of streams has a subclass."""
 
     def take(self, frame: Frame, number: int) -> None:
-        """Take an event, whose name is its type, or a line; the first one is number 1.
+        """Add an event or a line; the first has number 1.
 
         Raises:
             FailedReply: it reports a failure of the agent.
-            UnreadableReply: it cannot be read, so that a tool call may be missing.
+            UnreadableReply: it cannot be read, so a tool call may be missing.
         """
         if isinstance(frame.value, NotJson):
             raise frame.value
@@ -68,15 +68,15 @@ class Draft:
             self.add_text(frame.text, number)
 
     def add(self, event: Mapping[str, Any], number: int) -> None:
-        """Add an object."""
+        """Add an event whose data is an object; its `type` is the name of the event."""
         raise NotImplementedError
 
     def add_text(self, _text: str, number: int) -> None:
-        """Add a text that is not an event."""
+        """Add data that is not an object."""
         raise UnreadableReply(f"event {number} is not a JSON object")
 
-    def finished(self) -> Heard:
-        """Return the whole answer; raise as `take` does if it is not an answer."""
+    def finished(self) -> ParsedAnswer:
+        """Return the whole answer; raises like `take` if it is not an answer."""
         raise NotImplementedError
 
     def spent(self) -> Spent:
@@ -84,33 +84,33 @@ class Draft:
         return Spent()
 
 
-def hear(
+def assemble(
     draft: Draft, frames: Iterable[Frame], check_end: Callable[[], None] = lambda: None
-) -> Heard:
-    """Put a stream together; an error has the usage that the stream reported before it.
+) -> ParsedAnswer:
+    """Add all frames of a stream to a draft, and return the finished answer.
 
-    `check_end` raises `UnreadableReply` if it broke off. The agent's own report of a failure takes
-    precedence, since it is the explanation.
+    An error has the usage that the stream reported before it. `check_end` raises `UnreadableReply`
+    if the stream broke off; a failure that the agent reports comes first, since it explains why.
     """
     value = None
     try:
         for number, frame in enumerate(frames, start=1):
             value = frame.value
             draft.take(frame, number)
-        heard = draft.finished()
+        answer = draft.finished()
         check_end()
     except (FailedReply, UnreadableReply) as error:
-        # An error may have usage beside it, as in an answer that is not a stream.
+        # The event that reports the error may contain usage, too.
         error.spent = error.spent or draft.spent() or read_spent(value)
         raise
-    return heard
+    return answer
 
 
 @dataclass(slots=True)
-class Made:
-    """A tool call as far as it is known; its id is empty if it has none.
+class ReportedCall:
+    """A tool call under construction; `id` is empty if the agent reports none.
 
-    `written` are its arguments if they come in pieces. `response` is its result, once there is one.
+    `written` has the arguments if they arrive in pieces. `response` is the tool result.
     """
 
     id: str
@@ -121,77 +121,77 @@ class Made:
     is_answered: bool = False
 
     def answer(self, response: Any, *, failed: object = False) -> None:
-        """Take the result, or the report that the tool failed."""
+        """Add the result, or the error if the tool `failed`."""
         self.response = failed_tool(response) if failed else response
         self.is_answered = True
 
     def use(self, call_id: str) -> ToolUse:
-        """Return the call with its result, under an id; the agent ran the tool itself."""
+        """Return the call with its result, under the given id."""
         arguments = self.arguments
         if arguments is None and self.written:
             arguments = "".join(self.written)
         return ToolUse(ToolCall.told(call_id, self.name, arguments), self.response, AGENT_RULE)
 
 
-class ToldCalls:
-    """Calls in order. A call is found by its id, or by order while it waits for a result."""
+class ReportedCalls:
+    """The tool calls of an answer, in order."""
 
     def __init__(self) -> None:
-        self.made: list[Made] = []
-        self._by_id: dict[str, Made] = {}
+        self.entries: list[ReportedCall] = []
+        self._by_id: dict[str, ReportedCall] = {}
 
     @property
     def uses(self) -> tuple[ToolUse, ...]:
-        """All calls with their results; those without an id get a unique one."""
-        return tuple(made.use(made.id or f"tool-{n}") for n, made in enumerate(self.made))
+        """All calls with their results; a call without an id gets a unique one."""
+        return tuple(call.use(call.id or f"tool-{n}") for n, call in enumerate(self.entries))
 
     @property
-    def uses_as_told(self) -> tuple[ToolUse, ...]:
-        """All calls with their results; those without an id have an empty one."""
-        return tuple(made.use(made.id) for made in self.made)
+    def uses_as_reported(self) -> tuple[ToolUse, ...]:
+        """All calls with their results; a call without an id keeps an empty one."""
+        return tuple(call.use(call.id) for call in self.entries)
 
-    def add(self, name: str, call_id: str | None, arguments: Any) -> Made:
-        """Take a call; raise `UnreadableReply` if there are more than `MAX_CALLS`."""
-        refuse_more(len(self.made) + 1, MAX_CALLS, "tool calls")
-        made = Made(call_id or "", name, arguments)
-        self.made.append(made)
+    def add(self, name: str, call_id: str | None, arguments: Any) -> ReportedCall:
+        """Add a call; raises `UnreadableReply` if there are more than `MAX_CALLS`."""
+        refuse_more(len(self.entries) + 1, MAX_CALLS, "tool calls")
+        call = ReportedCall(call_id or "", name, arguments)
+        self.entries.append(call)
         # Some agents reuse the id of a completed call.
         if call_id is not None and (call_id not in self._by_id or self._by_id[call_id].is_answered):
-            self._by_id[call_id] = made
-        return made
+            self._by_id[call_id] = call
+        return call
 
-    def add_use(self, use: ToolUse) -> Made:
+    def add_use(self, use: ToolUse) -> ReportedCall:
         """Add a call with its result, if any."""
-        call = use.call
-        made = self.add(call.name, call.id or None, call.malformed or call.arguments)
+        name, call_id = use.call.name, use.call.id or None
+        call = self.add(name, call_id, use.call.malformed or use.call.arguments)
         if use.response is not None:
-            made.answer(use.response)
-        return made
+            call.answer(use.response)
+        return call
 
-    def under(self, call_id: str) -> Made:
-        """Return the call with an id; create it if this is the first report of it."""
+    def under(self, call_id: str) -> ReportedCall:
+        """Return the call with an id; adds it if it is new."""
         return self.by_id(call_id) or self.add(UNNAMED, call_id, None)
 
     def answer(
         self, call_id: str | None, name: str | None, response: Any, *, failed: object = False
     ) -> bool:
-        """Give the result to the call that `find` returns; return whether there is one."""
-        made = self.find(call_id, name)
-        if made is not None:
-            made.answer(response, failed=failed)
-        return made is not None
+        """Add a result to the call that `find` returns; returns whether there is such a call."""
+        call = self.find(call_id, name)
+        if call is not None:
+            call.answer(response, failed=failed)
+        return call is not None
 
-    def by_id(self, call_id: str) -> Made | None:
+    def by_id(self, call_id: str) -> ReportedCall | None:
         """Return the call with an id."""
         return self._by_id.get(call_id)
 
-    def find(self, call_id: str | None, name: str | None) -> Made | None:
+    def find(self, call_id: str | None, name: str | None) -> ReportedCall | None:
         """Return the call that a result belongs to.
 
-        That is the one with its id, else the first one by its name without a result. If the result
-        has no name, it is the first call without a result.
+        That is the call with its id, else the first call without a result that has its name. If
+        the result has no name, it is the first call without a result.
         """
         if call_id in self._by_id:
             return self._by_id[call_id]
-        waiting = (made for made in self.made if not made.is_answered)
-        return next((made for made in waiting if name in (None, made.name)), None)
+        waiting = (call for call in self.entries if not call.is_answered)
+        return next((call for call in waiting if name in (None, call.name)), None)

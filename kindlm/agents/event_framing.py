@@ -1,14 +1,14 @@
 """Splits a stream into events, and recognises its end.
 
-Events are one JSON object in a line, or server-sent events. What is no event is a piece of the
-text. A line or frame that begins as a JSON object and is none was cut off or is broken: it makes
-the whole stream unreadable.
+Events are lines with one JSON object, or server-sent events. Other lines are pieces of the text. A
+line or event that begins like a JSON object but is invalid was cut off or is broken: the whole
+stream is then unreadable.
 
-The tool call that a test forbids may stand in what a cut stream lacks. A stream of a known format
-ends as its format says, whatever the connection does: see "The end of a stream" in
-docs/how-to/agents.md. `[DONE]` ends all of them. Events in the words of the agent's author end with
-an event whose name or type says so (`end`, `done`, ...), or with the HTTP message: its last chunk,
-or its Content-Length. A connection that is closed without any of these is no end.
+The lost part of a broken stream may contain the tool call that a test forbids. So kindlm requires
+an end: see "The end of a stream" in docs/how-to/agents.md. Each known format has its own end, and
+`[DONE]` ends streams of all formats. Streams in another format end with an event whose name or type
+says so (`end`, `done`, ...), or with the HTTP message: its last chunk, or its Content-Length. A
+closed connection alone is not an end.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OBJECT = re.compile(r"\s*\{\s*(?:\"|$)")
 
 
 def holds_events(text: str) -> bool:
-    """Return whether a text is server-sent events that hold JSON, whatever its media type."""
+    """Return whether a text looks like server-sent events with JSON."""
     return _EVENT.match(text) is not None
 
 
@@ -42,10 +42,10 @@ def begins_as_object(text: str) -> bool:
 def frames_of(
     text: str, *, is_sse: bool, may_lack_empty_lines: bool = False
 ) -> tuple[list[Frame], StreamEnd]:
-    """Return the events of a stream, or its lines, up to `[DONE]`, and what was seen of its end.
+    """Return the events or lines of a stream up to `[DONE]`, and its end.
 
-    Lines of bare text are joined by a space. Raises `UnreadableReply` if there are more than
-    `MAX_EVENTS`. If there may be no empty lines between events, each line with data is one.
+    A space joins lines of bare text. With `may_lack_empty_lines`, each data line of an event may be
+    an event. Raises `UnreadableReply` if there are more than `MAX_EVENTS`.
     """
     if is_sse:
         place, events = "event", parse_events(text)
@@ -56,7 +56,6 @@ def frames_of(
     for number, event in enumerate(events, start=1):
         for data in _values_in(event.data) if may_lack_empty_lines else [event.data]:
             if data == DONE:
-                # This marker ends streams of every format.
                 end.is_done = True
                 end.ended.update(StreamFormat)
                 return frames, end
@@ -78,10 +77,12 @@ def frames_of(
 
 
 def _values_in(data: str) -> list[str]:
-    """Return the values in the lines of an event, or the single value of all its lines."""
+    """Return the lines of an event if each is a value, else all lines as one value."""
     lines = data.split("\n")
-    whole = all((line.startswith("{") and line.endswith("}")) or line == DONE for line in lines)
-    return lines if whole else [data]
+    are_values = all(
+        (line.startswith("{") and line.endswith("}")) or line == DONE for line in lines
+    )
+    return lines if are_values else [data]
 
 
 class StreamFormat(StrEnum):
@@ -148,9 +149,9 @@ _OWN_ENDS = frozenset(
 
 @dataclass(slots=True)
 class StreamEnd:
-    """What was seen of a stream's end.
+    """Recognises the end of a stream.
 
-    `formats` are those that were recognised, and `ended` those of them whose end was seen.
+    `formats` are the recognised formats, and `ended` those whose end has arrived.
     """
 
     formats: dict[StreamFormat, None] = field(default_factory=dict)
@@ -159,14 +160,14 @@ class StreamEnd:
     is_empty: bool = True
 
     def see(self, name: str, value: Any) -> None:
-        """Take an event: its name, and its JSON."""
+        """Take note of an event, given its name and its JSON value."""
         self.is_empty = False
         kind = value.get("type", name) if isinstance(value, dict) else name
         if isinstance(kind, str):
             self.is_done = self.is_done or kind in _OWN_ENDS or name in _OWN_ENDS
             by_prefix = (known for prefix, known in _BY_PREFIX.items() if kind.startswith(prefix))
             known = _END_TYPES.get(kind) or _BY_TYPE.get(kind) or next(by_prefix, None)
-            # Streams in formats of an agent's author also end with `finish`.
+            # Streams in an unknown format also end with `finish`.
             if known is not None and (kind not in _OWN_ENDS or known in self.formats):
                 self._take(known, ends=kind in _END_TYPES)
         if isinstance(value, dict):
@@ -176,7 +177,7 @@ class StreamEnd:
         """Raise `StreamBrokeOff` if the stream broke off.
 
         Args:
-            has_end: whether the transport marked the end, and did not just close.
+            has_end: whether the transport marked the end, rather than just closed.
         """
         missing = [known for known in self.formats if known not in self.ended]
         if missing:
@@ -201,6 +202,6 @@ class StreamEnd:
             self._take(StreamFormat.DONE, ends=value["done"])
 
     def _take(self, known: StreamFormat, *, ends: bool) -> None:
-        """Take an event of a format; an end that is followed by events was the end of a part."""
+        """Take note of an event of a format; an end before further events ended only a part."""
         self.formats[known] = None
         (self.ended.add if ends else self.ended.discard)(known)

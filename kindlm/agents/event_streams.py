@@ -1,8 +1,7 @@
-"""Reads the events of a stream: pieces of text, and tool calls, whole or in pieces.
+"""Reads the answer in a stream of events.
 
-A stream in the format of a model or a framework is read as that; what other events mean, the
-adapter says. An event's data is JSON as of OpenAI's or Anthropic's streams, an object with a text
-under one of the usual keys, or bare text.
+Streams of models and frameworks are read by their format, and other streams by the adapter.
+Otherwise an event is an object with a text under one of the usual keys, or bare text.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import field
 from functools import partial
 from typing import Any, TypeVar
 
-from kindlm.agents.drafts import Draft, Frame, Heard, hear
+from kindlm.agents.drafts import Draft, Frame, ParsedAnswer, assemble
 from kindlm.agents.event_framing import ANTHROPIC_EVENTS, StreamFormat, frames_of
 from kindlm.agents.protocols.a2a import TaskDraft
 from kindlm.agents.protocols.ag_ui import RunDraft
@@ -53,12 +52,12 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class ModelDraft(Draft):
-    """An answer in the format of a model, or in an unknown one; bare lines are left out.
+    """An answer in the format of a model, or in an unknown format; bare lines are ignored.
 
-    `chunks` and `blocks` are the events in the formats of OpenAI's and Anthropic's models, which
-    are read together in the end; their text stands at `place` among the others. `calls` came
-    complete, and `wholes` says where they are, by their ids. `broken` is the first event that
-    begins like a JSON object and cannot be read as one.
+    `chunks` and `blocks` are events of OpenAI's and Anthropic's formats, which are read together at
+    the end; `place` is the position of their text in `texts`. `calls` arrived complete, and
+    `positions` has their indexes by id. `broken` is the first event that begins like a JSON object
+    but is invalid.
     """
 
     reading: Reading
@@ -67,7 +66,7 @@ class ModelDraft(Draft):
     blocks: list[Mapping[str, Any]] = field(default_factory=list)
     place: int | None = None
     calls: list[ToolUse] = field(default_factory=list)
-    wholes: dict[str, int] = field(default_factory=dict)
+    positions: dict[str, int] = field(default_factory=dict)
     about: Spent = Spent()
     broken: NotJson | None = None
     has_objects: bool = False
@@ -76,7 +75,7 @@ class ModelDraft(Draft):
     reasons: list[str] = field(default_factory=list)
 
     def take(self, frame: Frame, _number: int) -> None:
-        """Take one event."""
+        """Add one event."""
         if not frame.type:
             return
         value = frame.value
@@ -93,11 +92,11 @@ class ModelDraft(Draft):
         else:
             self.texts.append(frame.text)
 
-    def finished(self) -> Heard:
+    def finished(self) -> ParsedAnswer:
         """Return the whole answer.
 
-        Bare text may be JSON in pieces. Among objects, or at the end, such a piece was cut off: it
-        may be the call that a test forbids.
+        Bare text may be JSON in pieces. Among objects, or at the end, such a piece is a broken
+        event: it may be the call that a test forbids.
         """
         if self.broken is not None and (self.has_objects or self.ends_broken):
             raise self.broken
@@ -108,7 +107,7 @@ class ModelDraft(Draft):
             self._add_about(whole)
             if self.reading.response_path is None:
                 self.texts.insert(self.place or 0, text_of(whole, Reading()) or "")
-        # Many streams repeat the pieces as a whole in the end.
+        # Many streams repeat the pieces as a whole at the end.
         reply = agent_reply(
             "".join(self.texts),
             together(*calls, self.calls),
@@ -116,7 +115,7 @@ class ModelDraft(Draft):
             reasons=self.reasons,
             reports_tools=self.has_place_for_calls or None,
         )
-        return Heard(reply)
+        return ParsedAnswer(reply)
 
     def spent(self) -> Spent:
         """Return the last reported usage."""
@@ -137,14 +136,14 @@ class ModelDraft(Draft):
             self._add_about(part)
 
     def _add_about(self, part: Mapping[str, Any]) -> None:
-        known, told = self.about, read_spent(part)
+        known, new = self.about, read_spent(part)
         usage = Usage(
-            _later(known.usage.input_tokens, told.usage.input_tokens),
-            _later(known.usage.output_tokens, told.usage.output_tokens),
-            _later(known.usage.extras, told.usage.extras),
+            _later(known.usage.input_tokens, new.usage.input_tokens),
+            _later(known.usage.output_tokens, new.usage.output_tokens),
+            _later(known.usage.extras, new.usage.extras),
         )
-        cost_usd = _later(known.cost_usd, told.cost_usd)
-        self.about = Spent(usage, cost_usd, _later(known.model, told.model))
+        cost_usd = _later(known.cost_usd, new.cost_usd)
+        self.about = Spent(usage, cost_usd, _later(known.model, new.model))
 
     def _add_calls(self, value: Mapping[str, Any], kind: str) -> None:
         path = self.reading.tool_calls_path
@@ -159,14 +158,14 @@ class ModelDraft(Draft):
             self._add_whole(use)
 
     def _add_whole(self, use: ToolUse) -> None:
-        """Take a complete call; some streams repeat it with each event, by its id."""
+        """Add a complete call; some streams repeat it with each event, under the same id."""
         call = use.call
-        place = self.wholes.get(call.id)
-        if place is not None and tells_again(self.calls[place].call, call):
-            self.calls[place] = completed(self.calls[place], use)
+        position = self.positions.get(call.id)
+        if position is not None and tells_again(self.calls[position].call, call):
+            self.calls[position] = completed(self.calls[position], use)
             return
         if call.id:
-            self.wholes[call.id] = len(self.calls)
+            self.positions[call.id] = len(self.calls)
         self.calls.append(use)
 
 
@@ -195,26 +194,26 @@ def _piece(value: Mapping[str, Any], reading: Reading) -> str:
     return next((value[key] for key in reading.text_keys if isinstance(value.get(key), str)), "")
 
 
-def _later(known: T | None, told: T | None) -> T | None:
-    return known if told is None else told
+def _later(known: T | None, new: T | None) -> T | None:
+    return known if new is None else new
 
 
 class _ResponseDraft(Draft):
-    """A response of OpenAI, which a stream ends with."""
+    """A stream of OpenAI's responses, which ends with the whole response."""
 
     def __init__(self, reading: Reading, check_end: Callable[[], None]) -> None:
         self._reading, self._check_end = reading, check_end
         self._events = list[Mapping[str, Any]]()
 
     def add(self, event: Mapping[str, Any], _number: int) -> None:
-        """Take one event."""
+        """Add one event."""
         self._events.append(event)
 
     def add_text(self, text: str, number: int) -> None:
         """Ignore text that is not an event."""
 
-    def finished(self) -> Heard:
-        """Return the response; if the stream broke off, there is only its beginning."""
+    def finished(self) -> ParsedAnswer:
+        """Return the response."""
         try:
             whole, _ = responses.whole_of(self._events)
         except UnreadableReply as error:
@@ -224,7 +223,7 @@ class _ResponseDraft(Draft):
             failed.spent = read_spent(whole)
             raise failed
         self._check_end()
-        return Heard(read_reply(whole, self._reading))
+        return ParsedAnswer(read_reply(whole, self._reading))
 
 
 _OF_MODELS = frozenset({StreamFormat.CHAT, StreamFormat.ANTHROPIC})
@@ -235,7 +234,7 @@ _DRAFTS: Mapping[StreamFormat, Callable[[], Draft]] = {
 }
 
 
-def hear_events(
+def read_stream(
     text: str,
     reading: Reading,
     *,
@@ -243,16 +242,16 @@ def hear_events(
     is_sse: bool = True,
     otherwise: Draft | None = None,
     speaks: str | None = None,
-) -> Heard:
-    """Read a stream by its format; without one, read it with `otherwise`, or as a model's.
+) -> ParsedAnswer:
+    """Read a stream by its format.
 
     Args:
         text: the stream: server-sent events (`is_sse`), or else JSON Lines.
         reading: where the parts of an event are.
-        has_end: whether the transport marked its end, and did not just close.
+        has_end: whether the transport marked its end, rather than just closed.
         is_sse: see `text`.
-        otherwise: takes a stream without a format.
-        speaks: the format that it has to be in.
+        otherwise: reads a stream in an unknown format; by default a `ModelDraft` does.
+        speaks: the only format that is accepted.
 
     Raises:
         FailedReply: it reports a failure of the agent.
@@ -273,4 +272,4 @@ def hear_events(
         draft = otherwise
     else:
         draft = ModelDraft(reading)
-    return hear(draft, frames, check_end)
+    return assemble(draft, frames, check_end)

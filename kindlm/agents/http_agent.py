@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from kindlm.agents.drafts import Frame, Heard, hear
+from kindlm.agents.drafts import Frame, ParsedAnswer, assemble
 from kindlm.agents.event_framing import begins_as_object, holds_events
-from kindlm.agents.event_streams import hear_events
-from kindlm.agents.http_request import BodyTemplate, make_body, request_warnings, says_system
+from kindlm.agents.event_streams import read_stream
+from kindlm.agents.http_request import (
+    BodyTemplate,
+    make_body,
+    placeholders,
+    request_warnings,
+)
 from kindlm.agents.protocols import Protocol, ProtocolName, protocol_named
 from kindlm.agents.protocols.a2a import TaskDraft, is_call_answer
 from kindlm.agents.reply_parts import AnotherProtocol, NoTextKnown, NotJson
@@ -37,9 +42,10 @@ from kindlm.values import refuse
 
 
 class Posted(Served):
-    """An agent that takes JSON by POST, in a `form` of kindlm, by a template, or in a protocol.
+    """The base of options of agents that take JSON by POST.
 
-    A subclass has the fields `body` and `protocol`.
+    The body has a `form` of kindlm, follows a template, or has the form of a protocol. A subclass
+    has the fields `body` and `protocol`.
     """
 
     refused_hint: ClassVar[str | None] = (
@@ -59,63 +65,70 @@ class Posted(Served):
         return self
 
     @property
-    def spoken(self) -> Protocol | None:
-        """The protocol that is named."""
+    def named_protocol(self) -> Protocol | None:
+        """The configured protocol."""
         return None if self.protocol is None else protocol_named(self.protocol)
 
     @property
     def form(self) -> str:
-        """The form of the body, where neither a template nor a protocol has it."""
+        """The form of the body, without a template or a protocol."""
         raise NotImplementedError
 
     def streams(self) -> bool:
-        """Tell whether a stream is asked for."""
+        """Return whether kindlm asks for a stream."""
         return False
 
-    def read(self, answer: HttpReply) -> Heard:
-        """Read an answer, where no protocol is named; see `heard`."""
+    def read(self, answer: HttpReply) -> ParsedAnswer:
+        """Read an answer without a configured protocol; see `parse`."""
         raise NotImplementedError
 
     def agent(self, server: HttpTarget) -> ServedAgent:
         """Return the agent behind a server."""
-        if spoken := self.spoken:
-            server = replace(server, headers={**spoken.headers, **server.headers})
+        if protocol := self.named_protocol:
+            server = replace(server, headers={**protocol.headers, **server.headers})
         return ServedAgent(server, self)
 
     def body_for(self, request: AgentRequest, carried: Any) -> Any:
         """Return the body; the keys of a template replace those of the protocol."""
-        if (spoken := self.spoken) is None:
+        if (protocol := self.named_protocol) is None:
             return make_body(request, self.form, self.body)
-        return spoken.body(request, self.streams(), carried) | make_body(
+        return protocol.body(request, self.streams(), carried) | make_body(
             request, "", self.body or {}
         )
 
-    def heard(self, answer: HttpReply, _request: AgentRequest) -> Heard:
-        """Return the content of an answer; see `Served.heard`."""
-        if (spoken := self.spoken) is None:
+    def parse(self, answer: HttpReply, _request: AgentRequest) -> ParsedAnswer:
+        """Return the content of an answer; see `Served.parse`."""
+        if (protocol := self.named_protocol) is None:
             return self.read(answer)
-        return _read_answer(answer, Reading(may_lack_text=True), spoken)
+        return _read_answer(answer, Reading(may_lack_text=True), protocol)
 
     def sends_system_text(self) -> bool:
-        """Tell whether the body has the system text."""
-        spoken = self.spoken
-        return says_system(self.form, self.body) or (spoken is not None and spoken.says_system)
+        """Return whether the body has the system text."""
+        protocol = self.named_protocol
+        if protocol is not None and protocol.sends_system:
+            return True
+        if self.body is None:
+            return self.form == "messages"
+        return not {"messages", "system"}.isdisjoint(placeholders(self.body))
 
     def not_sent(self, request: AgentRequest) -> tuple[str, ...]:
-        """Return warnings of what the body leaves out."""
-        says = self.sends_system_text()
-        if spoken := self.spoken:
-            why = f"not supported by {spoken.title}"
-            context = spoken.says_context
+        """Return warnings about parts of a request that the body leaves out."""
+        sends_system = self.sends_system_text()
+        if protocol := self.named_protocol:
+            why = f"not supported by {protocol.title}"
             return request_warnings(
-                request, says_system=says, says_context=context, system_why=why, context_why=why
+                request,
+                sends_system=sends_system,
+                sends_context=protocol.sends_context,
+                system_why=why,
+                context_why=why,
             )
-        context = self.body is None and self.form in ("query", "route")
-        return request_warnings(request, says_system=says, says_context=context)
+        sends_context = self.body is None and self.form in ("query", "route")
+        return request_warnings(request, sends_system=sends_system, sends_context=sends_context)
 
 
 class Http(Posted):
-    """Agents that take JSON by POST and answer with JSON, text or a stream."""
+    """Options of agents that take JSON by POST and answer with JSON, text or a stream."""
 
     request: Literal["message", "messages", "query"] = Field(
         default="message", examples=["messages"]
@@ -132,8 +145,8 @@ class Http(Posted):
         """The form of the body."""
         return self.request
 
-    def read(self, answer: HttpReply) -> Heard:
-        """Read an answer by its apparent format, or by the paths."""
+    def read(self, answer: HttpReply) -> ParsedAnswer:
+        """Read an answer by its apparent format, or at the configured paths."""
         takes_query = self.request == "query"
         reading = Reading(
             QUERY_TEXT_KEYS if takes_query else TEXT_KEYS,
@@ -153,7 +166,7 @@ class Http(Posted):
         return "Use `request: messages`, a `protocol` with a place for it, or a prompt without it"
 
     def without_meaning(self, spelling: Spelling) -> Iterator[tuple[str, str, str]]:
-        """Yield what the protocol says."""
+        """Yield the options that a protocol replaces."""
         for key in ("request", "responsePath", "toolCallsPath") if self.protocol else ():
             yield (
                 key,
@@ -162,31 +175,36 @@ class Http(Posted):
             )
 
 
-def _read_answer(answer: HttpReply, reading: Reading, protocol: Protocol | None = None) -> Heard:
-    """Read an answer by its apparent format; with a named `protocol`, only that one is accepted."""
+def _read_answer(
+    answer: HttpReply, reading: Reading, protocol: Protocol | None = None
+) -> ParsedAnswer:
+    """Read an answer by its apparent format; with a `protocol`, any other format is an error."""
     if answer.kind == EVENT_STREAM or holds_events(answer.text):
         speaks = protocol.title if protocol else None
-        return hear_events(answer.text, reading, has_end=answer.has_end, speaks=speaks)
+        return read_stream(answer.text, reading, has_end=answer.has_end, speaks=speaks)
     value, is_text = _value(answer), answer.kind.startswith("text/")
     if is_call_answer(value):
-        return hear(TaskDraft(), [Frame("message", answer.text, value)])
+        return assemble(TaskDraft(), [Frame("message", answer.text, value)])
     if protocol is not None and not protocol.is_answer(value):
         if failure := failure_of(value):
             raise FailedReply(failure)
         raise AnotherProtocol(f"it is not an answer in the form of {protocol.title}")
     try:
-        return Heard(read_reply(value, Reading() if is_text and value is answer.text else reading))
+        return ParsedAnswer(
+            read_reply(value, Reading() if is_text and value is answer.text else reading)
+        )
     except NoTextKnown:
         if not is_text or reported_calls(value, reading.tool_calls_path):
             raise
-        # A text that holds no answer is the answer itself: some agents are asked for JSON.
-        return Heard(read_reply(answer.text, Reading()))
+        # JSON sent as text may be the answer itself: some agents are asked to write JSON.
+        return ParsedAnswer(read_reply(answer.text, Reading()))
 
 
 def _value(answer: HttpReply) -> Any:
-    """Return the JSON value; a body without a JSON media type may be bare text, such as 42.
+    """Return the JSON value of an answer, else its text.
 
-    Many servers send JSON under another media type: frameworks often send text as `text/html`.
+    The media type may be wrong: some servers send JSON under another one, and some frameworks send
+    text as `text/html`. Without a JSON media type, a number such as 42 is text.
     """
     is_json, is_text = answer.kind.endswith("json"), answer.kind.startswith("text/")
     try:
@@ -197,5 +215,5 @@ def _value(answer: HttpReply) -> Any:
             reason = str(error) if answer.text.strip() else "it is empty"
             raise NotJson(f"not valid JSON: {reason}") from None
         return answer.text
-    as_told = dict | list if is_text else dict | list | str
-    return value if is_json or isinstance(value, as_told) else answer.text
+    kinds = dict | list if is_text else dict | list | str
+    return value if is_json or isinstance(value, kinds) else answer.text

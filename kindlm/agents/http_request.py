@@ -3,13 +3,13 @@
 | form | body |
 |---|---|
 | `message` | `{"message", "conversation_id"}`: the agent remembers the conversation |
-| `messages` | `{"messages": [{"role", "content"}]}`: all that was said, the system text first |
-| `query` | `{"query", "context", "enable_tracing"}`; `context` has what was said before, too |
-| `route` | `{"message", "prompt", "route", "userId"}`, and beside these what `context` has |
+| `messages` | `{"messages": [{"role", "content"}]}`: all messages, the system text first |
+| `query` | `{"query", "context", "enable_tracing"}`; `context` also has the earlier messages |
+| `route` | `{"message", "prompt", "route", "userId"}`, and the keys of `context` |
 
-In a `body` template, `{{message}}`, `{{messages}}`, `{{conversation_id}}` and `{{system}}` stand
-for values: a string that is one placeholder becomes the value itself, inside a longer string texts
-are inserted as they are, once. Nothing is ever inserted into JSON text, so no value can break it.
+A `body` template has `{{message}}`, `{{messages}}`, `{{conversation_id}}` and `{{system}}`. A
+string that is one placeholder becomes the value itself. Inside a longer string, kindlm inserts the
+value as text, once. It never inserts into JSON text, so no value can break the JSON.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pydantic import AfterValidator, Field
 from kindlm.ports import AgentRequest
 from kindlm.strict_json import as_text
 from kindlm.suggestions import hint_for
-from kindlm.transcript import SYSTEM_NOT_SENT, Message, Role
+from kindlm.transcript import SYSTEM_NOT_SENT, Role
 from kindlm.values import filled, refuse
 
 PLACEHOLDERS = ("message", "messages", "conversation_id", "system")
@@ -32,7 +32,7 @@ _PLACEHOLDER = re.compile(r"\{\{\s*([\w.]+)\s*\}\}")
 
 
 def make_body(request: AgentRequest, form: str, template: Any = None) -> Any:
-    """Return the JSON body of a request, by the template if there is one."""
+    """Return the JSON body of a request: the filled template, else the form."""
     text = last_user_text(request)
     if template is not None:
         values: dict[str, Any] = {
@@ -42,10 +42,10 @@ def make_body(request: AgentRequest, form: str, template: Any = None) -> Any:
             "system": system_text(request),
         }
 
-        def fill(written: str) -> Any:
-            if whole := _PLACEHOLDER.fullmatch(written):
-                return values.get(whole[1], written)
-            return _PLACEHOLDER.sub(lambda it: as_text(values.get(it[1], it[0])), written)
+        def fill(text: str) -> Any:
+            if whole := _PLACEHOLDER.fullmatch(text):
+                return values.get(whole[1], text)
+            return _PLACEHOLDER.sub(lambda it: as_text(values.get(it[1], it[0])), text)
 
         return filled(template, fill)
     if form == "messages":
@@ -53,33 +53,26 @@ def make_body(request: AgentRequest, form: str, template: Any = None) -> Any:
     if form == "query":
         return {"query": text, "context": context_with_history(request), "enable_tracing": True}
     if form == "route":
-        same = {"route": "conversational", "userId": "test-user"}
-        return {"message": text, "prompt": text, **same, **context_with_history(request)}
+        fixed = {"route": "conversational", "userId": "test-user"}
+        return {"message": text, "prompt": text, **fixed, **context_with_history(request)}
     return {"message": text, "conversation_id": request.conversation}
-
-
-def says_system(form: str, template: Any) -> bool:
-    """Tell whether a body has the system text."""
-    if template is None:
-        return form == "messages"
-    return not {"messages", "system"}.isdisjoint(placeholders(template))
 
 
 def request_warnings(
     request: AgentRequest,
     *,
-    says_system: bool,
-    says_context: bool = True,
+    sends_system: bool,
+    sends_context: bool = True,
     system_why: str = "only agents with `request: messages` get one",
     context_why: str = "only agents with `request: query` get one",
 ) -> tuple[str, ...]:
-    """Return what parts of a request are not sent, and why."""
+    """Return warnings about parts of a request that are not sent, and why."""
     warnings = []
-    if system_text(request) and not says_system:
+    if system_text(request) and not sends_system:
         warnings.append(f"{SYSTEM_NOT_SENT}: {system_why}")
     if any(message.prefill for message in request.messages):
         warnings.append("prefill was not sent: an agent writes its own answer")
-    if request.context and not says_context:
+    if request.context and not sends_context:
         warnings.append(f"the context was not sent: {context_why}")
     return tuple(warnings)
 
@@ -92,13 +85,17 @@ def last_user_text(request: AgentRequest) -> str:
 
 def all_messages(request: AgentRequest) -> list[dict[str, str]]:
     """Return the whole conversation as `{"role", "content"}`, the system text first."""
-    return [_said(message) for message in _spoken(request)]
+    return [
+        {"role": message.role.value, "content": message.text}
+        for message in request.messages
+        if not message.prefill
+    ]
 
 
 def context_with_history(request: AgentRequest) -> dict[str, Any]:
     """Return the context of the message, with the earlier conversation if there is any."""
-    talk = [message for message in _spoken(request) if message.role is not Role.SYSTEM]
-    earlier = [_said(message) for message in talk[:-1]]
+    messages = [message for message in all_messages(request) if message["role"] != "system"]
+    earlier = messages[:-1]
     history = {"conversation_history": earlier} if earlier else {}
     return {**(request.context or {}), **history}
 
@@ -116,20 +113,12 @@ def placeholders(template: Any) -> Iterator[str]:
 
 
 def check_placeholders(template: Any) -> Any:
-    """Refuse a template with an unknown placeholder; environment variables are already inserted."""
+    """Refuse a template with an unknown placeholder; returns the template."""
     for name in placeholders(template):
         if name not in PLACEHOLDERS and not name.startswith(("env.", "serve.")):
             hint = hint_for(name, PLACEHOLDERS, "Known")
             raise refuse(f"has the unknown placeholder {{{{{name}}}}}", hint)
     return template
-
-
-def _spoken(request: AgentRequest) -> list[Message]:
-    return [message for message in request.messages if not message.prefill]
-
-
-def _said(message: Message) -> dict[str, str]:
-    return {"role": message.role.value, "content": message.text}
 
 
 def system_text(request: AgentRequest) -> str:

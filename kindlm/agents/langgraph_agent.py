@@ -1,8 +1,8 @@
-"""The `langgraph` adapter: graphs behind a server of the user's, or behind LangGraph's own.
+"""The `langgraph` adapter: graphs behind the user's own server, or behind LangGraph's server.
 
-In the modes `standard` and `streaming` a message is one POST with `{"messages": [{"role",
-"content"}]}`, the keys of its context, and what was said before as `conversation_history`. In the
-mode `cloud` a conversation is a thread, and a message is a run in it.
+In the modes `standard` and `streaming`, a message is one POST with `{"messages": [{"role",
+"content"}]}`, the keys of its context, and earlier messages as `conversation_history`. In the mode
+`cloud`, a conversation is a thread, and a message is a run in it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit
 from pydantic import Field
 
 from kindlm.agents.agent_failures import AgentFailure
-from kindlm.agents.drafts import Heard, hear
+from kindlm.agents.drafts import ParsedAnswer, assemble
 from kindlm.agents.event_framing import frames_of
 from kindlm.agents.http_request import context_with_history, last_user_text
 from kindlm.agents.langgraph_replies import GraphDraft, RunDraft, Sent, read_value
@@ -41,7 +41,7 @@ Mode: TypeAlias = Literal["standard", "streaming", "cloud"]
 
 
 class Graph(Served):
-    """Graphs behind a server of the user's, or behind LangGraph's own."""
+    """Options of graphs behind the user's own server, or behind LangGraph's server."""
 
     hint: ClassVar[str] = "Check the agent's URL and `mode`, and what its server answers"
 
@@ -59,41 +59,43 @@ class Graph(Served):
     """The `config` of the graph's runs (`langgraph` in the mode `cloud`)."""
 
     def agent(self, server: HttpTarget) -> ServedAgent:
-        """Return an agent that talks to a server in the mode that its address implies."""
+        """Return the agent for the configured mode, or for the mode that the address implies."""
         options = self.model_copy(update={"mode": self.served_by(server.endpoint)})
         kind = ThreadAgent if options.mode == "cloud" else ServedAgent
         return kind(server, options)
 
     def body_for(self, request: AgentRequest, _carried: Any) -> dict[str, Any]:
-        """Return the body of a request to a server that the user wrote."""
-        said = [{"role": "user", "content": last_user_text(request)}]
-        return {"messages": said, **context_with_history(request)}
+        """Return the body of a request to the user's own server."""
+        messages = [{"role": "user", "content": last_user_text(request)}]
+        return {"messages": messages, **context_with_history(request)}
 
     def accepts(self) -> str | None:
-        """Return the `Accept` header that asks for a stream; None if there is none to ask for."""
+        """Return the `Accept` header for a stream; None in the mode `standard`."""
         return None if self.mode == "standard" else _ACCEPT
 
-    def heard(self, answer: HttpReply, request: AgentRequest) -> Heard:
-        """Read an answer as what it is, whatever was asked for."""
-        in_cloud, beside = self.mode == "cloud", context_with_history(request)
-        own = run_input(request, self.input_key, is_new=False) if in_cloud else None
-        values = self.body_for(request, None) if own is None else own
-        sent = Sent(last_user_text(request), values, _HISTORY in beside)
+    def parse(self, answer: HttpReply, request: AgentRequest) -> ParsedAnswer:
+        """Read one JSON value or a stream, by what the answer is rather than by the mode."""
+        in_cloud = self.mode == "cloud"
+        if in_cloud:
+            values = run_input(request, self.input_key, is_new=False)
+        else:
+            values = self.body_for(request, None)
+        sent = Sent(last_user_text(request), values, _HISTORY in context_with_history(request))
         if not answer.is_stream:
-            return Heard(read_value(parse_body(answer.text), sent))
+            return ParsedAnswer(read_value(parse_body(answer.text), sent))
         frames, end = frames_of(answer.text, is_sse=True, may_lack_empty_lines=True)
         draft = RunDraft(sent) if in_cloud else GraphDraft(sent)
-        return hear(draft, frames, partial(end.check, has_end=answer.has_end))
+        return assemble(draft, frames, partial(end.check, has_end=answer.has_end))
 
     def without_meaning(self, spelling: Spelling) -> Iterator[tuple[str, str, str]]:
-        """Yield what is for LangGraph's own server alone."""
+        """Yield the options that only LangGraph's server uses."""
         if self.mode in ("standard", "streaming"):
             hint = f"Remove it, or write `{spelling.line('mode', 'cloud')}`"
             for key in ("assistantId", "inputKey", "graphConfig"):
                 yield key, f"in the mode {self.mode}", hint
 
     def served_by(self, endpoint: str) -> Mode:
-        """Return the mode that is written, else the one that the address speaks for."""
+        """Return the configured mode, else the mode that the address implies."""
         if self.mode is not None:
             return self.mode
         parts = urlsplit(endpoint)
@@ -103,12 +105,12 @@ class Graph(Served):
 
 
 class ThreadAgent(ServedAgent):
-    """Implements `ports.Agent`: a thread for each conversation, which the first message makes."""
+    """Implements `ports.Agent`: the first message of a conversation creates its thread."""
 
     def __init__(self, server: HttpTarget, options: Graph) -> None:
         super().__init__(server, options)
         self._graph = options
-        # The endpoint may name the threads on the server.
+        # Users may write the endpoint with the path `/threads`.
         parts = urlsplit(server.endpoint)
         path = parts.path.partition("/threads")[0].rstrip("/")
         self._base = parts._replace(path=path, query="", fragment="").geturl()
@@ -117,57 +119,63 @@ class ThreadAgent(ServedAgent):
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Send one message; see `ports.Agent`.
 
-        A thread in which a run failed is left: its content is unknown. The next one gets what was
-        said before. A graph that takes no messages cannot get it, and the thread goes on.
+        After a failed run, the content of its thread is unknown: the next message creates a new
+        thread with the earlier messages. A graph with an `input_key` takes no messages, so its
+        thread is kept.
         """
         result = await super().send(request)
-        is_left = self._graph.input_key is None or _HISTORY not in context_with_history(request)
-        if isinstance(result, Err) and is_left:
+        is_replaceable = self._graph.input_key is None or _HISTORY not in context_with_history(
+            request
+        )
+        if isinstance(result, Err) and is_replaceable:
             self._thread = None
         return result
 
     async def answer_to(self, request: AgentRequest) -> HttpReply:
-        """Send a message, and return what the run streams; its latency includes a new thread's."""
+        """Send a message, and return the stream of the run.
+
+        The latency includes the creation of a thread.
+        """
         context, options, is_new = request.context or {}, self._graph, self._thread is None
         body = {
             "assistant_id": context.get(_ASSISTANT) or options.assistant_id or "agent",
             "input": run_input(request, options.input_key, is_new=is_new),
             "stream_mode": ["values", "updates"],
-            "on_disconnect": "cancel",  # nothing reads the rest of it
+            "on_disconnect": "cancel",  # nothing reads the rest
         }
         if options.graph_config is not None:
             body["config"] = options.graph_config
         try:
             async with asyncio.timeout(request.timeout_s):
-                waited_ms = await self._make(request) if is_new else 0.0
+                waited_ms = await self._create_thread(request) if is_new else 0.0
                 url = f"{self._base}/threads/{quote(str(self._thread), safe='')}/runs/stream"
-                got = await self.post(body, request, url)
+                answer = await self.post(body, request, url)
         except TimeoutError as error:
             raise AgentFailure(self._who.timed_out(request.timeout_s)) from error
-        return replace(got, latency_ms=got.latency_ms + waited_ms)
+        return replace(answer, latency_ms=answer.latency_ms + waited_ms)
 
-    async def _make(self, request: AgentRequest) -> float:
-        """Make a thread; return how long that took in milliseconds."""
-        about = {"metadata": {"conversation_id": request.conversation}}
-        # This is no part of the answer.
+    async def _create_thread(self, request: AgentRequest) -> float:
+        """Create a thread; returns the latency in milliseconds."""
+        body = {"metadata": {"conversation_id": request.conversation}}
+        # The headers carry a trace, and the creation of a thread is not part of the answer.
         bare = replace(request, headers={})
-        got = await self.post(about, bare, f"{self._base}/threads")
+        answer = await self.post(body, bare, f"{self._base}/threads")
         try:
-            thread = first_text(lookup(parse_json(got.text), "thread_id"))
+            thread = first_text(lookup(parse_json(answer.text), "thread_id"))
         except ValueError:
             thread = None
         if thread is None:
             reason = "it has no `thread_id`"
-            failure = self._who.unreadable(reason, got.text, got.status, _THREADS_HINT)
+            failure = self._who.unreadable(reason, answer.text, answer.status, _THREADS_HINT)
             raise AgentFailure(failure)
         self._thread = thread
-        return got.latency_ms
+        return answer.latency_ms
 
 
 def run_input(request: AgentRequest, key: str | None, *, is_new: bool) -> dict[str, Any]:
-    """Return the input of a run: the message, and beside it the values of its context.
+    """Return the input of a run: the message, and the values of its context.
 
-    A thread knows what was said in it; a new one gets the conversation so far.
+    A thread keeps its own messages; a new thread gets the conversation so far.
     """
     beside = context_with_history(request)
     earlier = beside.pop(_HISTORY, [])

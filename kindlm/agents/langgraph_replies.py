@@ -1,12 +1,11 @@
 """Reads a graph's answer: one JSON value, or server-sent events.
 
-The events of a graph's own server say with their names what they are. Those of other servers say it
-with their `type`: see the table under "langgraph" in docs/how-to/agents.md. An event without a type
-is a state, or objects of nodes with what changed in it.
+LangGraph's server names its events. Other servers give them a `type`: see the table under
+"langgraph" in docs/how-to/agents.md. An event without a type is a whole state, or an object with
+the changes that nodes made to the state.
 
-Tool calls are the reported `steps`, and what `intermediate_steps` and the messages tell beside
-these. The text is that of the last message that is not the user's, else what stands under a usual
-name.
+Tool calls come from `steps`, `intermediate_steps` and the messages. The text is that of the last
+message that is not the user's, else the text under a usual key.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from kindlm.agents.chat_messages import (
     last_text,
     new_messages,
     read_messages,
-    spoken,
+    summarize,
 )
-from kindlm.agents.drafts import Draft, Frame, Heard, hear
+from kindlm.agents.drafts import Draft, Frame, ParsedAnswer, assemble
 from kindlm.agents.reply_parts import NotJson, UnreadableReply, error_text
 from kindlm.agents.reply_reading import FailedReply, agent_reply, read_spent
 from kindlm.agents.tool_entries import (
@@ -49,16 +48,17 @@ _PAIRS = "intermediate_steps"
 _STEPS = ("steps", _PAIRS)
 """Where a state reports tool calls beside its messages."""
 _RESULTS = ("output", "result", "response", "observation", "content")
-_NO_ANSWER = "it has no message of the agent, and no text under " + ", ".join(_STATE_TEXTS[:-1])
+_NO_ANSWER = f"it has no message of the agent, and no text under {', '.join(_TEXTS)}"
 _SEVERAL_MODELS = "several models answered, so the cost is unknown"
 _INTERRUPTED = "the graph was interrupted and waits for input: the answer is incomplete"
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What the graph was sent: the message, the values beside it, whether any was sent before.
+    """The input of the graph, which states repeat: kindlm does not read it as an answer.
 
-    A state repeats its input, which is no answer. `seen` are tool calls that were seen elsewhere.
+    `values` are sent beside the message `text`. With `has_history`, earlier messages were sent.
+    `seen` are tool calls that kindlm observed elsewhere.
     """
 
     text: str
@@ -69,10 +69,10 @@ class Sent:
 
 @dataclass(slots=True)
 class GraphDraft(Draft):
-    """An answer in the making, told in one state or in many.
+    """An answer under construction, from one state or many.
 
-    `updates` is what nodes changed, each with the name of its node. `shows_calls` is whether there
-    were messages, or a list of steps, which would show calls.
+    `updates` are the changes to the state, each with the name of its node. `shows_calls` is true
+    once there are messages or a list of steps, since these would show tool calls.
     """
 
     sent: Sent
@@ -88,19 +88,19 @@ class GraphDraft(Draft):
     shows_calls: bool = False
 
     def take(self, frame: Frame, number: int) -> None:
-        """Take an event; its name says no more than that it is an error. Lists say nothing."""
+        """Add an event; only the name `error` has a meaning, and lists are ignored."""
         match frame.value:
             case NotJson() as broken:
                 raise broken
-            case said if frame.type == "error":
-                raise FailedReply(error_text(frame.data if said is None else said))
+            case error if frame.type == "error":
+                raise FailedReply(error_text(frame.data if error is None else error))
             case dict() as event:
                 self.add(event, number)
             case other if frame.text and not isinstance(other, list):
                 self.add_text(frame.text, number)
 
     def add(self, event: Mapping[str, Any], _number: int) -> None:
-        """Take an event of a server of the user's, or what a stream of a graph yields."""
+        """Add an event of the user's own server, or an item of a graph's stream in Python."""
         match event.get("type"):
             case "step":
                 if event.get("tool") or event.get("action"):
@@ -124,39 +124,40 @@ class GraphDraft(Draft):
                 self.add_update(event)
 
     def add_text(self, text: str, _number: int) -> None:
-        """Take a piece of the text."""
+        """Add a piece of the text."""
         self.pieces.append(text)
 
     def add_state(self, state: Mapping[str, Any]) -> None:
-        """Take a whole state; raise `FailedReply` if it says that the graph failed."""
+        """Add a whole state; raises `FailedReply` if it reports a failure of the graph."""
         self._check(state)
         self.shows_calls = self.shows_calls or any(map(may_list_calls, map(state.get, _STEPS)))
         messages = self._new(state, has_history=self.sent.has_history)
         self.merging.add_all(messages)
-        self._hear(last_text(messages), _text(state, _STATE_TEXTS, self.sent.values))
+        self._keep_last(last_text(messages), _text(state, _STATE_TEXTS, self.sent.values))
         self.about.update(state)
 
     def add_update(self, nodes: Mapping[str, Any]) -> None:
-        """Take what some nodes changed: an object for each of them, or a list of objects."""
+        """Add the changes of nodes: an object or a list of objects under the name of each node."""
         self._check(nodes)
-        for name, said in nodes.items():
-            for node in objects(said if isinstance(said, list) else [said]):
-                self.updates.append((name, node))
-                messages = self._new(node, has_history=False)
+        for name, changes in nodes.items():
+            for change in objects(changes if isinstance(changes, list) else [changes]):
+                self.updates.append((name, change))
+                messages = self._new(change, has_history=False)
                 self.merging.add_new(messages)
-                text = _text(node, _NODE_TEXTS, self.sent.values) if node is said else None
-                self._hear(last_text(messages), text)
+                is_only = change is changes
+                text = _text(change, _NODE_TEXTS, self.sent.values) if is_only else None
+                self._keep_last(last_text(messages), text)
 
     def add_messages(self, value: Any) -> None:
-        """Take messages that are all new."""
+        """Add messages that are all new."""
         messages = self._read(value)
         self.merging.add_new(messages)
-        self._hear(last_text(messages), None)
+        self._keep_last(last_text(messages), None)
 
     def add_steps(self, state: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> None:
-        """Take the steps of a state, without those that another list has told.
+        """Add the steps of a state, without steps that another list reports, too.
 
-        A state may repeat the steps of the one before this answer.
+        `before` is the state before this answer, whose steps this state may repeat.
         """
         for key in _STEPS:
             steps, earlier = _listed(state, key), _listed(before or {}, key)
@@ -164,17 +165,17 @@ class GraphDraft(Draft):
                 del steps[: len(earlier)]
             self.steps = uses_together(self.steps, [_step(step) for step in steps])
 
-    def finished(self) -> Heard:
-        """Return the whole, with the steps of the last state."""
+    def finished(self) -> ParsedAnswer:
+        """Return the whole answer, with the steps of the last state."""
         self.add_steps(self.about)
-        return Heard(self.reply())
+        return ParsedAnswer(self.reply())
 
     def reply(self) -> AgentReply:
-        """Return the whole; raise `FailedReply` or `UnreadableReply` if there is no answer."""
-        said = spoken(self.merging.messages)
-        own = self._beside_messages(self.about)
-        told = uses_together(self.steps, said.tool_uses)
-        uses = uses_together(told, reported_calls(own, None))
+        """Return the whole reply; raises `FailedReply` or `UnreadableReply` without an answer."""
+        summary = summarize(self.merging.messages)
+        rest = self._beside_messages(self.about)
+        uses = uses_together(self.steps, summary.tool_uses)
+        uses = uses_together(uses, reported_calls(rest, None))
         text = self.last_message or (self.last_message if self.text is None else self.text)
         text = "".join(self.pieces).strip() if self.pieces else text
         if not text and self.about.get("error"):
@@ -185,23 +186,23 @@ class GraphDraft(Draft):
         warnings = list[str]()
         if self.is_interrupted:
             warnings.append(_INTERRUPTED)
-        if spent.model is None and said.models:
-            warnings.append(f"{_SEVERAL_MODELS}: {', '.join(said.models)}")
+        if spent.model is None and summary.models:
+            warnings.append(f"{_SEVERAL_MODELS}: {', '.join(summary.models)}")
         return agent_reply(
             text or "",
             uses,
             spent,
             warnings=warnings,
-            hidden=self._hidden(own, uses),
+            hidden=self._hidden(rest, uses),
             hint="report them as `steps`",
             reports_tools=self.shows_calls or None,
         )
 
     def spent(self) -> Spent:
-        """Return what was reported so far, by the states or else by the messages."""
-        said, about = spoken(self.merging.messages), read_spent(self.about, self.priced)
-        usage = said.usage if about.usage == Usage() else about.usage
-        model = said.models[0] if len(said.models) == 1 else None
+        """Return the usage reported so far, by the states or else by the messages."""
+        summary, about = summarize(self.merging.messages), read_spent(self.about, self.priced)
+        usage = summary.usage if about.usage == Usage() else about.usage
+        model = summary.models[0] if len(summary.models) == 1 else None
         return Spent(usage, about.cost_usd, about.model or model)
 
     def _new(self, state: Mapping[str, Any], *, has_history: bool) -> Sequence[ChatMessage]:
@@ -213,28 +214,27 @@ class GraphDraft(Draft):
         self.shows_calls = self.shows_calls or bool(messages)
         return messages
 
-    def _hear(self, message: str | None, text: str | None) -> None:
-        """Keep the last report."""
+    def _keep_last(self, message: str | None, text: str | None) -> None:
         self.last_message = self.last_message if message is None else message
         self.text = self.text if text is None else text
 
-    def _hidden(self, own: Mapping[str, Any], uses: Sequence[ToolUse]) -> str | None:
-        """Return where there may be calls that are not read, in `own` or in what nodes changed."""
-        told = spoken(read_messages(self.about.get("messages", []))).tool_uses
+    def _hidden(self, rest: Mapping[str, Any], uses: Sequence[ToolUse]) -> str | None:
+        """Return where calls may be that kindlm did not read, in `rest` or in changes of nodes."""
+        earlier = summarize(read_messages(self.about.get("messages", []))).tool_uses
         here = (use.call for use in (*uses, *self.sent.seen))
-        known = Told(here, (use.call for use in told))
-        for name, node in self.updates:
-            beside = self._beside_messages(node)
-            calls = [_step(step) for key in _STEPS for step in _listed(node, key)]
+        known = Told(here, (use.call for use in earlier))
+        for name, change in self.updates:
+            beside = self._beside_messages(change)
+            calls = [_step(step) for key in _STEPS for step in _listed(change, key)]
             calls += reported_calls(beside, None)
             if not all(known.has(use.call) for use in calls):
                 return name or "."
             if (place := hidden_calls(beside, known)) is not None:
                 return f"{name}.{place}".strip(".") or "."
-        return hidden_calls(own, known)
+        return hidden_calls(rest, known)
 
     def _beside_messages(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a state says itself beside its messages and steps, which are read."""
+        """Return a state without its messages, its steps, and the values that were sent."""
         return {
             key: value
             for key, value in state.items()
@@ -249,14 +249,17 @@ class GraphDraft(Draft):
 
 
 def _text(values: Mapping[str, Any], keys: Iterable[str], sent: Mapping[str, Any]) -> str | None:
-    """Return the first text under some keys that is not empty, without what was sent there."""
-    told = [(key, values[key]) for key in keys if values.get(key) is not None]
-    texts = [as_text(value) for key, value in told if value != sent.get(key)]
+    """Return the first text under the keys, preferably not empty; values that were sent are none.
+
+    None if there is no text.
+    """
+    found = [(key, values[key]) for key in keys if values.get(key) is not None]
+    texts = [as_text(value) for key, value in found if value != sent.get(key)]
     return next(filter(None, texts), "") if texts else None
 
 
 def _listed(state: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    """Return the steps under a key of a state; some are pairs of an action and its result."""
+    """Return the steps under a key of a state; a step may be a pair of an action and its result."""
     found = state.get(key)
     steps = list[Mapping[str, Any]]()
     for entry in found if isinstance(found, list) else [found]:
@@ -268,7 +271,7 @@ def _listed(state: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
 
 
 def _step(step: Mapping[str, Any]) -> ToolUse:
-    """Return the tool call of a step; its action may be an object of its own."""
+    """Return the tool call of a step, whose action may be an object or a name."""
     action = step.get("action")
     if isinstance(action, dict):
         step = {**action, **step}
@@ -281,30 +284,30 @@ def _step(step: Mapping[str, Any]) -> ToolUse:
     return replace(use, response=tool_answer(step, _RESULTS))
 
 
-_AROUND = ("output", "result", "values", "state")
-"""Where a state is inside of an object."""
+_STATE_KEYS = ("output", "result", "values", "state")
+"""Keys under which an answer may hold the state."""
 
 
 def read_value(value: Any, sent: Sent) -> AgentReply:
-    """Read a state that is a JSON object, or is inside one; raise as `GraphDraft.reply`."""
+    """Read a state that is a JSON object, or is inside one; raises like `GraphDraft.reply`."""
     if isinstance(value, list):
         value = {"messages": value}
     if not isinstance(value, dict):
         raise UnreadableReply("it is not a JSON object")
-    reply = GraphDraft(sent)
+    draft = GraphDraft(sent)
     inner = None
     if "messages" not in value:
-        inner = next((key for key in _AROUND if _is_state(value.get(key))), None)
+        inner = next((key for key in _STATE_KEYS if _is_state(value.get(key))), None)
     states = [value]
     if inner is not None:
         states.append(value[inner])
-        about = {key: said for key, said in value.items() if key != inner}
+        about = {key: item for key, item in value.items() if key != inner}
         value = {**about, **value[inner]}
-    reply.add_state(value)
+    draft.add_state(value)
     for state in states:
-        reply.add_steps(state)
-        reply.priced += _listed(state, "steps")
-    return reply.reply()
+        draft.add_steps(state)
+        draft.priced += _listed(state, "steps")
+    return draft.reply()
 
 
 def _is_state(value: Any) -> bool:
@@ -312,22 +315,23 @@ def _is_state(value: Any) -> bool:
 
 
 def read_pieces(pieces: Iterable[Any], sent: Sent) -> AgentReply:
-    """Read what a stream of a graph yields in Python; raise as `GraphDraft.reply`."""
-    return hear(GraphDraft(sent), (Frame("message", "", piece) for piece in pieces)).reply
+    """Read the items of a graph's stream in Python; raises like `GraphDraft.reply`."""
+    return assemble(GraphDraft(sent), (Frame("message", "", piece) for piece in pieces)).reply
 
 
 @dataclass(slots=True)
 class RunDraft(GraphDraft):
-    """An answer of LangGraph's own server, whose events say by their names what they are.
+    """An answer of LangGraph's server, which names its events.
 
-    `first` is the state that the thread had before, with the new input: the server tells it first.
+    `first` is the first state that the server sends: the earlier state of the thread, with the new
+    input.
     """
 
     first: Mapping[str, Any] | None = None
     states: int = 0
 
     def take(self, frame: Frame, number: int) -> None:
-        """Take a `values` or `updates` event, or an error; ignore all others."""
+        """Add a `values` or `updates` event, or an error; ignores all others."""
         value = frame.value
         if frame.type not in ("values", "updates") or not isinstance(value, dict):
             if isinstance(value, NotJson) or frame.type == "error":
@@ -339,8 +343,8 @@ class RunDraft(GraphDraft):
         else:
             self.add_update({"": value} if "messages" in value else value)
 
-    def finished(self) -> Heard:
-        """Return the whole, without the steps of earlier answers."""
-        is_told = self.sent.has_history and self.states > 1
-        self.add_steps(self.about, self.first if is_told else None)
-        return Heard(self.reply())
+    def finished(self) -> ParsedAnswer:
+        """Return the whole answer, without the steps of earlier answers."""
+        has_earlier = self.sent.has_history and self.states > 1
+        self.add_steps(self.about, self.first if has_earlier else None)
+        return ParsedAnswer(self.reply())

@@ -105,7 +105,7 @@ class McpAgent:
             return Err(failed.error)
         self._calls += 1
         call = ToolCall(f"call_{self._calls}", tool, arguments)
-        warnings = request_warnings(request, says_system=False, says_context=False)
+        warnings = request_warnings(request, sends_system=False, sends_context=False)
         return Ok(_reply(call, called, warnings))
 
     async def list_tools(self, timeout_s: float) -> Result[ListedTools]:

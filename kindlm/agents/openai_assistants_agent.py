@@ -1,14 +1,16 @@
 """The `openai-assistants` adapter: servers that speak OpenAI's Assistants API (v2).
 
 OpenAI itself ended the API on 2026-08-26; other servers speak it. Each conversation is a thread,
-and each message a run of the assistant on it. Functions that the run asks for are answered by what
-the test simulates. `endpoint` is the base URL of the API, by default what OPENAI_BASE_URL says. The
-key OPENAI_API_KEY goes to that server only; a configured one takes its credentials from `headers`.
-The assistant is named by `assistant_id` of the message's context, else by the option
-`assistantId`, else by OPENAI_ASSISTANT_ID.
+and each message a run of the assistant on it. Simulated tools of the test answer the functions that
+a run requests.
 
-Names are those of https://platform.openai.com/docs/api-reference/runs. Other servers may leave out
-what OpenAI's own always sent.
+`endpoint` is the base URL of the API, by default OPENAI_BASE_URL. kindlm sends OPENAI_API_KEY only
+if no other `endpoint` is configured; another server takes its credentials from `headers`. The
+assistant is `assistant_id` of the message's context, else the option `assistantId`, else
+OPENAI_ASSISTANT_ID.
+
+Names are from https://platform.openai.com/docs/api-reference/runs. Other servers may leave out keys
+that OpenAI's server always sent.
 """
 
 from __future__ import annotations
@@ -45,15 +47,15 @@ _FIRST_PAUSE_S = 0.2
 _LONGEST_PAUSE_S = 2.0
 _CANCEL_S = 5.0
 _LONGEST_S = 3600.0
-"""Of one request: the time of the whole message ends it before."""
+"""The timeout of one request; the timeout of the whole message is shorter."""
 _PAGE = 100
-"""The most that the API lists at once."""
+"""The most entries that the API lists at once."""
 
 Json = Mapping[str, Any]
 
 
 class Assistants(Served):
-    """Servers that speak OpenAI's Assistants API; `answer_tool` answers their functions."""
+    """Options of servers that speak OpenAI's Assistants API."""
 
     other_names: ClassVar[Mapping[str, str]] = {"openai-assistant": "openai-assistants"}
     needs_endpoint: ClassVar[bool] = False
@@ -62,29 +64,27 @@ class Assistants(Served):
     assistant_id: AssistantId = None
 
     def open(self, target: AgentTarget, environ: Mapping[str, str]) -> AssistantsAgent:
-        """Return the agent for one conversation; raise `AgentFailure` for a bad address or key."""
+        """Return the agent for one conversation; raises `AgentFailure` for a bad address or key."""
         base_url = target.endpoint or environ.get("OPENAI_BASE_URL") or _OPENAI_URL
-        reached = http_target(replace(target, endpoint=base_url))
-        headers = {"OpenAI-Beta": "assistants=v2", **reached.headers}
-        secrets = {*reached.who.secrets}
-        is_authorized = any(name.lower() == "authorization" for name in reached.headers)
+        server = http_target(replace(target, endpoint=base_url))
+        who = server.who
+        headers = {"OpenAI-Beta": "assistants=v2", **server.headers}
+        is_authorized = any(name.lower() == "authorization" for name in server.headers)
         if _is_openai(target.endpoint) and not is_authorized:
             key = environ.get(_KEY, "").strip()
             if not (key and key.isascii() and key.isprintable()):
                 problem = "contains characters that are not valid in a key" if key else "is not set"
-                message = f"{reached.who.title}: {_KEY} {problem}"
+                message = f"{who.title}: {_KEY} {problem}"
                 hint = f"Set {_KEY} in your environment or .env file"
-                error = reached.who.failed(message, hint, code=ErrorCode.PROVIDER_AUTH_ERROR)
-                raise AgentFailure(error)
+                raise AgentFailure(who.failed(message, hint, code=ErrorCode.PROVIDER_AUTH_ERROR))
             headers["Authorization"] = f"Bearer {key}"
-            secrets.add(key)
-        who = replace(reached.who, secrets=frozenset(secrets))
+            who = replace(who, secrets=frozenset({*who.secrets, key}))
         server = HttpTarget(who, base_url.rstrip("/"), headers)
         assistant = self.assistant_id or environ.get("OPENAI_ASSISTANT_ID")
         return AssistantsAgent(server, self, assistant)
 
     def accepts(self) -> str:
-        """Return what the API answers with."""
+        """Return the media type of the API."""
         return "application/json"
 
     def not_sent(self, request: AgentRequest) -> tuple[str, ...]:
@@ -95,12 +95,12 @@ class Assistants(Served):
 
     def advice(self, endpoint: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
         """Warn that OpenAI itself no longer serves the API."""
-        reached = endpoint or environ.get("OPENAI_BASE_URL") or _OPENAI_URL
+        base_url = endpoint or environ.get("OPENAI_BASE_URL") or _OPENAI_URL
         try:
-            is_there = urlsplit(reached).hostname == urlsplit(_OPENAI_URL).hostname
+            is_openai = urlsplit(base_url).hostname == urlsplit(_OPENAI_URL).hostname
         except ValueError:  # another message says that it is not a URL
             return
-        if is_there:
+        if is_openai:
             yield (
                 "ended_upstream",
                 "OpenAI ended the Assistants API on 2026-08-26",
@@ -109,7 +109,7 @@ class Assistants(Served):
 
 
 class AssistantsAgent(ServedAgent):
-    """Implements `ports.Agent`; `assistant` is the id where a message's context names none."""
+    """Implements `ports.Agent`; `assistant` is the id for messages whose context has none."""
 
     def __init__(self, server: HttpTarget, options: Assistants, assistant: str | None) -> None:
         super().__init__(server, options)
@@ -129,7 +129,7 @@ class AssistantsAgent(ServedAgent):
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Add a message to the thread and run the assistant on it; see `ports.Agent`.
 
-        Once there is a thread, the message is not sent again: the thread would hold it twice.
+        Once there is a thread, errors are not retryable: the thread would get the message twice.
         """
         assistant = first_text((request.context or {}).get("assistant_id") or self._assistant)
         if assistant is None:
@@ -186,10 +186,10 @@ class AssistantsAgent(ServedAgent):
     async def _answer_tools(self, request: AgentRequest, run: Json) -> dict[str, Any]:
         assert request.answer_tool is not None
         calls = _asked_calls(run)
-        # It may have called tools that the server runs.
+        # The run may also have called tools of the server.
         done = [call for step in await self._steps() for call in _calls(step)]
-        own = sum(call.get("type") != _FUNCTION for call in done)
-        answers = await asyncio.gather(*(request.answer_tool(call, own) for call in calls))
+        of_server = sum(call.get("type") != _FUNCTION for call in done)
+        answers = await asyncio.gather(*(request.answer_tool(call, of_server) for call in calls))
         outputs = []
         for call, answer in zip(calls, answers, strict=True):
             self._simulated[call.id] = answer.use
@@ -203,8 +203,8 @@ class AssistantsAgent(ServedAgent):
             **{"include[]": "step_details.tool_calls[*].file_search.results[*].content"},
         )
         if listed and _created(listed[0]) > _created(listed[-1]):
-            # The server lists the newest first despite `order`.
-            listed.reverse()  # steps of the same second, too
+            # The server ignored `order`. Sorting alone would not reverse steps of the same second.
+            listed.reverse()
         return sorted(listed, key=_created)
 
     async def _reply(self, request: AgentRequest, run: Json) -> AgentReply:
@@ -263,7 +263,7 @@ class AssistantsAgent(ServedAgent):
         )
 
     def _place(self, *parts: str) -> str:
-        """Return a path on the thread; ids come from the server and must stay in place."""
+        """Return a path on the thread, with quoted ids, which come from the server."""
         assert self._thread is not None
         return "/" + "/".join(quote(part, safe="") for part in ("threads", self._thread, *parts))
 
@@ -272,7 +272,7 @@ class AssistantsAgent(ServedAgent):
         return self._place("runs", self._run, *parts)
 
     async def _object(self, path: str, body: Json | None = None, **query: Any) -> dict[str, Any]:
-        """Return the object in an answer; raise `UnreadableReply` if there is none."""
+        """Return the object in an answer; raises `UnreadableReply` for anything else."""
         url = f"{self._url}{path}?{urlencode(query)}" if query else f"{self._url}{path}"
         method, content = "GET", None
         if body is not None:
@@ -280,7 +280,7 @@ class AssistantsAgent(ServedAgent):
         return parse_object((await self.ask(method, url, content, _LONGEST_S)).text)
 
     async def _list(self, at: str, **query: Any) -> list[dict[str, Any]]:
-        """Return the objects of a list, which is one page."""
+        """Return the objects of a list; raises `UnreadableReply` if it has a second page."""
         page = await self._object(at, limit=_PAGE, **query)
         data = page.get("data")
         if not isinstance(data, list):
@@ -301,23 +301,23 @@ class AssistantsAgent(ServedAgent):
             _log.warning("A run of agent %r could not be cancelled", self._who.name)
 
 
-def _id(made: Mapping[str, Any]) -> str:
-    found = first_text(made.get("id"))
+def _id(created: Json) -> str:
+    found = first_text(created.get("id"))
     if found is None:
         raise UnreadableReply("what was made has no `id`")
     return found
 
 
 def _is_openai(endpoint: str) -> bool:
-    """Return whether an endpoint is OpenAI's own, or is not set."""
+    """Return whether an endpoint is that of OpenAI, or is not configured."""
     if not endpoint:
         return True
-    parts, ours = urlsplit(endpoint), urlsplit(_OPENAI_URL)
-    return (parts.scheme, parts.netloc) == (ours.scheme, ours.netloc)
+    parts, openai = urlsplit(endpoint), urlsplit(_OPENAI_URL)
+    return (parts.scheme, parts.netloc) == (openai.scheme, openai.netloc)
 
 
 def _asked_calls(run: Json) -> list[ToolCall]:
-    """Return the functions that a run requests; raise `UnreadableReply` if there are none."""
+    """Return the functions that a run requests; raises `UnreadableReply` if there are none."""
     found = lookup(run, "required_action.submit_tool_outputs.tool_calls")
     asked = [call for call in objects(found) if isinstance(call.get("id"), str)]
     if not asked:
@@ -326,32 +326,34 @@ def _asked_calls(run: Json) -> list[ToolCall]:
 
 
 def _tool_use(step: Json, call: Json, simulated: Mapping[str, ToolUse], place: str) -> ToolUse:
-    known = first_text(call.get("id")) or place
-    if known in simulated:
-        return simulated[known]
+    call_id = first_text(call.get("id")) or place
+    if call_id in simulated:
+        return simulated[call_id]
     name = first_text(call.get("type")) or UNNAMED
-    detail = call.get(name)
-    said = detail if isinstance(detail, dict) else {}
+    value = call.get(name)
+    details = value if isinstance(value, dict) else {}
     match name:
         case "function":
-            made, response = read_tool_use({**call, "id": known}).call, said.get("output")
+            tool_call = read_tool_use({**call, "id": call_id}).call
+            response = details.get("output")
         case "code_interpreter":
-            made = ToolCall.told(known, name, {"input": said.get("input")})
-            response = _printed(said.get("outputs"))
+            tool_call = ToolCall.told(call_id, name, {"input": details.get("input")})
+            response = _code_output(details.get("outputs"))
         case "file_search" | "retrieval":
-            options = said.get("ranking_options")
-            made = ToolCall.told(known, name, {"ranking_options": options} if options else {})
-            response = said.get("results")
+            options = details.get("ranking_options")
+            arguments = {"ranking_options": options} if options else {}
+            tool_call = ToolCall.told(call_id, name, arguments)
+            response = details.get("results")
         case _:
-            made, response = ToolCall.told(known, name, {}), detail
+            tool_call, response = ToolCall.told(call_id, name, {}), value
     failure = lookup(step, "last_error.message")
     if response is None and isinstance(failure, str):
         response = {"error": failure}
-    return ToolUse(made, response, AGENT_RULE)
+    return ToolUse(tool_call, response, AGENT_RULE)
 
 
-def _printed(outputs: Any) -> Any:
-    """Return the output of code, as a text if it has only text."""
+def _code_output(outputs: Any) -> Any:
+    """Return the output of code: one text, or all outputs if some are not text."""
     found = objects(outputs)
     logs = [output.get("logs") for output in found]
     texts = [text for text in logs if isinstance(text, str)]

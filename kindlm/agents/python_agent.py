@@ -204,7 +204,7 @@ class PythonAgent:
         finally:
             MESSAGE_HEADERS.reset(headers)
         warnings = request_warnings(
-            request, says_system=known.takes_system, says_context=known.takes_context
+            request, sends_system=known.takes_system, sends_context=known.takes_context
         )
         return Ok(
             replace(

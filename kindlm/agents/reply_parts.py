@@ -1,4 +1,4 @@
-"""What all readers of replies share: paths into JSON, limits, and reported failures."""
+"""The base of all readers of replies: paths into JSON, limits, errors, and reported failures."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ __all__ = [
 ]
 
 WHOLE = "$"
-"""The path of the value itself."""
+"""The path of the whole value."""
 
 PATH = re.compile(r"[^.\[\]]+(?:\.[^.\[\]]+|\[\d+\])*")
-"""How a path is written: `choices[0].message.content`, or `choices.0.message.content`."""
+"""The form of a path: `choices[0].message.content`, or `choices.0.message.content`."""
 
 _PART = re.compile(r"[^.\[\]]+")
 
 
 def first_text(*values: Any) -> str | None:
-    """Return the first value that is a text and not empty."""
+    """Return the first text that is not empty."""
     return next((value for value in values if isinstance(value, str) and value), None)
 
 
@@ -53,20 +53,20 @@ WHERE_THE_TEXT_IS = (
 )
 
 AGENT_RULE = "agent"
-"""Who answered tool calls: the agent ran its tools itself."""
+"""The rule of tool calls that the agent itself answered, not a simulated tool."""
 
 MAX_EVENTS = 100_000
-"""A stream with more events is no answer."""
+"""The most events of a stream."""
 
 MAX_MESSAGES = 100_000
-"""No list of messages is longer."""
+"""The most messages of a list."""
 
 MAX_CALLS = 10_000
-"""No agent calls more tools for one answer."""
+"""The most tool calls of an answer."""
 
 
 class NoTextKnown(UnreadableReply):
-    """JSON without a known place for the text of an answer."""
+    """JSON without text under any of the usual keys."""
 
     hint = WHERE_THE_TEXT_IS
 
@@ -90,7 +90,7 @@ class AnotherProtocol(UnreadableReply):
 
 
 class StreamBrokeOff(UnreadableReply):
-    """A stream that ended before its end."""
+    """A stream that stopped before its end."""
 
     hint = (
         "See the agent's log for why it stopped, or check that its server sends the event that "
@@ -99,7 +99,7 @@ class StreamBrokeOff(UnreadableReply):
 
 
 def refuse_more(number: int, most: int, things: str) -> None:
-    """Raise `UnreadableReply` if there are more things than an answer holds."""
+    """Raise `UnreadableReply` if there are too many things."""
     if number > most:
         raise UnreadableReply(f"it has more than {most:,} {things}")
 
@@ -114,7 +114,7 @@ _REASONS = ("finish_reason", "stop_reason", "finishReason", "stopReason")
 
 
 def end_reasons(value: Any) -> tuple[str, ...]:
-    """Return the reasons for the end in an answer or an event, in the spelling of OpenAI's API."""
+    """Return why an answer or an event says that it ended, in the spelling of OpenAI's API."""
     choices = lookup(value, "choices")
     parts = [value, lookup(value, "delta"), lookup(value, "message")]
     parts += choices if isinstance(choices, list) else []
@@ -125,8 +125,8 @@ def end_reasons(value: Any) -> tuple[str, ...]:
 def error_text(*parts: Any) -> str:
     """Return the first error text in some parts, each a text or an object.
 
-    An object has it in the kind of `error` and its `message` or `detail`, as far as they are there,
-    else in the content of `error`.
+    The text of an object consists of its `error` and its `message` or `detail`. Without these, it
+    is the JSON of `error`.
     """
     for part in parts:
         if text := first_text(part):
@@ -140,11 +140,10 @@ def error_text(*parts: Any) -> str:
     return "no explanation"
 
 
-def tells_failure(value: Any) -> bool:
-    """Return whether an object's `error` reports a failure: true, a text or an object.
+def reports_failure(value: Any) -> bool:
+    """Return whether the `error` of an object reports a failure: true, a text or an object.
 
-    A number may be the error of a result. Beside a reported failure, `message` or `detail` explains
-    it, and is not an answer.
+    A number may be the error margin of a result.
     """
     error = lookup(value, "error")
     return error is True or (isinstance(error, str | dict) and bool(error))

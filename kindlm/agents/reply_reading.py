@@ -1,4 +1,4 @@
-"""Reads an agent's JSON answer, whatever keys its author chose."""
+"""Reads an agent's JSON answer, under any of the usual keys or at configured paths."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kindlm.agents.reply_parts import (
     first_text,
     lookup,
     refuse_more,
-    tells_failure,
+    reports_failure,
 )
 from kindlm.agents.tool_entries import (
     CALL_KEYS,
@@ -76,10 +76,9 @@ _MAX_NAME = 100
 
 
 def read_numbers(value: Any) -> dict[str, float]:
-    """Return the numbers of a reply, of its metadata, and of `metrics` in either.
+    """Return the finite numbers of a reply, of its metadata, and of `metrics` in either.
 
-    If a name occurs in several of them, the first place counts. Booleans and values that are not
-    finite are not numbers. At most 50 numbers of a reply are read.
+    `metrics` come first if a name occurs twice. kindlm reads at most 50 numbers.
     """
     found: dict[str, float] = {}
     parts = list(_parts(value))
@@ -101,12 +100,12 @@ def _is_number(value: Any) -> bool:
 
 
 TEXT_KEYS = ("message", "text", "content", "response", "output", "result", "answer", "reply")
-"""Where the text of a reply is looked for, in this order."""
+"""The keys of a reply's text, in the order of precedence."""
 
 QUERY_TEXT_KEYS = (
     *("response", "output", "result", "answer", "message", "text", "content", "reply"),
 )
-"""The same for agents that are asked by `query`."""
+"""The same for requests of the form `query`."""
 
 _INPUT_TOKENS = ("input_tokens", "prompt_tokens", "input", "inputTokens", "promptTokens")
 _OUTPUT_TOKENS = (
@@ -124,27 +123,28 @@ _BESIDE_CALLS = frozenset(
         *("finish_reason", "stop_reason", "error"),
     }
 )
-"""What says nothing of the text: an answer with tool calls and these alone has none."""
+"""Keys that are not the text: an answer with tool calls and only these keys has no text."""
 
 _ENDS_WITH_CALLS = frozenset({"tool_calls", "tool_use", "function_call"})
+"""Finish reasons of an answer that ended for its tool calls."""
 _CUT = frozenset({"length", "max_tokens", "max_output_tokens", "content_filter", "incomplete"})
-"""Reasons why an answer ended: for its tool calls, or since it was cut off."""
+"""Finish reasons of an answer that was cut off."""
 
 _OF_REQUESTS = frozenset({"instructions", "prompt", "reasoning", "text", "tool_choice", "tools"})
-"""What a response of OpenAI repeats of its request."""
+"""Keys of the request that OpenAI's responses repeat."""
 
 
 class FailedReply(Exception):  # noqa: N818 - it names what the agent says
-    """The agent reports a failure, in these words; for `spent` see `UnreadableReply`."""
+    """The agent reports a failure in its own words; `spent` is like that of `UnreadableReply`."""
 
     spent: Spent | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The places of the parts of a reply. Paths take precedence over places found by search.
+    """Where the text and the tool calls of a reply are; a path replaces the search for them.
 
-    `may_lack_text` means that tool calls are an answer, regardless of anything beside them.
+    With `may_lack_text`, tool calls without a text are an answer, whatever other keys there are.
     """
 
     text_keys: tuple[str, ...] = TEXT_KEYS
@@ -164,13 +164,14 @@ def agent_reply(
     hint: str = "set `toolCallsPath`",
     **more: Any,
 ) -> AgentReply:
-    """Return the reply in an answer; its calls may add to the `warnings`.
+    """Return a reply, with warnings about its calls added to `warnings`.
 
-    `reasons` are why it ended. `hidden` is the place of calls that were not read, and `hint` what
-    the user can do about them.
+    `reasons` are its finish reasons. `hidden` is the place of possible calls that kindlm did not
+    read; `hint` says what the user can do about it.
 
     Raises:
-        UnreadableReply: it ended for its tool calls, but has none, nor a text; or it has too many.
+        UnreadableReply: it ended for tool calls but has neither calls nor text, or it has too many
+            calls.
     """
     if not (calls or _ENDS_WITH_CALLS.isdisjoint(reasons)):
         if not text:
@@ -195,19 +196,23 @@ def agent_reply(
 
 
 def read_reply(value: Any, reading: Reading) -> AgentReply:
-    """Read a JSON value, without how it came.
+    """Read the reply in a JSON value.
 
     Raises:
-        FailedReply: it reports an error, and holds neither a text nor a tool call. A text under
-            `message` reports the error then, unless a path says that it is the answer.
-        NoTextKnown: no text is known in it, and it is not made of tool calls alone.
-        UnreadableReply: nothing is where the text should be, or its tool calls cannot be read.
+        FailedReply: it reports an error, and has neither a text nor a tool call. Beside an `error`,
+            `message` explains the error, unless `response_path` says that it is the answer.
+        NoTextKnown: it has no text under a known key, and does not consist of tool calls alone.
+        UnreadableReply: nothing is at `response_path`, or the tool calls cannot be read.
     """
     if lookup(value, "object") == "response" and isinstance(lookup(value, "output"), list):
         # The reply repeats its request, including the definitions of tools.
-        value = {key: said for key, said in value.items() if key not in _OF_REQUESTS}
+        value = {key: item for key, item in value.items() if key not in _OF_REQUESTS}
     calls = reported_calls(value, reading.tool_calls_path)
-    text = text_of(value, _of_answers(value, reading))
+    text_reading = reading
+    if reading.response_path is None and reports_failure(value):
+        keys = tuple(key for key in reading.text_keys if key != "message")
+        text_reading = replace(reading, text_keys=keys)
+    text = text_of(value, text_reading)
     failure = failure_of(value)
     if not text and not calls and failure is not None:
         raise FailedReply(failure)
@@ -228,7 +233,7 @@ def read_reply(value: Any, reading: Reading) -> AgentReply:
         calls,
         read_spent(value, steps if isinstance(steps, list) else ()),
         reported=read_numbers(value),
-        warnings=() if reading.response_path else doubts(value),
+        warnings=() if reading.response_path else failure_warnings(value),
         reasons=end_reasons(value),
         hidden=hidden,
         hint=hint,
@@ -237,12 +242,12 @@ def read_reply(value: Any, reading: Reading) -> AgentReply:
 
 
 def read_spent(value: Any, steps: Iterable[Any] = ()) -> Spent:
-    """Read the usage in an answer, or an event of one; see `read_cost` for `steps`."""
+    """Read tokens, cost and model of an answer or an event; see `read_cost` for `steps`."""
     return Spent(read_usage(value), read_cost(value, steps), read_model(value))
 
 
 def read_usage(value: Any) -> Usage:
-    """Read `usage` or `tokens`, of the reply or of its metadata, under either spelling."""
+    """Read the `usage` or `tokens` of the reply or of its metadata."""
     for part in _parts(value):
         for counts in (part.get("usage"), part.get("tokens")):
             usage = read_counts(counts)
@@ -256,14 +261,14 @@ def read_usage(value: Any) -> Usage:
 
 
 def read_counts(counts: Any) -> Usage:
-    """Read the value of `usage`: the tokens by name, or only the written ones."""
+    """Read the value of `usage`: tokens by name, or the number of output tokens."""
     if not isinstance(counts, dict):
         return Usage(None, token_count(counts))
     # Anthropic's input count excludes tokens written to or read from the prompt cache.
     with_cache = anthropic.usage_of({"usage": counts})
-    told, extras = with_cache.input_tokens, with_cache.extras
-    if told is None:
-        told = _count(counts, _INPUT_TOKENS)
+    input_tokens, extras = with_cache.input_tokens, with_cache.extras
+    if input_tokens is None:
+        input_tokens = _count(counts, _INPUT_TOKENS)
     if extras is None:
         found = next((each for key in _DETAILS if (each := counts.get(key))), None)
         details = object_or_empty(found)
@@ -278,14 +283,14 @@ def read_counts(counts: Any) -> Usage:
             )
         )
         extras = extras_from(read, written + short + long, long)
-    return Usage(told, _count(counts, _OUTPUT_TOKENS), extras)
+    return Usage(input_tokens, _count(counts, _OUTPUT_TOKENS), extras)
 
 
 def bounded(usage: Usage) -> Usage:
-    """Return a sum of usages without counts beyond all that is counted."""
+    """Return a sum of usages; a count above `MAX_COUNTED` becomes unknown."""
     counts = (usage.input_tokens, usage.output_tokens)
-    told, written = (None if (count or 0) > MAX_COUNTED else count for count in counts)
-    return Usage(told, written, usage.extras)
+    read, written = (None if (count or 0) > MAX_COUNTED else count for count in counts)
+    return Usage(read, written, usage.extras)
 
 
 def summed(usages: Sequence[Usage]) -> Usage:
@@ -297,12 +302,12 @@ def summed(usages: Sequence[Usage]) -> Usage:
 
 
 def read_model(value: Any) -> str | None:
-    """Read the name of the model that the agent says it used."""
+    """Read the name of the model that the agent reports."""
     return first_text(*(part.get(key) for part in _parts(value) for key in _MODELS))
 
 
 def read_cost(value: Any, steps: Iterable[Any] = ()) -> float | None:
-    """Read the cost in US dollars: that of the reply, else of its steps if each reports one."""
+    """Read the cost of the reply in US dollars, else the sum of its steps if each reports one."""
     for part in _parts(value):
         cost = _amount(part.get("cost"))
         if cost is not None:
@@ -313,7 +318,7 @@ def read_cost(value: Any, steps: Iterable[Any] = ()) -> float | None:
 
 
 def _parts(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Return the reply itself and its metadata, as far as they are objects."""
+    """Yield the reply itself and its metadata, if they are objects."""
     if isinstance(value, dict):
         yield value
         for key in ("metadata", "meta"):
@@ -348,7 +353,7 @@ def text_of(value: Any, reading: Reading) -> str | None:
 
 
 def _no_text(value: Any) -> NoTextKnown:
-    """Return the error of JSON without a known text; it names the only text of an object."""
+    """Return the error; its hint names the key if the object has only one text."""
     error = NoTextKnown(_NO_TEXT)
     members = value.items() if isinstance(value, dict) else ()
     texts = [key for key, it in members if isinstance(it, str) and key not in _BESIDE_CALLS]
@@ -358,23 +363,23 @@ def _no_text(value: Any) -> NoTextKnown:
 
 
 def _has_calls_alone(value: Any, reading: Reading) -> bool:
-    """Return whether a reply holds tool calls, and nothing beside them that may be its text."""
+    """Return whether a reply has only keys of tool calls and keys that are not its text."""
     path = reading.tool_calls_path or ""
     known = _BESIDE_CALLS | CALL_KEYS | {re.split(r"[.\[]", path)[0]}
     return isinstance(value, dict) and value.keys() <= known
 
 
 def failure_of(value: Any) -> str | None:
-    """Return the error text in a reply, None if it reports no error."""
+    """Return the error text of a reply, None if it reports no error."""
     error = value.get("error") if isinstance(value, dict) else None
     return error_text(value) if error else None
 
 
-def doubts(value: Any) -> tuple[str, ...]:
-    """Return the warning about an answer that reports a failure itself."""
+def failure_warnings(value: Any) -> tuple[str, ...]:
+    """Return the warning about an answer that also reports a failure."""
     if not isinstance(value, dict):
         return ()
-    if tells_failure(value):
+    if reports_failure(value):
         return (f"the agent reported an error beside its answer: {shown(error_text(value))}",)
     if value.get("success") is False:
         return ("the agent reported `success: false`",)
@@ -382,16 +387,6 @@ def doubts(value: Any) -> tuple[str, ...]:
     if isinstance(status, str) and status.lower() in ("failed", "error", "incomplete"):
         return (f"the agent reported `status: {status}`",)
     return ()
-
-
-def _of_answers(value: Any, reading: Reading) -> Reading:
-    """Return the places where a text is an answer; beside an `error`, `message` is not one.
-
-    A path always says where the answer is.
-    """
-    if reading.response_path is not None or not tells_failure(value):
-        return reading
-    return replace(reading, text_keys=tuple(key for key in reading.text_keys if key != "message"))
 
 
 def _amount(value: Any) -> float | None:

@@ -1,7 +1,7 @@
 """Agents behind a URL: the HTTP exchange, and the base class of their adapters.
 
-kindlm sends JSON and reads the answer to its end. The conversations of a run share connections and
-nothing else: a new connection for each would double the cost of an exchange.
+kindlm sends JSON and reads the answer to its end. The conversations of a run share connections, but
+not cookies: a new connection for each exchange would double its cost.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 from pydantic import Field
 
 from kindlm.agents.agent_failures import SHORTEST_HIDDEN, AgentFailure, Who
-from kindlm.agents.drafts import Heard
+from kindlm.agents.drafts import ParsedAnswer
 from kindlm.agents.http_request import request_warnings
 from kindlm.agents.reply_parts import WHERE_THE_TEXT_IS, UnreadableReply
 from kindlm.agents.reply_reading import FailedReply
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HttpTarget:
-    """An agent's server: its URL, and the headers that it is sent with each request."""
+    """An agent's server: its URL, and the headers of each request."""
 
     who: Who
     endpoint: str
@@ -47,15 +47,15 @@ class HttpTarget:
 
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-# A value of these is not a secret, however long it is.
+# Headers whose values are never secrets.
 _HARMLESS_HEADERS = frozenset({"accept", "accept-language", "content-type", "user-agent"})
 
 
 def http_target(target: AgentTarget) -> HttpTarget:
-    """Return the server of an agent; no error holds a header's value.
+    """Return the server of an agent.
 
     Raises:
-        AgentFailure: its URL or one of its headers is invalid.
+        AgentFailure: its URL or one of its headers is invalid. The error has no header value.
     """
     who = Who(target.id, _secrets(target))
     if not (is_url(target.endpoint) and target.endpoint.isprintable()):
@@ -72,7 +72,7 @@ def http_target(target: AgentTarget) -> HttpTarget:
 
 
 def _secrets(target: AgentTarget) -> frozenset[str]:
-    """Return possible credentials: values of headers, with and without their scheme."""
+    """Return possible credentials: header values, with and without their scheme, and a password."""
     found = set()
     for name, value in target.headers.items():
         if name.lower() not in _HARMLESS_HEADERS:
@@ -98,7 +98,7 @@ _shared: WeakKeyDictionary[asyncio.AbstractEventLoop, _Shared] = WeakKeyDictiona
 
 @asynccontextmanager
 async def kept_connections() -> AsyncIterator[_Shared]:
-    """Share the connections of this event loop; its last user closes them."""
+    """Share the connections of this event loop; the last user closes them."""
     loop = asyncio.get_running_loop()
     shared = _shared.setdefault(loop, _Shared())
     shared.users += 1
@@ -107,8 +107,7 @@ async def kept_connections() -> AsyncIterator[_Shared]:
     finally:
         shared.users -= 1
         if not shared.users:
-            # Removed before it is closed: a conversation that starts meanwhile gets new
-            # connections.
+            # Before closing: a conversation that starts meanwhile must get new connections.
             del _shared[loop]
             if shared.transport is not None:
                 await shared.transport.aclose()
@@ -118,7 +117,7 @@ _BEGINNING = re.compile(r"[\ufeff\s]*<(?:!doctype\s+html|html)\b", re.IGNORECASE
 
 
 def is_page(text: str) -> bool:
-    """Return whether a text begins like an HTML document, whatever its media type."""
+    """Return whether a text begins like an HTML document."""
     return _BEGINNING.match(text) is not None
 
 
@@ -129,13 +128,13 @@ _STREAM_END = re.compile(r"(?:^|[\r\n])data: ?\[DONE\][\r\n]")
 _MAX_REDIRECTS = 5
 _KEEPS_METHOD = frozenset({307, 308})
 _PAGES = frozenset({"text/html", "application/xhtml+xml"})
-"""What is sent for people: a login, an error of a server or proxy, never an answer of an agent.
+"""Media types of pages, such as a login or an error of a proxy.
 
-Some frameworks send any text under the first name: it is a page only if it begins like one.
+Some frameworks send all texts as `text/html`: a text is a page only if it begins with markup.
 """
 _DEFAULT_HEADERS = {
     "accept": "application/json, text/event-stream;q=0.9, */*;q=0.8",
-    # HTTP clients accept a truncated compressed body as complete.
+    # HTTP clients accept a truncated compressed body.
     "accept-encoding": "identity",
     "connection": "keep-alive",
     "content-type": "application/json",
@@ -146,8 +145,8 @@ _DEFAULT_HEADERS = {
 class HttpReply:
     """An answer, read to its end; `kind` is its media type, without parameters.
 
-    `has_end` means that HTTP itself marked the end of the body, by its last chunk or by its length.
-    Otherwise the body ends when the connection is closed, which a failing server does, too.
+    `has_end` is true if HTTP marked the end of the body, by its last chunk or its length. Otherwise
+    the body ends when the connection closes, as it also does if a server fails.
     """
 
     status: int
@@ -164,7 +163,7 @@ class HttpReply:
 
 
 class HttpConversation:
-    """Posts to one agent, as `async with`. Each conversation has cookies of its own.
+    """Sends requests to one agent, as `async with`; each conversation has its own cookies.
 
     `accept` is the `Accept` header unless the user's headers have one.
     """
@@ -176,14 +175,14 @@ class HttpConversation:
         self._cookies = httpx.Cookies()
         self._stack = AsyncExitStack()
         self._transport: httpx.AsyncBaseTransport | None = None
-        written = {name.lower(): value for name, value in target.headers.items()}
-        ours = {"user-agent": f"python-httpx/{httpx.__version__}"}
+        configured = {name.lower(): value for name, value in target.headers.items()}
+        defaults = {**_DEFAULT_HEADERS, "user-agent": f"python-httpx/{httpx.__version__}"}
         if accept is not None:
-            ours["accept"] = accept
-        self._headers = _DEFAULT_HEADERS | ours | written
+            defaults["accept"] = accept
+        self._headers = defaults | configured
 
     async def __aenter__(self) -> Self:
-        """Join the shared connections; they are made with the first message."""
+        """Join the shared connections; the first message opens one."""
         from kindlm.http_client import open_transport  # runs without agents do not need it
 
         shared = await self._stack.enter_async_context(kept_connections())
@@ -195,11 +194,8 @@ class HttpConversation:
         await self._stack.aclose()
 
     async def post(self, body: Any, request: AgentRequest, url: str | None = None) -> HttpReply:
-        """Post a JSON value for a message to the endpoint, or to a `url` of its server; see `ask`.
-
-        The headers of the message are sent with it.
-        """
-        # Plain ASCII, so that lone surrogates, which models do write, survive the way.
+        """Post JSON with the headers of a message to the endpoint, or to `url`; see `ask`."""
+        # ASCII with escapes also encodes lone surrogates, which models sometimes write.
         content = json.dumps(body, separators=(",", ":")).encode("ascii")
         url = url or self._target.endpoint
         return await self.ask("POST", url, content, request.timeout_s, request.headers)
@@ -215,21 +211,20 @@ class HttpConversation:
         """Send a request, and return the answer.
 
         Raises:
-            AgentFailure: its status reports a failure, it is an HTML page, it has more than
-                `MAX_BODY_BYTES`, or it did not arrive within `timeout_s`, which covers the whole
-                exchange.
+            AgentFailure: the status is not 2xx, the answer is an HTML page or larger than
+                `MAX_BODY_BYTES`, or the whole exchange took longer than `timeout_s`.
         """
         from kindlm.http_client import UNREACHABLE
 
         who = self._target.who
         has_begun = False
-        asking = self._response(method, url, content, {**self._headers, **headers})
+        exchange = self._response(method, url, content, {**self._headers, **headers})
         started = time.perf_counter()
         try:
-            async with asyncio.timeout(timeout_s), asking as got:
-                # An agent that has begun to answer may have called tools: it is not asked again.
-                has_begun = 200 <= got.status_code < 300
-                answer = await _read(got, who)
+            async with asyncio.timeout(timeout_s), exchange as response:
+                # An agent that has begun to answer may have called tools: kindlm does not retry.
+                has_begun = 200 <= response.status_code < 300
+                answer = await _read(response, who)
         except TimeoutError as error:
             raise AgentFailure(who.timed_out(timeout_s, retryable=not has_begun)) from error
         except UNREACHABLE as error:
@@ -247,37 +242,37 @@ class HttpConversation:
     async def _response(
         self, method: str, to: str, content: bytes | None, headers: dict[str, str]
     ) -> AsyncIterator[httpx.Response]:
-        """Send a request, following redirects; yield the answer, with its body unread.
+        """Send a request, following redirects; yields the answer, with its body unread.
 
-        After too many redirects, the last one is the answer.
+        After too many redirects, the last redirect is the answer.
         """
         import httpx
 
         transport, url = self._transport, httpx.URL(to)
         assert transport is not None, "use it as `async with`"
         for left in reversed(range(_MAX_REDIRECTS)):
-            sent = httpx.Request(
+            request = httpx.Request(
                 method, url, content=content, headers=headers, cookies=self._cookies
             )
             if url.username or url.password:
-                next(httpx.BasicAuth(url.username, url.password).auth_flow(sent))
-            got = await transport.handle_async_request(sent)
-            got.request = sent
+                next(httpx.BasicAuth(url.username, url.password).auth_flow(request))
+            response = await transport.handle_async_request(request)
+            response.request = request
             try:
-                if "set-cookie" in got.headers:
-                    self._cookies.extract_cookies(got)
-                moved = _same_place(got)
-                if moved is None or not left:
-                    encoding = got.headers.get("content-encoding", "").strip().lower()
+                if "set-cookie" in response.headers:
+                    self._cookies.extract_cookies(response)
+                target = _redirect_target(response)
+                if target is None or not left:
+                    encoding = response.headers.get("content-encoding", "").strip().lower()
                     if encoding not in ("", "identity"):
-                        told = f"its body is compressed ({encoding}), which is not supported"
-                        raise httpx.DecodingError(told)
-                    yield got
+                        message = f"its body is compressed ({encoding}), which is not supported"
+                        raise httpx.DecodingError(message)
+                    yield response
                     return
-                await got.aread()  # so that the connection can be used again
-                url = moved
+                await response.aread()  # so that the connection can be used again
+                url = target
             finally:
-                await got.aclose()
+                await response.aclose()
 
 
 async def _read(response: httpx.Response, who: Who) -> HttpReply:
@@ -293,15 +288,15 @@ async def _read(response: httpx.Response, who: Who) -> HttpReply:
         tail = tail[-len("\ndata: [DONE]\n") :] + piece
         if kind == EVENT_STREAM and _STREAM_END.search(tail):
             break  # servers may leave the connection open
-    # A body that ends before its declared end is an error in itself.
+    # httpx raises if a body ends before its declared end.
     has_end = not {"content-length", "transfer-encoding"}.isdisjoint(response.headers)
     return HttpReply(response.status_code, response.headers, kind, "".join(pieces), has_end)
 
 
-def _same_place(response: httpx.Response) -> httpx.URL | None:
-    """Return where to repeat a redirected request unchanged: at the same server, else nowhere.
+def _redirect_target(response: httpx.Response) -> httpx.URL | None:
+    """Return the URL of a redirect to the same server; None for any other answer.
 
-    The request is meant for one server alone: it holds the user's message and credentials.
+    Another server must not get the request, which has the user's message and credentials.
     """
     if response.status_code not in _KEEPS_METHOD or not response.has_redirect_location:
         return None
@@ -340,16 +335,19 @@ _NOT_UNDERSTOOD = frozenset({400, 415, 422})
 
 
 class Served(Adapter):
-    """Agents behind a URL: a subclass makes the bodies of requests and reads the answers."""
+    """The base of options of agents behind a URL.
+
+    A subclass makes the bodies of requests and reads the answers.
+    """
 
     needs_endpoint: ClassVar[bool] = True
     hint: ClassVar[str] = WHERE_THE_TEXT_IS
     """The hint for an answer that cannot be read."""
     refused_hint: ClassVar[str | None] = None
-    """The hint for a request that the agent did not understand."""
+    """The hint for a request that the agent rejects as malformed."""
 
     def open(self, target: AgentTarget, environ: Mapping[str, str]) -> Agent:
-        """Return the agent for one conversation; raise as `http_target`."""
+        """Return the agent for one conversation; raises like `http_target`."""
         del environ  # the target holds all it needs
         return self.agent(http_target(target))
 
@@ -358,11 +356,11 @@ class Served(Adapter):
         return ServedAgent(server, self)
 
     def body_for(self, request: AgentRequest, carried: Any) -> Any:
-        """Return the body of a request; `carried` is that of the last answer (`Heard`)."""
+        """Return the body of a request; `carried` is from the last answer (`ParsedAnswer`)."""
         raise NotImplementedError
 
-    def heard(self, answer: HttpReply, request: AgentRequest) -> Heard:
-        """Return the content of an answer; raise `FailedReply` or `UnreadableReply` for none."""
+    def parse(self, answer: HttpReply, request: AgentRequest) -> ParsedAnswer:
+        """Return the content of an answer; raises `FailedReply` or `UnreadableReply`."""
         raise NotImplementedError
 
     def accepts(self) -> str | None:
@@ -370,8 +368,8 @@ class Served(Adapter):
         return None
 
     def not_sent(self, request: AgentRequest) -> tuple[str, ...]:
-        """Return warnings about what the body of a request leaves out."""
-        return request_warnings(request, says_system=self.sends_system_text())
+        """Return warnings about parts of a request that its body leaves out."""
+        return request_warnings(request, sends_system=self.sends_system_text())
 
     @classmethod
     def check_endpoint(cls, endpoint: str) -> None:
@@ -379,7 +377,7 @@ class Served(Adapter):
         check_url(endpoint)
 
     def sends_system_text(self) -> bool:
-        """Return False: such a server gets only the user's messages."""
+        """Return whether the body has the system text; by default it has only user messages."""
         return False
 
 
@@ -393,27 +391,28 @@ class ServedAgent(HttpConversation):
         self._carried: Any = None
 
     async def answer_to(self, request: AgentRequest) -> HttpReply:
-        """Send the message, and return the response; raise `AgentFailure` if there is none."""
+        """Send the message, and return the response; raises `AgentFailure` without one."""
         return await self.post(self._options.body_for(request, self._carried), request)
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Send one message, and read the answer; see `ports.Agent`."""
         options = self._options
         try:
-            got = await self.answer_to(request)
+            answer = await self.answer_to(request)
         except AgentFailure as failed:
             is_refused = failed.error.details.get("status") in _NOT_UNDERSTOOD
             hint = options.refused_hint if is_refused else None
             return Err(replace(failed.error, hint=hint or failed.error.hint))
+        text = answer.text
         try:
             # Reading a short answer takes less time than starting a thread.
-            is_long = len(got.text) > _LONG
-            reading = asyncio.to_thread(options.heard, got, request) if is_long else None
-            heard = options.heard(got, request) if reading is None else await reading
+            if len(text) > _LONG:
+                parsed = await asyncio.to_thread(options.parse, answer, request)
+            else:
+                parsed = options.parse(answer, request)
         except (FailedReply, UnreadableReply) as error:
-            hint = options.hint
-            return Err(self._who.unreadable(error, got.text, got.status, hint))
-        self._carried = self._carried if heard.carried is None else heard.carried
-        reply = heard.reply
+            return Err(self._who.unreadable(error, text, answer.status, options.hint))
+        self._carried = self._carried if parsed.carried is None else parsed.carried
+        reply = parsed.reply
         warnings = (*options.not_sent(request), *reply.warnings)
-        return Ok(replace(reply, raw=got.text, latency_ms=got.latency_ms, warnings=warnings))
+        return Ok(replace(reply, raw=text, latency_ms=answer.latency_ms, warnings=warnings))

@@ -1,13 +1,12 @@
 """The `tapescope` and `streaming` adapters: agents that answer with a stream of events.
 
-The body has the form `route`: see `http_request`. The answer is JSON Lines or server-sent events,
-whichever it says or looks like. With `streaming: false` it is one JSON value, read like that of the
-http adapter.
+The request body has the form `route`: see `http_request`. The answer is JSON Lines or server-sent
+events, by its media type or its form. With `streaming: false` it is one JSON value, which kindlm
+reads like that of the http adapter.
 
 The table under "tapescope and streaming" in docs/how-to/agents.md has the events. An event is an
-object with a `type`, and what it says under `data` or beside the type. A result belongs to the call
-with its id, else to the first unanswered one with its name, else, if it names none, to the first
-unanswered one. A narration that begins with "Step" is not a call.
+object with a `type`, and its content under `data` or beside the type. A narration that begins with
+"Step" is not a call.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any, ClassVar
 
-from kindlm.agents.drafts import Draft, Heard, ToldCalls
-from kindlm.agents.event_streams import hear_events
+from kindlm.agents.drafts import Draft, ParsedAnswer, ReportedCalls
+from kindlm.agents.event_streams import read_stream
 from kindlm.agents.http_agent import Posted
 from kindlm.agents.http_request import BodyTemplate
 from kindlm.agents.protocols import ProtocolName
-from kindlm.agents.reply_parts import UnreadableReply, error_text, first_text, tells_failure
+from kindlm.agents.reply_parts import UnreadableReply, error_text, first_text, reports_failure
 from kindlm.agents.reply_reading import (
     QUERY_TEXT_KEYS,
     FailedReply,
@@ -44,7 +43,7 @@ _ACCEPT = "application/x-ndjson, text/event-stream, application/json;q=0.9, */*;
 
 
 class Streaming(Posted):
-    """Agents that answer with a stream of events."""
+    """Options of agents that answer with a stream of events."""
 
     other_names: ClassVar[Mapping[str, str]] = {"tapescope": "tapescope", "jsonl": "tapescope"}
 
@@ -54,23 +53,23 @@ class Streaming(Posted):
 
     @property
     def form(self) -> str:
-        """The form of the body."""
+        """The form of the request body."""
         return "route"
 
     def streams(self) -> bool:
-        """Tell whether a stream is asked for."""
+        """Return whether kindlm asks for a stream."""
         return self.streaming is not False
 
     def accepts(self) -> str | None:
-        """Return the `Accept` header that asks for a stream; None if the protocol has its own."""
+        """Return the `Accept` header for a stream; None if the protocol has its own."""
         return _ACCEPT if self.streams() and self.protocol is None else None
 
-    def read(self, answer: HttpReply) -> Heard:
+    def read(self, answer: HttpReply) -> ParsedAnswer:
         """Read a stream, or one JSON value."""
         if not self.streams():
             reading = Reading(QUERY_TEXT_KEYS, may_lack_text=True)
-            return Heard(read_reply(parse_body(answer.text), reading))
-        return hear_events(
+            return ParsedAnswer(read_reply(parse_body(answer.text), reading))
+        return read_stream(
             answer.text,
             Reading(),
             has_end=answer.has_end,
@@ -79,23 +78,23 @@ class Streaming(Posted):
         )
 
 
-_SILENT = frozenset({"start", "status", "thinking", "step_start", "step_complete", "metadata"})
+_IGNORED = frozenset({"start", "status", "thinking", "step_start", "step_complete", "metadata"})
 _WHOLE = frozenset({"final_message", "message_complete"})
 _OF_THIS_FORMAT = (
     *("token", "final_message", "message_complete", "usage"),
     *("tool_call", "tool_result", "step_start", "step_complete", "step_narration"),
 )
-"""Events that show that the agent speaks this format, in which it reports tool calls, too."""
+"""Types of events that only this format has; it also has events for tool calls."""
 _TEXTS = ("text", "message", "content", "data", "delta")
 _NARRATED = ("tool", "tool_name", "toolName", "name")
 
 
 @dataclass(slots=True)
 class EventsDraft(Draft):
-    """An answer in the words of these agents."""
+    """An answer in the format of these agents."""
 
     texts: list[str] = field(default_factory=list)
-    calls: ToldCalls = field(default_factory=ToldCalls)
+    calls: ReportedCalls = field(default_factory=ReportedCalls)
     usages: list[Usage] = field(default_factory=list)
     costs: list[float] = field(default_factory=list)
     has_unpriced: bool = False
@@ -103,35 +102,37 @@ class EventsDraft(Draft):
     knows_events: bool = False
 
     def add(self, event: Mapping[str, Any], number: int) -> None:
-        """Take one event."""
-        kind, said = event.get("type"), _said(event)
+        """Add one event."""
+        data = event.get("data")
+        content = data if isinstance(data, dict) and data else event
+        kind = event.get("type")
         self.knows_events = self.knows_events or kind in _OF_THIS_FORMAT
         match kind:
             case "token":
-                self.texts.append(_text(said, ("token", "text", "content"), number) or "")
+                self.texts.append(_text(content, ("token", "text", "content"), number) or "")
             case "tool_call":
-                self.calls.add_use(read_tool_use(said))
+                self.calls.add_use(read_tool_use(content))
             case "tool_result":
-                told = read_tool_use(said)
-                call_id, name = told.call.id or None, told.call.name
-                named = None if name == UNNAMED else name
-                if not self.calls.answer(call_id, named, told.response):
-                    # What answered was called, whatever the stream leaves out.
-                    self.calls.add(name, call_id, None).answer(told.response)
+                use = read_tool_use(content)
+                call_id, name = use.call.id or None, use.call.name
+                known_name = None if name == UNNAMED else name
+                if not self.calls.answer(call_id, known_name, use.response):
+                    # A result without a call shows that there was one.
+                    self.calls.add(name, call_id, None).answer(use.response)
             case "step_narration":
-                text = _text(said, ("text",), number) or ""
-                # Of a narration, `action` may say anything.
-                tool = first_text(*map(said.get, _NARRATED))
+                text = _text(content, ("text",), number) or ""
+                # The `action` of a narration may be any text.
+                tool = first_text(*map(content.get, _NARRATED))
                 if tool is not None and not text.startswith("Step"):
                     self.calls.add(tool, None, None).answer(text)
             case "usage":
-                self._count(event, said)
+                self._count(event, content)
             case _ if kind == "error" or _is_bare_error(event):
-                raise FailedReply(error_text(event, said))
-            case _ if isinstance(kind, str) and kind in _WHOLE:
-                whole = _text(said, ("text", "content"), number)
+                raise FailedReply(error_text(event, content))
+            case str() if kind in _WHOLE:
+                whole = _text(content, ("text", "content"), number)
                 self.texts = self.texts if whole is None else [whole]
-            case _ if isinstance(kind, str) and kind in _SILENT:
+            case str() if kind in _IGNORED:
                 pass
             case _:
                 for use in calls_of_event(event):
@@ -139,26 +140,26 @@ class EventsDraft(Draft):
                         self.calls.add_use(use)
                 self.texts.append(_any_text(event))
         if kind not in ("tool_call", "tool_result"):
-            self.model = read_model(said) or read_model(event) or self.model
+            self.model = read_model(content) or read_model(event) or self.model
 
     def add_text(self, text: str, _number: int) -> None:
-        """Take a piece of the text."""
+        """Add a piece of the text."""
         self.texts.append(text)
 
-    def finished(self) -> Heard:
-        """Return the whole."""
+    def finished(self) -> ParsedAnswer:
+        """Return the whole answer."""
         text, shown = "".join(self.texts), self.knows_events or None
-        return Heard(agent_reply(text, self.calls.uses, self.spent(), reports_tools=shown))
+        return ParsedAnswer(agent_reply(text, self.calls.uses, self.spent(), reports_tools=shown))
 
     def spent(self) -> Spent:
-        """Return the sum of what was reported so far."""
+        """Return the sum of the usage reported so far."""
         cost_usd = sum(self.costs)
         is_known = self.costs and not self.has_unpriced and cost_usd <= MAX_COUNTED
         return Spent(summed(self.usages), cost_usd if is_known else None, self.model)
 
-    def _count(self, event: Mapping[str, Any], said: Mapping[str, Any]) -> None:
-        self.usages.append(read_counts(said))
-        cost = read_cost(said)
+    def _count(self, event: Mapping[str, Any], content: Mapping[str, Any]) -> None:
+        self.usages.append(read_counts(content))
+        cost = read_cost(content)
         cost = read_cost(event) if cost is None else cost
         if cost is not None:
             self.costs.append(cost)
@@ -166,15 +167,10 @@ class EventsDraft(Draft):
             self.has_unpriced = True
 
 
-def _said(event: Mapping[str, Any]) -> Mapping[str, Any]:
-    data = event.get("data")
-    return data if isinstance(data, dict) and data else event
-
-
-def _text(said: Mapping[str, Any], keys: Iterable[str], number: int) -> str | None:
-    """Return the text under the first of some keys, None if there is nothing there."""
+def _text(content: Mapping[str, Any], keys: Iterable[str], number: int) -> str | None:
+    """Return the text under the first key that has a value, None if none has."""
     for key in keys:
-        value = said.get(key)
+        value = content.get(key)
         if isinstance(value, str):
             return value
         if value is not None:
@@ -189,7 +185,7 @@ def _any_text(event: Mapping[str, Any]) -> str:
 
 
 def _is_bare_error(event: Mapping[str, Any]) -> bool:
-    """Tell whether an event without a type has an `error`, and no text but the error's message."""
-    if event.get("type") is not None or not tells_failure(event):
+    """Return whether an event without a type has an `error`, and no text besides `message`."""
+    if event.get("type") is not None or not reports_failure(event):
         return False
     return not _any_text({key: value for key, value in event.items() if key != "message"})

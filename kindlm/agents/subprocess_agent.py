@@ -1,20 +1,18 @@
-"""The `subprocess` adapter: a program that exchanges lines of JSON, or is started for each message.
+"""The `subprocess` adapter: a program that exchanges lines of JSON, or runs once for each message.
 
-It runs on this machine, or in a sandbox.
+With `oneShot`, the program gets the message in its arguments if they have `{{message}}` or another
+placeholder of a body template, else on standard input. kindlm reads its output like that of a
+command.
 
-With `oneShot`, kindlm starts it again for each message. It gets the message in its arguments if
-they have `{{message}}` or another placeholder of a body template, else as its whole input. Its
-output is the answer, read like that of a command.
-
-Otherwise it starts with the first message of a conversation and ends with the conversation. For
-each message, its standard input gets one line with a JSON object:
+Otherwise one program answers a whole conversation. For each message, kindlm writes one line with a
+JSON object to its standard input:
 
     {"message", "messages": [{"role", "content"}], "conversation_id", "context"}
 
-`message` is the message to answer. `messages` is the whole conversation, with the system text first
-and the message last. `context` is what the test sends with the message, or null. The program
-answers with one line, a JSON object that is read like the body of an HTTP agent; `{"error": ...}`
-reports a failure. Empty lines are ignored. Standard error is its log.
+`messages` is the whole conversation, with the system text first and `message` last. `context` is
+what the test sends with the message, or null. The program answers with one line, a JSON object that
+kindlm reads like the body of an HTTP agent; `{"error": ...}` reports a failure. kindlm ignores
+empty lines, and shows standard error as the log.
 """
 
 from __future__ import annotations
@@ -72,7 +70,7 @@ from kindlm.wires import parse_object
 
 
 class Program(ProgramOptions):
-    """Agents that are programs."""
+    """Options of agents that are programs."""
 
     takes_headers: ClassVar[bool] = False
     starts_program: ClassVar[bool] = True
@@ -117,7 +115,7 @@ class Program(ProgramOptions):
 
     @classmethod
     def check_endpoint(cls, endpoint: str) -> None:
-        """Check nothing: it has none."""
+        """Check nothing: a program has no endpoint."""
 
     def open(self, target: AgentTarget, environ: Mapping[str, str]) -> LineAgent | OneShotAgent:
         """Return the agent for one conversation."""
@@ -128,16 +126,16 @@ class Program(ProgramOptions):
         return kind(who, self.model_copy(update={"env": env}), environ, target.directory)
 
     def prints_calls(self) -> bool:
-        """Tell whether the program prints text for each message, as a command does."""
+        """Return whether the program prints its answer as text, as a command does."""
         return self.one_shot
 
     def sends_system_text(self) -> bool:
-        """Tell whether the program gets all that was said, or asks for the system text."""
+        """Return whether the program gets the system text."""
         names = {"messages", "system"}
         return not self.one_shot or not names.isdisjoint(placeholders(self.words))
 
     def without_meaning(self, spelling: Spelling) -> Iterator[tuple[str, str, str]]:
-        """Yield an address, paths into what is not JSON, and a snapshot of no sandbox."""
+        """Yield an address, paths into an answer that is not JSON, and an unused snapshot."""
         for key in ("endpoint", "url"):
             hint = "Remove it: `command` determines what starts"
             yield key, "for the adapter subprocess", hint
@@ -150,17 +148,17 @@ class Program(ProgramOptions):
 
 
 _LATER = ("env.", "serve.")
-"""What placeholders begin with that are filled in before the program is started."""
+"""Prefixes of placeholders that kindlm fills in before the program starts."""
 
 
 _log = logging.getLogger(__name__)
 
 
 class _ProgramAgent:
-    """What both kinds of programs have in common; with `send` one implements `ports.Agent`.
+    """The base of both kinds of programs; a subclass adds `send` of `ports.Agent`.
 
-    Only programs on this machine have `environ`, the environment of the run. `directory` is the
-    folder of the file that names the agent.
+    `environ` is the environment of the run; only programs on this machine get it. `directory` is
+    the folder of the file that configures the agent.
     """
 
     def __init__(
@@ -174,17 +172,17 @@ class _ProgramAgent:
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        """Begin a conversation; nothing is started before its first message."""
+        """Start nothing before the first message."""
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        """End what runs, and leave the place."""
+        """End the program, and delete its sandbox."""
         await self._stack.aclose()
 
-    async def _place(self) -> tuple[Sandbox, tuple[str, ...]]:
-        """Return where the program runs, with the warnings of making that for the conversation.
+    async def _ensure_sandbox(self) -> tuple[Sandbox, tuple[str, ...]]:
+        """Return the sandbox of the conversation, and warnings if this creates it.
 
-        A sandbox that cannot be made is a warning: what was to run in it runs on this machine.
+        If no Daytona sandbox can be created, the program runs on this machine, with a warning.
         """
         if self._sandbox is not None:
             return self._sandbox, ()
@@ -192,9 +190,9 @@ class _ProgramAgent:
         if options.sandbox == "daytona":
             from kindlm.agents.daytona_sandbox import NoSandboxError, daytona_sandbox
 
-            made = daytona_sandbox(options.snapshot, options.env, options.cwd, self._environ)
+            creating = daytona_sandbox(options.snapshot, options.env, options.cwd, self._environ)
             try:
-                self._sandbox = await self._stack.enter_async_context(made)
+                self._sandbox = await self._stack.enter_async_context(creating)
             except NoSandboxError as error:
                 message = "the program ran on this machine, because no Daytona sandbox could be"
                 warnings.append(self._who.clean(f"{message} created: {error}"))
@@ -209,7 +207,7 @@ class OneShotAgent(_ProgramAgent):
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Run the program to its end; see `ports.Agent`."""
-        sandbox, warnings = await self._place()
+        sandbox, warnings = await self._ensure_sandbox()
         warnings += _not_sent(self._who.words, request)
         words, given = _filled(self._who.words, request)
         answer = await run_once(sandbox, self._who, words, given, request.timeout_s)
@@ -219,7 +217,7 @@ class OneShotAgent(_ProgramAgent):
 
 
 def _filled(words: Sequence[str], request: AgentRequest) -> tuple[list[str], bytes]:
-    """Return the words with what they ask for, and the input: the message if they do not."""
+    """Return the words without placeholders, and the input: the message if there were none."""
     if not any(placeholders(list(words))):
         return list(words), last_user_text(request).encode("utf-8", "replace")
     values = make_body(request, "message", list(words))
@@ -227,17 +225,17 @@ def _filled(words: Sequence[str], request: AgentRequest) -> tuple[list[str], byt
 
 
 def _not_sent(words: Sequence[str], request: AgentRequest) -> tuple[str, ...]:
-    """Return what the program does not get of a conversation."""
-    told = set(placeholders(list(words)))
+    """Return warnings about parts of the conversation that the program does not get."""
+    names = set(placeholders(list(words)))
     warnings = request_warnings(
         request,
-        says_system=not told.isdisjoint({"messages", "system"}),
-        says_context=False,
+        sends_system=not names.isdisjoint({"messages", "system"}),
+        sends_context=False,
         system_why="the `command` has no {{system}}",
         context_why="only programs without `oneShot` get one",
     )
     users = sum(message.role is Role.USER for message in request.messages)
-    if users > 1 and told.isdisjoint({"messages", "conversation_id"}):
+    if users > 1 and names.isdisjoint({"messages", "conversation_id"}):
         earlier = "a program with `oneShot` gets them through {{messages}} in its `command`"
         warnings = (*warnings, f"earlier messages were not sent: {earlier}")
     return warnings
@@ -255,29 +253,29 @@ _FORM = {
 
 
 class LineAgent(_ProgramAgent):
-    """Implements `ports.Agent`; one program answers all messages."""
+    """Implements `ports.Agent`; one program answers all messages of a conversation."""
 
     _program: StartedProgram | None = None
     _is_idle = False
 
     async def __aexit__(self, *exception: object) -> None:
-        """Let the program end by itself, then end it with all that it started.
+        """Let the program end by itself, then end it with all processes that it started.
 
-        Raises `ConversationSpoilt` if it printed more lines than it was given messages: kindlm
-        cannot know which of them answers which message.
+        Raises `ConversationSpoilt` if it printed more lines than it got messages: kindlm cannot
+        know which line answers which message.
         """
         try:
             if self._program is not None and self._is_idle:
                 await self._program.leave()
                 if self._program.has_more and exception[:1] in ((), (None,)):
-                    raise ConversationSpoilt(self._unasked())
+                    raise ConversationSpoilt(self._unexpected_line())
         except (TooMuchOutput, SandboxError) as error:
             _log.warning("%s failed while closing: %s", self._who.title, error)
         finally:
             await self._stack.aclose()
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
-        """Give the program one message; see `ports.Agent`. After an error it has ended."""
+        """Send the program one message; see `ports.Agent`. After an error, the program is ended."""
         try:
             return Ok(await self._answer(request))
         except AgentFailure as failed:
@@ -287,13 +285,13 @@ class LineAgent(_ProgramAgent):
 
     async def _answer(self, request: AgentRequest) -> AgentReply:
         if self._sandbox is not None and self._program is None:
-            raise AgentFailure(self._did("has ended"))
+            raise AgentFailure(self._failure("has ended"))
         if self._program is not None and self._program.has_more:
-            raise AgentFailure(self._unasked())
-        sandbox, warnings = await self._place()
+            raise AgentFailure(self._unexpected_line())
+        sandbox, warnings = await self._ensure_sandbox()
         body = {**make_body(request, "message", _FORM), "context": request.context}
-        # Plain ASCII, so that lone surrogates, which models do write, survive the way.
-        asked = json.dumps(body, separators=(",", ":")).encode("ascii")
+        # ASCII with escapes also encodes lone surrogates, which models sometimes write.
+        message = json.dumps(body, separators=(",", ":")).encode("ascii")
         self._is_idle = False
         begun = time.perf_counter()
         try:
@@ -302,7 +300,7 @@ class LineAgent(_ProgramAgent):
                     starting = sandbox.start(self._who.words, None, MAX_OUTPUT_BYTES)
                     self._program = await self._stack.enter_async_context(starting)
                 program = self._program
-                await program.write_line(asked)
+                await program.write_line(message)
                 while (line := await program.read_line()) is not None and not line.strip():
                     pass
                 ended = await program.ending() if line is None else ""
@@ -311,7 +309,7 @@ class LineAgent(_ProgramAgent):
             raise AgentFailure(self._who.broke_off(raised, log, request.timeout_s)) from raised
         latency_ms = (time.perf_counter() - begun) * 1000
         if line is None:
-            raise AgentFailure(self._did(f"{ended} without an answer"))
+            raise AgentFailure(self._failure(f"{ended} without an answer"))
         self._is_idle = True
         raw = line.decode("utf-8", "replace").strip()
         options = self._options
@@ -323,12 +321,12 @@ class LineAgent(_ProgramAgent):
         except (FailedReply, UnreadableReply) as error:
             raise AgentFailure(self._who.unreadable(error, raw, hint=_ONE_LINE)) from error
         if program.has_more:
-            raise AgentFailure(self._unasked())
-        warnings = (*warnings, *request_warnings(request, says_system=True), *reply.warnings)
+            raise AgentFailure(self._unexpected_line())
+        warnings = (*warnings, *request_warnings(request, sends_system=True), *reply.warnings)
         return replace(reply, raw=raw, latency_ms=latency_ms, warnings=warnings)
 
-    def _did(self, what: str) -> KindlmError:
+    def _failure(self, what: str) -> KindlmError:
         return self._who.did(what, "" if self._program is None else self._program.log)
 
-    def _unasked(self) -> KindlmError:
-        return replace(self._did("printed an unexpected line"), hint=_ONE_LINE)
+    def _unexpected_line(self) -> KindlmError:
+        return replace(self._failure("printed an unexpected line"), hint=_ONE_LINE)

@@ -1,11 +1,12 @@
-"""Reads tool calls as agents report them, under any usual names.
+"""Reads tool calls from agents' answers, under all usual keys.
 
-A list under a name that can only mean tool calls must be readable. Lists under other usual names,
-such as `actions`, may hold something else: their entries count as calls if each has a name. If only
-some have one, kindlm warns of calls that it did not read. `actions` without any name are no calls.
+A list under a key that can only mean tool calls must be readable. A list under another usual key,
+such as `actions`, may contain something else: its entries count as calls if each has a name. If
+only some have one, kindlm warns that it did not read all calls. `actions` without any name contain
+no calls.
 
 A call is flat (`{"name", "arguments", "result"}`, or `tool`, `params`, `output`, ...) or nested as
-OpenAI has it (`{"function": {"name", "arguments"}}`). Arguments are an object or its JSON text. A
+in OpenAI's API (`{"function": {"name", "arguments"}}`). Arguments are an object or its JSON text. A
 result counts if its key is present, so 0, "" and false are results.
 """
 
@@ -43,40 +44,40 @@ _LISTS = (
     *("tool_calls", "toolCalls", "function_calls", "functionCalls"),
     *("tool_invocations", "toolInvocations", "tool_uses", "toolUses"),
 )
-"""Names of lists of tool calls."""
+"""Keys of lists of tool calls."""
 
 _USED = ("tools_used", "toolsUsed", "used_tools", "tools_called", "toolsCalled", "called_tools")
-"""Names of lists of tools, by their names or as calls."""
+"""Keys of lists of tools, whose entries are names or calls."""
 
 _PAIRS = ("intermediate_steps", "intermediateSteps")
-"""Lists of pairs of an action and what came of it, as LangChain has them."""
+"""Keys of LangChain's lists of pairs of an action and its result."""
 
 _MAYBE = ("actions", "invocations", "calls", "tool_results", "toolResults")
-"""Names of lists that may be of tool calls."""
+"""Keys of lists that may contain tool calls."""
 
 _HOLDERS = ("message", "data", "metadata", "meta", "trace")
-"""Where such lists stand besides the reply itself and the message of its first choice."""
+"""Objects of a reply that may have such keys, like the reply itself."""
 
 _CHAT_MESSAGE = "choices[0].message"
-"""A message as OpenAI has it, which leaves out what it does not have."""
+"""A message of OpenAI's chat completions."""
 
 _CHAT_DELTA = "choices[0].delta"
 """A piece of such a message in a stream."""
 
 _SINGLES = ("function_call", "functionCall", "tool_call", "toolCall")
-"""One call, as OpenAI had it before there were lists of them."""
+"""Keys of a single call, as OpenAI's API had it before it had lists."""
 
 _PARTS = ("content", "output")
-"""The parts of an answer as Anthropic and OpenAI's responses have them."""
+"""Keys of the parts of an answer in Anthropic's messages and OpenAI's responses."""
 
 _BESIDE_CALL = ("result", "output", "approval", "list_tools")
-"""What is in the types of parts about tools that are no calls."""
+"""Words in the types of parts that are about tools but are not calls."""
 
 _CALLS_WITH_NAMES = frozenset({"function_call", "tool_call", "custom_tool_call", "mcp_call"})
-"""Parts whose type does not say which tool is called."""
+"""Types of parts that do not imply which tool is called."""
 
 CALL_KEYS = frozenset({_STEPS, *_LISTS, *_USED, *_PAIRS, *_MAYBE, *_SINGLES})
-"""The names under which a reply may hold tool calls."""
+"""The keys under which a reply may have tool calls."""
 
 _PLACES = CALL_KEYS.union(_PARTS)
 
@@ -84,33 +85,34 @@ _OF_CALLS = frozenset(
     key.replace("_", "").lower()
     for key in (*_LISTS, *_SINGLES, *_USED, *_PAIRS, "tool_use", "tool_result", "function_response")
 )
-"""Names that mean tool calls wherever they are and however they are spelled."""
+"""Keys that mean tool calls in any place and in any spelling."""
 
 _CALLED_WITH = frozenset({"arguments", "args", "tool_input", "toolInput", "action_input"})
-"""Names of arguments; a definition of a tool has `parameters`."""
+"""Keys of arguments; the definition of a tool has `parameters` instead."""
 
 _READ_IN = ("", *(f"{holder}." for holder in (*_HOLDERS, _CHAT_MESSAGE)))
 _READ_PLACES = {
     *(_STEPS, "content_block", f"{_CHAT_DELTA}.tool_calls", f"{_CHAT_DELTA}.function_call"),
     *(f"{part}{key}" for part in _READ_IN for key in CALL_KEYS - {_STEPS}),
 }
-"""The paths at which calls are read, and `_PLACES_OF_PARTS` those of parts that may be calls."""
+"""The paths where kindlm reads calls."""
 _PLACES_OF_PARTS = {f"{part}{key}" for part in _READ_IN for key in _PARTS}
+"""The paths of parts that may be calls."""
 
 _NAMES_OF_TOOLS = ("tool", "tool_name", "toolName")
 _OF_A_CALL = frozenset({"tool_call_id", "toolCallId", "tool_use_id", "toolUseId"})
 _IDS_OF_CALLS = (*sorted(_OF_A_CALL), "call_id")
-"""Where a result has the id of its call."""
+"""Keys under which a result has the id of its call."""
 
 _SCHEMAS = ("parameters", "input_schema", "inputSchema", "args_schema")
-"""Where the definition of a tool says what the tool takes."""
+"""Keys of the JSON Schema in the definition of a tool."""
 
 _BESIDE_DEFINITION = _OF_A_CALL | {*_CALLED_WITH, *_NAMES_OF_TOOLS, *_RESPONSES}
-"""What no definition of a tool has."""
+"""Keys that no definition of a tool has."""
 
 
 class UnreadableCalls(UnreadableReply):
-    """An answer with something in the place of its tool calls that cannot be read as calls."""
+    """An answer whose tool calls cannot be read."""
 
     hint = (
         'Send a list of objects, such as `[{"name": "lookup_order", "arguments": {}}]`, or say '
@@ -119,18 +121,18 @@ class UnreadableCalls(UnreadableReply):
 
 
 UNREAD = ToolUse(ToolCall("unread", UNNAMED, {}), None, AGENT_RULE)
-"""Stands for tool calls that kindlm cannot read: it may be the call that a test forbids."""
+"""Stands for a tool call that kindlm cannot read: it may be the call that a test forbids."""
 
 _MAX_WARNINGS = 3
 
 
 def reported_calls(value: Any, path: str | None) -> list[ToolUse]:
-    """Return the tool calls that a reply lists: at a path, else at all of the usual places.
+    """Return the tool calls of a reply: at the `path`, else at all usual places.
 
-    A call without an id has an empty one. An agent that called no tools may leave the list out.
+    A call without an id has an empty one. A reply without tool calls may leave out the list.
 
     Raises:
-        UnreadableReply: what is there cannot be read. It may be the call that a test forbids.
+        UnreadableReply: the calls cannot be read. One may be the call that a test forbids.
     """
     if path is not None:
         if parent_of(value, path) is ABSENT:
@@ -139,22 +141,22 @@ def reported_calls(value: Any, path: str | None) -> list[ToolUse]:
     if not isinstance(value, dict):
         return []
     steps = value.get(_STEPS)
-    told = [listed_calls(steps, _STEPS) if _may_be_calls(steps) else []]
+    lists = [listed_calls(steps, _STEPS) if _may_be_calls(steps) else []]
     holders = [(value, ""), *((value.get(holder), f"{holder}.") for holder in _HOLDERS)]
     if "choices" in value:
         holders.append((lookup(value, _CHAT_MESSAGE), f"{_CHAT_MESSAGE}."))
     results = dict[str, Any]()
     for holder, place in holders:
-        told += _listed(holder, place)
+        lists += _listed(holder, place)
         results |= _results(holder)
     return [
         replace(use, response=results.get(use.call.id)) if use.response is None else use
-        for use in together(*told)
+        for use in together(*lists)
     ]
 
 
 def calls_anywhere(value: Any) -> str | None:
-    """Return where tool calls are, or may be, in an answer; None if nothing looks like one."""
+    """Return the path of a possible tool call in an answer; None if nothing looks like one."""
     try:
         usual = reported_calls(value, None)
     except UnreadableReply:
@@ -165,16 +167,16 @@ def calls_anywhere(value: Any) -> str | None:
 def hidden_calls(
     value: Any, known: Told | None = None, *, read: Iterable[ToolUse] = ()
 ) -> str | None:
-    """Return the path of a tool call, or a list of them, that `reported_calls` does not read.
+    """Return the path of a possible tool call that `reported_calls` does not read.
 
-    It has a name that means tool calls, or looks like a call or like the result of one, and is in a
-    place where kindlm reads none. It may be the very call that a test forbids.
+    Its key means tool calls, or it looks like a call or a tool result, in a place where kindlm
+    reads none. It may be the call that a test forbids.
 
     Args:
-        value: The answer, or an event of it.
-        known: The calls that are read. What tells one of them again hides none.
-        read: The calls that `reported_calls` read from the value. The result of one of them hides
-            none among the parts of a message. It has the id of the call.
+        value: the answer, or an event of it.
+        known: calls that are read. A part that repeats one of them is not hidden.
+        read: calls that `reported_calls` read from the value. A part of a message that has the
+            result of one of them, with its id, is not hidden.
     """
     with_id = Told((), earlier=(use.call for use in read))
     if isinstance(value, dict):
@@ -208,8 +210,8 @@ def hidden_calls(
 def _unread(parts: Sequence[Any], known: Told) -> Iterator[tuple[int, Any]]:
     """Yield the parts that may hide a call, with their positions.
 
-    A result belongs to the calls beside it. Without any, it belongs to a known call with its id,
-    but what it holds may hide a call.
+    A result belongs to the calls beside it. Without such calls, it belongs to the known call with
+    its id; then only its nested values may hide a call.
     """
     has_calls = any(map(_is_call, parts))
     for index, part in enumerate(parts):
@@ -217,14 +219,14 @@ def _unread(parts: Sequence[Any], known: Told) -> Iterator[tuple[int, Any]]:
             yield index, part
         elif not has_calls:
             answered = replace(read_tool_use(part).call, id=_id_of_call(part) or "")
-            held = {key: each for key, each in part.items() if isinstance(each, list | dict)}
-            yield index, held if known.has(answered) else part
+            nested = {key: each for key, each in part.items() if isinstance(each, list | dict)}
+            yield index, nested if known.has(answered) else part
 
 
 def calls_of_event(event: Mapping[str, Any], name: str = "") -> list[ToolUse]:
-    """Return the calls that an event of a stream reports, and `UNREAD` where it may hold another.
+    """Return the calls in an event of a stream, and `UNREAD` if it may contain another one.
 
-    An event that speaks of tools, by its `name` or its type, and lists no calls, is one itself.
+    An event without calls whose `name` or type mentions tools counts as a call.
 
     Raises:
         UnreadableReply: its calls cannot be read.
@@ -232,47 +234,47 @@ def calls_of_event(event: Mapping[str, Any], name: str = "") -> list[ToolUse]:
     calls = reported_calls(event, None)
     place = hidden_calls(event, read=calls)
     is_call = place == "." or names_a_tool(name) or is_of_tool(event)
-    # What looks like a call itself may be no more than the frame of those that it lists.
+    # An event with calls may itself look like a call.
     if place not in (None, ".") or (is_call and not calls):
         calls = [*calls, UNREAD]
     return calls
 
 
 def _entries(listed: list[Any] | dict[str, Any]) -> list[Any]:
-    """Return the entries of a list of calls; those of pairs are what comes before the result."""
+    """Return the entries of a list of calls; of a pair with a result, only the call."""
     entries = listed if isinstance(listed, list) else [listed]
     return [entry[0] if isinstance(entry, list) and entry else entry for entry in entries]
 
 
 def _is_known(part: Any, known: Told | None) -> bool:
-    """Tell whether a part that reports a call, or names its tool, reports one that is known."""
+    """Return whether a part, a call or the name of its tool, reports a known call."""
     if isinstance(part, str):
         part = {"name": part}
     if known is None or not isinstance(part, dict):
         return False
     call = read_tool_use(part).call
     if call.malformed is not None and not known.has(call):
-        # The action of an agent of LangChain has a text as its input.
+        # In LangChain, the input of an action may be a text.
         call = replace(call, arguments={"tool_input": call.malformed}, malformed=None)
     return known.has(call)
 
 
 def _is_definition(part: Mapping[str, Any]) -> bool:
-    """Tell whether a part defines a tool: it has a JSON Schema where a call has arguments."""
+    """Return whether a part defines a tool: it has a JSON Schema in place of arguments."""
     function = part.get("function")
-    said = function if isinstance(function, dict) else part
-    schemas = [said[key] for key in _SCHEMAS if isinstance(said.get(key), dict)]
+    definition = function if isinstance(function, dict) else part
+    schemas = [definition[key] for key in _SCHEMAS if isinstance(definition.get(key), dict)]
     return (
         any(schema.get("type") == "object" and "properties" in schema for schema in schemas)
         and _BESIDE_DEFINITION.isdisjoint(part)
-        and _BESIDE_DEFINITION.isdisjoint(said)
+        and _BESIDE_DEFINITION.isdisjoint(definition)
     )
 
 
 def _holds_unread_calls(key: str, found: Any) -> bool:
-    """Tell whether what may be a list of calls has entries without a name.
+    """Return whether a possible list of calls has entries without a name.
 
-    `actions` are often those that a user may choose from: one of them must have a tool's name.
+    `actions` are often choices for a user: they count only if an entry has a tool's name.
     """
     if not isinstance(found, list | dict) or not found or _named_calls(found):
         return False
@@ -282,7 +284,7 @@ def _holds_unread_calls(key: str, found: Any) -> bool:
 
 
 def looks_like_a_call(part: Mapping[str, Any]) -> bool:
-    """Tell whether an object reports a tool call, or the result of one."""
+    """Return whether an object reports a tool call or a tool result."""
     names = [part.get(key) for key in _NAMES]
     kind, role = part.get("type"), part.get("role")
     return (
@@ -299,27 +301,27 @@ def looks_like_a_call(part: Mapping[str, Any]) -> bool:
 
 
 def is_of_tool(event: Mapping[str, Any]) -> bool:
-    """Tell whether an event's type says that it is about a tool."""
+    """Return whether the type of an event mentions tools."""
     return any(names_a_tool(event.get(key)) for key in ("type", "kind", "event"))
 
 
 def names_a_tool(kind: Any) -> bool:
-    """Tell whether the name of a kind of events speaks of tools."""
+    """Return whether the name of an event mentions tools."""
     return isinstance(kind, str) and ("tool" in kind.lower() or "function" in kind.lower())
 
 
 def parts_text(value: Mapping[str, Any]) -> str | None:
-    """Return the text of an answer made of parts, None if it is not."""
+    """Return the text of an answer that consists of parts, None for another answer."""
     for key in _PARTS:
         parts = value.get(key)
         if isinstance(parts, list) and parts and all(map(_is_part, parts)):
-            said = [
+            pieces = [
                 piece
                 for part in parts
                 for piece in (objects(part.get("content")) if part["type"] == "message" else [part])
             ]
-            texts = [it for it in said if it.get("type") in ("text", "output_text")]
-            refusals = [it for it in said if it.get("type") == "refusal"]
+            texts = [it for it in pieces if it.get("type") in ("text", "output_text")]
+            refusals = [it for it in pieces if it.get("type") == "refusal"]
             return content_text(texts) or content_text(refusals)
     return None
 
@@ -329,7 +331,7 @@ def _is_part(part: Any) -> bool:
 
 
 def _listed(part: Any, place: str) -> Iterator[list[ToolUse]]:
-    """Return the calls of an object, list by list."""
+    """Yield the calls of an object, list by list."""
     if not isinstance(part, dict) or part.keys().isdisjoint(_PLACES):
         return
     for key in _LISTS:
@@ -342,11 +344,11 @@ def _listed(part: Any, place: str) -> Iterator[list[ToolUse]]:
         yield _named_calls(part.get(key)) or []
     for key in _PARTS:
         parts = part.get(key)
-        yield _of_parts(parts) if isinstance(parts, list) else []
+        yield _calls_of_parts(parts) if isinstance(parts, list) else []
 
 
 def _used(found: Any) -> Any:
-    """Return the calls of a list of tools, None if there is no list: a number names no tool."""
+    """Return the calls of a list of tools; None without a list, such as for a number of tools."""
     if isinstance(found, list) and all(isinstance(name, str) and name for name in found):
         return [{"name": name} for name in found]
     return found if isinstance(found, list | dict) else None
@@ -355,7 +357,7 @@ def _used(found: Any) -> Any:
 def _named_calls(found: Any) -> list[ToolUse] | None:
     """Return the calls of a list of calls, or of pairs of a call and its result.
 
-    None if it is something else: each of its entries must have a name.
+    None unless each entry has a name.
     """
     if not isinstance(found, list):
         return None
@@ -370,14 +372,14 @@ def _named_calls(found: Any) -> list[ToolUse] | None:
 
 
 def _is_call(part: Any) -> bool:
-    """Tell whether a part is a tool call, rather than the result of one or its approval."""
+    """Return whether a part is a tool call, and not a tool result or an approval."""
     if not _is_part(part) or any(word in part["type"] for word in _BESIDE_CALL):
         return False
     return is_of_tool(part) or part["type"].endswith("_call")
 
 
 def _results(holder: Any) -> dict[str, Any]:
-    """Return the tool results among the parts of an object, by the ids of their calls."""
+    """Return the tool results among the parts of an object, by call id."""
     results = {}
     for key in _PARTS if isinstance(holder, dict) else ():
         for part in objects(holder.get(key)):
@@ -391,26 +393,25 @@ def _id_of_call(part: Mapping[str, Any]) -> str | None:
     return first_text(*map(part.get, _IDS_OF_CALLS))
 
 
-def _of_parts(parts: Sequence[Any]) -> list[ToolUse]:
-    """Return the calls among some parts."""
+def _calls_of_parts(parts: Sequence[Any]) -> list[ToolUse]:
     uses = []
     for part in filter(_is_call, parts):
         use, kind = read_tool_use(part), str(part["type"])
         call_id = first_text(part.get("call_id"), part.get("id")) or use.call.id
         call = replace(use.call, id=call_id)
         if call.name == UNNAMED and kind.endswith("_call") and kind not in _CALLS_WITH_NAMES:
-            # A tool of the provider is named by the type alone.
+            # The type alone names a tool of the provider.
             call = replace(call, name=kind.removesuffix("_call"))
         uses.append(replace(use, call=call))
     return uses
 
 
 def has_place_for_calls(value: Any, path: str | None) -> bool:
-    """Tell whether the form of a reply shows that it would list tool calls if there were any.
+    """Return whether a reply would list tool calls if there were any.
 
-    It does if the user says where they are (`path`), or if one of the usual lists is there, even
-    empty. The message of a model alone does not: the last one of an agent's loop never holds the
-    calls of the messages before it.
+    It would if the user configured their `path`, or if it has one of the usual lists, even empty.
+    The message of a model alone shows nothing: the last message of an agent's loop never has the
+    calls of earlier messages.
     """
     if path is not None:
         return True
@@ -424,9 +425,9 @@ def has_place_for_calls(value: Any, path: str | None) -> bool:
 
 
 def _shows_calls(part: Mapping[str, Any]) -> bool:
-    """Tell whether one of the usual lists is there, and is empty or can be read.
+    """Return whether a part has one of the usual lists, empty or readable.
 
-    Null is not a list: a message with all fields written out has null where nothing is known.
+    Null is not a list: some libraries write null for each field without a value.
     """
     return (
         any(part.get(key) is not None for key in _LISTS)
@@ -440,12 +441,12 @@ def _reads(read: Callable[[Any], Any], found: Any) -> bool:
 
 
 def may_list_calls(steps: Any) -> bool:
-    """Tell whether steps are those of tools, as far as there are any: an agent may tell texts."""
+    """Return whether steps are empty or may be tool calls; the steps of some agents are texts."""
     return steps == [] or _may_be_calls(steps)
 
 
 def together(*lists: Sequence[ToolUse]) -> list[ToolUse]:
-    """Return the calls of several lists, each of them once, in the reported order."""
+    """Return the calls of several lists, each call once, in the reported order."""
     known = list[ToolUse]()
     for uses in filter(None, lists):
         known = uses_together(known, uses)
@@ -453,11 +454,7 @@ def together(*lists: Sequence[ToolUse]) -> list[ToolUse]:
 
 
 def listed_calls(found: Any, place: str) -> list[ToolUse]:
-    """Return a list of reported calls.
-
-    Raises:
-        UnreadableReply: what is there is not one.
-    """
+    """Return the calls of a list at a `place`; raises `UnreadableReply` if it is no such list."""
     if found is ABSENT or found is None:
         return []
     if isinstance(found, list) and all(isinstance(entry, dict) for entry in found):
@@ -471,15 +468,15 @@ def _may_be_calls(steps: Any) -> bool:
 
 
 def failed_tool(error: Any, result: Any = None) -> dict[str, Any]:
-    """Return the tool result that failed, with what it gave all the same."""
+    """Return the result of a tool that failed, and what it returned in spite of that."""
     failure = {"error": error or "the agent reported that the tool failed"}
     return failure if result is None else {**failure, "result": result}
 
 
 def tool_answer(entry: Mapping[str, Any], keys: Iterable[str] = _RESPONSES) -> Any:
-    """Return what a tool answered, under the first of some keys; of one that failed, that too.
+    """Return the tool result under the first of the keys.
 
-    It failed if there is an `error`, or if its `success` is false.
+    The tool failed if there is an `error`, or if `success` is false.
     """
     result, error = _first(entry, keys), entry.get("error")
     result = None if result is ABSENT else result
@@ -487,7 +484,7 @@ def tool_answer(entry: Mapping[str, Any], keys: Iterable[str] = _RESPONSES) -> A
 
 
 def call_warnings(uses: Sequence[ToolUse]) -> tuple[str, ...]:
-    """Return what could not be read of calls: their names, or their arguments."""
+    """Return warnings about calls without a name or without readable arguments."""
     found = list[str]()
     for index, use in enumerate(uses):
         if use.call.name == UNNAMED:
@@ -499,15 +496,15 @@ def call_warnings(uses: Sequence[ToolUse]) -> tuple[str, ...]:
 
 
 def read_tool_use(entry: Mapping[str, Any]) -> ToolUse:
-    """Read one reported call; its id is empty if it has none."""
+    """Read one reported call and its result; a call without an id has an empty one."""
     function = entry.get("function")
     nested = function if isinstance(function, dict) else {}
     name = first_text(nested.get("name"), function, *map(entry.get, _NAMES))
     arguments = _first(nested, _ARGUMENTS)
     if arguments is ABSENT:
         arguments = _first(entry, _ARGUMENTS)
-    known = first_text(*map(entry.get, _IDS)) or ""
-    call = ToolCall.told(known, name or UNNAMED, None if arguments is ABSENT else arguments)
+    call_id = first_text(*map(entry.get, _IDS)) or ""
+    call = ToolCall.told(call_id, name or UNNAMED, None if arguments is ABSENT else arguments)
     return ToolUse(call, tool_answer(entry), AGENT_RULE)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kindlm.agents.crewai_agent import read_crew
-from kindlm.agents.drafts import Draft, Frame, hear
+from kindlm.agents.drafts import Draft, Frame, assemble
 from kindlm.agents.event_framing import frames_of
 from kindlm.agents.event_streams import ModelDraft
 from kindlm.agents.langgraph_replies import GraphDraft, RunDraft, Sent, read_value
@@ -70,7 +70,7 @@ CREW = {
 
 
 def read(draft: Draft, text: str) -> AgentReply:
-    return hear(draft, frames_of(text, is_sse=True)[0]).reply
+    return assemble(draft, frames_of(text, is_sse=True)[0]).reply
 
 
 def names_of(reply: AgentReply) -> list[str]:
@@ -364,7 +364,7 @@ def test_calls_that_data_of_a2a_hide_are_noticed(is_beside: bool) -> None:
     data = {"trail": {"tool_calls": [REFUND]}, **({"tool_calls": [PAY]} if is_beside else {})}
     message = {"role": "ROLE_AGENT", "parts": [{"text": "Done."}, {"data": data}]}
     answer = {"jsonrpc": "2.0", "result": {"message": message}}
-    reply = hear(TaskDraft(), [Frame("message", "", answer)]).reply
+    reply = assemble(TaskDraft(), [Frame("message", "", answer)]).reply
     assert names_of(reply) == ["pay", UNNAMED][not is_beside :]
     assert_hidden(reply, "data.trail.tool_calls")
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples import examples
-from kindlm.agents.event_streams import hear_events
+from kindlm.agents.event_streams import read_stream
 from kindlm.agents.protocols import protocol_named
 from kindlm.agents.reply_parts import UnreadableReply
 from kindlm.agents.reply_reading import FailedReply, Reading
@@ -285,7 +285,7 @@ def test_a_stream_that_breaks_off_is_no_answer(protocol, events, data):
     # Up to the last event, with nothing of what ends it.
     end = data.draw(st.integers(0, len(sse(events[:-1]))))
     try:
-        heard = hear_events(body[:end], Reading(), has_end=True)
+        heard = read_stream(body[:end], Reading(), has_end=True)
     except (UnreadableReply, FailedReply):
         return
     assert (heard.reply.text, heard.reply.tool_uses) == ("", ())
@@ -316,7 +316,7 @@ def test_anything_in_any_place_is_read_or_refused(data, streams, value):
         owner = owner[key]
     owner[last] = value
     with contextlib.suppress(UnreadableReply, FailedReply):
-        hear_events(sse(events), Reading(), has_end=True)
+        read_stream(sse(events), Reading(), has_end=True)
 
 
 @pytest.mark.parametrize(
@@ -524,7 +524,7 @@ class TestAgUi:
     def hear(self):
         def hear(*events, **outcome):
             run = [AG_UI[0], *events, {"type": "RUN_FINISHED", **outcome}]
-            return hear_events(sse(run), Reading(), has_end=True)
+            return read_stream(sse(run), Reading(), has_end=True)
 
         return hear
 

@@ -9,7 +9,7 @@ import pytest
 
 from kindlm.agents.command import printed_reply
 from kindlm.agents.crewai_agent import read_crew
-from kindlm.agents.drafts import Frame, hear
+from kindlm.agents.drafts import Frame, assemble
 from kindlm.agents.event_framing import frames_of
 from kindlm.agents.event_streams import ModelDraft
 from kindlm.agents.langgraph_replies import Sent, read_value
@@ -22,7 +22,7 @@ from kindlm.transcript import UNNAMED
 
 
 def read(text: str) -> AgentReply:
-    return hear(ModelDraft(Reading()), frames_of(text, is_sse=True)[0]).reply
+    return assemble(ModelDraft(Reading()), frames_of(text, is_sse=True)[0]).reply
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_an_answer_that_was_cut_off_says_so(reason):
 )
 def test_events_show_it_by_their_types(pieces, shown):
     frames = (Frame("message", "Done.", piece) for piece in pieces)
-    assert bool(hear(EventsDraft(), frames).reply.reports_tools) is shown
+    assert bool(assemble(EventsDraft(), frames).reply.reports_tools) is shown
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from kindlm.agents.drafts import ToldCalls
+from kindlm.agents.drafts import ReportedCalls
 from kindlm.agents.frameworks import as_json, is_a
 from kindlm.agents.http_request import all_messages
 from kindlm.agents.reply_parts import compact_json
@@ -112,8 +112,8 @@ def _hidden(items: Sequence[Any]) -> tuple[str, ...]:
     return (f"kindlm does not see the tool calls of agents that are used as tools: {listed}",)
 
 
-def _calls(items: Sequence[Any]) -> ToldCalls:
-    calls = ToldCalls()
+def _calls(items: Sequence[Any]) -> ReportedCalls:
+    calls = ReportedCalls()
     for item in items:
         raw = as_json(item.raw_item)
         call_id = raw.get("call_id") or raw.get("id")

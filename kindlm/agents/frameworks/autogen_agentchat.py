@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from kindlm.agents.drafts import ToldCalls
+from kindlm.agents.drafts import ReportedCalls
 from kindlm.agents.frameworks import as_json, is_a, total
 from kindlm.agents.http_request import last_user_text
 from kindlm.agents.reply_parts import compact_json
@@ -92,8 +92,8 @@ def _reply(messages: Sequence[Any]) -> AgentReply:
     )
 
 
-def _calls(messages: Sequence[Any]) -> ToldCalls:
-    calls = ToldCalls()
+def _calls(messages: Sequence[Any]) -> ReportedCalls:
+    calls = ReportedCalls()
     for message in messages:
         if message.type == "ToolCallRequestEvent":
             for call in message.content:

@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 from kindlm.agents.crewai_agent import read_crew
-from kindlm.agents.drafts import Made, ToldCalls
+from kindlm.agents.drafts import ReportedCall, ReportedCalls
 from kindlm.agents.frameworks import as_json, is_a, total
 from kindlm.agents.http_request import all_messages, context_with_history, last_user_text
 from kindlm.agents.reply_parts import compact_json
@@ -119,9 +119,9 @@ def _of_run(run: _Run) -> AgentReply:
     )
 
 
-def _calls(events: Sequence[Any]) -> ToldCalls:
+def _calls(events: Sequence[Any]) -> ReportedCalls:
     """Return the calls; simultaneous ones end in any order."""
-    calls, running = ToldCalls(), list[tuple[Any, Made]]()
+    calls, running = ReportedCalls(), list[tuple[Any, ReportedCall]]()
     for event in events:
         failed = is_a(event, _PACKAGE, _FAILED)
         if is_a(event, _PACKAGE, _BEGUN):
@@ -132,7 +132,7 @@ def _calls(events: Sequence[Any]) -> ToldCalls:
     return calls
 
 
-def _own(running: Sequence[tuple[Any, Made]], ended: Any) -> int | None:
+def _own(running: Sequence[tuple[Any, ReportedCall]], ended: Any) -> int | None:
     """Return which call ended: the matching one, else the one that CrewAI considers started.
 
     The arguments of a ReAct agent's call are text at first. CrewAI confuses simultaneous calls.

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
-from kindlm.agents.drafts import ToldCalls
+from kindlm.agents.drafts import ReportedCalls
 from kindlm.agents.frameworks import as_json, is_a, total
 from kindlm.agents.http_request import last_user_text
 from kindlm.agents.reply_parts import compact_json
@@ -72,7 +72,7 @@ class GoogleADK(Framework):
             raise FailedReply(f"{whole[-1].error_code}: {whole[-1].error_message}")
         usages = [event.usage_metadata for event in whole if event.usage_metadata is not None]
         models = [event.model_version for event in whole if event.model_version]
-        calls = ToldCalls()
+        calls = ReportedCalls()
         for event in whole:
             for call in event.get_function_calls():
                 calls.add(call.name, call.id, as_json(call.args))

@@ -21,8 +21,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar
 
-from kindlm.agents.chat_messages import holds_message, read_messages, spoken
-from kindlm.agents.drafts import Made, ToldCalls
+from kindlm.agents.chat_messages import holds_message, read_messages, summarize
+from kindlm.agents.drafts import ReportedCall, ReportedCalls
 from kindlm.agents.frameworks import as_json, is_a
 from kindlm.agents.http_request import all_messages, last_user_text
 from kindlm.agents.langgraph_replies import Sent, read_pieces, read_value
@@ -103,8 +103,8 @@ class LangChain(Framework):
 class _Heard:
     """The tools that ran for a message, in the order they started, and the answers of models."""
 
-    calls: ToldCalls = field(default_factory=ToldCalls)
-    runs: dict[Any, Made] = field(default_factory=dict)
+    calls: ReportedCalls = field(default_factory=ReportedCalls)
+    runs: dict[Any, ReportedCall] = field(default_factory=dict)
     answers: list[Any] = field(default_factory=list)
 
     def added_to(self, reply: AgentReply) -> AgentReply:
@@ -113,7 +113,7 @@ class _Heard:
         If no model of LangChain answered, another one may have called tools unnoticed.
         """
         uses = tuple(uses_together(self.calls.uses, reply.tool_uses))
-        said = spoken(read_messages(as_json(self.answers)))
+        said = summarize(read_messages(as_json(self.answers)))
         is_known = len(said.models) == 1
         return replace(
             reply,

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from kindlm.agents.drafts import ToldCalls
+from kindlm.agents.drafts import ReportedCalls
 from kindlm.agents.frameworks import as_json, is_a, total
 from kindlm.agents.http_request import all_messages, last_user_text
 from kindlm.agents.reply_parts import compact_json
@@ -58,7 +58,7 @@ class LlamaIndex(Framework):
         calls = _calls(events)
         # The last output covers only itself: the model was called before, if it called tools.
         asked = list({id(output.raw): as_json(output.raw) for output in outputs}.values())
-        is_whole = len(asked) > 1 or not calls.made
+        is_whole = len(asked) > 1 or not calls.entries
         structured = answer.structured_response
         return AgentReply(
             text=answer.response.content or "" if structured is None else compact_json(structured),
@@ -70,9 +70,9 @@ class LlamaIndex(Framework):
         )
 
 
-def _calls(events: Sequence[Any]) -> ToldCalls:
+def _calls(events: Sequence[Any]) -> ReportedCalls:
     """Return the calls: the model's outputs request them, results follow, the last one has all."""
-    calls = ToldCalls()
+    calls = ReportedCalls()
     for event in events:
         told = event.tool_calls if is_a(event, _PACKAGE, "AgentOutput") else [event]
         for each in told:

@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
-from kindlm.agents.drafts import ToldCalls
+from kindlm.agents.drafts import ReportedCalls
 from kindlm.agents.frameworks import as_json, is_a
 from kindlm.agents.http_request import last_user_text, system_text
 from kindlm.agents.reply_parts import compact_json
@@ -67,7 +67,7 @@ class PydanticAI(Framework):
 
 def _reply(messages: Sequence[Any], output: Any, result: Any) -> AgentReply:
     """Return the reply in messages. `output` is that of a run; its `result` shows all calls."""
-    calls, usages = ToldCalls(), list[Usage]()
+    calls, usages = ReportedCalls(), list[Usage]()
     answer, model = "", None
     for message in messages:
         if message.kind == "response":
@@ -100,7 +100,7 @@ def _usage(counted: Any) -> Usage:
     return Usage(counted.input_tokens, counted.output_tokens, extras)
 
 
-def _add_calls(calls: ToldCalls, parts: Iterable[Any], output_tool: str | None) -> None:
+def _add_calls(calls: ReportedCalls, parts: Iterable[Any], output_tool: str | None) -> None:
     """Add the calls of a message, and its results of earlier ones.
 
     The output of a run may come as a call to `output_tool`, which is not a tool.

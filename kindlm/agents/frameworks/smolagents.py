@@ -12,7 +12,7 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from kindlm.agents.drafts import ToldCalls
+from kindlm.agents.drafts import ReportedCalls
 from kindlm.agents.frameworks import as_json, is_a, total
 from kindlm.agents.http_request import last_user_text, system_text
 from kindlm.agents.reply_parts import compact_json
@@ -52,7 +52,7 @@ class Smolagents(Framework):
 
     def __init__(self) -> None:
         self._own: Any = None
-        self._seen = ToldCalls()
+        self._seen = ReportedCalls()
 
     def is_agent(self, value: Any) -> bool:
         """Tell whether it is an agent."""
@@ -65,7 +65,7 @@ class Smolagents(Framework):
             self._own = _copy(agent, self)
             system = system_text(request)
             self._own.instructions = "\n\n".join(filter(None, [agent.instructions, system]))
-        self._seen = ToldCalls()
+        self._seen = ReportedCalls()
         text = last_user_text(request)
         try:
             result = await in_thread(
@@ -74,7 +74,7 @@ class Smolagents(Framework):
         except asyncio.CancelledError:
             self._own.interrupt()  # a thread cannot be ended; the agent takes no further step
             raise
-        return _Run(self._own, result, self._seen.uses_as_told)
+        return _Run(self._own, result, self._seen.uses_as_reported)
 
     async def read(self, result: Any, _sent: str) -> AgentReply | None:
         """Return the reply in a run, its result, or a streamed run: what follows the last task."""
@@ -195,9 +195,9 @@ def _reply(steps: Sequence[Mapping[str, Any]], output: Any) -> AgentReply:
     )
 
 
-def _calls(steps: Sequence[Mapping[str, Any]]) -> ToldCalls:
+def _calls(steps: Sequence[Mapping[str, Any]]) -> ReportedCalls:
     """Return the calls of steps. A step has one result for all its calls together."""
-    calls = ToldCalls()
+    calls = ReportedCalls()
     for step in steps:
         told = list(_told(step))
         for call in told:

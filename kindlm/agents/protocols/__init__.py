@@ -1,8 +1,7 @@
 """The protocols of HTTP agents: the form of requests, and how answers are recognised.
 
-Answers are recognised by their form, with or without the option `protocol`. With it, requests have
-the form of the protocol, and an answer in another form is an error. This module has the requests of
-model APIs, whose answers `event_streams` and `reply_reading` read.
+kindlm recognises an answer by its form, even without the option `protocol`. This module makes the
+requests of model APIs, whose answers `event_streams` and `reply_reading` read.
 """
 
 from __future__ import annotations
@@ -43,21 +42,21 @@ class Protocol:
     """A protocol.
 
     Attributes:
-        title: what answers in it are called, as `event_framing.StreamFormat` has it.
-        body: makes the body of a request: of the request, whether a stream is asked for, and what
-            the last answer asked to be sent back (`Heard.carried`).
-        is_answer: tells whether a JSON value is an answer in it; by default no JSON is.
-        headers: go with each request.
-        says_system: whether a request has the system text.
-        says_context: whether a request has the context of the message.
+        title: the name of its streams in `event_framing.StreamFormat`.
+        body: makes the body from the request, whether kindlm asks for a stream, and the value that
+            the last answer asked to send back (`ParsedAnswer.carried`).
+        is_answer: returns whether a JSON value is an answer; by default, only streams are.
+        headers: sent with each request.
+        sends_system: whether a request has the system text.
+        sends_context: whether a request has the context of the message.
     """
 
     title: str
     body: Callable[[AgentRequest, bool, Any], dict[str, Any]]
     is_answer: Callable[[Any], bool] = lambda _value: False
     headers: Mapping[str, str] = field(default_factory=dict)
-    says_system: bool = True
-    says_context: bool = False
+    sends_system: bool = True
+    sends_context: bool = False
 
 
 _MAX_TOKENS = 4096
@@ -65,31 +64,27 @@ _MAX_TOKENS = 4096
 
 
 def _chat(request: AgentRequest, stream: bool, _carried: Any) -> dict[str, Any]:
-    # Without asking for them, a stream has no tokens.
-    asked = {"stream_options": {"include_usage": True}} if stream else {}
-    return _streamed({"messages": all_messages(request), **asked}, stream=stream)
+    # A stream reports tokens only on request.
+    options = {"stream_options": {"include_usage": True}, "stream": True} if stream else {}
+    return {"messages": all_messages(request), **options}
 
 
 def _responses(request: AgentRequest, stream: bool, _carried: Any) -> dict[str, Any]:
-    system, said = _apart(request)
+    system, messages = _separated(request)
     body: dict[str, Any] = {"instructions": system} if system else {}
-    return _streamed({**body, "input": said}, stream=stream)
+    return {**body, "input": messages, **({"stream": True} if stream else {})}
 
 
 def _anthropic(request: AgentRequest, stream: bool, _carried: Any) -> dict[str, Any]:
-    system, said = _apart(request)
+    system, messages = _separated(request)
     body: dict[str, Any] = {"max_tokens": _MAX_TOKENS} | ({"system": system} if system else {})
-    return _streamed({**body, "messages": said}, stream=stream)
+    return {**body, "messages": messages, **({"stream": True} if stream else {})}
 
 
-def _apart(request: AgentRequest) -> tuple[str, list[dict[str, str]]]:
+def _separated(request: AgentRequest) -> tuple[str, list[dict[str, str]]]:
     """Return the system text and the other messages."""
-    said = [it for it in all_messages(request) if it["role"] != "system"]
-    return system_text(request), said
-
-
-def _streamed(body: dict[str, Any], *, stream: bool) -> dict[str, Any]:
-    return body | {"stream": True} if stream else body
+    messages = [message for message in all_messages(request) if message["role"] != "system"]
+    return system_text(request), messages
 
 
 def _has_list(value: Any, key: str) -> bool:
@@ -103,7 +98,7 @@ _OF_MODELS = {"chat": CHAT, "responses": RESPONSES, "anthropic": ANTHROPIC}
 
 
 def protocol_named(name: str) -> Protocol:
-    """Return a protocol; a module of its own is imported when it is asked for."""
+    """Return a protocol; imports its module if it has one."""
     if name in _OF_MODELS:
         return _OF_MODELS[name]
     module, variable = _MODULES[name]

@@ -1,7 +1,7 @@
 """AG-UI: the run of an agent as a stream of events.
 
-The table under "AG-UI" in docs/how-to/agents.md has the events that are read. Steps, reasoning,
-activities, `CUSTOM` and `RAW` say nothing about text or tools.
+The table under "AG-UI" in docs/how-to/agents.md lists the events that kindlm reads. Steps,
+reasoning, activities, `CUSTOM` and `RAW` have neither text nor tool calls.
 
 An empty line separates messages. Messages of a sub-agent to its agent are not part of the answer,
 but its tool calls count.
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kindlm.agents.drafts import Draft, Heard, Made, ToldCalls
+from kindlm.agents.drafts import Draft, ParsedAnswer, ReportedCall, ReportedCalls
 from kindlm.agents.http_request import all_messages
 from kindlm.agents.protocols import Protocol
 from kindlm.agents.reply_parts import UnreadableReply, first_text
@@ -29,8 +29,8 @@ _WAITS = "the run waits for a person: the answer is incomplete"
 
 def _body(request: AgentRequest, _stream: bool, carried: Any) -> dict[str, Any]:
     messages = [
-        {"id": f"{request.conversation}-{number}", **said}
-        for number, said in enumerate(all_messages(request))
+        {"id": f"{request.conversation}-{number}", **message}
+        for number, message in enumerate(all_messages(request))
     ]
     context = [
         {"description": key, "value": as_text(value)}
@@ -47,12 +47,12 @@ def _body(request: AgentRequest, _stream: bool, carried: Any) -> dict[str, Any]:
     }
 
 
-AG_UI = Protocol("AG-UI", _body, says_context=True)
+AG_UI = Protocol("AG-UI", _body, sends_context=True)
 
 
 @dataclass(slots=True)
 class RunDraft(Draft):
-    """An answer under construction, by the ids of its messages and tool calls.
+    """An answer under construction; texts are stored by message id.
 
     The next message sends the `state` back.
     """
@@ -60,14 +60,14 @@ class RunDraft(Draft):
     texts: dict[str, list[str]] = field(default_factory=dict)
     foreign: set[str] = field(default_factory=set)
     message: str = ""
-    calls: ToldCalls = field(default_factory=ToldCalls)
+    calls: ReportedCalls = field(default_factory=ReportedCalls)
     call: str = ""
     ended: Mapping[str, Any] = field(default_factory=dict)
     snapshot: list[Mapping[str, Any]] = field(default_factory=list)
     state: Any = None
 
     def add(self, event: Mapping[str, Any], number: int) -> None:
-        """Take one event."""
+        """Add one event."""
         match event.get("type"):
             case "TEXT_MESSAGE_START" | "TEXT_MESSAGE_CONTENT" | "TEXT_MESSAGE_CHUNK":
                 self._add_text(event)
@@ -102,15 +102,15 @@ class RunDraft(Draft):
         if isinstance(delta := event.get("delta"), str):
             call.written.append(delta)
 
-    def _call_of(self, event: Mapping[str, Any], number: int) -> Made:
+    def _call_of(self, event: Mapping[str, Any], number: int) -> ReportedCall:
         call_id = first_text(event.get("toolCallId", self.call))
         if call_id is None:
             raise UnreadableReply(f"`toolCallId` of event {number} is not a string")
         self.call = call_id
         return self.calls.under(self.call)
 
-    def finished(self) -> Heard:
-        """Return the whole."""
+    def finished(self) -> ParsedAnswer:
+        """Return the whole answer."""
         last = self._read_snapshot()
         outcome, result = self.ended.get("outcome"), self.ended.get("result")
         parts = ["".join(pieces) for pieces in self.texts.values()]
@@ -123,7 +123,7 @@ class RunDraft(Draft):
             warnings=(_WAITS,) if waits else (),
             reports_tools=True,
         )
-        return Heard(reply, self.state)
+        return ParsedAnswer(reply, self.state)
 
     def spent(self) -> Spent:
         """Return the total tokens of the run's models."""
@@ -134,23 +134,24 @@ class RunDraft(Draft):
         return Spent(usage, model=models.pop() if len(models) == 1 else None)
 
     def _read_snapshot(self) -> str:
-        """Add the calls and results since the user's message; return the last text since then."""
-        users = [n for n, said in enumerate(self.snapshot) if said.get("role") == "user"]
+        """Add the calls and results since the user's message; returns the last text since then."""
+        messages = self.snapshot
+        users = [n for n, message in enumerate(messages) if message.get("role") == "user"]
         text = ""
-        for said in self.snapshot[users[-1] + 1 :] if users else self.snapshot:
-            if said.get("role") == "assistant":
-                text = said_text(said.get("content")) or text
-            for number, call in enumerate(objects(said.get("toolCalls")), start=1):
+        for message in messages[users[-1] + 1 :] if users else messages:
+            if message.get("role") == "assistant":
+                text = said_text(message.get("content")) or text
+            for number, call in enumerate(objects(message.get("toolCalls")), start=1):
                 function = call.get("function")
                 if isinstance(function, dict) and self.calls.by_id(str(call.get("id"))) is None:
                     named = {"toolCallId": call.get("id"), "toolCallName": function.get("name")}
                     self._add_to_call({**named, "delta": function.get("arguments")}, number)
-            made = self.calls.by_id(str(said.get("toolCallId")))
-            if said.get("role") == "tool" and made is not None and made.response is None:
-                made.answer(_result(said))
+            known = self.calls.by_id(str(message.get("toolCallId")))
+            if message.get("role") == "tool" and known is not None and known.response is None:
+                known.answer(_result(message))
         return text
 
 
-def _result(said: Mapping[str, Any]) -> Any:
-    result = read_json(said_text(said.get("content")))
-    return failed_tool(said["error"], result) if said.get("error") else result
+def _result(message: Mapping[str, Any]) -> Any:
+    result = read_json(said_text(message.get("content")))
+    return failed_tool(message["error"], result) if message.get("error") else result

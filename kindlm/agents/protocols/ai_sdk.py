@@ -1,11 +1,10 @@
 """The UI message stream of Vercel's AI SDK, 5 and later.
 
-The table under "Vercel AI SDK" in docs/how-to/agents.md has the events that are read. Steps,
-reasoning, sources, files and `data-…` say nothing about text or tools.
+The table under "Vercel AI SDK" in docs/how-to/agents.md lists the events that kindlm reads. Steps,
+reasoning, sources, files and `data-…` have neither text nor tool calls.
 
-An empty line separates text parts, as the SDK shows them one below the other.
-
-A repeated step (`reset-step`) discards its text, but its tool calls count.
+An empty line separates text parts. A repeated step (`reset-step`) discards its text, but its tool
+calls count.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kindlm.agents.drafts import Draft, Heard, ToldCalls
+from kindlm.agents.drafts import Draft, ParsedAnswer, ReportedCalls
 from kindlm.agents.http_request import all_messages
 from kindlm.agents.protocols import Protocol
 from kindlm.agents.reply_parts import UnreadableReply, end_reasons, first_text
@@ -28,12 +27,12 @@ def _body(request: AgentRequest, _stream: bool, _carried: Any) -> dict[str, Any]
     messages = [
         {
             "id": f"{request.conversation}-{number}",
-            "role": said["role"],
-            "parts": [{"type": "text", "text": said["content"]}],
+            "role": message["role"],
+            "parts": [{"type": "text", "text": message["content"]}],
         }
-        for number, said in enumerate(all_messages(request))
+        for number, message in enumerate(all_messages(request))
     ]
-    # What a page sends along stands beside the messages.
+    # The SDK sends a page's own values beside the messages.
     context = dict(request.context or {})
     return context | {
         "id": request.conversation,
@@ -42,28 +41,28 @@ def _body(request: AgentRequest, _stream: bool, _carried: Any) -> dict[str, Any]
     }
 
 
-AI_SDK = Protocol("AI SDK messages", _body, says_context=True)
+AI_SDK = Protocol("AI SDK messages", _body, sends_context=True)
 
 _WAITS = "a tool call waits for a person to approve it: the answer is incomplete"
 
 
 @dataclass(slots=True)
 class UiDraft(Draft):
-    """An answer under construction: the texts of its parts, and tool calls by their ids.
+    """An answer under construction.
 
-    `open` are the parts that texts may be added to, by their ids, which later steps reuse.
+    `open` are the text parts that may still grow, by id; later steps reuse these ids.
     """
 
     texts: list[list[str]] = field(default_factory=list)
     open: dict[str, list[str]] = field(default_factory=dict)
     before_step: int = 0
-    calls: ToldCalls = field(default_factory=ToldCalls)
+    calls: ReportedCalls = field(default_factory=ReportedCalls)
     about: dict[str, Any] = field(default_factory=dict)
     waits: bool = False
     reasons: list[str] = field(default_factory=list)
 
     def add(self, event: Mapping[str, Any], number: int) -> None:
-        """Take one event."""
+        """Add one event."""
         match event.get("type"):
             case "text-start":
                 self.open.pop(str(event.get("id")), None)
@@ -84,8 +83,8 @@ class UiDraft(Draft):
                 raise FailedReply(first_text(event.get("reason")) or "the agent was stopped")
             case "start" | "message-metadata" | "finish":
                 self.reasons += end_reasons(event)
-                told = event.get("messageMetadata")
-                self.about.update(told if isinstance(told, dict) else {})
+                about = event.get("messageMetadata")
+                self.about.update(about if isinstance(about, dict) else {})
             case str(kind) if kind.startswith(("tool-input-", "tool-output-", "tool-approval-req")):
                 self._add_to_call(kind, event, number)
             case str(kind) if is_of_tool(event) and not kind.startswith("data-"):
@@ -109,9 +108,9 @@ class UiDraft(Draft):
         if kind.endswith("-error"):
             call.answer(first_text(event.get("errorText")) or "no explanation", failed=True)
 
-    def finished(self) -> Heard:
-        """Return the whole."""
-        unanswered = self.waits and any(call.response is None for call in self.calls.made)
+    def finished(self) -> ParsedAnswer:
+        """Return the whole answer."""
+        unanswered = self.waits and any(call.response is None for call in self.calls.entries)
         reply = agent_reply(
             "\n\n".join(filter(None, map("".join, self.texts))),
             self.calls.uses,
@@ -120,7 +119,7 @@ class UiDraft(Draft):
             reasons=self.reasons,
             reports_tools=True,
         )
-        return Heard(reply)
+        return ParsedAnswer(reply)
 
     def spent(self) -> Spent:
         """Return the usage in the metadata so far."""
