@@ -241,7 +241,7 @@ def _write_first_test(folder: Path, kind: str, *, force: bool) -> str:
         raise typer.BadParameter(
             f"one of {', '.join(KINDS)}; a place such as shop.agent:graph; or a URL such as"
             " http://127.0.0.1:8000/chat."
-            f" For an MCP server, begin with the suite in {DOCS}/how-to/agents/#mcp",
+            f" For an MCP server, begin with the suite in {DOCS}/how-to/mcp/",
             param_hint="--agent",
         )
     template, values = test
