@@ -158,7 +158,7 @@ def require_shallow(value: Any) -> None:
         if not level:
             return
         level = [child for parent in level for child in _children(parent)]
-    raise ValueError("too deep")
+    raise ValueError("it is nested too deeply")
 
 
 def parts_of(value: Any) -> Iterator[Any]:

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from examples import drawn
-from kindlm.errors import Ok
+from kindlm.errors import Err, Ok
 from kindlm.generate.suite_text import suite_text
 from kindlm.generate.suites import Files, LeftOutError, format_named, read_part
 
@@ -77,7 +77,7 @@ SUITES: dict[str, dict[str, Any]] = {
 ODD: list[Any] = [
     None, True, -1, 1e300, 2**70, "", " ", "{{", "{{q}}", "file://rows.csv", "file://no", [], {},
     [[]], {"a": {}}, [1, "a", None], {"type": "x"}, "openai:", "\x00\x1b[31m", "(", "*",
-    "file://**/*", "json",
+    "file://**/*", "file://**a*", {"function": 1}, {"body": "[NaN]"}, {"body": "[" * 9999}, "json",
 ]  # fmt: skip
 
 
@@ -87,6 +87,41 @@ def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     for key, item in found.items() if isinstance(found, dict) else ():
         yield (*path, key)
         yield from paths(item, (*path, key))
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("prompts", 0), "file://a**b.txt"),
+        (("providers", 2, "config", "tools", 0), {"function": 1}),
+        (("providers", 1, "config", "body"), '{"q": "{{prompt}}", "n": NaN}'),
+        (("providers", 1, "config", "body"), "[" * 99_999),
+    ],
+    ids=["pattern", "function", "NaN", "open"],
+)
+def test_a_part_that_cannot_be_read_is_left_out(
+    place: tuple[Any, ...], value: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "chat.json").write_text('[{"role": "user", "content": "{{q}}"}]')
+    (tmp_path / "rows.csv").write_text("q,__expected\na,contains: b\n")
+    document = copy.deepcopy(SUITES["promptfoo"])
+    *before, last = place
+    holder: Any = document
+    for key in before:
+        holder = holder[key]
+    holder[last] = value
+    part = read_part("suite.json", json.dumps(document).encode())
+    assert isinstance(part, Ok)
+    imported = format_named("promptfoo").read(part.value, Files(tmp_path))
+    assert imported.left_out
+    assert isinstance(suite_text(imported.document, tmp_path / "kindlm.yaml"), Ok)
+
+
+@pytest.mark.parametrize("name", ["suite.json", "rows.jsonl"])
+def test_a_value_that_is_nested_too_deeply_is_an_error(name: str) -> None:
+    part = read_part(name, b"[" * 300 + b"]" * 300)
+    assert isinstance(part, Err)
+    assert "nested too deeply" in part.error.message
 
 
 @pytest.mark.parametrize("name", SUITES)

@@ -1,11 +1,11 @@
 """Reads suites of other programs as suites of kindlm.
 
-Each module here is a format: `promptfoo` is read by `promptfoo.py`, or the package of that name. It
-has `TITLE`, `reads(document) -> bool`, which recognises a file, and `read(document, files)`, which
-returns an `ImportedSuite` and raises `LeftOutError` if no suite can be made of it.
+Each module or package here reads one format. It has `TITLE`, `reads(document) -> bool`, which
+recognises a file, and `read(document, files)`, which returns an `ImportedSuite`, or raises
+`LeftOutError` if no suite can be made of the file.
 
-Checks that kindlm does not have, or evaluates differently, are left out and noted with their line.
-No imported test passes without checking anything: one without checks is kept and skipped.
+Checks without an equivalent in kindlm are left out and noted with their line. A test that has no
+checks left is imported with `skip: true`, so that no imported test passes unchecked.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from kindlm.dataclass import dataclass
 from kindlm.document import Path as Keys
 from kindlm.document import Problem
 from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation
-from kindlm.strict_json import parse_json
+from kindlm.strict_json import parse_json, require_shallow
 from kindlm.wording import cut
 from kindlm.yaml_document import read_documents
 
 
 class LeftOutError(Exception):
-    """Kindlm cannot do something: what it is, and what the user can do instead."""
+    """Kindlm has no equivalent of `what`; `instead` is what the user can do."""
 
     def __init__(self, what: str, instead: str = "") -> None:
         super().__init__(what)
@@ -40,7 +40,7 @@ class LeftOutError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A value of a file, and where it stands: `keys` lead to it from the top."""
+    """A value in a file, and its place: `keys` is the path from the top."""
 
     value: Any
     file: str
@@ -49,35 +49,35 @@ class Part:
 
     @property
     def place(self) -> str:
-        """The file and the line, as `promptfooconfig.yaml:12`."""
+        """The file and the line, such as `promptfooconfig.yaml:12`."""
         return f"{self.file}:{self.line_of(self.keys)}"
 
     def get(self, key: str) -> Part | None:
-        """Return what a mapping has at a key; None if that is nothing or null."""
+        """Return the value of a key of a mapping; None if it is absent or null."""
         found = self.value.get(key) if isinstance(self.value, dict) else None
         return None if found is None else self.child(key, found)
 
     def entries(self, key: str | None = None) -> dict[str, Part]:
-        """Return the entries of a mapping, or of what it has at a key; none for another value."""
+        """Return the entries of this mapping, or of the mapping at a key; {} for other values."""
         part = self if key is None else self.get(key)
         if part is None or not isinstance(part.value, dict):
             return {}
         return {name: part.child(name, item) for name, item in part.value.items()}
 
     def items(self, key: str | None = None) -> list[Part]:
-        """Return the items of a list, or of what a mapping has at a key; else that value alone."""
+        """Return the items of this list, or of the list at a key; another value is one item."""
         part = self if key is None else self.get(key)
         if part is None or not isinstance(part.value, list):
             return [] if part is None or part.value is None else [part]
         return [part.child(at, item) for at, item in enumerate(part.value)]
 
     def text(self, key: str) -> str | None:
-        """Return a text that a mapping has at a key."""
+        """Return the value of a key if it is a text."""
         found = self.get(key)
         return found.value if found is not None and isinstance(found.value, str) else None
 
     def number(self, key: str) -> float | None:
-        """Return a number that a mapping has at a key; raise `LeftOutError` for another value."""
+        """Return the number at a key; raise `LeftOutError` for any other value but null."""
         found = self.get(key)
         if found is None:
             return None
@@ -86,7 +86,7 @@ class Part:
         return cast("float", found.value)
 
     def child(self, key: str | int, value: Any) -> Part:
-        """Return the value at a key or a position."""
+        """Return `value` as the part at a key or an index of this one."""
         return Part(value, self.file, self.line_of, (*self.keys, key))
 
 
@@ -108,7 +108,7 @@ class Files:
 
     @property
     def asked(self) -> tuple[Path, ...]:
-        """Every file that was asked for."""
+        """All files that the suite refers to, also those that do not exist."""
         return self._files.asked
 
     def text(self, name: str) -> str:
@@ -119,25 +119,28 @@ class Files:
         return found.value
 
     def part(self, name: str) -> Part:
-        """Return the content of a YAML, JSON or JSON Lines file, the lines of the latter as a list.
-
-        Raises:
-            LeftOutError: It cannot be read.
-        """
+        """Return the content of a file as `read_part` does; raise `LeftOutError` for its errors."""
         read = read_part(name, self.text(name).encode())
         if isinstance(read, Err):
             raise _unread(name, read.error)
         return read.value
 
     def named(self, pattern: str) -> list[str]:
-        """Return the names of the files that a pattern with `*` matches; itself without one."""
+        """Return the names of the files that match a pattern; a name without `*` as it is.
+
+        Raises:
+            LeftOutError: The pattern is not valid, or leads out of the folder.
+        """
         if "*" not in pattern:
             return [pattern]
         if ".." in Path(pattern).parts or Path(pattern).is_absolute():
             raise LeftOutError(
                 f"the files {pattern}", "Files must be below the folder of the suite"
             )
-        found = sorted(self.folder.glob(pattern))
+        try:
+            found = sorted(self.folder.glob(pattern))
+        except ValueError as error:
+            raise LeftOutError(f"the files {pattern}", f"Correct the pattern: {error}") from None
         return [each.relative_to(self.folder).as_posix() for each in found if each.is_file()]
 
 
@@ -149,15 +152,18 @@ _HALF = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 
 
 def read_part(name: str, data: bytes) -> Result[Part]:
-    """Return the content of a file: YAML, JSON, or JSON Lines as a list, by the file's name."""
+    """Return the content of a YAML, JSON or JSON Lines file; its name says which it is.
+
+    The content of a JSON Lines file is the list of its values.
+    """
     if name.endswith((".jsonl", ".ndjson")):
         return _json_lines(name, data)
     is_json = name.endswith(".json")
-    # The positions in a JSON text are those of YAML, which has no escapes of half a character.
+    # The YAML reader finds the lines of JSON, too, but refuses the escape of half a surrogate pair.
     documents = read_documents(_HALF.sub(rb"\\u0020", data) if is_json else data, merges=True)
     if is_json:
         try:
-            value = parse_json(data.decode("utf-8-sig"))
+            value = json_value(data.decode("utf-8-sig"))
         except ValueError as error:
             return Err(_unreadable(name, Problem(f"It is not JSON: {error}", "Correct it")))
         found = documents.part(0) if documents.readable and documents.value else None
@@ -176,7 +182,7 @@ def _json_lines(name: str, data: bytes) -> Result[Part]:
         if not line.strip():
             continue
         try:
-            values.append(parse_json(line))
+            values.append(json_value(line))
         except ValueError as error:
             message = f"{name}, line {number} is not JSON: {error}"
             return Err(KindlmError(ErrorCode.CONFIG_PARSE_ERROR, message, "Write one value a line"))
@@ -188,6 +194,13 @@ def _json_lines(name: str, data: bytes) -> Result[Part]:
     return Ok(Part(values, name, line_of))
 
 
+def json_value(text: str) -> Any:
+    """Return a JSON value; raise `ValueError` if a text is not JSON, or nested too deeply."""
+    value = parse_json(text)
+    require_shallow(value)
+    return value
+
+
 def _unreadable(name: str, problem: Problem) -> KindlmError:
     at = problem.position
     where = SourceLocation(name, at.line, at.column) if at else SourceLocation(name)
@@ -197,7 +210,7 @@ def _unreadable(name: str, problem: Problem) -> KindlmError:
 def excerpt_of(value: Any) -> str:
     """Return the beginning of a value on one line, for names and messages.
 
-    Of a mapping these are the keys: its values may be credentials.
+    A mapping is represented by its keys, since its values may be credentials.
     """
     if isinstance(value, dict):
         text = f"{{{', '.join(map(str, value))}}}"

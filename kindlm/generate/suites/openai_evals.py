@@ -23,8 +23,7 @@ from kindlm.generate.imported_tests import (
     section_of,
 )
 from kindlm.generate.suite_text import Comment
-from kindlm.generate.suites import Files, LeftOutError, Part, excerpt_of
-from kindlm.strict_json import parse_json
+from kindlm.generate.suites import Files, LeftOutError, Part, excerpt_of, json_value
 
 TITLE = "OpenAI Evals"
 
@@ -122,7 +121,7 @@ def _fuzzy(sample: Part, _: Mapping[str, Any], checks: Checks) -> None:
 
 def _json_match(sample: Part, _: Mapping[str, Any], checks: Checks) -> None:
     try:
-        values = [parse_json(each) for each in _ideals(sample)]
+        values = [json_value(each) for each in _ideals(sample)]
     except ValueError:
         raise LeftOutError("an `ideal` that is not JSON") from None
     checks.add_schema({"enum": values} if len(values) > 1 else {"const": values[0]})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import field
 from typing import Any
@@ -12,13 +11,13 @@ from kindlm.config.json_schemas import schema_fault
 from kindlm.dataclass import dataclass
 from kindlm.generate.imported_tests import ImportedSuite, params_of
 from kindlm.generate.suite_text import Comment, unused
-from kindlm.generate.suites import Files, LeftOutError, Part, excerpt_of
+from kindlm.generate.suites import Files, LeftOutError, Part, excerpt_of, json_value
 from kindlm.generate.suites.promptfoo.texts import file_value, replace_names
 from kindlm.secrecy import is_credential_name, is_secret_key
 from kindlm.values import filled
 
 _CHAT_APIS = {"openai": ("chat", "responses"), "anthropic": ("messages",), "ollama": ("chat",)}
-"""The second parts of ids that mean a chat model; ids without one do, too."""
+"""By the first part of an id: the second parts that name a chat API. An id can also have none."""
 
 _OTHER_APIS = re.compile(
     r"agents|assistant|audio|chatkit|claude-agent-sdk|codex-sdk|completion|embeddings?|image"
@@ -31,7 +30,7 @@ _TYPES = {
     "togetherai": "together",
     "google": "gemini",
 }
-"""Further prefixes of ids, and the types of providers that they are in kindlm."""
+"""Other first parts of ids, each with its provider type in kindlm."""
 
 _RESPONSE_PATH = re.compile(r"json((?:\.\w+|\[\d+\]|\[['\"]\w+['\"]\])+)", re.ASCII)
 _ADDRESS = re.compile(r"https?://[\w.[{-]|\{\{\s*env\.")
@@ -41,7 +40,7 @@ _OTHER_SERVER = ("apiBaseUrl", "apiHost", "apiKeyEnvar")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A model or an agent: its id, its names in the file, and its tools."""
+    """A model or an agent: its id in the suite, its names in the file, and its tools."""
 
     id: str
     names: frozenset[str]
@@ -50,7 +49,7 @@ class Target:
 
 @dataclass(slots=True)
 class Targets:
-    """The targets of a suite, and the sections of kindlm.yaml that they make up."""
+    """The targets of a suite, and their entries in kindlm.yaml."""
 
     suite: ImportedSuite
     files: Files
@@ -60,7 +59,7 @@ class Targets:
     _judges: list[Target] = field(default_factory=list)
 
     def add(self, part: Part) -> None:
-        """Add a provider, or those in the file that it names; note each that has no equivalent."""
+        """Add a provider, or those in the file that it names; note those without an equivalent."""
         try:
             if isinstance(part.value, str) and part.value.endswith((".yaml", ".yml", ".json")):
                 parts = self.files.part(part.value.removeprefix("file://")).items()
@@ -76,7 +75,7 @@ class Targets:
                 self.suite.leave_out(each, error)
 
     def grader(self, part: Part) -> str | None:
-        """Return the id of the model that grades; None, with a note, if it has no equivalent."""
+        """Return the id of a grader's model, which it adds; None and a note without equivalent."""
         try:
             name, options = _id_and_options(part)
             for each in (*self.found, *self._judges):
@@ -132,21 +131,23 @@ class Targets:
         return _target(entry["id"], name, options, tools)
 
     def _tools(self, part: Part) -> list[dict[str, Any]]:
-        """Return the tools on offer, which kindlm simulates."""
+        """Return the definitions of tools, which kindlm simulates; note those that are invalid."""
         value = file_value(part.value, self.files)
         tools = []
         for item in value if isinstance(value, list) else [value]:
-            function = item.get("function", item) if isinstance(item, dict) else {}
-            name, said = function.get("name"), function.get("description")
+            tool = item if isinstance(item, dict) else {}
+            definition = tool.get("function", tool)
+            function = definition if isinstance(definition, dict) else {}
+            name, description = function.get("name"), function.get("description")
             schema = function.get("parameters", function.get("input_schema", {}))
             is_valid = isinstance(schema, dict) and schema_fault(schema) is None
-            is_function = isinstance(item, dict) and item.get("type") in (None, *_FUNCTIONS)
-            is_named = isinstance(name, str) and name and isinstance(said, str | None)
+            is_function = tool.get("type") in (None, *_FUNCTIONS)
+            is_named = isinstance(name, str) and name and isinstance(description, str | None)
             if not is_function or not is_named or not is_valid:
                 what = f"the tool {excerpt_of(item)}"
                 self.suite.leave_out(part, what, "Write it under `tools` of the tests")
                 continue
-            tool = {"name": name, "description": said, "parameters": schema}
+            tool = {"name": name, "description": description, "parameters": schema}
             tools.append({key: each for key, each in tool.items() if each})
         if tools:
             what = "promptfoo stops at a tool call; kindlm answers it and lets the model go on"
@@ -154,7 +155,7 @@ class Targets:
         return tools
 
     def _agent(self, name: str, options: Part) -> Target:
-        """Add an agent that takes JSON by POST."""
+        """Add an HTTP agent; only those that take JSON by POST have an equivalent."""
         config = options.entries("config")
         url = str(config["url"].value) if "url" in config else name
         label = options.text("label")
@@ -185,7 +186,7 @@ class Targets:
             }
         elif key == "body":
             try:
-                body = json.loads(value) if isinstance(value, str) else value
+                body = json_value(value) if isinstance(value, str) else value
             except ValueError:
                 raise LeftOutError("a `body` that is not JSON") from None
             entry["body"] = self._without_credentials(
@@ -209,7 +210,7 @@ class Targets:
         return self._variable(name, part, "the value of the header")
 
     def _without_credentials(self, value: Any, part: Part, name: str = "") -> Any:
-        """Return a part of a body; credentials in it become variables of the environment."""
+        """Return a part of a body, in which environment variables replace credentials."""
         if isinstance(value, dict):
             return {key: self._without_credentials(item, part, key) for key, item in value.items()}
         if isinstance(value, list):
@@ -218,14 +219,14 @@ class Targets:
         return self._variable(name, part, "the value of") if value and is_credential else value
 
     def _variable(self, name: str, part: Part, what: str) -> str:
-        """Return the variable that stands for a credential, and note that."""
+        """Return the placeholder that replaces a credential; note which variable to set."""
         variable = re.sub(r"\W", "_", name.upper())
         self.suite.leave_out(part, f"{what} {name}", f"Put it into the variable {variable}")
         return f"{{{{env.{variable}}}}}"
 
 
 def _id_and_options(part: Part) -> tuple[str, Part]:
-    """Return the id of a provider, and its options."""
+    """Return the id of a provider, and the mapping with its options."""
     if isinstance(part.value, str):
         return part.value, Part({}, part.file, part.line_of, part.keys)
     name = part.text("id")
@@ -238,7 +239,11 @@ def _id_and_options(part: Part) -> tuple[str, Part]:
 
 
 def _type_and_model(name: str) -> tuple[str, str]:
-    """Return the type of a provider of kindlm, and the name of the model there."""
+    """Return the provider type in kindlm for an id such as `openai:chat:gpt-4o`, and the model.
+
+    Raises:
+        LeftOutError: The id names no chat model that kindlm can call.
+    """
     prefix, _, rest = name.partition(":")
     first, _, more = rest.partition(":")
     if prefix in _CHAT_APIS:
@@ -255,7 +260,7 @@ def _type_and_model(name: str) -> tuple[str, str]:
 
 
 def _plain(provider: str, model: str) -> dict[str, Any]:
-    """Return the entry of a model that needs no more than its name."""
+    """Return the entry of a model without parameters."""
     return {"id": f"{provider}/{model}", "provider": provider, "model": model}
 
 
