@@ -17,7 +17,7 @@ BANNED = {
     r"(is|are|was|were) told\b": "reports, shows, prints",
     r"(tell|tells|told) of\b": "reports, names",
     r"whoever": "anyone who; or name them",
-    r"(is|are|was|were) no (JSON|YAML|UTF-8|text\b(?! is)|object|list of|mapping)": "is not",
+    r"(?<!there )(is|are|was|were) no (JSON|YAML|UTF-8|text\b|object|list of|mapping)": "is not",
     r"exclude each other": "cannot be combined",
     r"is there twice": "occurs twice",
     r"is none that": "is not",
