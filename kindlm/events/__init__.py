@@ -7,8 +7,6 @@ Content (prompts, replies, arguments, reasons, configurations) is `Authored`: th
 text, and the store keeps each text once, by reference, so that it can be erased. Ids, names,
 numbers and enums are in the stored event itself. If OpenTelemetry has a name for a fact
 (`gen_ai.…`), the stored key is that name.
-
-`require_known_form` refuses events of another history that readers of the log could not read.
 """
 
 from __future__ import annotations
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from kindlm_store.merging import Accept, Begin, Merge
 
 STREAM_NAME = r"(run|journal)/[0-9A-Za-z_.-]{1,100}"
-"""The names of the streams that there are."""
 
 EVENTS: Mapping[str, type[Payload]] = {
     kind.type: kind
@@ -35,35 +32,35 @@ EVENTS: Mapping[str, type[Payload]] = {
     for kind in vars(module).values()
     if isinstance(kind, type) and issubclass(kind, Payload) and "type" in vars(kind)
 }
-"""All events by their types, in the order in which their modules have them."""
+"""All events by type, in the order of their modules."""
 
 
 def load_event(type: str, data: Any, text_of: TextOf) -> Payload:  # noqa: A002
-    """Return the event that is stored under a type that is known.
+    """Return a stored event of a known type.
 
     Raises:
-        EventError: Its data is not that of such an event.
+        EventError: The data does not fit the type.
     """
     event: Payload = read(EVENTS[type], data, text_of)
     return event
 
 
 _LARGEST_INTEGER = 2**63 - 1
-"""The largest that SQLite keeps as one; a parameter like `seed` may be as large."""
+"""SQLite's largest integer; parameters like `seed` may be as large."""
 
 _MOST = 10**12
-"""More than any other number of an event is: sums of many still fit into SQLite."""
+"""The limit for all other numbers, so that sums of many fit into SQLite."""
 
 _SHARD = re.compile(r"([1-9][0-9]{0,3})/([1-9][0-9]{0,3})")
 
 _ATTEMPT = re.compile(r"[0-9]{1,15}\.[0-9]{1,15}")
-"""What an event of an attempt is about: `<number>.<attempt>`."""
+"""The subject of an event of an attempt: `<number>.<attempt>`."""
 
 
 def require_known_form(recorded: RecordedEvent) -> None:
-    """Raise `ValueError` for an event from elsewhere that readers of the log could not read.
+    """Raise `ValueError` for an event of another history that readers of the log could not read.
 
-    Events of unknown types are kept as they are and not folded.
+    Events of unknown types are accepted; projections ignore them.
     """
     if not re.fullmatch(STREAM_NAME, recorded.stream):
         message = f"{recorded.stream!r} is neither a run nor a journal"
@@ -80,11 +77,11 @@ def require_known_form(recorded: RecordedEvent) -> None:
     data = recorded.data
     for key, number in _numbers(data):
         most = _LARGEST_INTEGER if key.startswith("parameters.") else _MOST
-        if not abs(number) <= most:  # also of what is no number
+        if not abs(number) <= most:  # also true for NaN
             message = f"{recorded.type} {key}: the number is too large"
             raise ValueError(message)
         if number < 0 and key.endswith("_usd"):
-            # Added to what a resumed run has spent, it would lift the limits on cost.
+            # It would reduce the recorded cost of a resumed run, and so lift cost limits.
             message = f"{recorded.type} {key}: a cost is never negative"
             raise ValueError(message)
     try:
@@ -119,7 +116,7 @@ def merge_of(
     begins: Mapping[str, Begin] | None = None,
     accept: Accept = require_known_form,
 ) -> Merge:
-    """Return what takes another log into a history, by what kindlm's events mean; see `Merge`."""
+    """Return the `Merge` of another log into a history, with the rules of kindlm's events."""
     from kindlm_store.merging import Merge  # most commands merge nothing
 
     return Merge(

@@ -1,8 +1,8 @@
 """Encodes events for the store, and decodes them.
 
-The stored data leaves out the type, which has a column of its own, nulls, and empty values that are
-the default. Reading gives the same value again. It also checks the data, since imported and merged
-events come from elsewhere.
+Stored data omits the type, which has its own column, nulls, and empty values that are the default.
+Decoding restores the same value. It also validates the data, since imported and merged events come
+from elsewhere.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from kindlm.transcript import ToolCall
 from kindlm_store import HeadOf, NewEvent, Text
 
 TextOf: TypeAlias = Callable[[str], str]
-"""Returns the text of a reference; raises what it likes if that is not there any more."""
+"""Returns the text of a reference; may raise any exception if the text is gone."""
 
 _Decode: TypeAlias = Callable[[Any, TextOf], Any]
 
@@ -40,18 +40,18 @@ _dumps = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class Payload:
-    """What all events have in common: they are immutable, and know their type and schema."""
+    """The base class of all events, which are immutable and know their type and schema."""
 
     __slots__ = ()
 
     SCHEMA: ClassVar[int] = 1
     OF_ATTEMPT: ClassVar[bool] = False
-    """Whether it is about one attempt of an execution, which is its subject then: `17.1`."""
+    """Whether the event is about one attempt of an execution; its subject is then like `17.1`."""
     type: ClassVar[str]
 
 
 class EventError(ValueError):
-    """What is wrong with the data of an event; `path` is where."""
+    """The data of an event is invalid; `path` leads to the wrong value."""
 
     def __init__(self, problem: str, *path: str) -> None:
         super().__init__(problem)
@@ -59,12 +59,12 @@ class EventError(ValueError):
         self.path = path
 
     def at(self, place: str) -> EventError:
-        """Return the error as seen from one level above."""
+        """Return the error with a path that begins one level higher."""
         return EventError(self.problem, place, *self.path)
 
 
 class StoredField(NamedTuple):
-    """How one field of a value is stored; `key` is None if its fields stand beside it."""
+    """How one field is stored; `key` is None for a nested value whose fields are stored inline."""
 
     name: str
     key: str | None
@@ -78,7 +78,7 @@ class StoredField(NamedTuple):
 
     @property
     def parts(self) -> tuple[type, ...]:
-        """The classes of the values that it holds: other parts of events, and enums."""
+        """The dataclasses and enums of the field's values."""
         return tuple(_classes(self.annotation))
 
 
@@ -86,16 +86,16 @@ def new_event(payload: Payload, *, subject: str | None = None, at: str | None = 
     """Return the event to append for a payload.
 
     Raises:
-        ValueError: It cannot be stored; the message names the part.
+        ValueError: The payload cannot be stored; the message names the part.
     """
     return NewEvent(payload.type, _stored(payload), payload.SCHEMA, subject, at=at)
 
 
 def read(kind: type, data: Any, text_of: TextOf) -> Any:
-    """Return the value of a class that was stored as `data`.
+    """Return the value of a class that is stored as `data`.
 
     Raises:
-        EventError: It was not stored so.
+        EventError: The data does not fit the class.
     """
     value = _read(kind, data, text_of)
     if unknown := data.keys() - _keys(kind):
@@ -104,7 +104,6 @@ def read(kind: type, data: Any, text_of: TextOf) -> Any:
 
 
 def _stored(value: Any) -> dict[str, Any]:
-    """Return what is stored of a value."""
     data: dict[str, Any] = {}
     kind: type = type(value)
     for field in stored_fields(kind):
@@ -124,7 +123,7 @@ def _stored(value: Any) -> dict[str, Any]:
 
 
 def _read(kind: type, data: Any, text_of: TextOf) -> Any:
-    """Return a value that is stored as `data`, in which there may be more."""
+    """Return a value that is stored as `data`; ignore unknown keys."""
     if not isinstance(data, Mapping):
         raise EventError("Input should be an object")
     found = {}
@@ -143,17 +142,17 @@ def _read(kind: type, data: Any, text_of: TextOf) -> Any:
 
 
 def _call(id: str, name: str, arguments: Any, *, malformed: bool = False) -> ToolCall:  # noqa: A002
-    """Return a tool call with its arguments as they were written."""
+    """Return a tool call with its stored arguments, which may be no JSON object."""
     parsed = None if malformed else json_or_text(arguments)
     if not isinstance(parsed, dict):
-        # No JSON object as it was written, or none any more since something in it was taken out.
+        # The model wrote no JSON object, or removing a secret has broken it.
         return ToolCall(id, name, {}, malformed=arguments)
     return ToolCall(id, name, parsed)
 
 
 @cache
 def _keys(kind: type) -> frozenset[str]:
-    """Return all keys that a value of a class may be stored under."""
+    """Return all keys of a stored value of a class."""
     found: set[str] = set()
     for field in stored_fields(kind):
         found |= _keys(field.annotation) if field.key is None else {field.key}
@@ -162,7 +161,7 @@ def _keys(kind: type) -> frozenset[str]:
 
 @cache
 def stored_fields(kind: type) -> tuple[StoredField, ...]:
-    """Return how the fields of a class are stored, in their order."""
+    """Return how the fields of a class are stored, in order."""
     hints = get_type_hints(kind, include_extras=True)
     found = []
     for field in fields(kind):
@@ -196,7 +195,7 @@ def _classes(annotation: Any) -> Iterator[type]:
 
 
 def _without_marks(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Return a type and what is noted about it, also where it may be null besides."""
+    """Return a type without its annotations, also inside of `X | None`, and the annotations."""
     marks: tuple[Any, ...] = ()
     if get_origin(hint) is Annotated:
         hint, *noted = get_args(hint)
@@ -210,7 +209,7 @@ def _without_marks(hint: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def _codec(hint: Any, marks: tuple[Any, ...] = ()) -> tuple[Callable[[Any], Any] | None, _Decode]:
-    """Return what turns values of a type into what is stored, and back; None: they are that."""
+    """Return the encoder and decoder for values of a type; encoder None: they are stored as is."""
     if Form.TEXT in marks:
         return Text, _text
     if Form.NOTE in marks:
@@ -225,7 +224,7 @@ def _codec(hint: Any, marks: tuple[Any, ...] = ()) -> tuple[Callable[[Any], Any]
         return _stored, partial(_read, hint)
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        # Of several, the first is the widest: a float may be an int, and a text a `HeadOf`.
+        # The first of several types accepts the others: a float an int, and a text a `HeadOf`.
         return _codec(arguments[0])
     if origin is Sequence or origin is tuple:
         item_encode, item_decode = _codec(*_without_marks(arguments[0]))
@@ -245,7 +244,7 @@ def _each(encode: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
 
 
 def _text(value: Any, text_of: TextOf) -> str:
-    # An event that is not stored yet holds its texts themselves, and no hash of a stream.
+    # An event that is not stored yet holds the text itself.
     if isinstance(value, Text):
         return value.body
     ref = value.get("$ref") if isinstance(value, Mapping) and len(value) == 1 else None
@@ -262,9 +261,9 @@ def _json_text(value: Any, text_of: TextOf) -> Any:
     return json_or_text(_text(value, text_of))
 
 
-def _instance(kinds: Any, called: str, value: Any, _: TextOf) -> Any:
+def _instance(kinds: Any, name: str, value: Any, _: TextOf) -> Any:
     if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
-        raise EventError(f"Input should be {called}")
+        raise EventError(f"Input should be {name}")
     return value
 
 
@@ -307,7 +306,7 @@ def _members(decode: _Decode, value: Any, text_of: TextOf) -> dict[str, Any]:
 
 
 def strings_in(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the strings in the data of an event with their keys: `tests[].test`; texts are not."""
+    """Yield the strings in the data of an event with keys like `tests[].test`, without texts."""
     if isinstance(value, str):
         yield key, value
     elif isinstance(value, list):

@@ -1,6 +1,5 @@
-"""Events of one execution, and the fold that makes its transcript of them.
+"""Events of one execution, and the fold of these events into its transcript.
 
-An execution begins, calls models, agents and simulated tools, has its checks evaluated, and ends.
 `Conversation` is the fold. Live checks use it, and so do rescored, replayed and cached runs. Pages
 and reports read the table `provider_calls` instead.
 """
@@ -86,7 +85,7 @@ class AssertionEvaluated(Payload):
     def of(
         cls, result: CheckResult, index: int, expectation: Expectation, *, duration_ms: float
     ) -> Self:
-        """Return the event of what came of an expectation."""
+        """Return the event for the result of an expectation."""
         check, demands = expectation.check, None
         is_undecided = result.outcome is Outcome.INCONCLUSIVE
         if check is not None and (is_undecided or result.outcome is Outcome.FAILED):
@@ -99,7 +98,7 @@ class AssertionEvaluated(Payload):
             turn=expectation.turn,
             advisory=expectation.advisory,
             demands=demands,
-            # Why a check is undecided, such as a crash, may quote an answer.
+            # The reason why a check is undecided, such as a crash, may quote an answer.
             only_numbers=check is not None and check.only_numbers and not is_undecided,
         )
 
@@ -138,7 +137,7 @@ class ExecutionFinished(Payload):
 
     @property
     def failure(self) -> KindlmError | None:
-        """The error that it ended with, if it did."""
+        """The error that ended the execution, None without one."""
         if self.error_code is None:
             return None
         code = ErrorCode.named(self.error_code)
@@ -146,15 +145,15 @@ class ExecutionFinished(Payload):
 
 
 RAW_BODY = "raw"
-"""Where events hold the body of an answer as it was received, beside what was read from it.
+"""The key under which events hold the body of an answer as received.
 
-It is evidence only. What is hidden, withheld or erased of such a text, is so of the body, too.
+It is only evidence: if a text of the event is hidden, withheld or erased, so is the body.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallAnswered(Payload):
-    """What the answers of models and of agents have in common; itself it is never recorded."""
+    """The common fields of answers of models and agents; this class itself is never recorded."""
 
     SCHEMA: ClassVar[int] = 2
     OF_ATTEMPT: ClassVar[bool] = True
@@ -189,9 +188,9 @@ class CallAnswered(Payload):
     warnings: Sequence[Note] = ()
 
     def _step(self, uses: Iterable[ToolUse], *, is_recorded: bool, **more: Any) -> Step:
-        """Return the answer as a step; it costs what it did when it was given first.
+        """Return the answer as a step, with its original cost.
 
-        `is_recorded`: it is made of answers of an earlier run, and was paid for then.
+        `is_recorded` means that answers of an earlier run, paid for then, were used.
         """
         return Step(
             text=self.text,
@@ -207,7 +206,7 @@ class CallAnswered(Payload):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallFailed(Payload):
-    """What the failures of models and of agents have in common; itself it is never recorded."""
+    """The common fields of failed calls to models and agents; this class is never recorded."""
 
     OF_ATTEMPT: ClassVar[bool] = True
 
@@ -242,9 +241,10 @@ class CallFailed(Payload):
         keep_raw: bool,
         **spent: Any,
     ) -> Self:
-        """Return the event of a call that ended with an error and is made again after a delay.
+        """Return the event of a failed call.
 
-        `spent` are the fields about what it cost.
+        `delay_s` is the time until the next try, None without one. `spent` are the fields about the
+        cost of the call.
         """
         body = error.details.get("body")
         return cls(
@@ -262,9 +262,9 @@ class CallFailed(Payload):
         )
 
     def failure(self, before: PaidBefore) -> KindlmError:
-        """Return the error that a call ended with, as one that is not worth another try.
+        """Return the error of the call, not retryable.
 
-        Its details have what the call cost, with what was paid before it.
+        Its details include the cost of the call and of what was paid before it.
         """
         then_usd = (self.cost_usd or 0.0) + (self.cost_then_usd or 0.0)
         unknown = (self.unknown_then or 0) + (self.cost_source is CostSource.UNKNOWN)
@@ -280,7 +280,7 @@ class CallFailed(Payload):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderRequested(Payload):
-    """A model is to be asked: to run or to judge a test, for an embedding, or for a user's message.
+    """A model call began: to run or to judge a test, for an embedding, or for a user's message.
 
     The whole request is the conversation up to the answer to call `after`, and then `messages`.
     """
@@ -515,9 +515,9 @@ class ToolSimulated(Payload):
 
 @dataclass(eq=False)
 class Conversation:
-    """A conversation with the target under test, as its events come; calls to judges are not of it.
+    """Folds the events of a conversation with the target into its `transcript` so far.
 
-    `transcript` is what was said so far, as it can be stored.
+    Calls to judges are not part of it. The transcript holds texts in the form that is stored.
     """
 
     transcript: Transcript = Transcript()
@@ -525,17 +525,16 @@ class Conversation:
     _uses: list[ToolUse] = field(default_factory=list, init=False)
 
     def add(self, event: Payload) -> None:
-        """Take in the next event; one by which nothing is said changes nothing."""
+        """Add the next event; events without messages, answers or results change nothing."""
         match event:
-            # The first message of a scenario comes with its first call. What is tried again is not
-            # said again.
+            # The first message of a scenario comes with its first call. Retries repeat no message.
             case ExecutionStarted() | ProviderRequested(attempt=1) | AgentSent(attempt=1):
                 for message in event.messages:
                     if message.role is Role.USER:
                         self.transcript = self.transcript.with_turn(scrub(message.text))
                     elif message.role is Role.SYSTEM:
                         self.transcript = replace(self.transcript, system=scrub(message.text))
-            # An answer of blanks was an error when it came, and no step.
+            # A blank answer is an error, and no step.
             case ProviderResponded() | AgentReplied() if not (
                 event.tool_calls or event.text.strip()
             ):

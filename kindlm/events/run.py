@@ -1,4 +1,4 @@
-"""Events about runs and their suites, of journals, and of runs that write tests.
+"""Events about runs and their suites, in journals, and in runs that write tests.
 
 `SEALED_HEADS` and `PURGES` tell `verify` and `merge` how to read the events of journals.
 """
@@ -28,7 +28,7 @@ class GitState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """The command-line options of a run. The suites decide on absent keys."""
+    """The command-line options of a run; an absent key is left to the suites."""
 
     paths: Sequence[str] = ()
     suite: str | None = None
@@ -99,10 +99,7 @@ class DealtTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunExtended(Payload):
-    """The plan grew.
-
-    Results need more repeats, or this shard was given one more test.
-    """
+    """The plan grew: results need more repeats, or this shard got further tests."""
 
     type: ClassVar[str] = "run.extended"
     planned: Annotated[int, Meaning("number of executions in the plan from now on")]
@@ -139,7 +136,7 @@ class GateVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFinished(Payload):
-    """The plan is complete. Holds the verdict at the end of the run, and seals the stream."""
+    """The plan is complete; this event holds the verdict, and seals the stream."""
 
     type: ClassVar[str] = "run.finished"
     passed: bool
@@ -323,19 +320,19 @@ class ScenarioGenerated(Payload):
 SEALED_HEADS: Mapping[str, Callable[[RecordedEvent], Mapping[str, str]]] = {
     "run.sealed": lambda event: {f"run/{event.data['run']}": event.data["head"]}
 }
-"""Event type → the heads by stream that an event of it notes, as `verify_file` takes them."""
+"""By event type, how to read the heads of streams from an event, for `verify_file`."""
 
 
 def _purge(event: RecordedEvent) -> Erasure:
     data = event.data
     refs, names = data.get("refs"), data.get("runs", [])
     if not (_are_names(names) and (refs is None or _are_names(refs))):
-        # Not of kindlm: what cannot be understood erases nothing.
+        # An event that kindlm did not write erases nothing.
         return Erasure((), frozenset[str]().__contains__)
     runs = {f"run/{run}" for run in names}
 
     def covers(stream: str) -> bool:
-        # The notes on runs, in journals, were erased with them.
+        # A purge also erases the notes on its runs, which are in journals.
         return not runs or stream in runs or stream.startswith("journal/")
 
     return Erasure(refs, covers)
@@ -346,4 +343,4 @@ def _are_names(value: object) -> bool:
 
 
 PURGES: Erasures = {"contents.purged": _purge}
-"""Event type → the texts that an event of it erased, as `verify_file` and `Merge` need them."""
+"""By event type, how to read the erased texts from an event, for `verify_file` and `Merge`."""

@@ -1,7 +1,7 @@
 """Packs the files of a project that another machine needs to run its tests.
 
-A bundle is a ZIP file of the files that a plan names, by their paths from the project's root.
-Environment files (`.env`) are left out: workers have their own variables.
+A bundle is a ZIP file whose entries have paths from the project's root. It leaves out `.env` files:
+workers have their own variables.
 """
 
 from __future__ import annotations
@@ -19,17 +19,14 @@ from kindlm.recording.watched_files import Tree, WatchedFiles, watched_files
 from kindlm.user_modules import import_root
 
 MOST_BYTES = 50_000_000
-"""Bytes that the files of a bundle may have together."""
-
 MOST_FILES = 4_000
 
 
 def make_bundle(loaded: Loaded, root: Path) -> Result[bytes]:
-    """Pack what a run of these suites needs; an error if that is not all in the project.
+    """Pack what a run of these suites needs; return an error if a file is outside the project.
 
-    That is what `kindlm watch` looks at: suites, files that they refer to, the project's
-    configuration, and the programs and modules of agents. Of tests in Python, it is all Python
-    files of the folder that they are imported from, and below.
+    A bundle holds the files that `kindlm watch` watches. For tests in Python, it also holds all
+    Python files in and below the folder that they are imported from.
     """
     in_python = (file for file in (*loaded.files, *loaded.referenced) if file.suffix == ".py")
     modules = frozenset(
@@ -40,7 +37,7 @@ def make_bundle(loaded: Loaded, root: Path) -> Result[bytes]:
 
 
 def pack(files: Iterable[Path], root: Path) -> Result[bytes]:
-    """Pack files that lie in a folder; an error names one that does not, or is too large."""
+    """Pack files below `root`; return an error if one is elsewhere, or if they are too large."""
     found: dict[str, Path] = {}
     for path in files:
         if path.is_dir() or _is_environment(path) or not _is_ours(path):
@@ -74,14 +71,14 @@ def pack(files: Iterable[Path], root: Path) -> Result[bytes]:
 
 
 def unpack(data: bytes, into: Path) -> None:
-    """Unpack a bundle into a folder, for its owner alone."""
+    """Unpack a bundle into a folder; only its owner can access the files."""
     with zipfile.ZipFile(io.BytesIO(data)) as bundle:
         for entry in bundle.infolist():
             Path(bundle.extract(entry, into)).chmod(entry.external_attr >> 16 & 0o700)
 
 
 def _name_in(path: Path, root: Path) -> str | None:
-    """Return the path of a file from the root; None if the file, links followed, is elsewhere."""
+    """Return a file's path from the root; None if it, or the target of its link, is elsewhere."""
     real, top = Path(os.path.realpath(path)), Path(os.path.realpath(root))
     if not real.is_relative_to(top):
         return None
@@ -96,6 +93,6 @@ def _is_environment(path: Path) -> bool:
 
 
 def _is_ours(path: Path) -> bool:
-    """Tell whether a file is of the project: packages are installed on each worker."""
+    """Return whether a file belongs to the project; workers have packages installed."""
     is_kindlms = path.is_relative_to(Path(kindlm.__file__).parent)
     return not (is_kindlms or "site-packages" in path.parts)

@@ -1,11 +1,11 @@
 """Divides a run into shards, runs them on a fleet, and watches over them.
 
-The coordinator knows only what workers push into its history. If a worker ends or falls silent
-before the end of its shard, the shard goes to the next worker, which pulls that run and continues
-it.
+Workers push their events into the coordinator's history, its only source of information. If a
+worker ends or falls silent before its shard is done, the next worker pulls that run and continues.
 
-Each claim of a shard gives a lease with the next number, and only the newest lease counts. Later
-pushes of a worker that lost its shard are refused, so two workers never record the same run.
+Each claim of a shard gives a lease with the next number, and only the newest lease is valid. The
+coordinator refuses later pushes of a worker that lost its shard, so two workers never record the
+same run.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from kindlm.team.protocol import NOT_TAKEN, Control
 from kindlm_store import EventLog
 
 _PER_WORKER = 4
-"""Shards for each worker, so that none waits long for the others at the end."""
+"""Shards for each worker: with small shards, no worker is busy alone for long at the end."""
 
 Took: TypeAlias = Mapping[tuple[str, str, str], float]
-"""What a repeat of a test took, in milliseconds: by path of the suite, test, target."""
+"""The mean duration of a repeat in milliseconds, by path of the suite, test and target."""
 
-# Of a run on workers, each shard has a row in `suites`.
+# In a run on workers, each shard has its own row in `suites`.
 _TOOK = """
 SELECT e.test, e.target, avg(e.latency_ms)
   FROM executions e
@@ -52,18 +52,18 @@ SELECT e.test, e.target, avg(e.latency_ms)
 """
 
 SILENT_S = 60.0
-"""A worker that was not heard of for so long is gone."""
+"""A worker that has been silent for so long counts as lost."""
 
 MOST_LOST = 3
-"""A shard that was lost so often is given up: it may be what ends its workers."""
+"""The coordinator gives up a shard after it lost so many workers: the shard may be the cause."""
 
 _TICK_S = 0.25
 
 _AT_ONCE_S = 10.0
-"""How long workers may take to end at once, before they are left to themselves."""
+"""How long the coordinator waits for workers after the order to end at once."""
 
 _SIGNALS = frozenset({"Ctrl-C", "SIGTERM", "SIGHUP"})
-"""Why a run was interrupted if somebody ended its worker, rather than the whole run."""
+"""Recorded reasons of an interruption that ended only one worker, and not the whole run."""
 
 _NOT_KEPT = "the history takes nothing that workers push"
 
@@ -72,15 +72,15 @@ _SILENT_END = "a worker ended before it began, and said nothing: is there room f
 _SAID_LINES = 5
 
 _ERROR = "✗ "
-"""What an error begins with that a worker shows."""
+"""The beginning of an error in a worker's output."""
 
 _BY_SIGNAL = 128
-"""An exit code from here on means that a signal ended the process, as in a shell."""
+"""Exit codes from here on mean that a signal ended the process, as in a shell."""
 
 _NUMBER = re.compile("[1-9][0-9]{0,5}")
 
 LEAST_RPM = 0.1
-"""What `--max-rpm` takes at least."""
+"""The least value of `--max-rpm`."""
 
 _RUN = f"SELECT ended, {REASON} FROM runs r WHERE id = ?"  # noqa: S608
 
@@ -93,14 +93,14 @@ SELECT total(c.cost_usd), total(c.is_unknown)
 
 
 def shard_count(plan: Plan, workers: int) -> int:
-    """Return into how many shards a plan is divided: no more than it has tests, but for one."""
+    """Return the number of shards of a plan: at most one for each test, and at least one."""
     return max(1, min(_PER_WORKER * workers, sum(1 for _ in _tests(plan))))
 
 
 def longest_first(plan: Plan, count: int, took: Took) -> list[int]:
-    """Return the numbers of the shards, from 1, the one that takes longest first.
+    """Return the numbers of the shards, from 1, in order of their expected duration.
 
-    What the history does not know takes as long as the others do on average.
+    A test without a recorded duration counts with the mean of the others.
     """
     usual = sum(took.values()) / len(took) if took else 1.0
     sums = [0.0] * count
@@ -110,7 +110,7 @@ def longest_first(plan: Plan, count: int, took: Took) -> list[int]:
 
 
 def _tests(plan: Plan) -> Iterator[tuple[tuple[str, str, str], int]]:
-    """Yield the tests in the order in which they are dealt to shards, with their repeats."""
+    """Yield the tests in the order in which shards get them, each with its number of repeats."""
     for planned in plan.suites:
         for entry in planned.cases:
             for target in entry.targets:
@@ -118,7 +118,7 @@ def _tests(plan: Plan) -> Iterator[tuple[tuple[str, str, str], int]]:
 
 
 def read_took(db: sqlite3.Connection, suites: Sequence[Suite]) -> Took:
-    """Return what the tests of suites took lately."""
+    """Return the durations of the tests of suites in recent runs."""
     return {
         (suite.path, test, target): took
         for suite in suites
@@ -127,7 +127,7 @@ def read_took(db: sqlite3.Connection, suites: Sequence[Suite]) -> Took:
 
 
 def runs_needed(db: sqlite3.Connection, plan: Plan) -> list[str]:
-    """Return the recorded runs that tests of a plan refer to: baselines and cassettes."""
+    """Return the recorded runs that a plan needs: baselines, and the runs of cassettes."""
     needed: dict[str, None] = {}
     for planned in plan.suites:
         baseline = find_baseline(db, planned.suite.project, planned.suite.name)
@@ -139,16 +139,16 @@ def runs_needed(db: sqlite3.Connection, plan: Plan) -> list[str]:
 
 @dataclass(slots=True)
 class _Shard:
-    """A shard, and what is known of its worker.
+    """A shard and the state of its worker.
 
     Attributes:
-        run: What was pushed of it, if anything was.
-        number: That of its newest lease.
-        heard: When its worker was last heard of, None while no worker has it.
-        has_begun: Whether that worker has pushed anything.
-        has_pushed: Whether it has pushed events.
-        lost: How many workers were lost with it.
-        is_over: Whether it is done or given up: no worker can claim it any more.
+        run: The recorded run of the shard, None before the first push.
+        number: The number of its newest lease.
+        heard: When its worker last made a request, None while no worker has the shard.
+        has_begun: Whether that worker has pushed anything, even an empty body.
+        has_pushed: Whether that worker has pushed events.
+        lost: How many workers were lost with this shard.
+        is_over: Whether the shard is done or given up. No worker can claim it then.
     """
 
     run: str | None
@@ -160,33 +160,33 @@ class _Shard:
     is_over: bool = False
 
     def lose(self) -> None:
-        """Take it from its worker, so that the next one that claims it goes on."""
+        """Take the shard from its worker; the next worker that claims it continues its run."""
         self.heard = None
         self.lost += 1
         self.is_over = self.is_over or self.lost >= MOST_LOST
 
     def end(self) -> None:
-        """Let no worker claim it any more: it is done, or it stays as it is."""
+        """Let no worker claim the shard again, whether it is done or stays unfinished."""
         self.heard, self.is_over = None, True
 
 
 class Coordinator:
-    """The shards of a run, and who works on them; implements `FleetHooks` for their pushes.
+    """Gives the shards of a run to workers; implements `FleetHooks` for their pushes.
 
-    `undone` are the shards that are not finished in the end, with the reason of each. `ended` are
-    those of them that code of a user has ended, which would end any other worker as well. `refusal`
-    is what the command of a worker said if it did not even begin, as for wrong usage. `failure` is
-    why nothing that workers push can be kept; None as long as it can.
+    `undone` holds the reason for each shard that did not finish. `ended` are those of them that
+    user code ended; it would end any other worker as well. `refusal` is the output of a worker
+    whose command did not begin, such as a usage error. `failure` is the error because of which the
+    history can keep no pushes, None without one.
 
     Args:
         log: The history.
-        shards: What there is to do: the shards, each with the run that it goes on with, or None.
-        bring: Runs that workers need of the history, such as baselines.
-        limits: What all workers together may take.
+        shards: The unfinished shards, each with the run to continue, or None.
+        bring: Runs of the history that workers need, such as baselines.
+        limits: The limits for all workers together.
         stop: Ends the run early.
-        news: Called in the event loop with runs that something was pushed of.
-        earlier: Runs of the same group that are there already: what they cost counts.
-        warn: Called with each warning of a worker that no other one has shown, and its hint.
+        news: Called in the event loop with the runs that received events.
+        earlier: Recorded runs of the same group, whose costs count.
+        warn: Called once for each different warning of the workers, with its hint.
         clock: Returns the time in seconds.
     """
 
@@ -216,7 +216,7 @@ class Coordinator:
         self._warned: set[tuple[str, str | None]] = set()
         self._clock = clock
         self._began = clock()
-        # The threads of the server use these, too.
+        # The threads of the server use the state below, too.
         self._lock = threading.Lock()
         self._shards = {shard: _Shard(run) for shard, run in shards.items()}
         self._new: set[str] = set()
@@ -224,12 +224,12 @@ class Coordinator:
         self._is_hurried = False
         self._capacity = 1
         self._unknown: float | None = None
-        """Calls of unknown cost that were made before, which no limit can hold for."""
+        """Calls of unknown cost before this run began, which no limit can include."""
 
-    # What the server asks.
+    # Called by the threads of the server.
 
     def hear(self, lease: str) -> bool:
-        """Return whether a lease is the newest one of its shard; if so, its worker is alive."""
+        """Return whether a lease is the newest of its shard; note that its worker is alive."""
         number = lease.partition(".")[0]
         with self._lock:
             shard = self._shards.get(int(number)) if _NUMBER.fullmatch(number) else None
@@ -239,12 +239,12 @@ class Coordinator:
             return self.failure is None
 
     def failed(self, error: Exception) -> None:
-        """Note that the server failed: no lease counts any more, so that all workers end."""
+        """Note that the server failed. All leases become invalid, so that all workers end."""
         with self._lock:
             self.failure = self.failure or error
 
     def pushed(self, lease: str, runs: Sequence[str]) -> Control:
-        """Note that the worker of a lease has begun, and its run; return what it has to do."""
+        """Note a push of the worker of a lease, with its runs; return what the worker must do."""
         with self._lock:
             shard = self._shards[int(lease.partition(".")[0])]
             shard.has_begun = True
@@ -254,7 +254,7 @@ class Coordinator:
             return replace(self._told, max_rpm=self._rpm())
 
     def claim(self, number: int) -> dict[str, Any]:
-        """Give a shard to a worker, with the run that it goes on with; no lease: it is over."""
+        """Give a shard to a worker, with the run to continue; `lease` is None if it is over."""
         with self._lock:
             shard = self._shards.get(number)
             if shard is None or self._told.stop is not None or self.failure is not None:
@@ -278,7 +278,7 @@ class Coordinator:
     def _rpm(self) -> float | None:
         """Return the share of each worker in `--max-rpm`.
 
-        Unless workers are added, fewer and fewer shards are left: no sum of shares is too much.
+        Shares grow as shards end. Their sum stays within the limit unless workers are added.
         """
         if self._limits.max_rpm is None:
             return None
@@ -288,13 +288,13 @@ class Coordinator:
 
     @property
     def workers(self) -> int:
-        """How many workers have a shard now."""
+        """The number of workers that have a shard now."""
         with self._lock:
-            # The shard of a worker that has just finished one counts until its end was looked at.
+            # A finished shard counts until `carry_out` has seen its end.
             live = sum(shard.heard is not None for shard in self._shards.values())
             return min(live, self._capacity)
 
-    # What the run does.
+    # Called in the event loop of the run.
 
     async def carry_out(self, fleet: Fleet, jobs: Mapping[int, ShardJob]) -> None:
         """Run shards, in the order of their jobs, until each is done or given up."""
@@ -360,11 +360,11 @@ class Coordinator:
             self._stop.abort(f"a call of unknown cost was made: --max-cost {most:g} cannot be kept")
 
     def _end_of(self, shard: int, pending: Pending) -> ShardEnd | None:
-        """Return how a job ended; None for one that goes on."""
+        """Return how a job ended, None while it runs."""
         if pending.done():
             try:
                 return pending.result()
-            except Exception as error:  # noqa: BLE001 - whatever ends a job, it can be done again
+            except Exception as error:  # noqa: BLE001 - another worker can do any job again
                 return ShardEnd(None, f"{type(error).__name__}: {error}")
         heard = self._shards[shard].heard
         if heard is not None and self._clock() - heard > SILENT_S:
@@ -372,7 +372,7 @@ class Coordinator:
         return None
 
     def _goes_on(self, number: int, end: ShardEnd, db: sqlite3.Connection) -> bool:
-        """Return whether a shard whose job has ended goes to another worker."""
+        """Return whether a shard whose job ended must go to another worker."""
         with self._lock:
             shard = self._shards[number]
             how, reason = db.execute(_RUN, (shard.run,)).fetchone() or (None, None)
@@ -401,7 +401,7 @@ class Coordinator:
 
 
 def _last_words(end: ShardEnd) -> str:
-    """Return the last error that a worker showed; else how its process ended, and what it said."""
+    """Return the last error in a worker's output, else its exit code and the last lines."""
     errors = [line for line in end.said.splitlines() if line.startswith(_ERROR)]
     if errors:
         return errors[-1].removeprefix(_ERROR).rstrip(".")

@@ -1,15 +1,13 @@
-"""Workers on other machines, by Dask: `kindlm test --workers tcp://HOST:PORT`.
+"""Runs shards on other machines, by Dask: `kindlm test --workers tcp://HOST:PORT`.
 
-Dask starts functions of this module on its workers by name. Only text crosses the network, and the
-bundle of the project's files as bytes: nothing of kindlm is pickled.
+Dask starts functions of this module on its workers by name. They get text, and the bundle of the
+project's files as bytes; no object of kindlm is pickled.
 
-Workers are examined before they get a shard. All workers that are there at the beginning must be
-fit, or nothing runs; an unfit one that comes later gets no shard. The resource `kindlm` makes a
-worker run one shard at a time. Shards wait here, in the order of their submission, until a worker
-is free, since Dask's own queues keep no order.
+kindlm examines each worker before it gets a shard. If a worker is unfit at the beginning, nothing
+runs; an unfit worker that comes later gets no shard. The resource `kindlm` limits a worker to one
+shard at a time. Shards wait here until a worker is free, since Dask's queues keep no order.
 
-Unencrypted connections beyond this machine need `--insecure`: that to a scheduler elsewhere unless
-it is `tls://`, and the pushes of workers elsewhere.
+Without TLS, connections to a scheduler or from workers on other machines need `--insecure`.
 """
 
 from __future__ import annotations
@@ -48,10 +46,10 @@ _CERTIFICATES = "Name them in Dask's configuration, as distributed.comm.tls: htt
 _CONNECT_S = 10.0
 _LOOK_EVERY_S = 2.0
 _END_S = 5.0
-"""How long workers may take to hear that it is over."""
+"""How long to wait until workers have got the order to end."""
 
 _SLOT = "kindlm"
-"""Each worker has one of this resource, and a shard takes it."""
+"""The Dask resource that a shard takes; each worker has one."""
 
 
 def connect(
@@ -63,9 +61,9 @@ def connect(
     listen: str | None = None,
     insecure: bool = False,
 ) -> Result[DaskFleet]:
-    """Connect to a scheduler; an error says why the suites cannot run on its workers.
+    """Connect to a scheduler, or return why the suites cannot run on its workers.
 
-    `listen` is where they are to reach this machine, if that has to be named: `HOST[:PORT]`.
+    `listen` is the address at which workers reach this machine, `HOST[:PORT]`; None: find it out.
     """
     parts = urlsplit(address)
     if not (address.startswith(SCHEDULERS) and _has_port(parts)):
@@ -106,7 +104,7 @@ def _client(address: str) -> Result[Client]:
                 "Install it here and on all workers: pip install 'kindlm[cluster]'",
             )
         )
-    # What it has to say, this module says; the other is how it forgets a connection that broke.
+    # This module reports Dask's errors itself; asyncio logs connections that broke.
     for name in ("distributed", "distributed.client", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"})
@@ -126,9 +124,9 @@ def _client(address: str) -> Result[Client]:
 
 
 def _needed(loaded: Loaded, root: Path, environ: Mapping[str, str]) -> frozenset[str]:
-    """Return the variables that each worker must have: `.env` files stay here.
+    """Return the variables that each worker must have, since `.env` files stay here.
 
-    They are those in these files, and those that suites name and that are set here.
+    These are the variables in these files, and those set here that suites name.
     """
     in_files = run_environment([*loaded.folders, root], {})
     named = {name for suite in loaded.suites for name in needed_variables(suite)}
@@ -136,10 +134,7 @@ def _needed(loaded: Loaded, root: Path, environ: Mapping[str, str]) -> frozenset
 
 
 class DaskFleet:
-    """The workers of a scheduler.
-
-    `left_out` are workers that came later and are not fit, by address, with what is wrong.
-    """
+    """The workers of a scheduler; `left_out` says what is wrong with workers that came later."""
 
     def __init__(
         self, client: Client, bundle: bytes, root: Path, needed: Collection[str], address: str
@@ -151,12 +146,12 @@ class DaskFleet:
         self._root = root
         self._needed = sorted(needed)
         self._url = ""
-        # Variables that stand for the repository, which workers do not have.
+        # Workers have no repository; these variables describe it.
         self._environ = {"KINDLM_PROJECT": project_name(root)}
         if (git := git_state(root)) is not None:
             self._environ["KINDLM_COMMIT"] = git.commit + ("-dirty" if git.dirty else "")
             self._environ["KINDLM_BRANCH"] = git.branch or ""
-        # The scheduler keeps what it takes to give them to a worker, whichever one is lost.
+        # As the result of a task, the scheduler can make the bundle again if a worker is lost.
         self._files = client.submit(_kept, bundle, key=f"kindlm-{uuid.uuid4()}", retries=0)
         self._waiting: deque[_Job] = deque()
         self._running: set[_Job] = set()
@@ -166,16 +161,16 @@ class DaskFleet:
 
     @property
     def capacity(self) -> int:
-        """How many workers can have a shard now."""
+        """The number of workers that can take shards now."""
         return len(self._fit)
 
     @property
     def is_lost(self) -> bool:
-        """Whether the connection to the scheduler broke: Dask gives up what was submitted."""
+        """Whether the connection to the scheduler broke; Dask then cancels everything."""
         return bool(self._files.cancelled())
 
     def look(self, listen: str | None, *, insecure: bool) -> KindlmError | None:
-        """Look at the workers, and how they reach this machine; return what is wrong."""
+        """Examine the workers, and choose where they reach this machine; return an error if any."""
         workers = sorted(self._client.scheduler_info(n_workers=-1).get("workers", {}))
         if not workers:
             return misuse(
@@ -204,7 +199,7 @@ class DaskFleet:
         return None
 
     def check(self, url: str) -> Result[None]:
-        """Return an error if a worker does not reach the history: then none gets a shard."""
+        """Return an error if a worker cannot reach the history; no worker gets a shard then."""
         self._url = url
         if wrong := self._admit(self._fit):
             return Err(_unfit(wrong, len(self._fit)))
@@ -212,7 +207,7 @@ class DaskFleet:
         return Ok(None)
 
     def submit(self, job: ShardJob) -> _Job:
-        """Let the next worker that is free run a shard."""
+        """Let the next free worker run a shard."""
         folder = os.path.relpath(job.folder, self._root)
         environ = {**job.environ, **self._environ}
         sent = _Job(self, replace(job, folder=folder, environ=environ).dump())
@@ -222,10 +217,10 @@ class DaskFleet:
         return sent
 
     def interrupt(self) -> None:
-        """Do nothing: workers hear that it is over from the answers to their pushes."""
+        """Do nothing: workers learn from the answers to their pushes that the run ends."""
 
     def close(self) -> None:
-        """End what goes on, and leave the scheduler as it was."""
+        """End all jobs, and close the connection; the scheduler stays."""
         self._is_over.set()
         with self._lock:
             self._waiting.clear()
@@ -237,7 +232,7 @@ class DaskFleet:
         self._client.close(timeout=_END_S)
 
     def end(self, jobs: Sequence[str]) -> None:
-        """Let the processes of jobs be killed, wherever they are."""
+        """Kill the processes of jobs on all workers."""
         ask = threading.Thread(
             target=self._client.run,
             args=(end_jobs, list(jobs)),
@@ -248,7 +243,7 @@ class DaskFleet:
         ask.join(_END_S)
 
     def _feed(self, _: object = None) -> None:
-        """Give waiting jobs to workers that are free."""
+        """Give waiting jobs to free workers."""
         with self._lock:
             self._running = {job for job in self._running if not job.done()}
             busy = {job.worker for job in self._running}
@@ -259,8 +254,8 @@ class DaskFleet:
                     continue
                 job.worker = free.pop(0)
                 self._running.add(job)
-                # Left to itself, Dask prefers a worker that has the files, however busy it is. If
-                # this one dies, Dask takes any other.
+                # By itself, Dask prefers a worker that has the files, even a busy one. If the
+                # chosen worker dies, Dask takes any other.
                 job.future = self._client.submit(
                     carry_out,
                     *(job.text, self._files, job.id),
@@ -273,7 +268,7 @@ class DaskFleet:
                 job.future.add_done_callback(self._feed)
 
     def _look_after_workers(self) -> None:
-        """Count the workers as they come and go, and look at those that come."""
+        """Notice workers that come and go; admit those that come if they are fit."""
         while not self._is_over.wait(_LOOK_EVERY_S) and not self.is_lost:
             try:
                 workers = self._client.scheduler_info(n_workers=-1)["workers"]
@@ -286,10 +281,10 @@ class DaskFleet:
             self._feed()
 
     def _admit(self, workers: Sequence[str]) -> dict[str, str]:
-        """Let workers have shards if they are fit; return what is wrong with the others."""
+        """Let fit workers have shards; return what is wrong with the others, by address."""
         if not workers:
             return {}
-        # Theirs may be too old to know `examine`; this function is Python's.
+        # An older kindlm may lack `examine`; this function is from the standard library.
         versions = self._run(metadata.version, "kindlm", workers=workers)
         here = metadata.version("kindlm")
         wrong = {
@@ -308,7 +303,7 @@ class DaskFleet:
         return wrong
 
     def _run(self, function: Any, *arguments: str, workers: Sequence[str]) -> dict[str, Any]:
-        """Return what a function returns on each worker, or what it raises there."""
+        """Call a function on workers; return its result or exception by address."""
         if not workers:
             return {}
         return dict(
@@ -317,7 +312,7 @@ class DaskFleet:
 
 
 class _Job:
-    """A job that was submitted, and what Dask has of it once a worker is free."""
+    """A submitted job; it has a `future` of Dask once a worker has it."""
 
     def __init__(self, fleet: DaskFleet, text: str) -> None:
         self.id = uuid.uuid4().hex
@@ -328,18 +323,18 @@ class _Job:
         self._is_cancelled = False
 
     def done(self) -> bool:
-        """Return whether it has ended, or will never start."""
+        """Return whether the job has ended, or will never start."""
         is_done = self.future is not None and self.future.done()
         return is_done or self._is_cancelled or self._fleet.is_lost
 
     def result(self) -> ShardEnd:
-        """Return how the shard ended; raise what kept the job from being carried out."""
+        """Return how the shard ended, or raise the error that prevented the job."""
         if self._fleet.is_lost or self.future is None:
             raise ConnectionError("the connection to the scheduler broke")
         return ShardEnd.load(self.future.result())
 
     def cancel(self) -> None:
-        """Let the job not start any more, or end its process."""
+        """Prevent the job from starting, or kill its process."""
         if not (self.done() or self.future is None):
             self._fleet.end([self.id])
             self.future.cancel()
@@ -360,26 +355,26 @@ def _has_port(parts: SplitResult) -> bool:
 
 
 def _seen_from(host: str) -> str:
-    """Return the address of this machine on the way to another one; nothing is sent."""
+    """Return this machine's address on the route to a host; nothing is sent."""
     family, *_, there = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect(there)
         return str(probe.getsockname()[0])
 
 
-# What runs on workers.
+# The rest runs on workers.
 
 _processes: dict[str, subprocess.Popen[bytes]] = {}
 _ended: set[str] = set()
 
 
 def _kept(data: bytes) -> bytes:
-    """Return the bundle: as a task's result, Dask takes it once to each worker that needs it."""
+    """Return the bundle; Dask sends the result of a task only once to each worker."""
     return data
 
 
 def examine(asked: str) -> str:
-    """Return what keeps this worker from running the tests; nothing if all is well."""
+    """Return why this worker cannot run the tests, an empty text if it can."""
     request = json.loads(asked)
     missing = [name for name in request["needed"] if not os.environ.get(name)]
     if missing:
@@ -395,12 +390,12 @@ def examine(asked: str) -> str:
 
 
 async def take_one_at_a_time(dask_worker: Worker) -> None:
-    """Give this worker the resource that a shard takes."""
+    """Give this worker one of the resource that a shard takes."""
     await dask_worker.set_resources(**{_SLOT: 1})
 
 
 def carry_out(job: str, files: bytes, number: str) -> str:
-    """Run a shard in a copy of the project that is there as long as the shard runs."""
+    """Run a shard in a temporary copy of the project."""
     from distributed import get_worker
 
     def started(process: subprocess.Popen[bytes]) -> None:
@@ -415,7 +410,7 @@ def carry_out(job: str, files: bytes, number: str) -> str:
         wanted = ShardJob.load(job)
         here = root / wanted.folder
         here.mkdir(parents=True, exist_ok=True)
-        # It marks the root of the project, also where nothing else does.
+        # This folder marks the root of the project.
         (root / ".kindlm").mkdir(exist_ok=True)
         try:
             return run_shard(replace(wanted, folder=str(here)), started=started).dump()
@@ -424,7 +419,7 @@ def carry_out(job: str, files: bytes, number: str) -> str:
 
 
 def end_jobs(numbers: list[str]) -> None:
-    """Kill the processes of jobs, if they are here."""
+    """Kill those processes of jobs that run on this worker."""
     _ended.update(numbers)
     for number in numbers:
         if (process := _processes.get(number)) is not None:

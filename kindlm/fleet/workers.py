@@ -1,8 +1,7 @@
-"""The workers of a fleet: their job, how they end, and those on this machine.
+"""The workers of a fleet: their jobs, how a job ends, and workers on this machine.
 
-A worker claims its shard, pulls a run that it has to continue, and starts `kindlm test`. It claims
-the shard when it begins, not when the job is submitted: of two workers with the same shard, the
-later one has the lease, and pushes of the other are refused.
+A worker claims its shard when it begins, pulls the run to continue if there is one, and starts
+`kindlm test`. If two workers have the same shard, only the later one has a valid lease.
 
 The history of a worker is in a temporary folder. If the coordinator is killed, the folder stays
 until the group is resumed on the same machine, or until a shard begins there a month later.
@@ -41,28 +40,28 @@ _SAID_BYTES = 4_000
 
 _PREFIX = "kindlm-shard-"
 _KEPT_S = 30 * 24 * 3600
-"""How long what a killed group left behind can be resumed."""
+"""How long the folders of a killed group are kept."""
 
 _WARNING, _INDENT = "! ", "  "
-"""What a warning begins with that a worker shows, and the lines that belong to it."""
+"""The beginning of a warning in a worker's output, and of its further lines."""
 
 _NOT_FOR_WORKERS = ("KINDLM_DB", "GITHUB_STEP_SUMMARY")
-"""The history and the summary are the coordinator's."""
+"""Variables of the coordinator alone: its history and its summary."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardJob:
-    """One shard of a run, to be carried out somewhere.
+    """One shard of a run, for a worker.
 
     Attributes:
         url: Address of the coordinator's history.
-        token: What opens it, for this run alone.
+        token: The token for that history, valid for this run.
         shard: Number of the shard, from 1.
-        arguments: What `kindlm test` is given if the shard starts anew.
-        again: What it is given, besides the run, if an unfinished run of the shard goes on.
-        folder: Where `kindlm test` is started; paths among the arguments are relative to it.
-        environ: What its environment has besides that of the worker.
-        prefix: How the name of its temporary folder begins.
+        arguments: Arguments of `kindlm test` for a new shard.
+        again: Arguments of `kindlm test`, besides `--resume`, to continue a run of the shard.
+        folder: The working directory; paths in the arguments are relative to it.
+        environ: Variables in addition to the worker's own.
+        prefix: The beginning of the name of the temporary folder.
     """
 
     url: str
@@ -75,39 +74,39 @@ class ShardJob:
     prefix: str = _PREFIX
 
     def dump(self) -> str:
-        """Return the job as a text."""
+        """Return the job as JSON."""
         return json.dumps(asdict(self))
 
     @classmethod
     def load(cls, text: str) -> Self:
-        """Return the job that a text holds."""
+        """Return a job from its JSON."""
         job = json.loads(text)
         return cls(**job | {name: tuple(job[name]) for name in ("arguments", "again")})
 
 
 @dataclass(frozen=True, slots=True)
 class ShardEnd:
-    """How the process of a shard ended. What it did is in the history of the coordinator.
+    """How the process of a shard ended; its results are in the coordinator's history.
 
-    `code` is its exit code, negative for a signal; None if none was started. `said` is what it
-    wrote last to standard error, or why none was started.
+    `code` is its exit code, negative for a signal, None if no process started. `said` is the end of
+    its standard error, or why no process started.
     """
 
     code: int | None
     said: str = ""
 
     def dump(self) -> str:
-        """Return the end as a text."""
+        """Return the end as JSON."""
         return json.dumps(asdict(self))
 
     @classmethod
     def load(cls, text: str) -> Self:
-        """Return the end that a text holds."""
+        """Return an end from its JSON."""
         return cls(**json.loads(text))
 
     @property
     def warnings(self) -> Sequence[tuple[str, str | None]]:
-        """The warnings among what it wrote last, each with its hint."""
+        """The warnings in `said`, each with its hint."""
         found: list[list[str]] = []
         is_warning = False
         for line in self.said.splitlines():
@@ -122,53 +121,44 @@ class ShardEnd:
 
 
 class Pending(Protocol):
-    """A job that was submitted; futures of Python have these methods."""
+    """A submitted job; futures of Python have these methods."""
 
     def done(self) -> bool:
-        """Return whether the job has ended, however it did."""
-        ...
+        """Return whether the job has ended in any way."""
 
     def result(self) -> ShardEnd:
-        """Return how the shard ended; raise what kept the job from being carried out."""
-        ...
+        """Return how the shard ended, or raise the error that prevented the job."""
 
     def cancel(self) -> object:
-        """Let the job not start any more."""
-        ...
+        """Prevent the job from starting, or end it."""
 
 
 class Fleet(Protocol):
-    """Workers that carry out jobs, each one at a time, by `run_shard` in a thread of its own."""
+    """Workers, each of which runs one job at a time with `run_shard`."""
 
     @property
     def listen(self) -> tuple[str, int]:
-        """Where the history is served to them: a host of this machine, and a port or 0."""
-        ...
+        """Where to serve the history to the workers: a host of this machine, and a port or 0."""
 
     @property
     def capacity(self) -> int:
-        """How many jobs can go on at once now."""
-        ...
+        """How many jobs can run at once now."""
 
     def check(self, url: str, /) -> Result[None]:
-        """Return an error if a worker does not reach the history: then none gets a job."""
-        ...
+        """Return an error if a worker cannot reach the history; no worker gets a job then."""
 
     def submit(self, job: ShardJob) -> Pending:
-        """Let some worker carry out a job, after those that were submitted before."""
-        ...
+        """Let a worker run a job, after the jobs submitted before."""
 
     def interrupt(self) -> None:
-        """Send Ctrl-C to what goes on, where that is possible: it stops already, and has to end."""
-        ...
+        """Send Ctrl-C to running jobs, where possible, so that a stopping run ends at once."""
 
     def close(self) -> None:
-        """End everything that was started."""
-        ...
+        """End all jobs."""
 
 
 class _Job:
-    """A submitted job, and its process once it has one."""
+    """A submitted job, with its process once that has started."""
 
     def __init__(self) -> None:
         self.future: Future[ShardEnd] = Future()
@@ -196,7 +186,7 @@ class _Job:
 
 
 class LocalFleet:
-    """Workers on this machine: so many processes at once, in the folder of the project itself."""
+    """Workers on this machine: a number of processes at once, in the project's own folder."""
 
     listen = "127.0.0.1", 0
 
@@ -206,11 +196,11 @@ class LocalFleet:
         self._jobs: list[_Job] = []
 
     def check(self, _url: str) -> Result[None]:
-        """Return no error: workers reach their own machine."""
+        """Return no error: local workers can reach the history."""
         return Ok(None)
 
     def submit(self, job: ShardJob) -> _Job:
-        """Let the next thread that is free run a shard."""
+        """Let the next free thread run a shard."""
         submitted = _Job()
         submitted.future = self._threads.submit(run_shard, job, started=submitted.started)
         self._jobs.append(submitted)
@@ -224,7 +214,7 @@ class LocalFleet:
                     job.process.send_signal(signal.SIGINT)
 
     def close(self) -> None:
-        """End all processes, and wait until they are gone."""
+        """Kill all processes, and wait for their ends."""
         for job in self._jobs:
             job.cancel()
         self._threads.shutdown(cancel_futures=True)
@@ -234,7 +224,7 @@ _Started = Callable[[subprocess.Popen[bytes]], None]
 
 
 def run_shard(shard: ShardJob, *, started: _Started = lambda _: None) -> ShardEnd:
-    """Carry out a job; `started` gets the process."""
+    """Run a job to its end; `started` gets the process."""
     _remove_forgotten()
     with TemporaryDirectory(prefix=shard.prefix) as folder:
         database = Path(folder) / _DATABASE
@@ -267,7 +257,7 @@ def _arguments(shard: ShardJob, claimed: dict[str, Any], database: Path) -> list
     return [
         "--push",
         "--die-with-parent",
-        # The coordinator has loaded the same files, and warned of what is in them.
+        # The coordinator loaded the same files, and has shown their warnings.
         "--quiet",
         *(f"{name}={limit}" for name, limit in limits.items() if limit is not None),
         f"--db={database}",
@@ -278,13 +268,13 @@ def _arguments(shard: ShardJob, claimed: dict[str, Any], database: Path) -> list
 def _test(
     arguments: Sequence[str], environ: dict[str, str], folder: str, started: _Started
 ) -> ShardEnd:
-    """Run `kindlm test` in a process of its own, to its end."""
+    """Run `kindlm test` in a process of its own."""
     with TemporaryFile() as said:
         process = subprocess.Popen(
             [*KINDLM, "test", *arguments],
             cwd=folder,
             env=environ,
-            # Held open and never written: its end is that of this process.
+            # Never written to: it closes when this process ends.
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=said,
@@ -305,15 +295,15 @@ def _test(
 
 
 def folder_prefix(database: Path, group: str) -> str:
-    """Return how the temporary folders of all workers of a group begin."""
+    """Return the beginning of the names of all temporary folders of a group."""
     key = sha256(f"{database.resolve()} {group}".encode()).hexdigest()
     return f"{_PREFIX}{key[:16]}-"
 
 
 def take_left(log: EventLog, prefix: str) -> None:
-    """Take what workers could not push any more, as their coordinator was killed; then remove it.
+    """Merge the histories that workers of a killed coordinator left behind, and remove them.
 
-    What cannot be read, or not be taken, stays.
+    A history that cannot be read or merged stays.
     """
     for folder in _folders(prefix):
         database = folder / _DATABASE
@@ -327,7 +317,7 @@ def take_left(log: EventLog, prefix: str) -> None:
 
 
 def _folders(prefix: str) -> Iterator[Path]:
-    """Yield the temporary folders of this user whose names begin so."""
+    """Yield this user's temporary folders whose names begin with a prefix."""
     for folder in Path(gettempdir()).glob(f"{prefix}*"):
         with suppress(FileNotFoundError):
             found = folder.lstat()
@@ -336,9 +326,9 @@ def _folders(prefix: str) -> Iterator[Path]:
 
 
 def _remove_forgotten() -> None:
-    """Remove what groups left behind that were killed, and not resumed for a month.
+    """Remove the folders of killed groups that were not resumed for a month.
 
-    A folder with more than a history is somebody else's.
+    A folder with other files than a history is not kindlm's, and stays.
     """
     for folder in _folders(_PREFIX):
         with suppress(OSError):  # another worker may remove it, too

@@ -3,9 +3,9 @@
 A push sends what a history server lacks. Each body continues the previous one, so an interrupted
 push continues where it stopped. The same history and the same heads give the same bytes.
 
-A body is taken completely or not at all. Its hashes, its form and its agreement with this history
-are checked. It adds events and fills in withheld texts. It erases nothing, and does not bring back
-erased texts.
+A body is taken completely or not at all, after checks of its hashes, its form, and its agreement
+with this history. It adds events and fills in withheld texts. It never erases texts or restores
+erased ones.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ from kindlm_store.merging import RefusedError
 from kindlm_store.reading import events_after, hash_at, stored_texts
 
 _AIM = 4_000_000
-"""Bytes of a body before it is packed, unless a single event has more: below all limits."""
+"""Bytes of a body before compression, unless a single event has more; below all limits."""
 
 _PIECE = 500
 
 
 class NotSentError(Exception):
-    """An event cannot be sent without what is to be withheld; the message says which and why."""
+    """An event holds content to withhold, or is too large; the message says which and why."""
 
 
 def bodies(
@@ -66,23 +66,24 @@ def bodies(
     *,
     tell: Callable[[int], None] | None = lambda _: None,
 ) -> Iterator[bytes]:
-    """Yield what the streams of a run have behind the ends that a server reports, packed.
+    """Yield gzipped bodies with the events that a server lacks of the streams of a run.
 
-    A stream that has gone on apart is sent as far as the server finds that out.
+    A stream that has as many events on the server, or more, but another end, is sent without
+    events: the server then compares it, and refuses a body with a stream that differs.
 
     Args:
-        db: The history. What is appended meanwhile is left to the next push.
-        run: The run that is pushed.
-        streams: Names of its streams, as `streams_of` gives them: journals behind their runs.
-        heads: Where the streams end on the server; those it does not have are absent.
-        withhold: What is left out; None: nothing.
-        most: Bytes that a packed body may have.
-        tell: Called with the number of texts of an event that are left out, as they do not fit.
-            None: nothing may be left out.
+        db: The history. The next push sends what is appended meanwhile.
+        run: The run to push.
+        streams: Names of its streams in the order of `streams_of`: journals after their runs.
+        heads: Where the streams end on the server, without those that it does not have.
+        withhold: What to leave out; None: nothing.
+        most: The limit for the bytes of a gzipped body.
+        tell: Called with the number of texts of an event that are left out for their size. None: no
+            text may be left out.
 
     Raises:
-        NotSentError: An event itself holds what is to be withheld, or does not fit. What came
-            before may be sent.
+        NotSentError: An event itself holds content to withhold, or does not fit. The bodies before
+            it may be sent.
     """
     new_body = partial(_Body, db, run, withhold or Withholding(), most, tell)
     body = new_body()
@@ -105,8 +106,8 @@ def bodies(
 def _parts(
     db: sqlite3.Connection, streams: Sequence[str], heads: Mapping[str, StreamEnd]
 ) -> Iterator[Part]:
-    """Yield what is to be sent of each stream: of one that only has to be compared, no event."""
-    # One query: a journal that notes the end of a run was recorded together with that end.
+    """Yield the part of each stream to send; it is empty if streams are only to be compared."""
+    # One query, since a journal is appended together with the end of the run that it notes.
     ends = dict(db.execute("SELECT name, version FROM streams").fetchall())
     for name in streams:
         until, there = ends[name], heads.get(name, NO_EVENTS)
@@ -120,7 +121,7 @@ def _parts(
 
 @dataclass(slots=True)
 class _Body:
-    """A body as it grows: the lines of whole events."""
+    """A growing body, as lines of whole events."""
 
     db: sqlite3.Connection
     run: str
@@ -133,11 +134,11 @@ class _Body:
     refs: set[str] = field(default_factory=set)
 
     def begin(self, stream: str, version: int) -> None:
-        """Compare a stream from a version on."""
+        """Add a stream without events, for comparison at a version."""
         self.parts[stream] = Part(stream, version, version)
 
     def add(self, event: RecordedEvent) -> bool:
-        """Add an event with the texts that are not in the body yet; return whether it fits."""
+        """Add an event with its texts that the body lacks; return whether it fits."""
         if reason := self.withhold.objection(event):
             message = f"event {event.version:,} of {event.stream}: {reason}"
             raise NotSentError(message)
@@ -159,7 +160,7 @@ class _Body:
     def _withheld(self, event: RecordedEvent) -> Callable[[str], bool]:
         """Return which texts of an event are withheld.
 
-        The body of an answer is, if anything else that the event holds of that answer is.
+        If any other text of the event is withheld, so is the raw body of the answer.
         """
         withhold, raw = self.withhold, ref_under(RAW_BODY, event.json)
         if event.version <= withhold.pulled.get(event.stream, 0):
@@ -173,17 +174,17 @@ class _Body:
         return lambda text: text == body or withhold(text)
 
     def packed(self) -> bytes:
-        """Return the body as it is sent."""
+        """Return the gzipped body."""
         header = header_line(self.run, self.parts.values(), self.db)
         return _packed([header, *self.lines])
 
     def _fitting(
         self, event: RecordedEvent, texts: list[bytes], refs: Sequence[str], line: bytes
     ) -> list[bytes]:
-        """Return the texts of an event that has a body for itself; all withheld if they are large.
+        """Return the texts of an event in a body of its own, all withheld if they are too large.
 
         Raises:
-            NotSentError: It does not fit without texts either, or they may not be left out.
+            NotSentError: The event does not fit even so, or texts may not be left out.
         """
         part = Part(event.stream, event.version - 1, event.version)
         header = header_line(self.run, [part], self.db)
@@ -203,9 +204,9 @@ def _packed(lines: Sequence[bytes]) -> bytes:
 
 
 Allowed = Callable[[Mapping[str, frozenset[str | None]]], None]
-"""Raises `ApiError` if streams may not be written: their names, each with its projects.
+"""Raises `ApiError` if streams may not be written, given by name with their projects.
 
-None among them is a project that neither the file nor the history names.
+None stands for a project that neither the file nor the history names.
 """
 
 _LONGEST_MESSAGE = 500
@@ -231,11 +232,11 @@ SELECT project FROM suites WHERE run = :run AND project IS NOT NULL
 
 
 def take_body(log: EventLog, file: BinaryIO, *, allowed: Allowed) -> PushAnswer:
-    """Take a file, unpacked, into a history.
+    """Take an uncompressed file into a history.
 
     Raises:
-        ApiError: 409 where a stream went on apart, lacks events here or is being written, 422 with
-            the line where the file is not as it was written, and what `allowed` raises.
+        ApiError: 409 if a stream differs here, lacks earlier events here, or is being written; 422
+            with the line if the file is invalid; and whatever `allowed` raises.
         OpenError: The history cannot be written.
     """
     try:
@@ -251,22 +252,19 @@ def take_body(log: EventLog, file: BinaryIO, *, allowed: Allowed) -> PushAnswer:
     except LineError as error:
         raise _invalid(f"Line {error.line} {error}.", line=error.line) from None
     if taken.filled:
-        # It is made anew by the next search, with what has been filled in.
+        # The next search makes the index again, with the filled texts.
         with suppress(OSError):
             remove_index(log.path)
     return PushAnswer(taken.added, taken.known, taken.filled)
 
 
 def recorded_projects(db: sqlite3.Connection, run: str) -> set[str | None]:
-    """Return the projects that a recorded run is about: its own, and those of its suites.
-
-    A run that is not there is about None.
-    """
+    """Return the projects of a recorded run and of its suites; `{None}` for an unknown run."""
     return {row["project"] for row in db.execute(_RECORDED, {"run": run}).fetchall()} or {None}
 
 
 def _require_welcome(event: RecordedEvent) -> None:
-    """Raise `ValueError` for an event that is not taken from elsewhere."""
+    """Raise `ValueError` for an event that may not come from another history."""
     if event.type == ContentsPurged.type:
         message = "a file cannot erase content here: purge it in this history"
         raise ValueError(message)
@@ -274,10 +272,10 @@ def _require_welcome(event: RecordedEvent) -> None:
 
 
 def _projects(export: Export, log: EventLog) -> dict[str, frozenset[str | None]]:
-    """Return of each stream of a file the projects that it is about.
+    """Return the projects of each stream of a file.
 
     Raises:
-        LineError: That cannot be read.
+        LineError: The file holds data that SQLite cannot read.
     """
     streams = [name for (name,) in export.log.execute("SELECT name FROM streams")]
     found: dict[str, set[str | None]] = {name: set() for name in streams}
@@ -306,13 +304,13 @@ def _projects(export: Export, log: EventLog) -> dict[str, frozenset[str | None]]
         for name, run in noted:
             found[name] |= found[run] if run in found else recorded(run)
         for name, source in derived:
-            # The run that it was derived from may be nowhere; it is no other project's then.
+            # A source run that is nowhere adds no project.
             found[name] |= (found.get(source) or recorded(source)) - {None}
     return {name: frozenset(projects) for name, projects in found.items()}
 
 
 def _explained(refusal: RefusedError, source: sqlite3.Connection) -> ApiError:
-    """Return the answer to a file of which a stream cannot be taken."""
+    """Return the error for a file with a stream that was refused."""
     message = f"{str(refusal).replace('/', ' ', 1)}."
     if refusal.kind in _CONFLICTS:
         return ApiError(409, message, {"stream": refusal.stream, "reason": refusal.kind})
@@ -321,10 +319,10 @@ def _explained(refusal: RefusedError, source: sqlite3.Connection) -> ApiError:
         row = source.execute(_EVENT_LINE, (refusal.version, refusal.stream)).fetchone()
     elif refusal.ref is not None:
         row = source.execute("SELECT rowid FROM contents WHERE ref = ?", (refusal.ref,)).fetchone()
-    # What is wrong with no single line is not what the header says.
+    # Without a single wrong line, the header is wrong about the file.
     return _invalid(message, line=row[0] if row else 1)
 
 
 def _invalid(message: str, *, line: int) -> ApiError:
-    # It may quote what the file holds, of whatever length.
+    # The message may quote long content of the file.
     return ApiError(422, message[:_LONGEST_MESSAGE], {"line": line})

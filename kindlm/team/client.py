@@ -1,13 +1,12 @@
 """Makes requests to a history server, without trust in its answers.
 
-All requests may be repeated: pushing twice changes nothing. Redirects are never followed, and a
-server on this machine is called without a proxy, so only the server gets the token.
+All requests may be repeated: pushing twice changes nothing. The client never follows redirects, and
+uses no proxy for a server on this machine, so only the server gets the token.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +33,7 @@ _UNREACHABLE = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError)
 
 _CONNECT_S = 5.0
 _SLOWEST = 10_000
-"""Bytes in a second: at this rate, what is sent and received adds to the time of a request."""
+"""Bytes a second: at this rate, a request gets additional time for what it sends and receives."""
 
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 60.0
@@ -61,11 +60,11 @@ _ADDRESS = "Check the address: it must be that of kindlm serve-history."
 
 
 class _UnusableError(Exception):
-    """An answer is too long, or would be once it is unpacked; so would the next one."""
+    """An answer is too long or in a wrong encoding; a further try would not help."""
 
 
 class ListedRun(BaseModel, extra="ignore", strict=True):
-    """What a server says of a run; a newer one may say more."""
+    """A server's entry for a run; a newer server may add keys."""
 
     run: Annotated[str, Field(pattern=r"^[0-9A-Za-z_.-]{1,100}$")]
     mode: str = "live"
@@ -94,14 +93,14 @@ class HistoryClient:
 
     Args:
         url: Address of the server; it may end in `/v1`.
-        token: Sent with each request, and in no error.
-        lease: As which worker of which shard this process pushes, `SHARD.NUMBER`.
-        patience_s: How long requests are repeated while the server is away, or asks to wait.
-        answer_s: How long a request may take with its answer, beside the time for their bytes.
-        wait: Waits between tries.
+        token: Sent with each request; no error shows it.
+        lease: The lease of a worker on its shard, `SHARD.NUMBER`.
+        patience_s: How long to repeat requests while the server is away or asks to wait.
+        answer_s: Time limit of a request and its answer, besides the time for their bytes.
+        wait: Waits a number of seconds between tries.
 
     Raises:
-        ValueError: It is not the address of a server.
+        ValueError: `url` is not the address of a server.
     """
 
     def __init__(
@@ -143,7 +142,7 @@ class HistoryClient:
         self._runner.close()
 
     def heads(self, streams: Sequence[str]) -> Result[dict[str, StreamEnd]]:
-        """Return where streams end on the server: those that it has."""
+        """Return where streams end on the server, without those that it does not have."""
         found: dict[str, StreamEnd] = {}
         for start in range(0, len(streams), MOST_HEADS):
             some = streams[start : start + MOST_HEADS]
@@ -154,7 +153,7 @@ class HistoryClient:
         return Ok(found)
 
     def send(self, body: bytes) -> Result[PushAnswer]:
-        """Push a gzipped file of events; an empty body only says that this worker is alive."""
+        """Push a gzipped file of events; with an empty body, only report that a worker is alive."""
         headers = {"content-type": "application/x-ndjson"}
         if body:
             headers["content-encoding"] = "gzip"
@@ -168,15 +167,15 @@ class HistoryClient:
     def runs(
         self, project: str | None = None, branch: str | None = None, limit: int = 1
     ) -> Result[list[ListedRun]]:
-        """Return the newest runs. What is in them is as the server says."""
+        """Return the newest runs; nothing that the server says about them is checked."""
         query = {"project": project, "branch": branch, "limit": limit}
         given = {name: value for name, value in query.items() if value is not None}
         return self._ask(_RUNS, "runs", params=given)
 
     def claim(self, shard: int) -> Result[dict[str, Any]]:
-        """Become the worker of a shard, as which all that follows is asked.
+        """Become the worker of a shard: later requests send its lease.
 
-        What is in the answer is as the server says.
+        Nothing in the answer is checked.
         """
         answered = self._ask(_OBJECT, f"shards/{shard}/claim", "POST")
         if isinstance(answered, Ok):
@@ -184,14 +183,14 @@ class HistoryClient:
         return answered
 
     def fetch(self, run: str, out: BinaryIO) -> Result[None]:
-        """Write the export of a run into a file that can be rewound."""
+        """Write the export of a run into a seekable file."""
         answered = self._request(f"runs/{quote(run, safe='')}", out=out)
         return answered if isinstance(answered, Err) else Ok(None)
 
     def _ask(
         self, form: TypeAdapter[_T], path: str, method: str = "GET", **given: Any
     ) -> Result[_T]:
-        """Make a request; return its answer, which has to be of a form."""
+        """Make a request; return its answer, validated as `form`."""
         answered = self._request(path, method, **given)
         if isinstance(answered, Err):
             return answered
@@ -203,7 +202,7 @@ class HistoryClient:
     def _request(
         self, path: str, method: str = "GET", *, out: BinaryIO | None = None, **given: Any
     ) -> Result[_Reply]:
-        """Make a request, and again while that may help and the patience lasts."""
+        """Make a request; repeat it while that may help and the patience lasts."""
         pause, left = _FIRST_PAUSE_S, self._patience_s
         while True:
             asked = None
@@ -237,7 +236,7 @@ class HistoryClient:
         """Make a request once.
 
         Raises:
-            TimeoutError: It takes too long, whatever comes meanwhile.
+            TimeoutError: It takes too long, even if data still arrives.
         """
         allowed_s = self._answer_s + len(given.get("content", b"")) / _SLOWEST
         due = asyncio.get_running_loop().time() + allowed_s
@@ -252,7 +251,7 @@ class HistoryClient:
                 into, most = out, _MOST_OF_A_RUN
                 out.seek(0)
                 out.truncate()
-            # What is packed twice can grow a million times.
+            # A body compressed twice can grow a million times.
             encoding = response.headers.get("content-encoding", "identity")
             if encoding.strip().lower() not in ("identity", "gzip"):
                 raise _UnusableError("its answer is packed in a way that was not asked for")
@@ -265,14 +264,15 @@ class HistoryClient:
             return _Reply(response.status_code, response.headers, body.getvalue())
 
     def _refused(self, reply: _Reply) -> KindlmError:
-        """Return the error of an answer that is no success."""
+        """Return the error for an answer other than 200."""
         status = reply.status
         if 300 <= status < 400:
             return self._failed(f"redirects ({status})", "Name the address that it leads to.")
         answer = read_json(reply.body.decode("utf-8", "replace"))
-        said = answer.get("message") if isinstance(answer, dict) else None
-        told = f": {self._safe(said)}" if said and isinstance(said, str) else ""
-        why = f"answered {status}{told}"
+        message = answer.get("message") if isinstance(answer, dict) else None
+        why = f"answered {status}"
+        if message and isinstance(message, str):
+            why = f"{why}: {self._safe(message)}"
         hint = _HINTS.get(status, _AGAIN if status >= 500 else _ADDRESS)
         if status == 401:
             hint = f"Log in: kindlm login --url {self.base}. Or check KINDLM_TOKEN."
@@ -286,12 +286,12 @@ class HistoryClient:
         return KindlmError(code or ErrorCode.CLOUD_UPLOAD_ERROR, message, hint, details=details)
 
     def _safe(self, text: str) -> str:
-        """Return what comes from elsewhere as one bounded line without the token."""
-        return sentence(re.sub(re.escape(self._token), REDACTED, text))
+        """Return untrusted text as one bounded line without the token."""
+        return sentence(text.replace(self._token, REDACTED))
 
 
 def _tls_context() -> ssl.SSLContext:
-    """Return the certificates of the system beside those of httpx."""
+    """Return a context with the certificates of the system and those of httpx."""
     context = httpx.create_ssl_context()
     context.load_default_certs()
     return context

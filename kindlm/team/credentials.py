@@ -1,4 +1,4 @@
-"""The token of a history server: in a file that only its user can read, one for each origin.
+"""Stores the tokens of history servers, one for each origin, in a file that only its user can read.
 
 `KINDLM_TOKEN` takes precedence. A token is sent only to its own server, and over a network only
 with TLS unless the user allows otherwise.
@@ -33,22 +33,22 @@ class _File(BaseModel, strict=True, extra="ignore"):
 
 
 class Login(NamedTuple):
-    """Where a history server is, and what it is shown."""
+    """The address of a history server, and the token for it."""
 
     address: ServerAddress
     token: str
 
 
 def credentials_file(environ: Mapping[str, str]) -> Path:
-    """Return where tokens are kept, whether there are any or not."""
+    """Return the file of the tokens; it need not exist."""
     folder = environ.get("XDG_CONFIG_HOME", "")
-    # The base directory specification has relative ones ignored.
+    # By the XDG base directory specification, relative paths are ignored.
     base = Path(folder) if os.path.isabs(folder) else Path.home() / ".config"  # noqa: PTH117
     return base / "kindlm" / "credentials.json"
 
 
 def parse_address(url: str, what: str = "--url") -> Result[ServerAddress]:
-    """Return the address that a user wrote, or what is wrong with it."""
+    """Parse an address that the user wrote; the error names `what` it is."""
     address = ServerAddress.parse(url)
     if address is None:
         hint = "Write it as https://HOST or http://127.0.0.1:PORT, without a user or query."
@@ -63,10 +63,10 @@ def server_login(
     *,
     insecure: bool = False,
 ) -> Result[Login | None]:
-    """Return the server that is meant, with its token; None if none is named anywhere.
+    """Return the server to use, with its token; None if no server is named anywhere.
 
-    It is the one named on the command line, else the one configured by `upload.apiUrl`, else
-    `KINDLM_URL`, else the one that the user has logged in to, if that is only one.
+    The first of these counts: `url` of the command line, `upload.apiUrl` as `configured`,
+    `KINDLM_URL`, and the server that the user has logged in to, if it is the only one.
     """
     named = {"--url": url, "upload.apiUrl": configured, "KINDLM_URL": environ.get("KINDLM_URL")}
     what, written = next(((what, each) for what, each in named.items() if each), (None, None))
@@ -93,9 +93,9 @@ NO_SERVER = KindlmError(
 def find_login(
     address: ServerAddress, environ: Mapping[str, str], *, insecure: bool = False
 ) -> Result[Login]:
-    """Return the token for a server: `KINDLM_TOKEN`, else the one that was saved for its origin.
+    """Return a server with its token: `KINDLM_TOKEN`, else the one saved for its origin.
 
-    With `KINDLM_URL`, `KINDLM_TOKEN` is for that server alone.
+    If `KINDLM_URL` is set, `KINDLM_TOKEN` is for that server only.
     """
     insecure = insecure or environ.get("KINDLM_INSECURE", "") not in ("", "0")
     token = environ.get("KINDLM_TOKEN", "").strip()
@@ -124,7 +124,7 @@ def find_login(
 
 
 def checked_login(address: ServerAddress, token: str, *, insecure: bool) -> Result[Login]:
-    """Return a login whose token may be sent; from then on, no message shows that token."""
+    """Return a login if its token may be sent; from then on, no message shows the token."""
     if len(token) >= SHORTEST_SECRET:
         hide_token(token)
     fits = token.isascii() and token.isprintable() and " " not in token
@@ -147,7 +147,7 @@ def checked_login(address: ServerAddress, token: str, *, insecure: bool) -> Resu
 
 
 def save_token(login: Login, environ: Mapping[str, str], *, insecure: bool) -> Result[Path]:
-    """Save a token for the origin of its server, in place of the one before."""
+    """Save the token for the origin of its server, replacing an earlier one."""
     path = credentials_file(environ)
     found = _read(path)
     if isinstance(found, Err):
@@ -158,7 +158,7 @@ def save_token(login: Login, environ: Mapping[str, str], *, insecure: bool) -> R
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.parent.chmod(0o700)
-        # A file of mkstemp is for its user alone.
+        # Only the user can read files of mkstemp.
         number, written = tempfile.mkstemp(dir=path.parent, prefix=".credentials-")
         try:
             with os.fdopen(number, "w", encoding="utf-8") as file:

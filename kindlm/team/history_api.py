@@ -1,10 +1,10 @@
-"""The interface of a history server: an ASGI application for `/v1`, as in `protocol.py`.
+"""The API of a history server: an ASGI application for `/v1`, as in `protocol.py`.
 
-- A body is not read before its token is known. It goes to a temporary file as it comes, and is
-  unpacked in pieces: however it is packed, memory and disk are bounded.
-- Bodies are taken one after another in one thread, each completely or not at all.
-- A pulled run is first written to a temporary file, so a slow reader holds no snapshot.
-- Unexpected errors are logged. The answer shows nothing of them.
+- The API reads a body only after it has checked the token. It writes the body to a temporary file
+  and decompresses that in pieces, so memory and disk use are bounded.
+- One thread takes all bodies, one after another, each completely or not at all.
+- The API writes a pulled run to a temporary file first, so a slow reader holds no snapshot.
+- Unexpected errors are logged. Their answers reveal nothing about them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _HEADS = """
 SELECT name, version, head FROM streams WHERE name IN (SELECT value FROM json_each(:names))
 """
 
-# All runs that a stream is, or notes something of.
+# The run of a stream, or the runs that a journal has notes on.
 _RUNS_OF_STREAM = """
 SELECT substr(:stream, 5) WHERE :stream GLOB 'run/*'
 UNION
@@ -80,23 +80,23 @@ _log = logging.getLogger("kindlm.team.api")
 
 
 class FleetHooks(Protocol):
-    """What a coordinator has to say about the pushes of its workers."""
+    """The coordinator's part in the requests of its workers."""
 
     def hear(self, lease: str) -> bool:
-        """Note that a worker is alive; return whether its shard has not been claimed again."""
+        """Note that a worker is alive; return whether its lease is still the newest."""
 
     def failed(self, error: Exception) -> None:
-        """Note that the server failed, so that what workers push from now on is lost."""
+        """Note that the server failed, so that later pushes are lost."""
 
     def pushed(self, lease: str, runs: Sequence[str]) -> Control:
-        """Note that a worker has begun, and the runs that it pushed; return what it has to do."""
+        """Note the runs in a push of a worker; return what the worker must do."""
 
     def claim(self, shard: int) -> dict[str, Any]:
-        """Give a shard to who asks for it."""
+        """Give a shard to a worker."""
 
 
 class _GoneError(Exception):
-    """The client went away before all of its body was here."""
+    """The client disconnected before its body was complete."""
 
 
 class _Request(NamedTuple):
@@ -120,8 +120,8 @@ class HistoryApi:
 
     Args:
         log: The history.
-        tokens: What each token allows, and how much may be pushed with it.
-        fleet: The coordinator whose workers push here; None for a server of a team.
+        tokens: The permissions and quotas of each token.
+        fleet: The coordinator of the workers that push here; None for a team's server.
     """
 
     def __init__(
@@ -134,14 +134,14 @@ class HistoryApi:
         self._log = log
         self._tokens = tokens
         self._fleet = fleet
-        # Workers leave nothing out, however large it is.
+        # Workers leave no text out for its size.
         self._longest_body = LONGEST_BODY if fleet is None else LONGEST_UNPACKED
         self._taking = ThreadPoolExecutor(1, "kindlm-take")
         self._reading = ThreadPoolExecutor(_READERS, "kindlm-read")
         self._exporting = ThreadPoolExecutor(_READERS, "kindlm-export")
 
     def close(self) -> None:
-        """Return when what is being taken is taken; what waits for its turn is not."""
+        """Wait until the current work is done; drop requests that wait for their turn."""
         for executor in (self._taking, self._reading, self._exporting):
             executor.shutdown(cancel_futures=True)
 
@@ -188,7 +188,7 @@ class HistoryApi:
                 raise ApiError(404, "There is nothing at this address.")
 
     def _granted(self, request: _Request, method: str, *scopes: str) -> Grant:
-        """Return the grant of a request that may be made, with any of these scopes."""
+        """Return the grant of a request's token; it needs one of the scopes."""
         if request.method != method:
             message = f"This address answers to {method} only."
             raise ApiError(405, message, headers={"allow": method})
@@ -270,7 +270,7 @@ class HistoryApi:
             await request.send({"type": "http.response.body", "body": b""})
 
     def _exported(self, run: str, grant: Grant, packed: bool) -> BinaryIO:
-        """Return the export of a run in a temporary file, which is at its end."""
+        """Return the export of a run as a temporary file, positioned at its end."""
         file: Any = SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 - returned
         try:
             with closing(self._log.reader()) as db, snapshot(db, self._log.path):
@@ -290,11 +290,11 @@ class HistoryApi:
         known = db.execute("SELECT 1 FROM streams WHERE name = 'run/' || ?", (run,)).fetchone()
         if not known or not self._is_shown(db, f"run/{run}", grant):
             raise ApiError(404, "There is no such run.")
-        # Others can add to a run what is not theirs alone: it is left out, and the run stays.
+        # Journals that are also about other projects are left out.
         return [each for each in streams_of(db, run)[1] if self._is_shown(db, each, grant)]
 
     def _is_shown(self, db: sqlite3.Connection, stream: str, grant: Grant) -> bool:
-        """Return whether a stream is about runs of the project of a grant alone."""
+        """Return whether a grant allows to read a stream: all its runs are of its project."""
         if grant.project is None:
             return True
         projects = {
@@ -324,7 +324,7 @@ class HistoryApi:
             raise ApiError(409, message, {"lease": lease})
 
     def _take(self, file: Any, encoding: str, grant: Grant, lease: str) -> PushAnswer:
-        """Take a body; in the thread that does so, so that no lease changes meanwhile."""
+        """Take a body, in the one thread that also handles claims: no lease changes meanwhile."""
         self._require_lease(lease)
         runs: list[str] = []
 
@@ -337,7 +337,7 @@ class HistoryApi:
         with SpooledTemporaryFile(_IN_MEMORY) as unpacked:
             size = unpack(file, unpacked, encoding)
             answer = PushAnswer(0, 0, 0)
-            # An empty body says that a worker is alive.
+            # An empty body only reports that a worker is alive.
             if size:
                 self._tokens.reserve(grant, size)
                 try:
@@ -353,7 +353,7 @@ class HistoryApi:
         if not (shard.isascii() and shard.isdigit() and len(shard) < 10):
             raise ApiError(422, "A shard is a number.")
         loop = asyncio.get_running_loop()
-        # After what is being taken: who claims a shard sees all that was pushed of it.
+        # In the thread that takes bodies: the new worker then sees all earlier pushes of the shard.
         answer = await loop.run_in_executor(self._taking, fleet.claim, int(shard))
         await _send_json(request.send, 200, answer)
 
@@ -365,7 +365,7 @@ def _too_large(limit: int, what: str) -> ApiError:
 async def _receive_body(
     receive: Receive, headers: Mapping[bytes, bytes], file: Any, most: int
 ) -> None:
-    """Write a body to a file as it comes; not a byte more than there may be."""
+    """Write a body to a file as it arrives, up to the limit."""
     announced = headers.get(b"content-length", b"0")
     if int(announced) > most:
         raise _too_large(most, "")
@@ -384,7 +384,7 @@ async def _receive_body(
 
 
 def unpack(packed: Any, out: Any, encoding: str) -> int:
-    """Unpack a body; return its size. What is read of it next is its beginning."""
+    """Decompress a body into `out`, and rewind that; return the size."""
     source = gzip.GzipFile(fileobj=packed, mode="rb") if encoding == "gzip" else packed
     size = 0
     try:
@@ -421,10 +421,10 @@ async def _send_start(send: Send, status: int, headers: Mapping[str, str]) -> No
 
 
 def _log_crash(error: Exception) -> None:
-    """Log where and why something failed, and nothing of what it was about."""
+    """Log where and why something failed, without any content."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     cause = error.__cause__ or error
-    # Such as SQLITE_FULL, or: No space left on device.
+    # For example SQLITE_FULL, or "No space left on device".
     why = getattr(cause, "sqlite_errorname", None) or getattr(cause, "strerror", None)
     fields = {"code": "UNKNOWN_ERROR"}
     name = f"{type(error).__name__} ({why})" if why else type(error).__name__

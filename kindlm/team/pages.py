@@ -1,8 +1,8 @@
-"""Who may see the pages of a history server: a session, or a user that a proxy names.
+"""Decides who may see the pages of a history server: a session, or a user that a proxy names.
 
-`Pages` stands before all of Datasette. Without a person, it refuses every address but the login
-page. Datasette learns only from here who asks. It never gets a cookie or an `Authorization` header,
-so none of its own ways to log in works.
+`Pages` wraps Datasette. Without a person, it answers only the login page. It tells Datasette who
+makes a request, and removes cookies and the `Authorization` header, so that Datasette's own logins
+do not work.
 
 A session is a cookie with the id of a token, an expiry, and a signature whose key is the hash of
 the token. It does not contain the token. Each request looks the token up, so the session ends when
@@ -49,13 +49,13 @@ _SESSION_S = 30 * 24 * 3600
 _LONGEST_FORM = 5_000
 _LONGEST_NAME = 200
 _FAILURES = 10
-"""So many wrong tokens a minute may come from one address."""
+"""The limit of wrong tokens a minute from one address."""
 
 _SAFE = re.compile(r"/(?!/)[!-\[\]-~]{0,2000}")
-"""A path on this server. Browsers read `//` and a backslash as the beginning of a host."""
+"""A path on this server; browsers read `//` and a backslash as the beginning of a host."""
 
 _SESSION = re.compile(r"([0-9a-f]{1,64})\.([0-9]{1,12})\.([0-9a-f]{64})", re.ASCII)
-"""A cookie: the id of a token, when the session ends, a signature of both."""
+"""A cookie: the id of a token, the end of the session, and a signature of both."""
 
 Header = tuple[bytes, bytes]
 
@@ -64,12 +64,12 @@ _READS = ("GET", "HEAD")
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Somebody who may see the pages.
+    """A person who may see the pages.
 
     Attributes:
-        name: Of the token or, as the proxy says, of the person: reviews are recorded by it.
-        may_review: Whether they may review executions.
-        by_header: Whether the reverse proxy named them.
+        name: The name of the token, or the one that the proxy sent; reviews record it.
+        may_review: Whether the person may review executions.
+        by_header: Whether the reverse proxy named the person.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Person:
     by_header: bool = False
 
     def actor(self) -> dict[str, Any]:
-        """Return the person as Datasette has it. No id is one that Datasette gives rights to."""
+        """Return the person as an actor of Datasette, whose id has no special rights there."""
         return {
             "id": f"kindlm:{self.name}",
             "name": self.name,
@@ -87,14 +87,14 @@ class Person:
 
 
 def reviewing(actor: Actor | None) -> str | None:
-    """Return the name by which who asks may review executions, None if they only read."""
+    """Return the name under which an actor may review executions, None if they may only read."""
     return actor["name"] if actor is not None and actor["may_review"] else None
 
 
 class Pages:
-    """An ASGI application: the pages of a Datasette, for those who may see them.
+    """An ASGI application: the pages of a Datasette, for people who may see them.
 
-    `header` is the one that a reverse proxy names a person in, None where no proxy is trusted.
+    `header` is the header in which a trusted reverse proxy names a person, None without a proxy.
     """
 
     def __init__(self, datasette: Datasette, tokens: TokenStore, header: str | None = None) -> None:
@@ -135,14 +135,14 @@ class Pages:
         await self._app(inner, receive, send_uncached)
 
     async def _answer(self, request: Request, person: Person | None) -> Response | None:
-        """Return what is answered here, None for what Datasette answers."""
+        """Return an answer of this module, None if Datasette is to answer."""
         if request.path == LOGIN:
             if request.method in _READS:
                 return self._login_page(person, request.args.get("next") or "")
             return await self._log_in(request)
         if request.path == LOGOUT and request.method == "POST" and _is_ours(request):
             answer = _redirect(LOGIN)
-            # What is shown already is not to come back with the browser's button.
+            # The browser's back button must not show pages again.
             answer.headers["clear-site-data"] = '"cache"'
             _set_cookie(answer, request, "", 0)
             return answer
@@ -159,8 +159,8 @@ class Pages:
         if request.method not in _READS or "text/html" not in request.headers.get("accept", ""):
             return self._login_page(None, "", "Log in to see this history.")
         if request.headers.get("sec-fetch-site") == "cross-site" and _SAFE.fullmatch(where):
-            # Who follows a link on another site may have a session, which browsers keep back then.
-            # They do not once a page of this server leads there.
+            # Browsers do not send a session's cookie with a link from another site. They do with a
+            # refresh by a page of this server.
             return Response.html("", headers={"refresh": f"0; url={where}"} | _UNKEPT)
         return _redirect(f"{LOGIN}?{urlencode({'next': where})}")
 
@@ -173,7 +173,7 @@ class Pages:
         if parts is None or int(parts[2]) < time.time():
             return None
         token_id, end, signature = parts.groups()
-        # Another process may be writing to the file of the tokens.
+        # This blocks while another process writes to the file of the tokens.
         found = await asyncio.to_thread(self._tokens.by_id, token_id)
         if found is None:
             return None
@@ -230,7 +230,7 @@ class Pages:
         return answer
 
     def _client(self, request: Request) -> str:
-        """Return from where a request came; a proxy that is trusted, or is here, may say it."""
+        """Return the address of a client, as named by a trusted or local proxy if there is one."""
         peer: str = (request.scope.get("client") or ("",))[0]
         if self._header is None and not is_loopback(peer):
             return peer
@@ -239,7 +239,7 @@ class Pages:
 
 
 _LONGEST_ADDRESS = 45
-"""Characters of an IPv6 address that ends in one of IPv4."""
+"""Characters of the longest IPv6 address, which ends with an IPv4 address."""
 
 _CREDENTIALS = (b"cookie", b"authorization")
 _CACHING = b"cache-control"
@@ -257,7 +257,7 @@ def _granted(grant: Grant) -> Person | None:
 
 
 def _named(values: list[bytes]) -> Person | None:
-    """Return the person of a header. With two of them, one may be what a client sent."""
+    """Return the person that a header names; None with two headers: a client may have sent one."""
     name = values[0].decode("utf-8", "replace").strip()
     if len(values) != 1 or not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
         return None
@@ -273,12 +273,12 @@ def _is_ours(request: Request) -> bool:
 
 
 def _is_secure(request: Request) -> bool:
-    """Tell whether the browser came over HTTPS. Who claims it wrongly gets a cookie of no use."""
+    """Return whether the browser uses HTTPS; a false claim only gives a useless cookie."""
     return "https" in (request.scheme, request.headers.get("x-forwarded-proto"))
 
 
 def _cookie_name(request: Request) -> str:
-    # Browsers let no other host set a cookie of such a name.
+    # Browsers let no other host set a cookie with this prefix.
     return "__Host-kindlm" if _is_secure(request) else "kindlm"
 
 

@@ -1,4 +1,4 @@
-"""What a history server and its clients agree on: limits, headers, answers, errors.
+"""The protocol between a history server and its clients: limits, headers, answers, errors.
 
 - `GET /v1/heads?stream=NAME&stream=…`: `{NAME: {"version": 12, "head": "sha256:…"}}`. Streams that
   the server does not have are left out.
@@ -24,21 +24,21 @@ from kindlm.dataclass import dataclass
 from kindlm.recording.export_file import HashText
 
 LONGEST_BODY = 5_000_000
-"""Bytes of a body on the wire, however it is encoded; the server answers 413 to a longer one."""
+"""Bytes of a body on the wire, compressed or not; the server answers 413 to a longer one."""
 
 LONGEST_UNPACKED = 64_000_000
-"""Bytes that a body may have once it is unpacked. The largest text of an event fits in."""
+"""Bytes of a body after decompression. The largest text of an event fits in."""
 
 NOT_TAKEN = 71
-"""How a worker exits whose events are not taken: those of the next one would not be, either."""
+"""The exit code of a worker whose events are refused, as those of the next worker would be."""
 
 MOST_HEADS = 100
-"""Streams that one request may ask for."""
+"""The largest number of streams in one request."""
 
 TOKEN_PREFIX = "kdl_"  # noqa: S105 - how each token begins
 
 LEASE = "Kindlm-Lease"
-"""Header of what a worker pushes and fetches: `SHARD.NUMBER`. 409: it is not the newest number."""
+"""Header with a worker's lease, `SHARD.NUMBER`; the answer is 409 if it is not the newest lease."""
 
 Count = Annotated[int, Field(strict=True, ge=0)]
 
@@ -66,9 +66,9 @@ NO_EVENTS = StreamEnd(0, None)
 
 
 class ApiError(Exception):
-    """An answer that is no success: `{"error", "message", "details"}` with an HTTP status.
+    """An error as the answer to a request: `{"error", "message", "details"}` with an HTTP status.
 
-    `error` follows from the status; it is validation_error for all that are not in `_ERRORS`.
+    `error` follows from the status, and is `validation_error` for statuses not in `_ERRORS`.
     """
 
     def __init__(
@@ -92,12 +92,12 @@ class ApiError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """What a coordinator tells a worker in its answer to a push.
+    """Orders of a coordinator to a worker, in the answer to a push.
 
     Attributes:
-        stop: Why the worker is to end its run, None as long as it may go on.
-        at_once: Whether what is in flight is to end, too.
-        max_rpm: Calls a minute to each provider that this worker may make from now on.
+        stop: Why the worker must end its run, None if it may continue.
+        at_once: Whether calls in flight must end, too.
+        max_rpm: The worker's limit of calls per minute to each provider from now on.
     """
 
     stop: str | None = None
@@ -107,7 +107,7 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class PushAnswer:
-    """What became of a pushed file: events that are new, those known, and withheld texts filled."""
+    """Counts of a pushed file: new events, known events, and withheld texts that it filled in."""
 
     added: Count
     known: Count
@@ -123,8 +123,8 @@ class ServerAddress:
     """The address of a server, without `/v1` at its end.
 
     Attributes:
-        base: What paths are added to.
-        origin: Scheme, host and port: what a token is saved for.
+        base: The URL to which paths are appended.
+        origin: Scheme, host and port; a token is saved for an origin.
         host: The host alone.
     """
 
@@ -134,7 +134,7 @@ class ServerAddress:
 
     @classmethod
     def parse(cls, url: str) -> Self | None:
-        """Return the address in a URL; None if it is none, or holds a user, query or fragment."""
+        """Return the address in a URL; None if it is invalid or has a user, query or fragment."""
         try:
             parts = urlsplit(url.strip())
             host, port = parts.hostname, parts.port
@@ -152,22 +152,22 @@ class ServerAddress:
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether it is asked over TLS."""
+        """Whether connections use TLS."""
         return self.origin.startswith("https:")
 
     @property
     def is_loopback(self) -> bool:
-        """Whether it is on this machine."""
+        """Whether the server is on this machine."""
         return is_loopback(self.host)
 
     @property
     def is_safe(self) -> bool:
-        """Whether a token may go there without anybody on the way reading it."""
+        """Whether no one on the way can read a token that is sent there."""
         return self.is_encrypted or self.is_loopback
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can be reached at a host: an address, or `localhost`."""
+    """Return whether a host is this machine: a loopback address, or `localhost`."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

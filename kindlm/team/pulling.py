@@ -29,16 +29,16 @@ SELECT name, version FROM streams WHERE name IN (SELECT value FROM json_each(?))
 """
 
 _MOST = 500
-"""Runs of the branch that are looked through; a group of shards is as many runs as it has."""
+"""The number of the branch's newest runs to consider; each shard of a group counts."""
 
 
 def pull_run(
     client: HistoryClient, database: Path, run: str, *, trusted: bool = False
 ) -> Result[PushAnswer]:
-    """Fetch a run and all that belongs to it into a history; create that if need be.
+    """Fetch a run, with everything that belongs to it, into a history; create that if necessary.
 
-    What is there already stays, and nothing is erased. Unless the server is `trusted`, the history
-    notes what came from it: see `StreamsPulled`.
+    Existing events stay, and nothing is erased. Unless the server is `trusted`, the history notes
+    what came from it: see `StreamsPulled`.
 
     Raises:
         OpenError: The history cannot be opened.
@@ -85,8 +85,7 @@ def pull_newest(
         after: The run to compare it with, or a group as one run.
 
     Returns:
-        The runs that are new here; or why the server could not be asked, or gave nothing that could
-        be taken in.
+        The runs that are new here, or the error of the server or of a run that was refused.
     """
     listed = client.runs(after.project, branch, _MOST)
     if isinstance(listed, Err):
@@ -110,7 +109,7 @@ def pull_newest(
 def _newest(rows: Iterable[ListedRun], after: Run) -> list[str]:
     """Return the newest run of a list, or all shards of the newest group; [] if none fits.
 
-    Uncommitted changes are not what the branch holds: they count if there is nothing else.
+    A run with uncommitted changes does not show the branch, so it counts only if no other fits.
     """
     units: dict[tuple[str, str], dict[str, ListedRun]] = {}
     for row in rows:
@@ -122,7 +121,7 @@ def _newest(rows: Iterable[ListedRun], after: Run) -> list[str]:
             if row.shard == after.shard:
                 units["run", row.run] = {"1/1": row}
         elif row.group is not None:
-            # Of a shard that ran again, the newest run counts.
+            # The newest run of a shard counts.
             units.setdefault(("group", row.group), {}).setdefault(row.shard, row)
     whole = [
         list(unit.values())

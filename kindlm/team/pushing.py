@@ -1,6 +1,6 @@
-"""Pushes runs to a history server: recorded ones, or one that is still running.
+"""Pushes runs to a history server: recorded runs, or one that is still running.
 
-It does not send what is there already. A run that the server refuses does not stop others.
+A push sends only what the server lacks. If the server refuses a run, the others are still sent.
 """
 
 from __future__ import annotations
@@ -31,35 +31,35 @@ _PLANNED = "SELECT 1 FROM suites WHERE run = ?"
 _OURS = """
 SELECT DISTINCT stream FROM event_log WHERE type IN ('contents.purged', 'streams.pulled')
 """
-"""Journals about this history alone, which stay here: a server does not let others erase."""
+"""Journals about this history alone are not pushed: others cannot erase texts on a server."""
 
 _OF_A_RUN = (404, 409, 413, 422)
-"""Statuses that are about one run. After another failure, no other run is tried."""
+"""HTTP statuses about one run; after any other failure, no further run is tried."""
 
 _FINAL = (401, 403, *_OF_A_RUN)
-"""Statuses that the same request would get again."""
+"""HTTP statuses that a repeated request would get again."""
 
 _LOOK_S = 0.5
 _MANY_EVENTS = 200
 _LAST_TRIES_S = 6.0
 _LAST_TRIES_OF_WORKER_S = 30.0
-"""What a worker could not push is run again, and paid again."""
+"""Longer, since another worker would repeat, and pay again, what this one cannot push."""
 
 _LONELY_S = 60.0
 
 
 @dataclass(slots=True)
 class Pushed:
-    """What became of runs.
+    """The results of a push.
 
     Attributes:
-        added: Events that are on the server now and were not before.
-        known: Events that were there already.
-        filled: Texts that were withheld there and are there now.
-        withheld: Whether all content of a run stays here by its settings.
-        redacts: Whether content stays here that patterns of a run match.
-        too_large: Number of texts that stay here, each of an event with more than a server takes.
-        failed: Run → why it is not on the server, or not all of it.
+        added: Number of events that are new on the server.
+        known: Number of events that the server had already.
+        filled: Number of texts that were withheld on the server and are there now.
+        withheld: Whether all content of a run was withheld by its settings.
+        redacts: Whether content that patterns match was withheld.
+        too_large: Number of texts withheld because their events were too large.
+        failed: By run, why it is not, or not completely, on the server.
     """
 
     added: int = 0
@@ -76,16 +76,16 @@ class Push:
     """Sends recorded runs, with the runs and journals that belong to them.
 
     Attributes:
-        client: The server.
+        client: The client of the server.
         db: A reader of the history.
-        texts: Whether content is sent, even if the settings of a run do not include it.
-        also: Settings that hold beside those of the runs.
-        now: Has the settings of suites whose recorded ones are lost, if `texts` are asked for.
-        tell: Hears of each body that has arrived.
-        on_control: Hears what a coordinator says. A worker has it, and withholds nothing: the
-            history of the coordinator is the user's own.
-        pushed: What has become of the runs until now.
-        heads: Where the streams end on the server, as far as that was asked.
+        texts: Whether to send content that the settings of a run exclude.
+        also: Settings that apply besides those of the runs.
+        now: Returns current settings of suites whose recorded ones are lost, used with `texts`.
+        tell: Gets a message for each body that arrived.
+        on_control: Gets a coordinator's orders. Only a worker has it. A worker withholds nothing,
+            since the coordinator's history is the user's own.
+        pushed: The results so far.
+        heads: Where streams end on the server, as far as known.
     """
 
     client: HistoryClient
@@ -102,11 +102,11 @@ class Push:
         """Push runs.
 
         Args:
-            runs: Their ids; None for all that the server does not have whole.
-            again: Whether all of them is sent, so that the server fills what was withheld.
+            runs: Their ids; None for all runs that the server lacks or has only in part.
+            again: Whether to send all events, so that the server fills in withheld texts.
 
         Returns:
-            What has become of them, or why the server could not be asked.
+            The results, or the error of the first request.
         """
         db = self.db
         ends = {
@@ -123,12 +123,12 @@ class Push:
         there = answered.value
         self.heads = {} if again else dict(there)
         if runs is None:
-            # Also where the server has more: it may have gone on from ours, or apart from them.
+            # Also streams with more events on the server: they may differ from those here.
             behind = [name for name in names if there.get(name) != ends[name]]
             ids = [name.removeprefix("run/") for name in behind if name.startswith("run/")]
             units = {run: streams_of(db, run)[1] for run in ids}
             carried = {name for streams in units.values() for name in streams}
-            # Of runs that are there already, somebody has noted more.
+            # Journals with new notes on runs that the server has already.
             units |= {name: [name] for name in behind if name not in carried}
         self.pushed.known = sum(min(there[name].version, ends[name].version) for name in there)
         self.pushed.failed = {}
@@ -141,7 +141,7 @@ class Push:
         return Ok(self.pushed)
 
     def run(self, run: str, streams: Sequence[str]) -> KindlmError | None:
-        """Send what the server lacks of the streams of a run; return why that failed."""
+        """Send what the server lacks of a run's streams; return the error if that fails."""
         ids = [name.removeprefix("run/") for name in streams if name.startswith("run/")]
         most, tell = LONGEST_UNPACKED, None
         rule: Result[Withholding] = Ok(Withholding())
@@ -167,7 +167,7 @@ class Push:
             why = f"Run {run} was not sent whole: {error}."
             hint = "What an event itself holds cannot be left out: the rest of the run stays here."
             return KindlmError(ErrorCode.CLOUD_UPLOAD_ERROR, why, hint, details={"status": 422})
-        # What was recorded since may have arrived, too: then it is sent again.
+        # Events recorded meanwhile may have arrived, too; sending them again is harmless.
         self.heads |= ends
         return None
 
@@ -177,22 +177,22 @@ class Push:
 
 @dataclass(eq=False)
 class LivePush:
-    """Pushes a run while it goes on, and the rest of it when the context ends.
+    """Pushes a run while it is recorded, and the rest of it when the context ends.
 
-    Failures meanwhile are quiet: what has not arrived is sent later. With a lease, the server also
-    hears of this process while nothing happens, and what it says is obeyed.
+    Failures meanwhile are not reported, since later pushes send what is missing. A worker also
+    pushes empty bodies, so that the coordinator knows that it is alive.
 
     Attributes:
-        client: The server, not patient; its connections are closed in the end.
+        client: The client of the server, without patience; it is closed at the end.
         path: The history.
         run: Id of the run.
-        texts: Whether content is sent, even if the settings of the run do not include it.
-        also: Settings that hold beside those of the run: its suites may have others by now.
-        every_s: How often it is pushed, unless 200 events come sooner.
-        on_control: Hears what a coordinator says; a worker has it, and so a lease.
-        on_refused: Hears why a worker cannot push any more, such as that another one has the shard.
-        pushed: What has arrived in the end.
-        error: Why not all of it has; None if it has.
+        texts: Whether to send content that the settings of the run exclude.
+        also: Settings that apply besides the recorded ones, such as current ones of the suites.
+        every_s: Seconds between pushes, unless 200 events come sooner.
+        on_control: Gets a coordinator's orders; only a worker has it.
+        on_refused: Gets the error if a worker cannot push any more, such as after a lost lease.
+        pushed: The results.
+        error: Why not everything arrived, None if it did.
     """
 
     client: HistoryClient
@@ -207,17 +207,17 @@ class LivePush:
     pushed: Pushed = field(default_factory=Pushed, init=False)
     error: KindlmError | None = field(init=False)
     _ended: threading.Event = field(default_factory=threading.Event, init=False)
-    # Python 3.11 takes a thread for ended if Ctrl-C comes while it is joined.
+    # In Python 3.11, a thread counts as ended after Ctrl-C interrupted a join.
     _done: threading.Event = field(default_factory=threading.Event, init=False)
 
     def __enter__(self) -> Self:
-        """Begin to push."""
+        """Start the thread that pushes."""
         self.error = _failed("it has not begun")
         threading.Thread(target=self._work, name="kindlm-push", daemon=True).start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Push what is left, as long as the server answers; Ctrl-C gives up."""
+        """Push the rest while the server answers; give up on Ctrl-C."""
         self._ended.set()
         try:
             while not self._done.wait(0.1):
@@ -240,7 +240,7 @@ class LivePush:
             self._done.set()
 
     def _push_meanwhile(self, push: Push) -> bool:
-        """Push what is recorded, until the run ends; return whether the rest can be pushed."""
+        """Push recorded events until the run ends; return False after a final error."""
         pushed_at = heard_at = time.monotonic()
         looked_at = 0
         stream = f"run/{self.run}"
@@ -260,7 +260,7 @@ class LivePush:
         return True
 
     def _push_new(self, push: Push, stream: str, end: StreamEnd) -> KindlmError | None:
-        """Push what has been recorded since; return why that failed."""
+        """Push new events, or report that a worker is alive; return the error if that fails."""
         if stream not in push.heads:
             answered = self.client.heads([stream])
             if isinstance(answered, Err):
@@ -280,7 +280,7 @@ class LivePush:
         return None
 
     def _push_rest(self, push: Push) -> None:
-        """Push all that belongs to the run, with patience."""
+        """Push everything that belongs to the run; repeat failed tries for some seconds."""
         patience_s = _LAST_TRIES_S if self.on_control is None else _LAST_TRIES_OF_WORKER_S
         until = time.monotonic() + patience_s
         while True:
@@ -291,7 +291,7 @@ class LivePush:
             time.sleep(_LOOK_S)
 
     def _is_over(self, failed: KindlmError) -> bool:
-        """Return whether a failure is the end of it."""
+        """Return whether an error is final; if so, report it."""
         if failed.details.get("status") not in _FINAL:
             return False
         self.error = failed

@@ -1,7 +1,7 @@
 """Serves the history of a team: `/v1` and the pages of `browse`, in one process.
 
 Requests must arrive, and answers be read, within deadlines. At the limit of connections, a new one
-replaces the one that has been useless for longest.
+replaces the one that has made no request for the longest time.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _GRACE_S = 5
 _BACKLOG = 1024
 
 HEADERS_S = 10.0
-"""Seconds until the head of a request is complete, from the connection or the answer before."""
+"""Seconds until the head of a request must be complete, after the connection or last answer."""
 
 BODY_S = 120.0
-"""Seconds until a body is complete, and for what still comes of it after the answer."""
+"""Seconds until a body must be complete."""
 
 READ_S = 10.0
-"""Seconds until an answer that fills all buffers is read on."""
+"""Seconds until a client must read on when an answer fills all buffers."""
 
 _KEEP_ALIVE_S = 8
-"""Seconds without a request until a connection is closed: fewer than until its head is due."""
+"""Seconds without a request after which a connection is closed; fewer than `HEADERS_S`."""
 
 _LONGEST_HEAD = 32 * 1024
 
@@ -54,7 +54,7 @@ _FRAMES = {b"content-length", b"transfer-encoding"}
 
 _MOST = 4_000
 _OTHER_FILES = 200
-"""Descriptors for all else: the history, temporary files."""
+"""File descriptors for everything else: the history, temporary files."""
 
 
 def make_app(api: HistoryApi, pages: App, database: Path) -> App:
@@ -62,8 +62,8 @@ def make_app(api: HistoryApi, pages: App, database: Path) -> App:
 
     Args:
         api: Answers `/v1/…`.
-        pages: Answers all else.
-        database: The history: nothing is answered once its file is another one.
+        pages: Answers everything else.
+        database: The history; requests are refused once its file was replaced.
     """
 
     async def routed(scope: Message, receive: Receive, send: Send) -> None:
@@ -74,21 +74,21 @@ def make_app(api: HistoryApi, pages: App, database: Path) -> App:
 
 
 def serve(app: App, listening: socket.socket, on_ready: Callable[[], None]) -> None:
-    """Serve until Ctrl-C or SIGTERM, which both end in `KeyboardInterrupt`.
+    """Serve until Ctrl-C or SIGTERM, both of which raise `KeyboardInterrupt`.
 
-    `on_ready` is called once requests are answered.
+    `on_ready` is called when the server answers requests.
     """
     run_server(_config(app, lifespan=True), listening, on_ready)
 
 
 class RunningServer:
-    """Serves an application from a thread, as long as the context lasts.
+    """Serves an application from a thread while the context is open.
 
     Raises:
-        OSError: It cannot listen there.
+        OSError: It cannot listen at this address.
 
     Attributes:
-        url: Where it answers, without a slash at its end.
+        url: Its address, without a slash at the end.
     """
 
     def __init__(self, app: App, host: str = "127.0.0.1", port: int = 0) -> None:
@@ -104,7 +104,7 @@ class RunningServer:
 
     @property
     def open_connections(self) -> int:
-        """How many connections are open."""
+        """The number of open connections."""
         return len(self._server.server_state.connections)
 
     def __enter__(self) -> Self:
@@ -146,7 +146,7 @@ def _config(app: App, *, lifespan: bool) -> uvicorn.Config:
 
 
 def _most_connections() -> int:
-    """Return how many connections there may be, after raising the limit of open files."""
+    """Raise the limit of open files, and return the limit of connections that it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST + _OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -156,9 +156,9 @@ def _most_connections() -> int:
 
 
 def _unambiguous(app: App) -> App:
-    """Return an application that answers no request whose length can be read in two ways.
+    """Return an application that refuses requests with two lengths (request smuggling, RFC 9112).
 
-    A proxy may take its end for another place, and with it what follows for another request.
+    A proxy could see the end of such a request elsewhere, and take the rest for another request.
     """
 
     async def answered(scope: Message, receive: Receive, send: Send) -> None:
@@ -173,11 +173,11 @@ def _unambiguous(app: App) -> App:
 
 
 class _Guarded(H11Protocol):
-    """A connection that is closed once its client takes too long.
+    """A connection that is closed if its client takes too long.
 
     Attributes:
-        open_ones: Those of the server; the first has been of no use for longest.
-        most_open: How many there may be.
+        open_ones: The open connections of the server, the one longest without an answer first.
+        most_open: The limit of open connections.
     """
 
     open_ones: ClassVar[dict[_Guarded, None]]
@@ -190,9 +190,9 @@ class _Guarded(H11Protocol):
         self._reading: asyncio.TimerHandle | None = None
         self.open_ones[self] = None
         if len(self.open_ones) > self.most_open:
-            # At least this one is not being answered.
+            # There is one: this new connection has no request yet.
             oldest = next(each for each in self.open_ones if not each.is_answered())
-            # Now: it is lost only later, and more may come before.
+            # Removed at once, since `connection_lost` comes later than further connections.
             del self.open_ones[oldest]
             oldest.transport.abort()
         self._watch()
@@ -209,7 +209,7 @@ class _Guarded(H11Protocol):
 
     def on_response_complete(self) -> None:
         if self in self.open_ones:
-            # It was of use: it becomes the last.
+            # Moved to the end.
             self.open_ones[self] = self.open_ones.pop(self)
         super().on_response_complete()
         self._watch()
@@ -226,12 +226,12 @@ class _Guarded(H11Protocol):
             self._reading = None
 
     def is_answered(self) -> bool:
-        """Return whether the request is all here, and its answer is not all sent."""
+        """Return whether a request has arrived completely, and its answer is not sent yet."""
         cycle: RequestResponseCycle | None = self.cycle  # None until the first request
         return cycle is not None and not cycle.response_complete and not cycle.more_body
 
     def _watch(self) -> None:
-        """Set the deadline of what the client has to do next."""
+        """Set the deadline of the client's next step."""
         state = self.conn.their_state
         if state is h11.IDLE:
             self._set_deadline("head", HEADERS_S)

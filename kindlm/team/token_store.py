@@ -1,10 +1,10 @@
-"""The tokens of a history server: a small file beside the history, never in it.
+"""The tokens of a history server, in a small SQLite file beside the history.
 
-It stores only the SHA-256 of a token, so someone who reads the file cannot push or pull with it.
-But sessions of the pages are signed with that hash, so only the owner can read the file.
+The file stores only the SHA-256 of a token, so a reader of the file cannot push or pull. The hash
+also signs sessions of the pages, so only the owner of the file can read it.
 
-Several processes use it at once: a change by `kindlm token` affects a server from its next request
-on.
+Several processes use the file at once: a change by `kindlm token` affects a server from its next
+request on.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ UPDATE tokens SET used_at = :now WHERE id = :id AND (used_at IS NULL OR used_at 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a token may push; None is unlimited."""
+    """The quotas of a token; None is unlimited."""
 
     pushes_per_minute: int | None = None
     bytes_per_day: int | None = None
@@ -75,10 +75,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is known of a token, in the order of `_KNOWN`. Times are UTC, ISO 8601.
+    """A token with its use and its quotas, in the order of `_KNOWN`. Times are UTC, ISO 8601.
 
-    `state` is valid, expired or revoked. `bytes` is all that was ever pushed with it. The limits
-    are those of `Limits`.
+    `state` is valid, expired or revoked. `bytes` counts everything that was ever pushed with it.
     """
 
     name: str
@@ -97,13 +96,13 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a token allows.
+    """The permissions of a token.
 
     Attributes:
         name: Name of the token.
-        scopes: Of push, pull and review.
-        project: The only project that it is for, None for all.
-        id: Of the token; no other token has it.
+        scopes: Some of push, pull and review.
+        project: The only project that it is for, None for all projects.
+        id: The unique id of the token.
     """
 
     name: str
@@ -113,28 +112,28 @@ class Grant:
 
 
 class OneToken:
-    """One token without quotas, such as that of the workers of a run."""
+    """A store of one token without quotas, for the workers of a run."""
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
 
     def grant_of(self, token: str) -> Grant | str:
-        """Return what the token allows: to push and to pull. Any other token is refused."""
+        """Return the grant of the token, to push and pull; return an error for any other token."""
         if not hmac.compare_digest(token.encode("utf-8", "surrogatepass"), self._token):
             return "The token is unknown."
         return Grant("worker", frozenset({"push", "pull"}), None, "worker")
 
     def count_push(self, _grant: Grant) -> None:
-        """Do nothing: workers may push as often as they want."""
+        """Do nothing: workers may push as often as they like."""
 
     def reserve(self, _grant: Grant, _size: int) -> None:
-        """Do nothing: workers may push as much as they want."""
+        """Do nothing: workers may push as much as they like."""
 
     give_back = reserve
 
 
 class TokenStore:
-    """The tokens of one history, and how much was pushed with each. Bytes are counted unpacked."""
+    """The tokens of one history, with the uncompressed bytes pushed with each."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path = path
@@ -144,15 +143,15 @@ class TokenStore:
 
     @classmethod
     def open(cls, database: Path) -> Self:
-        """Open the tokens of a history, and create their file if there is none.
+        """Open the tokens of a history; create their file if there is none.
 
         Raises:
-            OSError: The file cannot be made or read.
-            sqlite3.Error: It holds something else.
+            OSError: The file cannot be created or read.
+            sqlite3.Error: The file is not a token store.
         """
         path = token_file(database)
         make_folder(database)
-        # SQLite gives the files beside it the same mode.
+        # SQLite gives its WAL files the same mode.
         os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
         path.chmod(0o600)
         connection = sqlite3.connect(
@@ -176,7 +175,7 @@ class TokenStore:
         days: int | None = None,
         limits: Limits = Limits(),  # noqa: B008 - a value
     ) -> Result[str]:
-        """Return a new token, which cannot be found out later."""
+        """Create a token and return it; nothing can show it again."""
         if not _NAME.fullmatch(name):
             return Err(
                 misuse(
@@ -213,7 +212,7 @@ class TokenStore:
         return Ok(token)
 
     def revoke(self, name: str) -> Result[None]:
-        """Make the valid token of a name worthless."""
+        """Revoke the valid token of a name."""
         with self._transaction() as db:
             if (found := _valid_id(db, name)) is None:
                 what = f"There is no valid token {name!r}."
@@ -222,14 +221,14 @@ class TokenStore:
         return Ok(None)
 
     def tokens(self) -> list[Token]:
-        """Return what is known of all tokens, the newest first."""
+        """Return all tokens, the newest first."""
         with self._lock:
             query = f"{_KNOWN} ORDER BY created_at DESC"
             rows = self._connection.execute(query, {"now": _now()}).fetchall()
         return [Token(row["name"], row["scopes"].split(), *row[2:12]) for row in rows]
 
     def grant_of(self, token: str) -> Grant | str:
-        """Return what a token allows, and note that it was used; or return why it is not valid."""
+        """Return the grant of a token and note its use, or return why the token is not valid."""
         digest = _digest(token)
         row = self._known(_id(digest))
         if row is None or not hmac.compare_digest(row["sha256"], digest):
@@ -243,12 +242,12 @@ class TokenStore:
         return _grant(row)
 
     def by_id(self, token: str) -> tuple[Grant, bytes] | None:
-        """Return what the valid token of an id allows, and its SHA-256."""
+        """Return the grant and the SHA-256 of the valid token with an id."""
         row = self._known(token)
         return None if row is None or row["state"] != "valid" else (_grant(row), row["sha256"])
 
     def count_push(self, grant: Grant) -> None:
-        """Count a push; raise `ApiError` if it may not be made now."""
+        """Count a push; raise `ApiError` if it exceeds the quota."""
         now = int(time.time())
         with self._transaction() as db:
             query = "SELECT minute, pushes, pushes_per_minute FROM tokens WHERE id = ?"
@@ -266,7 +265,7 @@ class TokenStore:
             db.execute(update, (now // 60, pushes, grant.id))
 
     def reserve(self, grant: Grant, size: int) -> None:
-        """Count bytes that are about to be stored; raise `ApiError` if they may not be."""
+        """Count bytes before they are stored; raise `ApiError` if they exceed a quota."""
         known = {"now": _now(), "id": grant.id}
         with self._transaction() as db:
             row = db.execute(f"{_KNOWN} WHERE id = :id", known).fetchone()
@@ -284,7 +283,7 @@ class TokenStore:
             )
 
     def give_back(self, grant: Grant, size: int) -> None:
-        """Take back what was reserved: nothing of it was stored."""
+        """Undo a reservation whose bytes were not stored."""
         with self._transaction() as db:
             db.execute(
                 "UPDATE tokens SET bytes_today = max(0, bytes_today - ?),"
@@ -302,7 +301,7 @@ class TokenStore:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """Yield the connection in a transaction that no other process writes beside."""
+        """Yield the connection in a transaction that excludes other writers."""
         with self._lock:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -329,7 +328,7 @@ def token_file(database: Path) -> Path:
 
 
 def _now(later: timedelta = timedelta()) -> str:
-    """Return the time as the file has it, to the second."""
+    """Return the time in seconds, in the form of the file."""
     return (datetime.now(UTC) + later).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -345,7 +344,7 @@ def _digest(token: str) -> bytes:
 
 
 def _id(digest: bytes) -> str:
-    """Return by which a token is looked up: too little of its hash to tell anything."""
+    """Return the id of a token: the beginning of its hash, too short to reveal the token."""
     return digest[:6].hex()
 
 

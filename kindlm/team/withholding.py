@@ -3,9 +3,9 @@
 The settings `upload` recorded with the suites decide. Of several suites, the strictest settings
 apply.
 
-A withheld text is sent as its reference alone. The reference reveals nothing, since the salt it was
-made with is not sent either. What an event itself contains is part of the hash chain and cannot be
-left out: an event that contains something to withhold is not sent.
+A withheld text is sent as its reference alone. The reference reveals nothing, since its salt is not
+sent either. The data of an event is part of the hash chain, so nothing can be left out of it: an
+event whose data contains something to withhold is not sent.
 """
 
 from __future__ import annotations
@@ -29,16 +29,15 @@ from kindlm.suite import Upload
 from kindlm_store import REDACTED, RecordedEvent
 
 QUOTES = frozenset({"warnings[]", "reason", "evidence[].excerpt"})
-"""Keys under which events of earlier versions hold what may quote a model or an agent."""
+"""Keys under which events of earlier versions may quote a model or an agent."""
 
 _REASONS_OF_PACE = frozenset(get_args(PaceReason))
-"""What `reason` of `provider.paced` may be: words of kindlm alone."""
 
 MADE_UP = re.compile(
     r"gen_ai\.(tool\.(name|call\.id)|(request|response)\.model|provider\.name)"
     r"|path|content_type|tool_calls\[\]\.(id|name)|messages\[\]\.(tool_call_id|tool_calls\[\]\.(id|name))"
 )
-"""Keys of names that a model or an agent may have made up; see `_is_chosen`."""
+"""Keys of names that may come from a model or an agent; see `_is_chosen`."""
 
 _OF_SUITES = frozenset({SuiteStarted.type, SuiteSkipped.type})
 _ASKED_BY_KINDLM = frozenset(Purpose) - {Purpose.AGENT}
@@ -46,20 +45,20 @@ _CONFIGURED = frozenset({"gen_ai.provider.name", "gen_ai.request.model"})
 
 _IN_NAME = rf"(?:[\w.:=/@+<>|#~-]|{re.escape(REDACTED)})"
 _NAME = re.compile(_IN_NAME + r'{1,100}(; ?[\w=."-]{1,30})*|', re.ASCII)
-"""What is a name, and no sentence; or nothing at all."""
+"""A name, as opposed to a sentence; or an empty text."""
 
 
 class Withholding:
-    """Decides about texts, and about events that hold something besides: by default, all is sent.
+    """Decides which texts are withheld, and which events cannot be sent; by default, all is sent.
 
     Args:
-        every_text: Whether all texts are withheld.
-        patterns: Regular expressions: a text that one of them matches is withheld.
-        pulled: Stream → up to which event its texts are withheld: a server chose them.
+        every_text: Whether to withhold all texts.
+        patterns: Regular expressions; texts that match one are withheld.
+        pulled: By stream, the last event that came from a server, whose texts are withheld.
 
     Attributes:
-        redacts: Whether only patterns withhold what was recorded here.
-        has_withheld: Whether a text was withheld because all texts of its event are.
+        redacts: Whether only patterns withhold texts that were recorded here.
+        has_withheld: Whether a text was withheld for another reason than a pattern.
 
     Raises:
         PatternError: A pattern cannot be used.
@@ -89,7 +88,7 @@ class Withholding:
         return self.always(text) if self.every_text else self._pattern_of(text) is not None
 
     def always(self, _text: str) -> bool:
-        """Withhold a text whatever it says; note that there was one."""
+        """Withhold any text, and note that."""
         self.has_withheld = True
         return True
 
@@ -100,7 +99,7 @@ class Withholding:
             if self.every_text:
                 if event.type not in EVENTS:
                     return f"this kindlm does not know what `{key}` of {event.type} holds"
-                # These are kindlm's own words for why a pace changed.
+                # kindlm's own words for why a pace changed.
                 is_of_pace = event.type == ProviderPaced.type and string in _REASONS_OF_PACE
                 if key in QUOTES and not is_of_pace:
                     return f"`{key}` may quote an answer, as recorded by an earlier kindlm"
@@ -114,7 +113,7 @@ class Withholding:
         return None
 
     def _pattern_of(self, text: str) -> int | None:
-        """Return the number of the pattern that matches, from 1; one that takes too long does."""
+        """Return the number, from 1, of a pattern that matches or takes too long; None without."""
         for number, matches in enumerate(self._matchers, 1):
             try:
                 if matches(text):
@@ -125,9 +124,9 @@ class Withholding:
 
 
 def _is_chosen(event_type: str, data: Mapping[str, Any], key: str) -> bool:
-    """Return whether a person chose what an event holds under a key of `MADE_UP`.
+    """Return whether a person chose the value under a key of `MADE_UP`.
 
-    That are paths of suites, and the providers and models that kindlm itself asks.
+    These are paths of suites, and the providers and models that kindlm itself calls.
     """
     if event_type in _OF_SUITES:
         return key == "path"
@@ -169,21 +168,18 @@ def combined(uploads: Iterable[Upload]) -> Result[Upload]:
 
 
 UploadNow = Callable[[str, str, str], Upload | None]
-"""Returns the settings that a suite has now, by its path, project and name; None if it is gone."""
+"""Returns the current settings of a suite by its path, project and name; None if it is gone."""
 
 
 def gone(_path: str, _project: str, _name: str) -> Upload | None:
-    """Return None: no file of a suite is known."""
+    """Return None, as if no file of a suite existed; implements `UploadNow`."""
     return None
 
 
 def recorded_uploads(
     db: sqlite3.Connection, runs: Sequence[str], now: UploadNow = gone
 ) -> list[Upload | None]:
-    """Return the settings of the suites of runs.
-
-    Of a suite whose content that held them is lost, they are those of `now`.
-    """
+    """Return the recorded settings of the suites of runs, or the current ones if those are lost."""
     uploads: list[Upload | None] = []
     rows = db.execute(_CONFIGS, (json.dumps([*runs]),)).fetchall()
     for body, front_end, path, project, name in rows:
@@ -204,13 +200,13 @@ def recorded_rule(
     *,
     texts: bool,
 ) -> Result[Withholding]:
-    """Return what of runs is withheld: by their settings, or with `texts` by their patterns alone.
+    """Return what to withhold of runs: by their settings, or with `texts` by their patterns alone.
 
-    `also` are settings that hold besides. Where the settings of a suite are lost, such as in a
-    purge, its patterns are those of `now`, with `texts`. Otherwise all content is withheld.
+    `also` are settings that apply in addition. If the settings of a suite are lost, such as in a
+    purge, its patterns are those of `now` with `texts`; otherwise all content is withheld.
 
-    What was pulled is withheld without `texts`: it may refer to any text here, and claim any
-    settings.
+    Without `texts`, pulled content is withheld: pulled events may refer to any text here, and claim
+    any settings.
     """
     uploads = [*recorded_uploads(db, runs, now if texts else gone), *also]
     known = [upload for upload in uploads if upload is not None]
@@ -226,7 +222,7 @@ def recorded_rule(
 
 
 def _upload_of(text: str) -> Upload:
-    """Return the settings in a recorded configuration. Most formats have none."""
+    """Return the settings in a recorded configuration, the default if it has none."""
     try:
         settings: Any = json.loads(text)["config"]["upload"]
         url = settings["apiUrl"]

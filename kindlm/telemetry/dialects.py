@@ -1,7 +1,7 @@
-"""The attributes of spans in all conventions, in one table, and their readers.
+"""The attributes of spans in all conventions, in tables, and their readers.
 
-A convention is a few names in the tables below. Instrumentations mix conventions (the AI SDK of
-Vercel also writes `gen_ai.*`), so a fact is looked up by the names of all of them in turn.
+Instrumentations mix conventions (the AI SDK of Vercel also writes `gen_ai.*`), so each fact is
+looked up under the names of all conventions in turn.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kindlm.wires import token_count
 
 
 class Kind(StrEnum):
-    """What a span is about: a model call, of a tool, a run of an agent, or anything else."""
+    """What a span is about: a model call, a tool call, a run of an agent, or anything else."""
 
     CHAT = "chat"
     TOOL = "tool"
@@ -71,7 +71,7 @@ _KINDS: tuple[tuple[str, Mapping[str, Kind]], ...] = (
         },
     ),
 )
-"""What says the kind of a span: an attribute and its values, without regard to case."""
+"""Attributes that give the kind of a span, with the kind of each value in lower case."""
 
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "tool": ("gen_ai.tool.name", "tool.name", "ai.toolCall.name", "traceloop.entity.name"),
@@ -115,7 +115,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
         "ai.usage.outputTokens",
         "ai.usage.completionTokens",
     ),
-    # Only these are known to be among the tokens of the input.
+    # Only these two are known to be included in the input tokens.
     "cache read": ("gen_ai.usage.cache_read.input_tokens",),
     "cache written": ("gen_ai.usage.cache_creation.input_tokens",),
     "tier": ("openai.response.service_tier", "gen_ai.openai.response.service_tier"),
@@ -144,21 +144,21 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
         "traceloop.association.properties.session_id",
     ),
 }
-"""The attributes that may hold a fact, the most telling ones first."""
+"""The attributes that may hold a fact, the best ones first."""
 
 _PREFIXES: Mapping[str, tuple[str, ...]] = {
     "said": ("llm.output_messages.", "gen_ai.completion."),
     "asked": ("llm.input_messages.", "gen_ai.prompt."),
     "tools": ("llm.tools.", "llm.request.functions."),
 }
-"""Attributes that hold messages piece by piece, such as `gen_ai.prompt.0.content`."""
+"""Prefixes of attributes that hold a part of a message each: `gen_ai.prompt.0.content`."""
 
 _EVENTS: Mapping[str, tuple[str, ...]] = {
     "said": ("gen_ai.choice",),
     "asked": ("gen_ai.tool.message",),
     "tools": (),
 }
-"""Events of spans that hold messages, as older conventions had it."""
+"""Events of spans that hold messages, in older conventions."""
 
 _CAPTURE: tuple[tuple[str, str], ...] = (
     ("kindlm.", "export the run with --contents"),
@@ -176,7 +176,7 @@ _CAPTURE: tuple[tuple[str, str], ...] = (
         ),
     ),
 )
-"""How content gets into spans, by how an attribute of the span begins."""
+"""How to record content, by the prefix of an attribute of the span."""
 
 PROVIDERS = {
     "azure.ai.openai": "azure",
@@ -194,8 +194,7 @@ PROVIDERS = {
     "mistralai": "mistral",
     "x_ai": "xai",
 }
-"""What conventions call providers, and what kindlm.yaml calls them. The first name of each is that
-of the semantic conventions for GenAI."""
+"""Providers in conventions and in kindlm.yaml; the first name of each is OpenTelemetry's."""
 
 _ENDED_FOR_TOOLS = frozenset(
     {"tool_calls", "tool_call", "tool-calls", "tool_use", "function_call", "tooluse"}
@@ -204,24 +203,24 @@ _HIDDEN = "__REDACTED__"
 
 
 def kind_of(span: Span) -> Kind:
-    """Return what a span is about."""
+    """Return the kind of a span."""
     attributes = span.attributes
     for name, kinds in _KINDS:
         value = attributes.get(name)
         if isinstance(value, str) and value.lower() in kinds:
             return kinds[value.lower()]
-    # pydantic-ai wrote no operation at first.
+    # Early versions of pydantic-ai wrote no operation.
     is_call = {"gen_ai.tool.name", "gen_ai.tool.call.id"} <= attributes.keys()
     return Kind.TOOL if is_call else Kind.OTHER
 
 
 def is_of_framework(span: Span) -> bool:
-    """Return whether an instrumentation of models or agents made a span, of any kind."""
+    """Return whether an instrumentation of models or agents made a span."""
     return any(name in span.attributes for name, _ in _KINDS)
 
 
 def fact(span: Span, name: str) -> Any:
-    """Return a fact of the table; None if the span does not have it."""
+    """Return a fact of `_NAMES`; None if the span does not have it."""
     for attribute in _NAMES[name]:
         value = span.attributes.get(attribute)
         if value is not None and value != _HIDDEN:
@@ -230,18 +229,18 @@ def fact(span: Span, name: str) -> Any:
 
 
 def text_fact(span: Span, name: str) -> str | None:
-    """Return a fact that is a text."""
+    """Return a fact if it is a text, else None."""
     value = fact(span, name)
     return value if isinstance(value, str) else None
 
 
 def tokens(span: Span, name: str) -> int | None:
-    """Return a number of tokens."""
+    """Return a fact that is a number of tokens."""
     return token_count(fact(span, name))
 
 
 def capture_hint(span: Span) -> str:
-    """Return what to do so that the spans hold arguments and messages."""
+    """Return how to let the spans hold arguments and messages."""
     return next(
         hint
         for prefix, hint in _CAPTURE
@@ -255,7 +254,7 @@ def arguments(span: Span) -> Any:
     if isinstance(value, str):
         value = _literal(value)
     if isinstance(value, dict):
-        # Decorated Python functions, and tools of smolagents; tools of LangChain.
+        # First decorated Python functions and tools of smolagents, then tools of LangChain.
         called = value.keys() - {"sanitize_inputs_outputs"}
         if called == {"args", "kwargs"} and isinstance(value["kwargs"], dict):
             return value["kwargs"] | ({"args": value["args"]} if value["args"] else {})
@@ -283,7 +282,7 @@ def call_id(span: Span) -> Any:
 
 
 def _tool_message(value: Any) -> dict[str, Any] | None:
-    """Return a message, serialised as which LangChain reports results; None of anything else."""
+    """Return the content of a result that LangChain serialised as a message; else None."""
     if not isinstance(value, dict):
         return None
     inner = value.get("kwargs")
@@ -303,7 +302,7 @@ _CLASSES = {
 
 
 def unwrapped(value: Any) -> Any:
-    """Return a message of LangChain without what it is wrapped in when it is serialised."""
+    """Return a message without the wrapper of LangChain's serialisation."""
     if not isinstance(value, dict):
         return value
     inner, path = value.get("kwargs"), value.get("id")
@@ -318,7 +317,7 @@ def unwrapped(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class AskedCall:
-    """A tool call in a message: what a model asked for."""
+    """A tool call that a model asked for in a message."""
 
     id: str
     name: str
@@ -326,10 +325,10 @@ class AskedCall:
 
 
 def calls_said(span: Span) -> tuple[list[AskedCall], bool]:
-    """Return the tool calls that a model call ended with, and whether these are all.
+    """Return the tool calls at the end of a model call, and whether these are all.
 
-    They are not if the span holds no text that the model ended with, or messages that are cut off.
-    Why it ended says nothing: some models end with "stop", and call tools.
+    They may be incomplete if the span holds neither a call nor a text of the answer, or if messages
+    are cut off. The finish reason "stop" proves nothing: some models give it with tool calls.
     """
     messages = list(_messages(span, "said"))
     calls = [call for message in messages for call in _calls(message)]
@@ -342,7 +341,7 @@ def calls_said(span: Span) -> tuple[list[AskedCall], bool]:
 
 
 def ended_for_tools(span: Span) -> bool:
-    """Return whether a model ended to have tools called, as its span says."""
+    """Return whether the span's finish reason says that the model called tools."""
     ended = fact(span, "finish")
     reasons = list(ended) if isinstance(ended, list) else [ended]
     for message in _messages(span, "said"):
@@ -351,18 +350,18 @@ def ended_for_tools(span: Span) -> bool:
 
 
 def said(span: Span) -> Any:
-    """Return what a model said, as far as the span holds it."""
+    """Return the answer of a model as far as the span holds it."""
     return fact(span, "text") or next(_messages(span, "said"), None)
 
 
 def results_asked(span: Span) -> dict[str, Any]:
-    """Return the results of tools in the messages to a model, by the ids of their calls."""
+    """Return the tool results in the messages to a model, by the ids of their calls."""
     return {key: value for message in _messages(span, "asked") for key, value in _results(message)}
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A message to a model. `is_whole` is whether it is text, calls and results, and no more."""
+    """A message to a model. `is_whole` means that it has only text, calls and results."""
 
     role: str
     text: str
@@ -372,7 +371,7 @@ class Said:
 
 
 def conversation(span: Span) -> list[Said]:
-    """Return the messages to a model or an agent, oldest first, the system text among them."""
+    """Return the messages to a model or an agent, oldest first, with the system text."""
     said = next(filter(None, map(messages_in, _messages(span, "asked"))), [])
     if not said:
         said = messages_in(_json(fact(span, "input")))
@@ -387,7 +386,7 @@ def conversation(span: Span) -> list[Said]:
 
 
 def messages_in(value: Any) -> list[Said]:
-    """Return messages in any of the forms of spans, and of what frameworks are called with."""
+    """Return messages in any form that spans or inputs of frameworks have."""
     while isinstance(value, list) and len(value) == 1 and isinstance(value[0], list):
         value = value[0]  # LangChain calls models with lists of conversations
     if isinstance(value, str):
@@ -435,7 +434,7 @@ def _said(message: dict[str, Any]) -> Said:
 
 
 def tools_given(span: Span) -> tuple[ToolDefinition, ...]:
-    """Return the definitions of the tools that a model was given, as far as the span has them."""
+    """Return the definitions of the tools that a model got, as far as the span has them."""
     found = (each for value in _messages(span, "tools") for each in definitions_in(value))
     return tuple({each.name: each for each in found}.values())
 
@@ -449,9 +448,9 @@ def definitions_in(value: Any, depth: int = 0) -> Iterator[ToolDefinition]:
         schema = _json(_first(value, *_SCHEMAS))
         has_none = schema is None and not value.keys().isdisjoint(_SCHEMAS)
         if isinstance(value.get("name"), str) and (has_none or isinstance(schema, dict)):
-            told = value.get("description")
-            text = told if isinstance(told, str) else None
-            yield ToolDefinition(value["name"], text, schema or {})
+            text = value.get("description")
+            description = text if isinstance(text, str) else None
+            yield ToolDefinition(value["name"], description, schema or {})
             return
         value = list(value.values())
     for each in value:
@@ -476,7 +475,7 @@ def _messages(span: Span, which: str) -> Iterator[Any]:
 
 
 def _nested(attributes: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """Return what attributes with a prefix hold, nested by the dots in their names."""
+    """Return the attributes with a prefix as nested objects, split at the dots of their names."""
     root: dict[str, Any] = {}
     for name, value in attributes.items():
         if not name.startswith(prefix):
@@ -497,7 +496,7 @@ _WITHIN = (
     "message", "messages", "parts", "content", "contents", "tool_calls", "toolCalls", "tool_call",
     "message_content", "toolUse", "function_call", "functionCall",
 )  # fmt: skip
-"""Where a message holds other messages, their parts and their calls."""
+"""Keys under which a message holds other messages, parts and calls."""
 _CALL_TYPES = frozenset({"tool_call", "tool-call", "tool_use", "function_call"})
 _RESULT_TYPES = frozenset(
     {"tool_call_response", "tool-result", "tool_result", "function_call_output"}
@@ -505,7 +504,7 @@ _RESULT_TYPES = frozenset(
 
 
 def _parts(value: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
-    """Yield all objects of a message, those within others after them."""
+    """Yield all objects of a message, outer ones before inner ones."""
     if depth > _DEPTH:
         return
     if isinstance(value, str) and value[:1] in ("[", "{") and depth:
@@ -526,7 +525,7 @@ def _calls(message: Any) -> Iterator[AskedCall]:
         function = part.get("function")
         inner = function if isinstance(function, dict) else part
         is_call = inner is not part or str(part.get("type")) in _CALL_TYPES or "toolName" in part
-        # Pieces of older conventions, of Bedrock and Gemini have neither a type nor a function.
+        # Parts in older conventions, of Bedrock and of Gemini have neither type nor function.
         is_call = is_call or (
             "name" in part and not {"arguments", "args", "input"}.isdisjoint(part)
         )
@@ -546,13 +545,13 @@ def _has_text(message: Any) -> bool:
 def _results(message: Any) -> Iterator[tuple[str, Any]]:
     for part in _parts(message):
         is_result = str(part.get("type")) in _RESULT_TYPES or part.get("role") == "tool"
-        # A message of the event for tools has no role of its own.
+        # A message in an event `gen_ai.tool.message` has no role.
         if not is_result and not {"id", "content"} <= part.keys():
             continue
         key = _first(part, "tool_call_id", "toolCallId", "tool_use_id", "call_id", "id")
         value = _first(part, "response", "result", "output", "content")
         if isinstance(value, dict) and value.keys() == {"type", "value"}:
-            value = value["value"]  # as the AI SDK says in what form it comes
+            value = value["value"]  # the AI SDK wraps results with their type
         if isinstance(key, str) and value is not None:
             yield key, _json(value)
 
@@ -566,7 +565,7 @@ def _json(value: Any) -> Any:
 
 
 def _literal(text: str) -> Any:
-    """Return the value of a Python literal, as which some tools of LangChain report arguments."""
+    """Return the value of a Python literal, the form of arguments of some LangChain tools."""
     if not text.startswith("{") or len(text) > 100_000:
         return text
     try:

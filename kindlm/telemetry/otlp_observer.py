@@ -1,10 +1,9 @@
 """Assigns the spans of agents to messages, and decides whether all of them have arrived.
 
-Each attempt at an execution has its own trace, and each message a span of kindlm's in it; the agent
-gets both as `traceparent`. The spans of a message are complete when a span has arrived that
-encloses the whole answer, and no parent is missing. An exporter sends spans in the order of their
-ends, so everything within that span has arrived before. A span that ended long before the answer
-does not enclose it.
+Each attempt at an execution has its own trace, and each message its own span in it. The agent gets
+the ids of both as `traceparent`. The spans of a message are complete when a span has arrived that
+encloses the whole answer, and no parent is missing. Exporters send spans in the order of their
+ends, so all spans within the enclosing one have arrived before it.
 """
 
 from __future__ import annotations
@@ -39,16 +38,16 @@ _LONGEST_NAME = 200
 _LONGEST_MS = 7 * 24 * 3600 * 1000
 _CALLS = (Kind.CHAT, Kind.TOOL)
 _SETTLING = 5
-"""How much longer spans are waited for than from the end of the enclosing one to the answer."""
+"""kindlm waits so many times as long as the time from the end of the last span to the answer."""
 
 
 @asynccontextmanager
 async def observing_otlp(run: str) -> AsyncIterator[OtlpObserver]:
-    """Receive spans for a run while the context is open."""
+    """Receive the spans of agents for a run while the context is open."""
     observer, loop = OtlpObserver(run), asyncio.get_running_loop()
 
     def take_here(span: Span) -> None:
-        with suppress(RuntimeError):  # an agent may go on after the end of the run
+        with suppress(RuntimeError):  # after the run, the loop is closed, but an agent may work on
             loop.call_soon_threadsafe(observer.take, [span], "")
 
     end = take_own_spans(take_here)
@@ -62,7 +61,11 @@ async def observing_otlp(run: str) -> AsyncIterator[OtlpObserver]:
 
 @dataclass(slots=True)
 class OtlpObserver:
-    """Implements `ports.Observer`; `url` is where agents export to."""
+    """Implements `ports.Observer`; `url` is the address for exporters.
+
+    `over` are the traces of conversations that have ended. The counters are for `notes`: spans and
+    calls in unknown traces, late spans, and refused requests by reason and by place.
+    """
 
     run: str
     url: str = ""
@@ -76,19 +79,19 @@ class OtlpObserver:
     refused_at: Counter[str] = field(default_factory=Counter)
 
     def observe(self, target: AgentTarget | Command, desk: CallDesk) -> Observation | None:
-        """Return what observes one conversation with an agent that has `telemetry: otlp`."""
+        """Return the observation of a conversation; None for an agent without `telemetry: otlp`."""
         if isinstance(target, Command) or target.telemetry is None:
             return None
         return TracedConversation(self, target, desk)
 
     def exporting(self, place: str = "") -> dict[str, str]:
-        """Return the variables that let a program export here, soon and everything."""
+        """Return variables that let a program export all spans here, without delay."""
         url = f"{self.url}/{place}" if place else self.url
         return {
             "OTEL_EXPORTER_OTLP_ENDPOINT": url,
-            # The SDK of Python knows no other form over HTTP.
+            # The Python SDK supports no other format over HTTP.
             "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
-            # The environment of the run may have them, and they count first.
+            # The environment of the run may have these, and they take precedence.
             "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"{url}/v1/traces",
             "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
             "OTEL_BSP_SCHEDULE_DELAY": "100",
@@ -96,7 +99,7 @@ class OtlpObserver:
         }
 
     def take(self, spans: Sequence[Span], place: str) -> None:
-        """Assign spans; `place` is where they were sent to, see `receiving`."""
+        """Assign spans to conversations; `place` is the place that they were sent to."""
         own, touched = self.by_place.get(place), set[TracedConversation]()
         for span in spans:
             conversation = self.by_trace.get(span.trace) or own
@@ -112,13 +115,13 @@ class OtlpObserver:
             conversation.arrived.set()
 
     def refused(self, why: str, place: str) -> None:
-        """Count a request that could not be read; without a known place, it may be of anybody."""
+        """Count an unreadable request; without a known place, any agent may have sent it."""
         self.refused_at[place if place in self.by_place else ""] += 1
         if len(self.refusals) < 20 or why in self.refusals:
             self.refusals[why] += 1
 
     def notes(self) -> Iterator[tuple[str, str]]:
-        """Yield what the user should know at the end of a run, each with what to do about it."""
+        """Yield the warnings at the end of a run, each with its hint."""
         if self.strange_spans:
             message = f"{count(self.strange_spans, 'span')} arrived in traces that kindlm did not "
             message += "start. kindlm cannot assign them to an execution."
@@ -134,16 +137,16 @@ class OtlpObserver:
 class TracedConversation:
     """Implements `ports.Observation`.
 
-    `sent` is kindlm's span of the message that the agent is answering, `root` that of the whole
-    conversation, for a program that is started for it. Such a program also has a `place` of its
-    own to export to: what comes there is of this conversation, whatever its trace.
+    `sent` is the id of kindlm's span for the current message. `root` is the one for the whole
+    conversation, used by a program that is started for it. Such a program exports to its own
+    `place`; all spans sent there belong to this conversation, whatever their trace.
 
-    Of all spans that came, `_parents` has the parents, and `_looks` what tells one that is sent
-    again from another one with its id. `_lacking` are parents that did not come.
-    `_unread` are spans that are of no message yet. `_earlier` are kindlm's spans before `sent`, and
-    `_past` those of messages that were answered: what the agent did in a try that failed is done.
-    `_tops` are spans right below kindlm's that may enclose the answer, `_loose` those of models,
-    tools and agents that are below no such span.
+    `_parents` has the parent of each span, and `_looks` the facts that distinguish a repeated span
+    from another one with the same id. `_lacking` are parents that have not arrived. `_unread` are
+    spans not yet assigned to a message. `_earlier` are kindlm's spans before `sent`. `_past` are
+    those of answered messages; the spans of a failed try belong to the next answer. `_tops` are
+    spans directly below kindlm's that may enclose the answer. `_loose` are spans of models, tools
+    and agents directly below kindlm's.
     """
 
     observer: OtlpObserver
@@ -176,13 +179,13 @@ class TracedConversation:
 
     @property
     def environ(self) -> Mapping[str, str]:
-        """Variables for a program that is started for this conversation alone."""
+        """Variables for a program that runs for this conversation alone."""
         parent = {"TRACEPARENT": f"00-{self.trace}-{self.root}-01"}
         return self.observer.exporting(self.place) | parent
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The trace, and kindlm's span of the message."""
+        """The header `traceparent`, with the trace and kindlm's span for the message."""
         return {"traceparent": f"00-{self.trace}-{self.sent}-01"}
 
     async def begin(self, call: int) -> None:
@@ -196,7 +199,7 @@ class TracedConversation:
         self.call, self.sent, self._tops, self._loose = call, secrets.token_hex(8), [], []
 
     def take(self, span: Span) -> None:
-        """Take a span, once."""
+        """Take a span; ignore a repeated one."""
         look = (span.name, span.start_ns, span.end_ns)
         if span.id in self._parents:
             self._is_ambiguous |= look != self._looks[span.id]
@@ -210,7 +213,7 @@ class TracedConversation:
         self._unread[span.id] = span
         self._lacking.discard(span.id)
         if parent in ("", self.sent, self.root):
-            # A call or a run of an agent is no whole answer: others may follow it.
+            # A call, or a run of an agent, does not enclose the answer: others may follow it.
             if dialects.kind_of(span) is not Kind.OTHER:
                 self._loose.append(span)
             elif parent and not span.is_outgoing and not dialects.is_of_framework(span):
@@ -219,7 +222,7 @@ class TracedConversation:
             self._lacking.add(parent)
 
     async def seen(self) -> Seen:
-        """Wait until all spans of the message are there; return what they say."""
+        """Wait until the spans of the message are complete; return their content."""
         self._answered_ns = time.time_ns()
         with suppress(TimeoutError):
             async with asyncio.timeout(self.target.telemetry_wait_ms / 1000):
@@ -230,7 +233,7 @@ class TracedConversation:
                         async with asyncio.timeout(unsettled / 1e9 if unsettled > 0 else None):
                             await self.arrived.wait()
         incomplete, spans = self._incomplete(), self._take_out()
-        # Messages of models can be long; others go on meanwhile.
+        # In a thread, since messages of models can be long.
         reading = await asyncio.to_thread(read_trace, spans)
         if spans:
             self.desk.record(_event(self.call, spans))
@@ -238,7 +241,7 @@ class TracedConversation:
         calls = reading.model_calls
         price = self.desk.price
         spent = [(c.usage, price(c.provider, c.model, c.usage)) for c in calls]
-        # Spans of further calls of models may be lost.
+        # The sum is unknown if spans of model calls may be missing.
         usage, cost = sum_of(spent) if lost is None else (Usage(), Cost())
         return Seen(
             tool_uses=reading.tool_uses,
@@ -249,7 +252,7 @@ class TracedConversation:
         )
 
     async def trouble(self) -> None:
-        """Return None: spans of a message that failed are not waited for."""
+        """Return None: kindlm does not wait for the spans of a failed message."""
 
     def close(self) -> None:
         """End the observation."""
@@ -259,7 +262,7 @@ class TracedConversation:
         observer.over.add(self.trace)
 
     def _incomplete(self) -> str | None:
-        """Return why spans of tool calls may not have arrived, None if all have."""
+        """Return why spans of tool calls may be missing, None if the spans are complete."""
         wait = f"within {self.target.telemetry_wait_ms:,} ms"
         if self._is_cut:
             return f"The trace has more than {MAX_SPANS:,} spans or {MAX_TRACE_BYTES:,} bytes."
@@ -287,10 +290,10 @@ class TracedConversation:
         return None
 
     def _settled_ns(self) -> int | None:
-        """Return when the spans are all there, given the one around the answer; None without it.
+        """Return the time until which further spans may arrive; None without an enclosing span.
 
-        What it does not enclose came in the time from its end to the answer. To export that can
-        take a multiple of the time: it lies between two exports, or hosts are busy.
+        Spans outside of the enclosing one were made between its end and the answer. Their export
+        can take a multiple of that time, between two exports or on a busy host.
         """
         last = max(self._tops, key=lambda span: span.end_ns, default=None)
         if last is None or not all(
@@ -300,7 +303,7 @@ class TracedConversation:
         return self._answered_ns + _SETTLING * max(self._answered_ns - last.end_ns, 0)
 
     def _take_out(self) -> list[Span]:
-        """Return the spans that came since the last message, without those of earlier ones."""
+        """Return the new spans, without late ones of earlier messages."""
         tops, spans = dict[str, str](), list[Span]()
         for span in self._unread.values():
             if self._top(span.id, tops) in self._past:
@@ -312,11 +315,11 @@ class TracedConversation:
         return spans
 
     def _top(self, span: str, tops: dict[str, str]) -> str:
-        """Return the first id above a span that is not one of a span that came."""
+        """Return the id of the nearest ancestor of a span that has not arrived as a span."""
         path = list[str]()
         while span in self._parents and span not in tops:
             path.append(span)
-            tops[span] = ""  # in case that it is above itself
+            tops[span] = ""  # ends the loop if spans form a cycle
             span = self._parents[span]
         top = tops.get(span, span)
         tops.update(dict.fromkeys(path, top))
@@ -333,7 +336,7 @@ class TracedConversation:
         )
 
     def _refused_by_now(self) -> int:
-        """Return how many requests could not be read that may be of this conversation."""
+        """Return the number of unreadable requests that may belong to this conversation."""
         return self.observer.refused_at[""] + self.observer.refused_at[self.place]
 
     def _unread_request(self) -> str | None:
@@ -347,7 +350,7 @@ class TracedConversation:
 
 
 def _event(call: int, spans: Sequence[Span]) -> AgentTraced:
-    """Return the event of the spans of one message; of many, those of calls and agents first."""
+    """Return the event of a message's spans; if there are too many, prefer calls and agents."""
     ordered = in_order(spans)
     if len(ordered) > _MAX_RECORDED:
         chosen = sorted(ordered, key=lambda each: dialects.kind_of(each) is Kind.OTHER)

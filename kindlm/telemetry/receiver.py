@@ -1,7 +1,4 @@
-"""Receives spans: at an OTLP endpoint on loopback, or from the SDK in this process.
-
-For agents in this process, the SDK passes spans directly, without an exporter.
-"""
+"""Receives spans: at an OTLP endpoint on loopback, or directly from the SDK in this process."""
 
 from __future__ import annotations
 
@@ -29,11 +26,10 @@ _NOT_PRINTABLE = re.compile(r"[^ -~]+")
 
 @asynccontextmanager
 async def receiving(observer: OtlpObserver) -> AsyncIterator[str]:
-    """Receive while the context is open; yield the URL that exporters send to.
+    """Receive spans while the context is open; yield the URL for exporters.
 
-    What comes before `/v1/traces` in the path, mostly nothing, is the place of what is sent. A
-    request may have 10 MB, also unpacked. What cannot be read is refused with a reason, and changes
-    nothing else.
+    An exporter may put the place of its spans before `/v1/traces` in the path. A request may have
+    10 MB, also after decompression. A request that cannot be read is refused with a reason.
     """
     from aiohttp import web
 
@@ -56,7 +52,7 @@ async def receiving(observer: OtlpObserver) -> AsyncIterator[str]:
             encoding = request.headers.get("content-encoding", "")
             return refuse(400, f"the body cannot be unpacked as {encoding}")
         try:
-            # Others go on meanwhile.
+            # In a thread, since a body can be large.
             spans = await asyncio.to_thread(read, body)
         except NoProtobuf as missing:
             return refuse(415, f"{missing.error.message} {missing.error.hint}")
@@ -72,7 +68,7 @@ async def receiving(observer: OtlpObserver) -> AsyncIterator[str]:
     app = web.Application(client_max_size=MAX_BODY_BYTES)
     app.router.add_post("/v1/traces", traces)
     app.router.add_post("/{place}/v1/traces", traces)
-    # Programs export these to the same address; without an answer they log errors.
+    # Programs also export metrics and logs to this address, and would log errors.
     app.router.add_post("/{path:.*v1/(?:metrics|logs)}", discard)
     logger = logging.getLogger(__name__)
     runner = web.AppRunner(app, access_log=None, logger=logger, shutdown_timeout=0.0)
@@ -86,19 +82,19 @@ async def receiving(observer: OtlpObserver) -> AsyncIterator[str]:
 
 
 _takers: list[Callable[[Span], None]] = []
-"""Who takes them: runs that go on in this process. They are called in the thread of the agent."""
+"""Functions of the runs in this process, called in the thread of the agent."""
 
 _watched: list[Any] = []
 
 
 def take_own_spans(take: Callable[[Span], None]) -> Callable[[], None]:
-    """Hand the spans of watched providers to a function, until what is returned is called."""
+    """Pass the spans of watched providers to `take`; return a function that ends this."""
     _takers.append(take)
     return lambda: _takers.remove(take)
 
 
 def watch_own_spans() -> None:
-    """Watch the spans that this process makes from now on, if it uses the SDK at all."""
+    """Watch the spans of this process from now on, if it has loaded OpenTelemetry's SDK."""
     if "opentelemetry.sdk.trace" not in sys.modules:
         return
     from opentelemetry import trace
@@ -112,11 +108,11 @@ def watch_own_spans() -> None:
         def on_end(self, span: ReadableSpan) -> None:
             about = MESSAGE_HEADERS.get()
             if about is not None and "traceparent" not in about:
-                return  # it is of an agent that is not observed
+                return  # the agent is not observed
             for take in _takers:
                 take(_read(span))
 
-    # A processor stays where it is added.
+    # Providers cannot remove a processor.
     _watched.append(provider)
     provider.add_span_processor(Handing())
 

@@ -1,4 +1,4 @@
-"""Reads and writes OTLP as protobuf and JSON: spans of agents are read, spans of runs written."""
+"""Reads spans of agents, and writes spans of runs, as OTLP in protobuf or JSON."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _HEX = frozenset(string.hexdigits)
 _IDS = ("traceId", "spanId", "parentSpanId")
 _NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 _ORIGIN, _LOCAL = 0x300, 0x100
-"""The flags that say whether the parent is remote, and what they are if it is not."""
+"""The bits of `flags` about the origin of the parent, and their value for a local parent."""
 
 INTERNAL, CLIENT = 1, 3
-"""Kinds of spans: work of the process itself, and a request to another one."""
+"""Kinds of spans: work of the process itself, and a request to another process."""
 
 _OUTGOING = (CLIENT, 4, "SPAN_KIND_CLIENT", "SPAN_KIND_PRODUCER")
 _ERROR = 2
@@ -34,9 +34,9 @@ _MOST_BYTES = 2_000_000
 class Span:
     """One span. Ids are lower-case hex, `parent` is empty for a root; times are ns since 1970.
 
-    `is_outgoing` is whether it is a request to another service. `events` are the attributes of its
-    events by their names. `size` is roughly how many bytes it holds. `has_local_parent` is whether
-    its parent is known to be a span of the same process.
+    `is_outgoing` means that it is a request to another service. `events` has the attributes of the
+    span's events by name. `size` is roughly its bytes. `has_local_parent` means that the parent is
+    known to be a span of the same process.
     """
 
     trace: str
@@ -81,8 +81,8 @@ def read_protobuf(body: bytes) -> list[Span]:
     """Read an ExportTraceServiceRequest.
 
     Raises:
-        NoProtobuf: The package for it is missing.
-        ValueError: It is none, or an id in it is not valid.
+        NoProtobuf: The package for protobuf is missing.
+        ValueError: The body is no such request, or an id in it is invalid.
     """
     try:
         from google.protobuf.json_format import MessageToDict  # type: ignore[import-untyped]
@@ -97,8 +97,8 @@ def read_protobuf(body: bytes) -> list[Span]:
     except DecodeError:
         raise ValueError(_NO_REQUEST) from None
     request.setdefault("resourceSpans", [])
-    for span, _ in _told(request):
-        # Bytes become base64, but the JSON of OTLP has its ids in hex; and a time of 0 is left out.
+    for span, _ in _spans_with_scope(request):
+        # `MessageToDict` makes base64 of ids, which OTLP's JSON has in hex, and omits a time of 0.
         ids = {name: base64.b64decode(span.get(name, "")).hex() for name in _IDS}
         span |= {"startTimeUnixNano": 0, "endTimeUnixNano": 0, **span, **ids}
     return spans_in(request)
@@ -110,16 +110,19 @@ def read_json(body: bytes) -> list[Span]:
 
 
 def spans_in(request: Any, broken: dict[str, str] | None = None) -> list[Span]:
-    """Return the spans of an ExportTraceServiceRequest as a JSON value; raise `ValueError`.
+    """Return the spans of an ExportTraceServiceRequest, given as a JSON value.
 
-    If `broken` is given, it gets the ids of traces with spans that cannot be read, and why.
+    With `broken`, an unreadable span is skipped, and `broken` gets the id of its trace and why.
+
+    Raises:
+        ValueError: The value is no such request, or a span cannot be read.
     """
     try:
-        told = list(_told(request))
+        found = list(_spans_with_scope(request))
     except (AttributeError, KeyError, TypeError):
         raise ValueError(_NO_REQUEST) from None
     spans = list[Span]()
-    for span, scope in told:
+    for span, scope in found:
         try:
             spans.append(_span_of_json(span, scope))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -133,7 +136,7 @@ def spans_in(request: Any, broken: dict[str, str] | None = None) -> list[Span]:
     return spans
 
 
-def _told(request: Any) -> Iterator[tuple[Any, Any]]:
+def _spans_with_scope(request: Any) -> Iterator[tuple[Any, Any]]:
     """Yield the spans of a request, each with the name of its scope."""
     for resource in request["resourceSpans"]:
         for scope in resource.get("scopeSpans") or ():
@@ -177,10 +180,10 @@ def span_of(
     is_outgoing: bool,
     has_local_parent: bool = False,
 ) -> Span:
-    """Return a span; `ids` are those of its trace, its own and that of its parent.
+    """Return a span; `ids` are the ids of its trace, itself, and its parent.
 
     Raises:
-        ValueError: An id is not valid, or a name is not a string.
+        ValueError: An id or a time is invalid, or a name is not a string.
     """
     trace, span, parent = (each.lower() for each in ids)
     # Some exporters write a parent of zeros for a root.
@@ -197,8 +200,8 @@ def span_of(
     for event, more in events:
         named.setdefault(str(event), []).append(dict(more))
     size = 500 + _size(values) + _size(named)
-    whose = (trace, span, parent, name, scope)
-    return Span(*whose, *times, values, named, *status, is_outgoing, size, has_local_parent)
+    named_by = (trace, span, parent, name, scope)
+    return Span(*named_by, *times, values, named, *status, is_outgoing, size, has_local_parent)
 
 
 def _is_id(text: str, length: int) -> bool:
@@ -259,15 +262,15 @@ def out_span(
     """Return a span; attributes that are None are left out.
 
     Args:
-        ids: Of the trace, its own, and that of its parent, in hex.
+        ids: The ids of its trace, itself, and its parent, in hex.
         name: Its name.
         kind: `INTERNAL` or `CLIENT`.
         times: Start and end, in ns since 1970.
-        attributes: By their names.
+        attributes: Values by name.
         is_error: Whether its status is an error.
-        message: What the error is.
-        events: See `out_event`.
-        links: Other spans, each by the ids of its trace and its own.
+        message: The error message.
+        events: Made by `out_event`.
+        links: Other spans, each by the ids of its trace and itself.
     """
     trace, own, parent = ids
     span: OutSpan = {"traceId": trace, "spanId": own}
@@ -295,7 +298,7 @@ def out_event(name: str, at_ns: int, attributes: Mapping[str, Any]) -> dict[str,
 
 
 def batches(spans: Iterable[OutSpan]) -> Iterator[list[OutSpan]]:
-    """Yield spans in parts of up to 500, and of about 2 MB."""
+    """Yield spans in batches of up to 500 spans and about 2 MB."""
     batch, size = list[OutSpan](), 0
     for span in spans:
         taken = len(_dumps(span))
@@ -309,7 +312,7 @@ def batches(spans: Iterable[OutSpan]) -> Iterator[list[OutSpan]]:
 
 
 def read_pairs(written: str) -> dict[str, str] | None:
-    """Read `NAME=VALUE,NAME=VALUE`, as variables of OpenTelemetry have it; None if it is not so."""
+    """Read `NAME=VALUE,NAME=VALUE` of OpenTelemetry's variables; None if the form is another."""
     items = [item.partition("=") for item in written.split(",") if item.strip()]
     if not all(name.strip() and sign for name, sign, _ in items):
         return None
@@ -317,16 +320,16 @@ def read_pairs(written: str) -> dict[str, str] | None:
 
 
 def as_json(spans: Sequence[OutSpan], resource: Mapping[str, str]) -> bytes:
-    """Return an ExportTraceServiceRequest as JSON, in one line."""
+    """Return an ExportTraceServiceRequest as one line of JSON."""
     return _dumps(_request(spans, resource)).encode()
 
 
 def as_protobuf(spans: Sequence[OutSpan], resource: Mapping[str, str]) -> bytes:
-    """Return an ExportTraceServiceRequest as protobuf; its package has to be installed."""
+    """Return an ExportTraceServiceRequest as protobuf; requires `opentelemetry-proto`."""
     from google.protobuf.json_format import ParseDict
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-    # Bytes are base64 in JSON, but OTLP has its ids in hex.
+    # `ParseDict` reads ids as base64, but OTLP's JSON has them in hex.
     with_ids = [
         span | _encoded(span) | {"links": [link | _encoded(link) for link in span.get("links", ())]}
         for span in spans
@@ -336,17 +339,17 @@ def as_protobuf(spans: Sequence[OutSpan], resource: Mapping[str, str]) -> bytes:
 
 
 def rejected_of(content_type: str, body: bytes) -> tuple[int, str]:
-    """Return how many spans a receiver did not take, as its answer says, and what it says of it."""
+    """Return the number of spans that a receiver refused, and its message, from its answer."""
     try:
         if "json" in content_type:
-            told = json.loads(body or b"{}").get("partialSuccess") or {}
-            return max(0, int(told.get("rejectedSpans") or 0)), str(told.get("errorMessage") or "")
+            part = json.loads(body or b"{}").get("partialSuccess") or {}
+            return max(0, int(part.get("rejectedSpans") or 0)), str(part.get("errorMessage") or "")
         from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
             ExportTraceServiceResponse,
         )
 
         partial = ExportTraceServiceResponse.FromString(body).partial_success
-    except Exception:  # noqa: BLE001 - it took the spans, whatever it answers
+    except Exception:  # noqa: BLE001 - the status said that it took the spans
         return 0, ""
     return max(0, partial.rejected_spans), partial.error_message
 
@@ -375,7 +378,7 @@ def _value(value: Any) -> dict[str, Any]:
     match value:
         case bool():
             return {"boolValue": value}
-        case int() if -(2**63) <= value < 2**63:  # what OTLP has; others go as text
+        case int() if -(2**63) <= value < 2**63:  # the integers of OTLP; others become text
             return {"intValue": str(value)}
         case float():
             return {"doubleValue": value}

@@ -1,8 +1,8 @@
-"""Reads what an agent did from its spans: tool calls, model calls, and what is missing.
+"""Finds tool calls and model calls in the spans of an agent, and decides whether any are missing.
 
-A tool call is a span, or a part of a message that a model ended with; one that both report is one
-call. A model call is a span of a model, unless it only wraps another one, since instrumentations of
-a framework and of an SDK report the same call.
+A span or a model's last message reports a tool call; a call that both report is one call. A model
+call is a span of a model that does not only wrap another one, since instrumentations of a framework
+and of an SDK report the same call.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from kindlm.wires import extras_from
 from kindlm.wording import shown
 
 MAX_CALLS = 1000
-"""How many spans of tools and of models are read of one message."""
+"""The limit of calls for one message."""
 
 
 @dataclass(frozen=True, slots=True)
 class TracedCall:
-    """A model call, with what its spans say of it."""
+    """A model call, as its spans report it."""
 
     provider: str | None
     model: str | None
@@ -35,7 +35,7 @@ class TracedCall:
 
 @dataclass(frozen=True, slots=True)
 class TraceReading:
-    """What some spans say. `missing` says why tool calls, or parts of them, may not be in them."""
+    """The calls in some spans; `missing` says why tool calls, or parts of them, may be missing."""
 
     tool_uses: tuple[ToolUse, ...]
     model_calls: tuple[TracedCall, ...]
@@ -52,11 +52,11 @@ def read_trace(spans: Sequence[Span]) -> TraceReading:
         before.add(span.id)
     chats = _grouped(ordered, Kind.CHAT, known, _may_be_same_chat)
     tools = _grouped(ordered, Kind.TOOL, known, _may_be_same_tool)
-    told = {span.id: dialects.calls_said(span) for group in chats for span in group}
-    asked = sum(len(calls) for calls, _ in told.values())
+    reported = {span.id: dialects.calls_said(span) for group in chats for span in group}
+    asked = sum(len(calls) for calls, _ in reported.values())
     if max(len(chats) + len(tools), asked) > MAX_CALLS:
         return TraceReading((), (), f"The trace holds more than {MAX_CALLS:,} calls.")
-    slots, untold = _asked(chats, told)
+    slots, silent = _asked(chats, reported)
     for group in tools:
         _place(slots, group)
     results = {
@@ -66,13 +66,13 @@ def read_trace(spans: Sequence[Span]) -> TraceReading:
         for key, value in dialects.results_asked(span).items()
     }
     uses = tuple(slot.use(results) for slot in slots)
-    return TraceReading(uses, tuple(map(_model_call, chats)), _missing(chats, tools, slots, untold))
+    return TraceReading(uses, tuple(map(_model_call, chats)), _missing(chats, tools, slots, silent))
 
 
 def in_order(spans: Iterable[Span]) -> list[Span]:
-    """Return spans in the order of the tree: each before those below it, siblings by start.
+    """Return spans in tree order: parents before children, siblings by start.
 
-    Spans that are below themselves come last.
+    Spans in a cycle come last.
     """
     ids, below = {span.id for span in spans}, dict[str, list[Span]]()
     for span in sorted(spans, key=lambda each: (each.start_ns, each.end_ns), reverse=True):
@@ -86,7 +86,7 @@ def in_order(spans: Iterable[Span]) -> list[Span]:
 
 
 Group = list[Span]
-"""Spans about the same call, the innermost last."""
+"""Spans that report the same call, the innermost last."""
 
 
 def _grouped(
@@ -95,11 +95,11 @@ def _grouped(
     known: Mapping[str, Span],
     may_be_same: Callable[[Span, Span], bool],
 ) -> list[Group]:
-    """Return the spans of a kind, grouped by the call they are about.
+    """Return the spans of a kind, grouped by call.
 
-    That is so if one is below the other with nothing of an agent or tool in between, or if they
-    are of two instrumentations, say the same, and one lies within the time of the other: callbacks
-    of a framework do not become the parents of what its SDKs do.
+    Two spans report the same call if one is below the other without a span of an agent or tool
+    between them. So do spans of two instrumentations that agree, if one lies within the time of the
+    other: a span made by a framework's callback has no children.
     """
     groups, of_span = list[Group](), dict[str, Group]()
     for span in ordered:
@@ -109,10 +109,10 @@ def _grouped(
             break
         outer = _enclosing(span, kind, known)
         group = None
-        # What models said in a span is said in those below it; a tool may call another one.
+        # A span of a model repeats the answers of those below it; a tool may call another tool.
         if outer is not None and (kind is Kind.CHAT or may_be_same(outer, span)):
             group = of_span[outer.id]
-            # An outer span may wrap several calls, and is none itself.
+            # An outer span may wrap several calls.
             if group[-1] is not outer and group[-1].scope == span.scope:
                 group = None
         if group is None:
@@ -126,7 +126,7 @@ def _grouped(
 
 
 def _enclosing(span: Span, kind: Kind, known: Mapping[str, Span]) -> Span | None:
-    """Return the nearest span of a kind that a span is below, unless it is the work of another."""
+    """Return the nearest ancestor of a kind; None if another call or agent is in between."""
     above = known.get(span.parent)
     while above is not None:
         found = dialects.kind_of(above)
@@ -187,33 +187,33 @@ def _model_call(group: Group) -> TracedCall:
 
 
 def _first(group: Group, read: Callable[..., Any], *name: str) -> Any:
-    """Return what the innermost span says of those that say it."""
+    """Return a fact of the innermost span that has it."""
     found = (read(span, *name) for span in reversed(group))
     return next((value for value in found if value is not None), None)
 
 
 @dataclass(slots=True)
 class _Slot:
-    """One tool call: what a model asked for, and the spans of the tool, as far as there are any."""
+    """One tool call: the call that a model asked for, if known, and the spans of the tool."""
 
     asked: AskedCall | None
     group: Group = field(default_factory=list)
 
     @property
     def id(self) -> str:
-        told = _first(self.group, dialects.call_id)
-        return str(told or (self.asked.id if self.asked else ""))
+        reported = _first(self.group, dialects.call_id)
+        return str(reported or (self.asked.id if self.asked else ""))
 
     @property
     def name(self) -> str:
-        told = _first(self.group, dialects.text_fact, "tool")
-        return str(told or (self.asked.name if self.asked else "") or UNNAMED)
+        reported = _first(self.group, dialects.text_fact, "tool")
+        return str(reported or (self.asked.name if self.asked else "") or UNNAMED)
 
     @property
     def arguments(self) -> Any:
-        told = _first(self.group, dialects.arguments)
-        # A tool of LangChain with one argument has that alone.
-        return self.asked.arguments if self.asked and not isinstance(told, dict) else told
+        reported = _first(self.group, dialects.arguments)
+        # LangChain reports the argument of a tool with one parameter by its value alone.
+        return self.asked.arguments if self.asked and not isinstance(reported, dict) else reported
 
     def use(self, results: Mapping[str, Any]) -> ToolUse:
         response = _first(self.group, dialects.result)
@@ -224,29 +224,29 @@ class _Slot:
 
 
 def _asked(
-    chats: Sequence[Group], told: Mapping[str, tuple[list[AskedCall], bool]]
+    chats: Sequence[Group], reported: Mapping[str, tuple[list[AskedCall], bool]]
 ) -> tuple[list[_Slot], list[Span]]:
-    """Return the calls that models asked for, and the spans that do not say which."""
-    slots, untold, ids = list[_Slot](), list[Span](), set[tuple[str, str]]()
+    """Return the calls that models asked for, and the spans that do not report them."""
+    slots, silent, ids = list[_Slot](), list[Span](), set[tuple[str, str]]()
     for group in chats:
         calls, is_all = list[AskedCall](), False
         for span in reversed(group):
-            calls += _others(calls, told[span.id][0])
-            is_all |= told[span.id][1]
+            calls += _others(calls, reported[span.id][0])
+            is_all |= reported[span.id][1]
         if not is_all or (not calls and any(map(dialects.ended_for_tools, group))):
-            untold.append(group[-1])
+            silent.append(group[-1])
         for call in calls:
             # Some models number their calls anew in each answer.
             if not call.id or (call.id, call.name) not in ids:
                 ids.add((call.id, call.name))
                 slots.append(_Slot(call))
-    return slots, untold
+    return slots, silent
 
 
-def _others(known: Sequence[AskedCall], told: Sequence[AskedCall]) -> list[AskedCall]:
-    """Return the calls that are not among those that another span reports."""
+def _others(known: Sequence[AskedCall], reported: Sequence[AskedCall]) -> list[AskedCall]:
+    """Return the reported calls that are not known from another span."""
     left, others = list(known), list[AskedCall]()
-    for call in told:
+    for call in reported:
         same = next((each for each in left if _is_same(each, call)), None)
         if same is None:
             others.append(call)
@@ -263,7 +263,7 @@ def _is_same(one: AskedCall, other: AskedCall) -> bool:
 
 
 def _place(slots: list[_Slot], group: Group) -> None:
-    """Put the spans of a tool call to what a model asked for, else at the end."""
+    """Add the spans of a tool call to the call that a model asked for, else as a further call."""
     tool = _Slot(None, group)
     free = [each for each in slots if not each.group and each.asked is not None]
     same = [each for each in free if each.id and each.id == tool.id]
@@ -276,9 +276,9 @@ def _place(slots: list[_Slot], group: Group) -> None:
 
 
 def _missing(
-    chats: Sequence[Group], tools: Sequence[Group], slots: Sequence[_Slot], untold: Sequence[Span]
+    chats: Sequence[Group], tools: Sequence[Group], slots: Sequence[_Slot], silent: Sequence[Span]
 ) -> str | None:
-    """Return why calls may be missing in spans of which all have arrived."""
+    """Return why calls may be missing although all spans have arrived."""
     if not chats and not tools:
         return (
             "The trace has no model or tool spans, so tool calls are unknown. Instrument the"
@@ -286,8 +286,8 @@ def _missing(
             "or with a span for each tool call that has gen_ai.operation.name=execute_tool."
         )
     # Not every tool has a span.
-    if untold:
-        hint = dialects.capture_hint(untold[0])
+    if silent:
+        hint = dialects.capture_hint(silent[0])
         return (
             "A model span does not contain the model's answer, so tool calls may "
             f"be missing. To record messages, {hint}."
