@@ -52,27 +52,24 @@ class Recorder(Protocol):
         """Return a recorder for events about `subject`: one attempt of an execution."""
 
     def record(self, payload: Payload) -> None:
-        """Hand an event to the log; it is durable some time later."""
+        """Pass an event to the log, which writes it soon."""
 
     async def durable(self) -> None:
-        """Return when all that was recorded before is on disk."""
+        """Wait until all events recorded so far are on disk."""
 
 
 class Clock(Protocol):
-    """Time, so that tests can control it."""
+    """A clock that tests can control."""
 
     def monotonic(self) -> float:
-        """Return seconds since some fixed moment."""
+        """Return the seconds since a fixed moment."""
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""
 
 
 class Purpose(StrEnum):
-    """Why a model is called; judge calls are counted apart from those of the tested model.
-
-    `AGENT` is a call that an agent under test made by itself, and that an observer saw.
-    """
+    """Why a model is called. `AGENT` is a call of an agent under test that an observer saw."""
 
     TEST = "test"
     AGENT = "agent"
@@ -175,12 +172,11 @@ class ModelClient(Protocol):
     async def complete(self, request: ModelRequest) -> Result[ModelReply]:
         """Make exactly one request, without retries.
 
-        Errors have the 2xx codes. Their `details` hold `status` (HTTP), `retry_after` (seconds,
-        if the provider gave one), `retryable` (bool), `quotas` (of the provider's limits) and
-        `body` (text, as received). `resend`
-        (True, or absent) says that the provider refused what the user did not ask for, or cut
-        off what the user did not limit, and that the client knows now: the same request may be
-        made again at once.
+        Errors have the 2xx codes. Their `details` hold `status` (HTTP), `retry_after` (seconds, if
+        the provider named them), `retryable` (bool), `quotas` (of the provider's limits) and `body`
+        (text, as received). `resend` (True, or absent) means that the same request may be made
+        again at once: the provider refused a parameter, or cut off an answer, in a way that the
+        user did not ask for, and the client has adapted.
         """
 
     async def aclose(self) -> None:
@@ -205,16 +201,16 @@ class Pricing(Protocol):
     ) -> Cost:
         """Return the cost of a call, unknown if the model has no price or usage is missing.
 
-        `model` is the one that answered; where it has no price, that of the name it was `requested`
-        by counts. What the provider reports counts before listed prices, but not before those of
-        the user. The provider of an agent is unknown, and perhaps its model; what it was
-        `requested` by is its own name then, which only prices of the user can have.
+        `model` is the one that answered; if it has no price, the price of the `requested` name
+        applies. A cost that the provider reports takes precedence over listed prices, but not over
+        the user's prices. For an agent, `provider` is None, `model` may be None, and `requested` is
+        the agent's name, for which only the user can set a price.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Embedding:
-    """Vectors of some texts, in their order, and the cost of making them."""
+    """The vectors of some texts, in order, with the tokens that they took."""
 
     vectors: tuple[tuple[float, ...], ...]
     latency_ms: float
@@ -245,9 +241,9 @@ EmbedderFactory = Callable[[Suite, str], Result[Embedder]]
 
 @dataclass(frozen=True, slots=True)
 class AnsweredCall:
-    """A tool call with its result, as the caller of the tool reads it.
+    """A tool call with its result; `text` is what the caller gets.
 
-    That is the response as JSON, unless the answer is deliberately not JSON.
+    It is the response as JSON, unless the answer is deliberately not JSON.
     """
 
     use: ToolUse
@@ -255,11 +251,11 @@ class AnsweredCall:
 
 
 AnswerTool = Callable[[ToolCall, int], Awaitable[AnsweredCall]]
-"""Answers a tool call with what the test simulates, and records both.
+"""Answers a tool call with a simulated result, and records both.
 
-The number is how many tool calls of its own the agent has made before, for the same message:
-so the record has all calls in their order. Calls are answered in the order they are asked for;
-those that are asked for at once take as long as the slowest.
+The number counts the calls to the agent's own tools before this call, for the same message, so that
+the record has all calls in order. Calls are answered in order; parallel calls take as long as the
+slowest.
 """
 
 
@@ -267,12 +263,12 @@ those that are asked for at once take as long as the slowest.
 class AgentRequest:
     """One message to an agent under test.
 
-    `messages` is the whole conversation with the new message at its end, once. `conversation`
-    identifies it to agents that remember. `timeout_s` covers the whole exchange. `context` is what
-    the test sends along with the new message. `answer_tool` answers a tool call of an agent that
-    has its tools run by the caller; it is None where the test simulates no tools. What it answered
-    is in the reply's `tool_uses`, too. `headers` go along with the message, so that what the agent
-    does about it is known to belong to this execution.
+    `messages` is the whole conversation with the new message at its end. `conversation` identifies
+    it to agents with a memory. `timeout_s` covers the whole exchange. `context` is additional JSON
+    that the test sends with the new message. `answer_tool` answers a tool call of an agent whose
+    tools the caller runs; it is None if the test simulates no tools. The reply's `tool_uses`
+    include these calls. `headers` are sent with the message, so that the agent's work on it can be
+    assigned to this execution.
     """
 
     conversation: str
@@ -289,9 +285,9 @@ class AgentReply:
 
     `reported` are numbers that it reports with its answer, by name. `recorded` is set if the answer
     is from an earlier run; `raw` is then None unless a script may ask for it, and it is still kept.
-    `reports_tools` is whether the form of the answer has a place for tool calls, even if it is
-    empty. With None, an answer shows that by a call that it holds. `unseen` says why tool calls may
-    be missing, though something observes the agent.
+    `reports_tools` means that the form of the answer has a place for tool calls, even if it is
+    empty; if it is None, only an answer with a call shows that. `unseen` says why tool calls may be
+    missing although observers observe the agent.
     """
 
     text: str
@@ -328,8 +324,8 @@ class Agent(Protocol):
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Send one message and wait for the answer.
 
-        Errors have the 2xx codes and the `details` of `ModelClient.complete`; of what was spent,
-        these are `tokens` (read, written), `cost_usd` and `model`.
+        Errors have the 2xx codes and the `details` of `ModelClient.complete`. What was spent is in
+        `tokens` (read, written), `cost_usd` and `model`.
         """
 
 
@@ -341,7 +337,7 @@ The mapping holds environment variables for a program that is started for this c
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """An observer's record of what an agent did about one message.
+    """An observer's record of an agent's work on one message.
 
     `tool_uses` are in the order of the calls. `missing` says why tool calls may be missing, and
     what to do about it: checks of tools are then undecided. With None, a tool call that is not here

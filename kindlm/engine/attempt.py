@@ -48,11 +48,10 @@ from kindlm.transcript import Message, calls_lack_a_secret, text_lacks_a_secret,
 
 _log = FieldLog(__name__)
 
-_TAKEN_OUT = (
+_REDACTION_WARNING = (
     "kindlm removed a secret from this record: checks that read it are inconclusive, and"
     " a judge sees [redacted] in its place."
 )
-
 
 _UNDONE = (Outcome.FAILED, Outcome.INCONCLUSIVE)
 
@@ -118,7 +117,7 @@ def end_unrun(
 
 
 def _errored(error: KindlmError, **known: Any) -> ExecutionFinished:
-    """Return the event that ends an attempt with an error, with what else is known of it."""
+    """Return the event that ends an attempt with an error; `known` are further fields."""
     return ExecutionFinished(
         status=Status.ERRORED,
         error_code=error.code.name,
@@ -156,7 +155,7 @@ async def run_execution(
         return end_unrun(execution, run.ports.recorder, attempt, reason=held)
     if held is not None:
         past, agent = held.transcript.from_record(), _agent(execution)
-        # Only the suite's own skip reason counts from here on: the agent has given no answer.
+        # These are settings of the current suite, and not part of the record.
         if agent is not None:
             past = replace(past, reports_tools=agent.reports_tools, prints_calls=agent.prints_calls)
         held = replace(held, transcript=past)
@@ -227,8 +226,8 @@ class _Attempt:
             answers=answers,
             last=held.calls if held else 0,
         )
-        self._said = RecordedConversation(recorder=recorder)
-        self._talk = Talk(self._said)
+        self._conversation = RecordedConversation(recorder=recorder)
+        self._talk = Talk(self._conversation)
         self._results: list[CheckResult] = []
         self._undone: list[CheckResult] = []
         self._score: float | None = None
@@ -268,7 +267,7 @@ class _Attempt:
             status,
             error,
             tuple(self._undone),
-            self._talk.said.transcript.total.latency_ms,
+            self._talk.conversation.transcript.total.latency_ms,
             self.calls.spent_usd,
             retried,
         )
@@ -280,7 +279,7 @@ class _Attempt:
     ) -> KindlmError | None:
         """Record an event; if the store refuses it, record the `bare` one and return the error."""
         try:
-            self._said.record(event)
+            self._conversation.record(event)
         except ValueError as refused:
             error = _crashed(refused)
             self._recorder.record(bare(error))
@@ -289,26 +288,28 @@ class _Attempt:
 
     async def _converse_and_check(self) -> KindlmError | None:
         """Do the work within its time; return the error that makes the execution errored."""
+        script, error = self._case.script, None
         try:
             async with self._deadline.timeout:
                 talk = self._make_talk()
                 if isinstance(talk, Err):
                     return talk.error
-                self._talk = talk.value
-                if self._case.script is not None:
-                    return await self._play(self._case.script)
-                await self._talk.hold()
-                error = self._talk.error
+                async with talk.value as self._talk:
+                    if script is None:
+                        await self._talk.hold()
+                    else:
+                        error = await self._play(script)
+                error = self._talk.error or error
                 # If tool calls used up all turns, there still is a conversation to check.
-                if error is None or error.code is ErrorCode.ENGINE_MAX_TURNS:
+                if script is None and (error is None or error.code is ErrorCode.ENGINE_MAX_TURNS):
                     await self._check()
+                return error
         except TimeoutError:
             return _too_slow(self.timeout_ms, self._case)
         except Exception as crash:  # noqa: BLE001 - the boundary: recorded, and the run goes on
             return _crashed(crash)
         finally:
             self.calls.release_turn()
-        return self._talk.error
 
     def _make_talk(self) -> Result[Talk]:
         """Return the conversation that fits the target: a model, a live agent, or a command."""
@@ -320,11 +321,11 @@ class _Attempt:
             return Ok(Talk())  # The script of a model test only asks questions.
         calls_servers = any(tool.server for tool in case.tools)
         servers = ToolServers(self._server) if calls_servers else None
-        tools = Tools(self._simulated(servers), self._said.record, ports.clock)
+        tools = Tools(self._simulated(servers), self._conversation.record, ports.clock)
         if case.script is None and case.command is None and model is not None:
             return Ok(
                 ModelTalk(
-                    said=self._said,
+                    conversation=self._conversation,
                     case=case,
                     calls=calls,
                     tools=tools,
@@ -338,8 +339,8 @@ class _Attempt:
             return Err(case.fault)
         agent_target = _agent(self._execution)
         assert agent_target is not None, "only agents are talked to"
-        self._said.transcript = replace(
-            self._said.transcript,
+        self._conversation.transcript = replace(
+            self._conversation.transcript,
             reports_tools=agent_target.reports_tools,
             prints_calls=agent_target.prints_calls,
         )
@@ -359,7 +360,7 @@ class _Attempt:
             return agent
         return Ok(
             AgentTalk(
-                said=self._said,
+                conversation=self._conversation,
                 case=case,
                 calls=calls,
                 tools=tools,
@@ -397,19 +398,18 @@ class _Attempt:
         """Run the script, which converses and checks. Return the error that ended it, if any."""
         trial = ScriptedTrial(self._talk, self.calls, self._ports.checker, self._ports.clock)
         try:
-            async with self._talk:
-                error = await trial.play(script)
+            error = await trial.play(script)
         finally:
             self._undone = [each for each in trial.results if each.outcome in _UNDONE]
             self._score = trial.score
         if not self._deadline.leaves(0):
-            # A script that blocks would block the event loop, and with it the timeout.
+            # A script that blocks the event loop also blocks the timeout.
             raise TimeoutError
-        return self._talk.error or error
+        return error
 
     async def _check(self) -> None:
         """Evaluate all expectations. Results from before a crash or a timeout are kept."""
-        clock, transcript = self._ports.clock, self._talk.said.transcript
+        clock, transcript = self._ports.clock, self._talk.conversation.transcript
         for index, expectation in enumerate(self._case.expectations):
             context = CheckContext(
                 partial(self.calls.ask, index),
@@ -436,19 +436,19 @@ class _Attempt:
     def _finished_event(
         self, status: Status, error: KindlmError | None, *, retried: bool
     ) -> ExecutionFinished:
-        transcript = self._talk.said.transcript
+        transcript = self._talk.conversation.transcript
         steps, total = transcript.steps, transcript.total
         cost_usd, cost_then_usd = total.cost.usd, None
         # Warnings name settings by the keys of the user's file format.
         warnings = list(map(partial(said_in_words_of, self._suite.front_end), self._talk.warnings))
         if self._held is not None or self._answers is not None:
-            taken = [step for step in steps if step.recorded]
+            recorded = [step for step in steps if step.recorded]
             # An earlier run has paid for a recorded answer: it costs nothing now.
             paid = [step for step in steps if not step.recorded]
             cost_usd = total_of(paid).cost.usd if paid or not steps else 0.0
-            cost_then_usd = total_of(taken).cost.usd
-            if any(text_lacks_a_secret(step) or calls_lack_a_secret(step) for step in taken):
-                warnings = list(dict.fromkeys((*warnings, _TAKEN_OUT)))
+            cost_then_usd = total_of(recorded).cost.usd
+            if any(text_lacks_a_secret(step) or calls_lack_a_secret(step) for step in recorded):
+                warnings = list(dict.fromkeys((*warnings, _REDACTION_WARNING)))
         make = partial(_errored, error) if error else partial(ExecutionFinished, status=status)
         return make(
             output=transcript.text if steps else None,

@@ -52,10 +52,9 @@ T = TypeVar("T")
 BASE_DELAY_S = 0.5
 MAX_DELAY_S = 30.0
 MAX_RESENDS = 5
-"""How often a call is made again at once because its client asks for it, which is not a retry."""
+"""How often a client may ask to repeat a call at once, in addition to the retries."""
 
 _log = FieldLog(__name__)
-
 
 _CUT_OFF = KindlmError(
     ErrorCode.PROVIDER_TIMEOUT,
@@ -67,11 +66,10 @@ _CUT_OFF = KindlmError(
 class Calls:
     """Makes the calls of one attempt, each when the pace of its callee allows it.
 
-    Calls are numbered from 1, or from after `last`, the last call of an earlier run. Each try has
-    its own number; `now` is the latest. `spent_usd` is the known cost so far. No wait extends
-    beyond the `deadline`, but the deadline is paused while a call waits for its turn, or for the
-    time that a provider asks for (`Retry-After`). `reserved` is the turn for the first call, if
-    there is one already.
+    Each try has a number, counted from `last`: 0, or the last call of an earlier run. `now` is the
+    current call. `spent_usd` is the known cost so far. No wait extends beyond the `deadline`, but
+    the deadline is paused while a call waits for its turn, or for the time that a provider asks for
+    (`Retry-After`). `reserved` is the turn for the first call, if the caller has taken it.
     """
 
     def __init__(
@@ -111,14 +109,14 @@ class Calls:
         """Try until there is an answer, a final error, or no retry or time left.
 
         Args:
-            callee: has the pace of the tries; None for something local, which has no pace.
+            callee: the provider or agent whose pace limits the tries; None for local work.
             sent: makes the event of a try from its `call` number and its `attempt`, from 1.
-            call: makes one try. If its error has the detail `resend`, it is made again at once,
-                in addition to the retries of the suite.
-            failed: makes the event of a failed try.
-            about: what log lines say about the callee.
-            record: takes the events.
-            billed: counts the cost of a failed try, and returns the fields that its event gets.
+            call: makes one try. An error with the detail `resend` is followed by another try at
+                once, in addition to the retries of the suite.
+            failed: the class of the event of a failed try.
+            about: fields for log lines about the callee.
+            record: records the events.
+            billed: counts the cost of a failed try, and returns the fields for its event.
 
         Returns:
             The number of the call that was answered, with the answer; or the last error.
@@ -303,8 +301,8 @@ class Calls:
         )
         callee = complete = None
         if self._answers is not None:
-            as_told = replace(request, messages=_without(boundary, request.messages))
-            recorded = self._answers.answer(Asked(purpose, provider, identity, as_told))
+            plain = replace(request, messages=_without(boundary, request.messages))
+            recorded = self._answers.answer(Asked(purpose, provider, identity, plain))
             complete = None if recorded is None else partial(_given, recorded)
         if complete is None:
             self.run.budget.ask()
@@ -340,16 +338,16 @@ class Calls:
         return Ok((reply, event))
 
     def _billed(self, target: ModelTarget, error: KindlmError) -> dict[str, Any]:
-        """Count the cost of an answer that could not be used. Return the fields to record.
+        """Count the cost of an unusable answer. Return the fields to record.
 
-        An answer from an earlier run, and one that does not report its tokens, costs nothing.
+        An answer that reports no tokens, as one from an earlier run, costs nothing.
         """
         usage = error.details.get("usage")
         if not isinstance(usage, Usage):
             return {}
-        told, asked = error.details.get("model"), target.model
-        cost = self.pricing.cost(target.provider, told or asked, usage, requested=asked)
-        return self.failure_facts(told, usage, cost, asked)
+        model, asked = error.details.get("model"), target.model
+        cost = self.pricing.cost(target.provider, model or asked, usage, requested=asked)
+        return self.failure_facts(model, usage, cost, asked)
 
     def failure_facts(
         self, model: str | None, usage: Usage, cost: Cost, name: str
@@ -368,7 +366,7 @@ class Calls:
         }
 
     async def ask(self, assertion: int | None, question: Question) -> Result[ModelReply]:
-        """Ask a model a question for an assertion or a script; `ports.Ask` once bound to one."""
+        """Ask a model for an assertion, or for a script if that is None; see `ports.Ask`."""
         target = self.suite.judge(question.model)
         if target is None:
             return Err(_no_judge(question.model, self.suite))
@@ -397,7 +395,7 @@ class Calls:
     async def embed(
         self, assertion: int, tested: str, texts: Sequence[str]
     ) -> Result[tuple[Embedding, str]]:
-        """Turn texts of a target into vectors to compare them. Also return the name of the model.
+        """Embed texts of a target; return the vectors, and the name of the model.
 
         The call is recorded and priced like any other.
         """
@@ -482,7 +480,7 @@ _canonical = json.JSONEncoder(sort_keys=True, ensure_ascii=True, separators=(","
 
 
 def definition_of(tool: SimulatedTool | ToolDefinition) -> dict[str, Any]:
-    """Return the definition of a tool that is sent to a model."""
+    """Return a tool definition as JSON for a model."""
     return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
 
 
@@ -511,7 +509,6 @@ def _report_to_pace(turn: Turn, result: Result[Any] | None) -> None:
 
 
 def _delay(error: KindlmError, attempt: int, retries: int) -> float | None:
-    # The adapter knows whether another try may succeed.
     if attempt >= retries or not error.details.get("retryable"):
         return None
     retry_after_s = error.details.get("retry_after")

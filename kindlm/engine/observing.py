@@ -20,9 +20,9 @@ from kindlm.transcript import Cost, Usage
 
 @dataclass(slots=True)
 class ObservedCalls:
-    """Takes the calls that observers see in one attempt; implements `ports.CallDesk`.
+    """Implements `ports.CallDesk` for one attempt.
 
-    `spent_usd` is the cost of these calls since the last answer of the agent.
+    `spent_usd` is the cost of the observed calls since the last answer of the agent.
     """
 
     subject: str
@@ -30,41 +30,32 @@ class ObservedCalls:
     spent_usd: float = 0.0
 
     def record(self, event: Payload) -> None:
-        """Record an event of this attempt."""
         self.calls.recorder.record(event)
 
     def next_call(self) -> int:
-        """Return the number of one more call of this attempt."""
         self.calls.last += 1
         return self.calls.last
 
     def price(self, provider: str | None, model: str | None, usage: Usage) -> Cost:
-        """Return what a call cost; see `ports.Pricing`."""
         return self.calls.pricing.cost(provider, model, usage, requested=model)
 
     def spend(self, model: str, cost: Cost) -> None:
-        """Count what a call cost against the limits of the run, at once."""
         self.spent_usd += cost.usd or 0.0
         self.calls.spend(model, cost)
 
     def is_over(self) -> bool:
-        """Return whether no more calls are allowed: a limit is passed, or the run is ending."""
         return self.calls.permit.is_over
 
     def leave_unfinished(self) -> None:
-        """Note that a call was refused because of `is_over`. The attempt counts as cut off."""
         self.calls.permit.has_refused = True
 
     def waiting(self) -> AbstractContextManager[None]:
-        """Pause the deadline of the execution while it waits for others."""
         return self.calls.waiting()
 
     def paced(self, provider: str) -> AbstractAsyncContextManager[None]:
-        """Wait until `--max-rpm` allows a call to a provider; the call ends with the context."""
         return _paced(self.calls.run, provider, self.calls.turn)
 
     def unassigned(self) -> CallDesk:
-        """Return the desk for calls of this run that may belong to any attempt."""
         return UnassignedCalls(self.subject, self.calls)
 
 
@@ -104,10 +95,10 @@ async def _paced(
 async def with_what_was_seen(
     reply: AgentReply, observations: Sequence[Observation], *, reports_tools: bool
 ) -> tuple[AgentReply, Cost | None]:
-    """Return an answer with everything that observers saw, and its cost; None without a model call.
+    """Return an answer with what observers saw, and the cost; None if no model call was seen.
 
-    What the agent reports itself takes precedence. `reports_tools` is whether the suite says that
-    the agent reports every tool call; an observer cannot miss one then.
+    The agent's own report takes precedence. `reports_tools` means that the agent reports every tool
+    call, as the suite says, so that observers cannot miss one.
     """
     cost: Cost | None = None
     says = reply.reports_tools

@@ -47,17 +47,17 @@ GROWTH_IN_SLOW_START, GROWTH_AT_A_RATE, GROWTH_AFTER_SPURIOUS = 1 / 4, 1 / 2, 1.
 BACKOFF_FACTOR = 0.5
 
 FIRST_COOLDOWN_S, LONGEST_COOLDOWN_S = 1.0, 60.0
-"""Of kindlm's own cooldowns and those for a quota; a provider may ask for more."""
+"""Limits of kindlm's own cooldowns and those for a quota; a provider may ask for more."""
 
 SHORT_COOLDOWNS = 3
 MINUTE_S = 60.0
 """After so many short cooldowns of kindlm's own, the next one ends with the minute."""
 
 SLACK_S = 0.02
-"""How much of a late start the next one may make up for: timers are late, bursts are not."""
+"""How much of a delayed start the next call may catch up with, since timers are late."""
 
 MAX_GROWTH_PER_ROUND = 1.5
-"""Answers to calls that were sent at a rate so much lower say nothing about the current one."""
+"""Answers to calls at a rate lower by this factor prove nothing about the current rate."""
 
 DROP = 0.2
 """The share of a limit by which the rate restarts below it."""
@@ -317,7 +317,7 @@ class Pace:
         self._detector = _SpuriousDetector()
         self._suspect: _Suspect | None = None
         self._starts: deque[float] = deque()  # of the calls in the last two minutes
-        self._told: tuple[Turn, Quota, float] | None = None  # the last quota, and its end
+        self._quota: tuple[Turn, Quota, float] | None = None  # the last quota, and its reset time
         self._notified_rate = math.inf
         self._quota_notified_at = -math.inf
 
@@ -356,7 +356,7 @@ class Pace:
     def answered(self, turn: Turn, quotas: Sequence[Quota] = ()) -> None:
         """Record a good answer; in this epoch, it widens the window and raises the rate."""
         if quotas:
-            self._heed(quotas, turn)
+            self._apply(quotas, turn)
         self._detector.good += 1
         if self._suspect is not None and turn.number > self._suspect.first:
             self._suspect.good += 1
@@ -381,7 +381,7 @@ class Pace:
         self, turn: Turn, retry_after_s: float | None, quotas: Sequence[Quota] = ()
     ) -> None:
         """Record that the provider is overloaded, or that kindlm exceeded its limit."""
-        self._heed(quotas, turn)
+        self._apply(quotas, turn)
         now = self._clock.monotonic()
         asked_s = retry_after_s or 0.0
         before = max(self._cooldown_until, now)
@@ -429,8 +429,8 @@ class Pace:
         now = self._clock.monotonic()
         slot = self._last_slot + 1 / self._rate
         until = max(self._cooldown_until, slot)
-        if self._told is not None and now < self._told[2]:
-            until = max(until, self._quota_blocks_until(now, *self._told))
+        if self._quota is not None and now < self._quota[2]:
+            until = max(until, self._quota_blocks_until(now, *self._quota))
         return until - now
 
     def _quota_blocks_until(self, now: float, turn: Turn, quota: Quota, reset_at: float) -> float:
@@ -545,15 +545,15 @@ class Pace:
         self._epoch = self._sent
         self._cycle = None
 
-    def _heed(self, quotas: Sequence[Quota], turn: Turn) -> None:
+    def _apply(self, quotas: Sequence[Quota], turn: Turn) -> None:
         """Apply the quotas reported with an answer. They may be as old as the call."""
         for quota in quotas:
             if quota.reset_s is None:
                 continue
             reset_at = turn.started_at + min(quota.reset_s, LONGEST_COOLDOWN_S)
             if quota.kind == "requests":
-                if self._told is None or turn.number >= self._told[0].number:
-                    self._told = turn, quota, reset_at
+                if self._quota is None or turn.number >= self._quota[0].number:
+                    self._quota = turn, quota, reset_at
             elif quota.left == 0:
                 self._cooldown_until = max(self._cooldown_until, reset_at)
             now = self._clock.monotonic()
@@ -606,4 +606,4 @@ def _settle(waiter: asyncio.Future[None]) -> None:
 
 
 Callee = ProviderSettings | AgentTarget
-"""What is called, and may refuse calls."""
+"""A provider or agent that may refuse calls."""

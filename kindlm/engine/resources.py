@@ -37,7 +37,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 USED_UP = "the cost limit is exceeded"
-"""Why a run winds down; the final amount is known once what is in flight has ended."""
+"""Why a run winds down; `run_plan` adds the final amount once calls in flight have ended."""
 
 _LONG_PAUSE_S = 30.0
 """A pause so long looks like a run that hangs."""
@@ -45,11 +45,11 @@ _LONG_PAUSE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """What the engine gets from outside; see `ports` for each.
+    """The services that the engine gets from outside; `ports` has their protocols.
 
     With `transcripts`, the recorded conversations of an earlier run are checked again. With
     `answers`, targets give the recorded answers of earlier runs. `calls_targets` is False if
-    another run has all answers, so that no target may be called. `observers` see what agents do.
+    another run has all answers, so that no target may be called. `observers` observe agents.
     """
 
     clients: ClientFactory
@@ -95,7 +95,7 @@ class OneForEach(Generic[K, V]):
 
 @dataclass(slots=True)
 class OpenCall:
-    """What a running execution waits for; for display only, never recorded.
+    """The current call of a running execution, for display only.
 
     `since` is when the execution started, by the monotonic clock. `about` names the agent, or the
     provider and purpose, of the current call; it is empty between calls. `http_status` is that of
@@ -110,7 +110,7 @@ class OpenCall:
 
 
 class LiveRun:
-    """A run in progress: what its executions share, and the limits for all of them.
+    """A run in progress: the resources that its executions share, and their common limits.
 
     `in_flight` holds the running executions by id, each with its current call. `earlier` is what
     earlier sessions of the run did. `unpriced` is called for each model without a known price,
@@ -192,11 +192,11 @@ class LiveRun:
         """Return the client of a provider, or the reason why there is none.
 
         It is made when first needed: building an SDK client is slow (it loads certificates), and
-        only a provider that is really called needs its key.
+        only a provider that is called needs its key.
         """
         try:
             return self.ports.clients(settings)
-        except Exception as crash:  # noqa: BLE001 - each execution that needs it meets the error
+        except Exception as crash:  # noqa: BLE001 - each execution that needs it reports the error
             hint = "Check its settings; --verbose shows the traceback."
             if isinstance(crash, OSError):
                 hint = f"Check the files that SSL_CERT_FILE and SSL_CERT_DIR name. {hint}"
@@ -250,7 +250,7 @@ class Steering:
         self._run: LiveRun | None = None
 
     def stop(self, reason: str, *, at_once: bool = False) -> None:
-        """Let nothing new start; with `at_once`, what is in flight gets its grace period."""
+        """Let nothing new start; with `at_once`, executions in flight get their grace period."""
         self._reason = self._reason or reason
         self._at_once = self._at_once or at_once
         self._pass_on()
@@ -264,7 +264,7 @@ class Steering:
     def of(self, stop: Stop) -> Iterator[None]:
         """Let others steer the run of the running event loop while the context lasts."""
         self._loop, self._stop = asyncio.get_running_loop(), stop
-        self._heed()
+        self._apply()
         try:
             yield
         finally:
@@ -273,16 +273,16 @@ class Steering:
     def started(self, run: LiveRun) -> None:
         """Register a run, or a part of one, whose executions are about to start."""
         self._run = run
-        self._heed()
+        self._apply()
 
     def _pass_on(self) -> None:
-        # Read only after registering the run: `of` writes and reads in the opposite order.
+        # Read after setting the request: `of` sets the loop first and reads the request then.
         loop = self._loop
         if loop is not None:
             with suppress(RuntimeError):  # the loop has just been closed
-                loop.call_soon_threadsafe(self._heed)
+                loop.call_soon_threadsafe(self._apply)
 
-    def _heed(self) -> None:
+    def _apply(self) -> None:
         if self._reason is not None and self._stop is not None:
             (self._stop.request if self._at_once else self._stop.wind_down)(self._reason)
         if self._max_rpm is not None and self._run is not None:

@@ -32,16 +32,17 @@ WillCall = Callable[[Execution], bool]
 """Says whether an execution is going to make a call, as things are now."""
 
 Work = Callable[[Execution, Turn | None], Awaitable[Finished | None]]
-"""Does one execution, with the turn that was taken for its first call if it will make one.
+"""Does one execution, with a reserved turn for its first call if it will make one.
 
-Returns how it ended; None if it was cut off."""
+Returns how it ended, None if it was cut off."""
 
 Report = Callable[[Finished], Awaitable[None]]
 """Waits until the end of an execution is on disk, and reports it."""
 
 _MANY_PLACES = 8
-"""From here on, places are not held while the disk takes what passed. With fewer, a commit delays
-little, and a run that is killed has lost no answer but those to calls in flight."""
+"""With so many places, a passed execution gives its place away before its events are on disk.
+
+With fewer, waiting for the disk costs little, and a killed run loses only calls in flight."""
 
 
 async def run_plan(
@@ -49,9 +50,9 @@ async def run_plan(
 ) -> bool:
     """Run all executions of a plan that are left; return whether it was completed.
 
-    With `parts`, the caller decides the order: one part of the plan after the other, each once the
-    one before has ended. The caller knows whether they cover the whole plan. Raises what the
-    recorder raises when events can no longer be written.
+    With `parts`, the caller decides the order: one part of the plan runs after the other. The
+    caller knows whether they cover the whole plan. Raises the recorder's error if events can no
+    longer be written.
     """
     stop, limits, finished = run.stop, run.limits, run.earlier.finished
     timer: asyncio.TimerHandle | None = None
@@ -100,7 +101,7 @@ def _will_call(run: LiveRun, execution: Execution) -> bool:
     """Return whether an execution is certain to call a target or judge."""
     budget = run.budget
     if execution.case.skip or not run.ports.calls_targets or run.ports.answers is not None:
-        # Whether an execution with recorded answers makes a call shows only when it asks; it takes
+        # An execution with recorded answers calls a target only if an answer is missing; it takes
         # its turn then.
         return False
     return not (budget.is_limited and budget.limit_exceeded(execution.suite.ordinal))

@@ -1,7 +1,7 @@
-"""Starts and ends the programs that `serve:` asks for.
+"""Starts and ends the programs of `serve:`.
 
 Each gets a free port, as `PORT` in its environment and as `{{serve.NAME.port}}` in its command.
-Each has its own process group, which is ended with the run, however the run ends.
+Each has its own process group, which ends with the run.
 """
 
 from __future__ import annotations
@@ -40,10 +40,9 @@ async def start_services(
 ) -> AsyncIterator[Result[dict[str, int]]]:
     """Start services. Yield the port of each by name, or the error of one that did not start.
 
-    Each gets the environment that `environ` returns, and its own `env`. All started programs are
-    ended on leaving the context. `ended` is called for a program that ends earlier: otherwise, the
-    calls that fail then would look like network errors. On leaving the context, `ended` has been
-    called for every program that had ended by then.
+    Each gets the environment that `environ` returns, and its own `env`. All programs are ended on
+    leaving the context. `ended` is called, at the latest then, for each program that ended earlier:
+    otherwise, failed calls to it would look like network errors.
     """
     async with AsyncExitStack() as stack:
         watched: list[tuple[_Running, asyncio.Task[None]]] = []
@@ -83,7 +82,7 @@ class _Running:
         self.port = port
         self.saw_ready_line = asyncio.Event()
         self._service = service
-        self._said = b""
+        self._output = b""
         self._drain = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
@@ -91,10 +90,10 @@ class _Running:
         assert self.process.stdout is not None
         ready_line = self._service.ready_line
         while chunk := await self.process.stdout.read(_CHUNK_BYTES):
-            said = self._said + chunk
-            if ready_line is not None and ready_line.encode() in said:
+            output = self._output + chunk
+            if ready_line is not None and ready_line.encode() in output:
                 self.saw_ready_line.set()
-            self._said = said[-_KEPT_BYTES:]
+            self._output = output[-_KEPT_BYTES:]
 
     @property
     def has_ended(self) -> bool:
@@ -104,7 +103,7 @@ class _Running:
         try:
             looking = os.WEXITED | os.WNOHANG | os.WNOWAIT
             return os.waitid(os.P_PID, self.process.pid, looking) is not None
-        except ChildProcessError:  # it was reaped already
+        except ChildProcessError:  # reaped already
             return True
 
     async def drained(self, timeout_s: float) -> None:
@@ -112,7 +111,7 @@ class _Running:
         await asyncio.wait({self._drain}, timeout=timeout_s)
 
     async def end(self) -> None:
-        """End the process group, first politely, then by force."""
+        """End the process group with SIGTERM, and with SIGKILL after the grace period."""
         self._signal(signal.SIGTERM)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.process.wait(), _GRACE_S)
@@ -135,8 +134,8 @@ class _Running:
 
     def failed(self, message: str, hint: str) -> KindlmError:
         """Return an error of the service, with the end of its output as a hint."""
-        said = last_words(self._said.decode("utf-8", "replace").splitlines())
-        return _error(self._service, message, f"Its output: {said}" if said else hint)
+        output = last_words(self._output.decode("utf-8", "replace").splitlines())
+        return _error(self._service, message, f"Its output: {output}" if output else hint)
 
 
 async def _start(
@@ -185,7 +184,7 @@ async def _launch(
             *command,
             cwd=service.directory,
             env={**environ, **extra, "PORT": str(ports[service.name]), "KINDLM_SERVICE": "1"},
-            # Held open and never written to: it closes when kindlm ends, and programs can see that.
+            # Never written to: it closes when kindlm ends, which programs can notice.
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
@@ -214,13 +213,13 @@ async def _is_ready(service: Service, running: _Running, ports: Mapping[str, int
 
 
 def _answers(url: str) -> bool:
-    # Most services are ready by a line or a port; this import is slow.
+    # Few services need this slow import.
     import urllib.error
     import urllib.request
 
     try:
-        asked = urllib.request.Request(url, headers=UNTRACED)  # noqa: S310 - the user's own URL
-        with urllib.request.urlopen(asked, timeout=2) as response:  # noqa: S310
+        request = urllib.request.Request(url, headers=UNTRACED)  # noqa: S310 - the user's own URL
+        with urllib.request.urlopen(request, timeout=2) as response:  # noqa: S310
             return bool(response.status < 400)
     except (urllib.error.URLError, OSError, ValueError):
         return False

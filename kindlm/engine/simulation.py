@@ -1,4 +1,4 @@
-"""Answers tool calls of models and agents: with simulated results, or by asking MCP servers.
+"""Answers tool calls of models and agents: with simulated results, or by calling MCP servers.
 
 The suite defines the tool result of each call. A result may contain placeholders:
 `{{args.order_id}}`, `{{state.items[0].price}}`. A string that is one placeholder becomes the value
@@ -15,6 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import field
 from functools import partial
 from itertools import islice
 from typing import Any, TypeAlias
@@ -50,10 +51,10 @@ _SMALL = 200
 _MAX_LISTED = 5
 
 _OF_SERVER = "mcp"
-"""The rule of a result that comes from the server of the tool."""
+"""The rule of a result of the tool's server."""
 
 _MALFORMED = '{"status": "ok", "result": {"items": ['
-"""The beginning of an answer that was cut off."""
+"""JSON that is cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +105,12 @@ class SimulatedTools:
         call_server: Callable[[str, ToolCall], Awaitable[Any]] | None = None,
     ) -> None:
         self._tools: dict[str, SimulatedTool] = {}
-        told: dict[str, ToolDefinition] = {}
+        definitions: dict[str, ToolDefinition] = {}
         for tool in tools:
             self._tools[tool.name] = tool
             parameters = _NO_PARAMETERS if tool.parameters is None else tool.parameters
-            told[tool.name] = ToolDefinition(tool.name, tool.description, parameters)
-        self.definitions = tuple(told.values())
+            definitions[tool.name] = ToolDefinition(tool.name, tool.description, parameters)
+        self.definitions = tuple(definitions.values())
         self._aside = aside
         self._call_server = call_server
         self._state: dict[str, Any] = {}
@@ -122,7 +123,7 @@ class SimulatedTools:
         """
         tool = self._tools.get(call.name)
         if tool is None:
-            # In the form that is recorded, so that a replay gives the same answer.
+            # Bounded as in the record, so that a replay gives the same answer.
             problem = f"There is no tool named {bounded(call.name)!r}."
             return _unmatched(call, "unknown tool", problem)
         if call.malformed is not None:
@@ -150,10 +151,10 @@ class SimulatedTools:
         if answer.fault is not None:
             response = _fault_object(call.name, answer.fault)
             text = response if answer.fault is Fault.MALFORMED else None
-            # Otherwise, the record would not show that the answer is broken on purpose.
+            # The record must show that the answer is broken on purpose.
             rule = f"{chosen.rule}, fault: {answer.fault.value}"
             return SimulatedAnswer(response, rule, delay_s, text, problems)
-        # The schema does not describe how a server's tool reports a failure.
+        # A server's `outputSchema` does not describe failures.
         is_error = isinstance(response, dict) and response.keys() == {"error"}
         is_failure = chosen.rule == _OF_SERVER and is_error
         if tool.result_schema is not None and not is_failure:
@@ -179,7 +180,7 @@ class SimulatedTools:
                 return _Chosen(answer, rule, is_template=True)
             turn = self._turn((tool.name, index), len(answer.sequence))
             one = answer.sequence[turn]
-            # The keys beside its sequence hold for each answer in it.
+            # The keys beside `sequence` apply to each answer in it.
             one = ToolAnswer(
                 then=one.then,
                 set_state={**answer.set_state, **one.set_state},
@@ -205,7 +206,7 @@ class SimulatedTools:
 
 def _is_slow(schema: Any, value: Any) -> bool:
     """Return whether validating a value can take long: patterns, or a value of many parts."""
-    # A property named "pattern" also counts, which only costs a moment.
+    # A property named "pattern" also counts, which costs little.
     has_patterns = any(
         isinstance(part, Mapping) and not _PATTERNS.isdisjoint(part) for part in parts_of(schema)
     )
@@ -300,25 +301,23 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
+@dataclass(slots=True)
 class Tools:
     """Answers the tool calls of a model or an agent, and numbers them from 0 in order.
 
-    A model makes its calls in its answer, and they are answered then. An agent calls tools while it
-    works on its answer. The calls that it answers itself become known only with its answer, which
-    also says where they belong. `definitions` are sent to the model.
+    A model's answer holds its calls, and all of them are answered then. An agent calls tools while
+    it works on its answer. Calls to its own tools become known only with its answer, which also
+    says where they belong.
     """
 
-    def __init__(
-        self, simulator: SimulatedTools, record: Callable[[Payload], None], clock: Clock
-    ) -> None:
-        self._simulator = simulator
-        self._record = record
-        self._clock = clock
-        self._one_by_one = asyncio.Lock()
-        self._call = 0
-        self._first = self._next = 0
-        self._simulated: dict[int, ToolUse] = {}
-        self.definitions = simulator.definitions
+    simulator: SimulatedTools
+    _record: Callable[[Payload], None]
+    _clock: Clock
+    _one_by_one: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _call: int = 0
+    _first: int = 0
+    _next: int = 0
+    _simulated: dict[int, ToolUse] = field(default_factory=dict)
 
     @property
     def has_answered(self) -> bool:
@@ -326,7 +325,7 @@ class Tools:
         return bool(self._simulated)
 
     def begin(self, call: int) -> None:
-        """Begin with the call to the model or agent that has this number."""
+        """Begin with a call to the model or agent; it has the number `call`."""
         self._call = call
         self._first = self._next
         self._simulated = {}
@@ -336,15 +335,15 @@ class Tools:
         answered: list[AnsweredCall] = []
         slowest_s = 0.0
         for call in calls:
-            one, delay_s = await self._answer(call)
-            answered.append(one)
+            result, delay_s = await self._answer(call)
+            answered.append(result)
             slowest_s = max(slowest_s, delay_s)
         if slowest_s:
             await self._clock.sleep(slowest_s)
         return answered
 
     async def answer(self, call: ToolCall, own: int) -> AnsweredCall:
-        """Answer a call of an agent that waits for it; implements `ports.AnswerTool`."""
+        """Answer a tool call of a waiting agent; implements `ports.AnswerTool`."""
         async with self._one_by_one:
             answered, delay_s = await self._answer(call.storable(), own)
         if delay_s:
@@ -364,7 +363,7 @@ class Tools:
                 arguments=call.written,
             )
         )
-        answer = await self._simulator.answer(call)
+        answer = await self.simulator.answer(call)
         response = storable_json(answer.response)
         self._record(
             ToolSimulated(
@@ -380,14 +379,14 @@ class Tools:
         return AnsweredCall(use, text), answer.delay_s
 
     def place(self, reported: Sequence[ToolUse]) -> list[AgentToolUse]:
-        """Return all tool calls that belong to an agent's answer, in order and as they are stored.
+        """Return all tool calls of an agent's answer, in order and in their stored form.
 
-        The agent's own calls are those `reported` that were not simulated. They fill the gaps that
-        were left for them; the rest follows.
+        Those `reported` that were not simulated are calls to the agent's own tools. They fill the
+        gaps between the simulated calls; the rest follows.
         """
         simulated = {use.call.id for use in self._simulated.values()}
-        told = [replace(use, call=use.call.storable()) for use in reported]
-        own = iter([use for use in told if use.call.id not in simulated])
+        storable = [replace(use, call=use.call.storable()) for use in reported]
+        own = iter([use for use in storable if use.call.id not in simulated])
         placed = list(self._placed(own))
         self._next = placed[-1].index + 1 if placed else self._next
         return placed
@@ -407,14 +406,14 @@ class Tools:
 
 
 class ToolServerFailed(Raised):
-    """A server gave no result: `error` says why."""
+    """A server gave no result; `error` says why."""
 
 
 class ToolServers(AsyncExitStack):
     """The MCP servers whose tools a model calls in one conversation.
 
     A server is an agent that takes a call as a message, and answers with its result. It is opened
-    for the first call to one of its tools, and closed with the conversation. `open_server` returns
+    at the first call to one of its tools, and closed with the conversation. `open_server` returns
     the agent for a server id, and the time limit of a call in seconds.
     """
 

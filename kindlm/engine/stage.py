@@ -24,7 +24,7 @@ from kindlm.suite import Expectation, Script
 from kindlm.transcript import Message, Role, Step
 
 _NUMBER = "score"
-"""The kind of numbers that a script records: they decide nothing, and are compared."""
+"""The kind of a script's numbers, which decide nothing and are compared between runs."""
 
 
 class ScriptedTrial:
@@ -43,8 +43,7 @@ class ScriptedTrial:
 
     @property
     def turns(self) -> int:
-        """The number of messages sent so far."""
-        return len(self._talk.said.transcript.turns)
+        return len(self._talk.conversation.transcript.turns)
 
     @property
     def results(self) -> list[CheckResult]:
@@ -63,7 +62,6 @@ class ScriptedTrial:
         return sum(weight * score for weight, score in scored) / whole if whole else None
 
     async def send(self, text: str) -> Result[tuple[Step, str | None]]:
-        """Send a message of the user; see `ports.Stage`."""
         await self._going_on_still()
         async with self._one_by_one:
             if self._talk.error is not None:
@@ -73,8 +71,7 @@ class ScriptedTrial:
     def evaluate(
         self, expectation: Expectation, *, now: bool = False
     ) -> asyncio.Future[CheckResult]:
-        """Check the conversation so far; see `ports.Stage`."""
-        transcript = self._talk.said.transcript
+        transcript = self._talk.conversation.transcript
         index, expectation = self._next(expectation)
         started = self._clock.monotonic()
         context = CheckContext(partial(self._calls.ask, index))
@@ -84,22 +81,18 @@ class ScriptedTrial:
     def conclude(
         self, expectation: Expectation, finding: Awaitable[CheckResult] | CheckResult
     ) -> asyncio.Future[CheckResult]:
-        """Record a result of the script itself; see `ports.Stage`."""
         index, expectation = self._next(expectation)
         return self._concluded(index, expectation, finding, self._clock.monotonic())
 
     def record_score(self, name: str, value: float, where: SourceLocation | None) -> None:
-        """Record a number from 0 to 1; see `ports.Stage`."""
         found = CheckResult(_NUMBER, name, Outcome.PASSED, score=value)
         self.conclude(Expectation(_NUMBER, name, where=where), found)
 
     async def ask(self, question: Question) -> Result[ModelReply]:
-        """Ask a model on behalf of the script; see `ports.Stage`."""
         await self._going_on_still()
         return await self._calls.ask(None, question)
 
     def record(self, payload: Payload) -> None:
-        """Record another event of this trial; see `ports.Stage`."""
         self._go_on()
         self._calls.recorder.record(payload)
 

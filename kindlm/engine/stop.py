@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from kindlm.money import exceeds
@@ -17,15 +18,15 @@ from kindlm.transcript import Cost
 T = TypeVar("T")
 
 _GRACE_S = 2.0
-"""How long what is cut off may take to close what it has opened."""
+"""How long a task may take to close its resources after it was cut off."""
 
 
 class Stop:
-    """Asks a run to stop: nothing new starts, and what is in flight gets a grace period.
+    """Asks a run to stop: nothing new starts, and executions in flight get a grace period.
 
-    `reason` says why, for the record and the user. `aborted` means that a limit of the run (its
-    money, its time) is the reason, not a person. `winding_down` is set when nothing new may start,
-    `requested` when what is in flight must end, too, and `at_once` when its grace period is over.
+    `reason` says why, for the record and the user. `aborted` means that a limit of the run (cost or
+    time) is the reason, not a person. `winding_down` is set when nothing new may start, `requested`
+    when executions in flight must end, too, and `at_once` when their grace period is over.
     `waiting` are the permits of executions that wait for something.
     """
 
@@ -50,12 +51,12 @@ class Stop:
             permit.review()
 
     def wind_down(self, reason: str) -> None:
-        """Let nothing new start; what is in flight takes the time that it needs."""
+        """Let nothing new start; executions in flight may complete."""
         self.reason = self.reason or reason
         self.winding_down.set()
 
     def abort(self, reason: str, *, cut_off: bool = False) -> None:
-        """Wind down at a limit; with `cut_off`, what is in flight gets its grace period."""
+        """Wind down at a limit; with `cut_off`, executions in flight get their grace period."""
         if self.reason is None:
             self.aborted = True
         self.wind_down(reason)
@@ -63,7 +64,7 @@ class Stop:
             self.request(reason)
 
     def leave_undone(self, reason: str) -> None:
-        """Record why not everything will run; executions that are not affected go on."""
+        """Note why some executions will not run; the others continue."""
         if self.reason is None:
             self.reason, self.aborted = reason, True
 
@@ -156,8 +157,9 @@ class Budget:
         return self.is_used_up or self.limit_exceeded(ordinal) is not None
 
 
+@dataclass(slots=True, eq=False)
 class Permit:
-    """Lets the task that creates it go on with an execution of a suite, or cancels it.
+    """Lets the task that creates it continue an execution of a suite, or cancels it.
 
     It cancels an execution that cannot succeed: at its next call once a cost limit is passed or its
     provider is closed, and while it waits for a turn or a retry once the run stops. Such an
@@ -165,14 +167,13 @@ class Permit:
     applies if a model call of its agent was refused (`has_refused`), however the agent reacted.
     """
 
-    def __init__(self, stop: Stop, budget: Budget, ordinal: int) -> None:
-        self._stop = stop
-        self._budget = budget
-        self._ordinal = ordinal
-        self.has_refused = False
-        self._task = asyncio.current_task()
-        self._waits = 0
-        self._is_cut_off = False
+    _stop: Stop
+    _budget: Budget
+    _ordinal: int
+    has_refused: bool = False
+    _task: asyncio.Task[Any] | None = field(default_factory=asyncio.current_task)
+    _waits: int = 0
+    _is_cut_off: bool = False
 
     @property
     def is_over(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Self
@@ -59,7 +59,7 @@ _HIDDEN = "[not shown: record.redactPii]"
 
 
 def first_messages(case: Case) -> tuple[Message, ...]:
-    """Return the messages a conversation begins with."""
+    """Return the first messages of a conversation; a script sends its own."""
     if case.script is not None:
         return ()
     prompt, written = case.prompt, case.written.prompt if case.written else case.prompt
@@ -73,37 +73,33 @@ def first_messages(case: Case) -> tuple[Message, ...]:
 
 
 @dataclass(eq=False)
-class Talk:
-    """A conversation so far. The base class has no target; its subclasses have one.
+class Talk(AbstractAsyncContextManager["Talk"]):
+    """A conversation, open while its context is. The base class has no target.
 
-    `error` is what ended it, if anything did. `warnings` are for the user: an answer that was cut
-    off, a parameter that was dropped. `hold` holds the whole conversation of a case. A script sends
-    messages one by one with `say`, within `async with`.
+    `error` is the error that ended it. `warnings` are for the user: an answer that was cut off, a
+    parameter that was dropped. `hold` holds the whole conversation of a case. A script sends
+    messages one by one with `say`.
     """
 
-    said: Conversation = field(default_factory=Conversation)
+    conversation: Conversation = field(default_factory=Conversation)
     error: KindlmError | None = None
     warnings: dict[str, None] = field(default_factory=dict)
 
-    async def __aenter__(self) -> Self:
-        """Open the conversation."""
-        return self
-
     async def __aexit__(self, *exception: object) -> None:
-        """Close it."""
+        """Close the conversation."""
 
     async def hold(self) -> None:
         """Hold the conversation to its end."""
 
     async def say(self, message: Message) -> Result[tuple[Step, str | None]]:
-        """Send one more message of the user; return its answer, and the body if it is kept."""
+        """Send another message of the user; return its answer, and the body if it is kept."""
         error = f"There is no agent that {shown(message.text)} could be sent to."
         return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, error))
 
 
 @dataclass(eq=False, kw_only=True)
 class RecordedConversation(Conversation):
-    """A conversation that is recorded while it takes place."""
+    """A conversation whose events are recorded as they happen."""
 
     recorder: Recorder
 
@@ -114,7 +110,7 @@ class RecordedConversation(Conversation):
 
 
 class HeldTalk(Talk):
-    """A recorded conversation: a script gets the same answers to the same messages again."""
+    """Repeats a recorded conversation: the same messages get the same answers."""
 
     def __init__(self, held: HeldConversation) -> None:
         super().__init__(
@@ -123,21 +119,21 @@ class HeldTalk(Talk):
         self._held = held
 
     async def __aexit__(self, *exception: object) -> None:
-        """Close it; report an agent that invalidated its answers after the last of them."""
+        """Report an agent that invalidated its answers after the last message."""
         turns, error = self._held.transcript.turns, self._held.error
         if self.error is not None or error is None or error.code not in _OF_CONVERSATIONS:
             return
-        # An error at one of its messages is reported with that message.
-        if self.said.transcript.turns and all(turn.steps for turn in turns):
+        # `say` reports an error at one of the messages.
+        if self.conversation.transcript.turns and all(turn.steps for turn in turns):
             self.error = error
 
     async def hold(self) -> None:
         """Take the conversation as it was recorded."""
-        self.said.transcript, self.error = self._held.transcript, self._held.error
+        self.conversation.transcript, self.error = self._held.transcript, self._held.error
 
     async def say(self, message: Message) -> Result[tuple[Step, str | None]]:
         """Return the recorded answer to this message."""
-        held, number = self._held, len(self.said.transcript.turns)
+        held, number = self._held, len(self.conversation.transcript.turns)
         turns = held.transcript.turns
         if number >= len(turns):
             purged = None if turns else held.error
@@ -145,7 +141,7 @@ class HeldTalk(Talk):
         turn = turns[number]
         if turn.user != scrub(message.text):
             return self._ended(_diverged(held, f"message {number + 1} was different then"))
-        self.said.transcript = held.transcript.prefix(number + 1)
+        self.conversation.transcript = held.transcript.prefix(number + 1)
         if not turn.steps:
             return self._ended(held.error or _diverged(held, "there was no answer then"))
         raw = held.bodies[number] if number < len(held.bodies) else None
@@ -164,7 +160,7 @@ _OF_CONVERSATIONS = {
     ErrorCode.PROVIDER_NETWORK_ERROR,
     ErrorCode.ENGINE_EMPTY_RESPONSE,
 }
-"""Errors of a conversation; what a script did wrong, the script of now may do right."""
+"""Errors of a conversation. An error of the recorded script is ignored: today's may be correct."""
 
 
 def _diverged(held: HeldConversation, why: str) -> KindlmError:
@@ -179,7 +175,7 @@ def _diverged(held: HeldConversation, why: str) -> KindlmError:
 class _LiveTalk(Talk):
     """A conversation with a live target: `new` are the messages since the answer `after`."""
 
-    said: RecordedConversation
+    conversation: RecordedConversation
     case: Case
     calls: Calls
     tools: Tools
@@ -188,7 +184,7 @@ class _LiveTalk(Talk):
     after: int = 0
 
     async def hold(self) -> None:
-        """Hold the conversation to its end; its first messages are recorded already."""
+        """Send the messages of the case; the first ones are recorded already."""
         case, contexts = self.case, iter(self.case.contexts)
         written = case.written.follow_ups if case.written else case.follow_ups
         await self._exchange(next(contexts, None))
@@ -204,7 +200,7 @@ class _LiveTalk(Talk):
 
     @abstractmethod
     async def _exchange(self, context: Mapping[str, Any] | None) -> object:
-        """Get the answer to the last message of the user; `context` is for agents."""
+        """Get the answer to the user's last message; only agents get the `context`."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -215,10 +211,10 @@ class ModelTalk(_LiveTalk):
     calls_left: int
     servers: ToolServers | None
 
-    async def hold(self) -> None:
-        """Hold the conversation to its end, and close the servers whose tools were called."""
-        async with self.servers or nullcontext():
-            await super().hold()
+    async def __aexit__(self, *exception: object) -> None:
+        """Close the servers whose tools were called."""
+        if self.servers is not None:
+            await self.servers.aclose()
 
     async def _exchange(
         self,
@@ -233,10 +229,10 @@ class ModelTalk(_LiveTalk):
         while self.calls_left:
             self.calls_left -= 1
             request = ModelRequest(
-                target.model, self.messages, target.params, timeout_s, tools.definitions
+                target.model, self.messages, target.params, timeout_s, tools.simulator.definitions
             )
             result = await self.calls.to_model(
-                target, request, Purpose.TEST, self.new, self.said.record, after=self.after
+                target, request, Purpose.TEST, self.new, self.conversation.record, after=self.after
             )
             if isinstance(result, Err):
                 self.error = result.error
@@ -256,19 +252,19 @@ class ModelTalk(_LiveTalk):
             # The answer begins with the prefill, and so replaces the assistant's message.
             before = self.messages[:-1] if self.messages[-1].prefill else self.messages
             calls = tuple(answer.tool_calls)
-            said = Message(Role.ASSISTANT, answer.text, tool_calls=calls, echo=reply.echo)
-            self.messages, self.new = (*before, said), ()
+            answered = Message(Role.ASSISTANT, answer.text, tool_calls=calls, echo=reply.echo)
+            self.messages, self.new = (*before, answered), ()
             if not answer.tool_calls:
                 return
             tools.begin(answer.call)
             try:
-                answered = await tools.answer_all(answer.tool_calls)
+                results = await tools.answer_all(answer.tool_calls)
             except ToolServerFailed as failed:
                 self.error = failed.error
                 return
-            for one in answered:
-                call = one.use.call
-                self._add(Message(Role.TOOL, one.text, tool_call_id=call.id, tool_name=call.name))
+            for each in results:
+                call = each.use.call
+                self._add(Message(Role.TOOL, each.text, tool_call_id=call.id, tool_name=call.name))
         self.error = _too_many_turns(self.case, "The model still called tools")
 
 
@@ -276,7 +272,7 @@ class ModelTalk(_LiveTalk):
 class AgentTalk(_LiveTalk):
     """One conversation with an agent.
 
-    `name` is its name in the record, `callee` has the pace of its calls, and `target` says how to
+    `name` is its name in the record. The pace of `callee` limits its calls. `target` says how to
     reach it; None for a command. The `observations` pass the calls that they see to the `desk`.
     `models` supplies recorded answers to its model calls, if there are any. `failed` counts the
     failed tries of the current message.
@@ -290,12 +286,7 @@ class AgentTalk(_LiveTalk):
     observations: Sequence[Observation] = ()
     models: ReplayedModels | None = None
     failed: int = 0
-    conversation: str = field(default_factory=lambda: uuid4().hex)
-
-    async def hold(self) -> None:
-        """Open the agent, hold the conversation to its end, and close the agent."""
-        async with self:
-            await super().hold()
+    conversation_id: str = field(default_factory=lambda: uuid4().hex)
 
     async def __aenter__(self) -> Self:
         """Open the conversation."""
@@ -303,7 +294,7 @@ class AgentTalk(_LiveTalk):
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        """Close it. Only then do some agents show that an answer did not belong to its question."""
+        """Close it; some agents report only now that an answer did not belong to its question."""
         try:
             await self.agent.__aexit__(*exception)
         except ConversationSpoilt as spoilt:
@@ -313,7 +304,7 @@ class AgentTalk(_LiveTalk):
                 observation.close()
 
     async def say(self, message: Message) -> Result[tuple[Step, str | None]]:
-        """Send one more message of the user; return its answer, and the body if it is kept."""
+        """Send another message of the user; return its answer, and the body if it is kept."""
         self._add(message)
         return await self._exchange(None)
 
@@ -322,7 +313,7 @@ class AgentTalk(_LiveTalk):
         own = None if target is None else target.timeout_ms
         timeout_s = (calls.suite.timeout_ms if own is None else own) / 1000
         answer_tool = self.tools.answer if self.case.tools else None
-        request = AgentRequest(self.conversation, self.messages, timeout_s, context, answer_tool)
+        request = AgentRequest(self.conversation_id, self.messages, timeout_s, context, answer_tool)
         sent = partial(
             AgentSent,
             agent=name,
@@ -334,21 +325,21 @@ class AgentTalk(_LiveTalk):
         send = partial(self._send, request)
         about = {"agent": name}
         result = await calls.make(
-            self.callee, sent, send, AgentFailed, about, self.said.record, self._billed
+            self.callee, sent, send, AgentFailed, about, self.conversation.record, self._billed
         )
         if isinstance(result, Err):
             self.error = result.error
             return result
         number, reply = result.value
+        transcript = self.conversation.transcript
         reply, seen_cost = await with_what_was_seen(
-            reply, self.observations, reports_tools=self.said.transcript.reports_tools
+            reply, self.observations, reports_tools=transcript.reports_tools
         )
         before = PaidBefore()
         if self.models is not None:
-            message = len(self.said.transcript.turns) - 1
+            message = len(transcript.turns) - 1
             before = self.models.paid_before(message, self.failed)
-            # Recorded answers of models come at once, so the measured time says nothing about the
-            # agent.
+            # Recorded answers of models come at once, so the measured time is meaningless.
             then_ms = self.models.latency_ms(message)
             warnings = (*reply.warnings, *self.models.warnings)
             took_ms = reply.latency_ms if then_ms is None else then_ms
@@ -373,7 +364,7 @@ class AgentTalk(_LiveTalk):
             models_of=self.models.source if self.models else None,
         )
         self.desk.spent_usd, self.failed = 0.0, 0
-        self.said.record(answer)
+        self.conversation.record(answer)
         _log.debug("The agent answered", agent=name, call=number, latency_ms=answer.latency_ms)
         self.warnings.update(dict.fromkeys(answer.warnings))
         if not answer.tool_calls and not answer.text.strip():
@@ -385,23 +376,23 @@ class AgentTalk(_LiveTalk):
         self.messages = (*self.messages, Message(Role.ASSISTANT, answer.text))
         self.new, self.after = (), number
         raw = None if reply.raw is None else scrub(reply.raw)
-        return Ok((self.said.transcript.steps[-1], raw))
+        return Ok((self.conversation.transcript.steps[-1], raw))
 
     async def _send(self, request: AgentRequest) -> Result[AgentReply]:
-        # Kept, since a judge may make a call meanwhile.
+        # Kept, since a judge may call a model meanwhile.
         number = self.calls.last
         self.tools.begin(number)
         for observation in self.observations:
             await observation.begin(number)
         headers = {name: text for each in self.observations for name, text in each.headers.items()}
         request = replace(request, headers=headers)
-        said = next(message.text for message in reversed(request.messages) if not message.prefill)
+        text = next(message.text for message in reversed(request.messages) if not message.prefill)
         if request.context is not None:
-            said = f"{said} {json.dumps(request.context, ensure_ascii=False)}"
-        self._log_body("Sent to the agent", number, said)
+            text = f"{text} {json.dumps(request.context, ensure_ascii=False)}"
+        self._log_body("Sent to the agent", number, text)
         result = await self.agent.send(request)
         if self.models is not None and self.models.missed is not None:
-            # Whatever the agent made of the refusal, it is no answer to the message.
+            # The agent got no answer from its model, so its own answer is worthless.
             missed = replace(self.models.missed, details={"retryable": False})
             return Err(missed)
         if isinstance(result, Ok):
@@ -438,15 +429,15 @@ class AgentTalk(_LiveTalk):
         """
         seen_usd, self.desk.spent_usd = self.desk.spent_usd, 0.0
         self.failed += 1
-        tokens, told = error.details.get("tokens"), error.details.get("model")
+        tokens, model = error.details.get("tokens"), error.details.get("model")
         if tokens is None or self.models is not None:
             return {}
         usage = Usage(*tokens)
-        cost = self._cost(error.details.get("cost_usd"), told, usage, None)
+        cost = self._cost(error.details.get("cost_usd"), model, usage, None)
         if seen_usd:
             usage = Usage()
             cost = replace(cost, usd=max((cost.usd or 0.0) - seen_usd, 0.0))
-        return self.calls.failure_facts(told, usage, cost, self.name)
+        return self.calls.failure_facts(model, usage, cost, self.name)
 
     def _log_body(self, message: str, number: int, body: str) -> None:
         """Log a body if the target is `verbose`; hide it if the suite hides personal data."""

@@ -1,11 +1,11 @@
 """Reads and writes export files: recorded streams and their texts, in JSON Lines.
 
-`docs/how-to/keeping-history.md` describes it. It contains every hash, so a reader can check that
-nothing was changed. Nothing else in it is trusted: `events.require_known_form` checks events before
-they enter the log.
+`docs/how-to/keeping-history.md` describes the format. A file contains every hash, so that a reader
+can check that nothing was changed. `events.require_known_form` checks events before they enter the
+log.
 
 A file may contain only the later events of a stream, such as those that did not fit on a full disk.
-Its header then names the event before them, and only a log with exactly that event takes them.
+Its header then has the hash of the event before them, and only a log with that event takes them.
 """
 
 from __future__ import annotations
@@ -36,9 +36,8 @@ VERSION = 1
 
 _PIECE = 500
 
-
 _LONGEST_LINE = 256 * 1024 * 1024
-"""Bytes; the largest text of an event is far below, however it is escaped."""
+"""In bytes, far above the largest text of an event, even if each character is escaped."""
 
 _StreamName = Annotated[str, Field(pattern=f"^{STREAM_NAME}$")]
 HashText = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
@@ -47,11 +46,7 @@ _Line = TypeVar("_Line", bound=BaseModel)
 
 
 class LineError(Exception):
-    """A line of a file is not what it must be.
-
-    Attributes:
-        line: Number of the line, from 1.
-    """
+    """A line of a file is invalid; `line` is its number, from 1."""
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(reason)
@@ -59,7 +54,7 @@ class LineError(Exception):
 
 
 class _LineModel(BaseModel):
-    """The common base of all lines: no value is converted, and unknown keys are refused."""
+    """The base of all lines; no value is converted, and unknown keys are refused."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
@@ -122,7 +117,7 @@ class Part(NamedTuple):
 
 
 class Export(NamedTuple):
-    """The content of a file: a log as `Merge` reads it, and where its partial streams begin.
+    """A file as a log for `Merge`, and the beginnings of its partial streams.
 
     The positions of events and the row ids of texts are their line numbers.
     """
@@ -132,7 +127,7 @@ class Export(NamedTuple):
 
 
 Withhold = Callable[[str], bool]
-"""Whether a text is left out of a file, so that it is withheld where the file is taken."""
+"""Returns whether a text is left out of a file, and so withheld from its reader."""
 
 
 def write_export(
@@ -143,7 +138,7 @@ def write_export(
     *,
     after: Mapping[str, int] | None = None,
 ) -> int:
-    """Write streams of a log with everything they refer to; return the number of events.
+    """Write streams of a log with all texts that they refer to; return the number of events.
 
     Of a stream in `after`, only the events after that version are written.
     """
@@ -288,7 +283,7 @@ def _numbered_lines(file: BinaryIO) -> Iterator[tuple[int, Any]]:
         except UnicodeDecodeError:
             raise LineError(number, "is not valid JSON: it is not UTF-8") from None
         except (ValueError, RecursionError) as error:
-            # Without a place: the error names the line already.
+            # Without the position in the line, whose number is enough.
             reason = explained(error)
             what = reason.what if isinstance(reason, NotJsonError) else str(reason)
             raise LineError(number, f"is not valid JSON: {what}") from None
@@ -296,7 +291,7 @@ def _numbered_lines(file: BinaryIO) -> Iterator[tuple[int, Any]]:
 
 
 def _checked(model: type[_Line], value: Any, number: int) -> _Line:
-    """Return a line as its model; raise `LineError` if it does not fit."""
+    """Validate a line; raise `LineError` if it is invalid."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
@@ -328,7 +323,7 @@ def _add_event(log: sqlite3.Connection, event: _Event, number: int) -> None:
 
 
 def _add_text(log: sqlite3.Connection, text: _Text, number: int) -> None:
-    """Add a text. One without a body is withheld; the file does not say why."""
+    """Add a text, as withheld if it has no body."""
     if (text.salt is None) is not (text.body is None):
         raise LineError(number, "text: salt and body are there together, or neither")
     salt = WITHHELD if text.salt is None else bytes.fromhex(text.salt)

@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The content of the paths: suites that can run and suites that cannot, with all diagnostics.
+    """The suites at the paths, those that can run and those that cannot, with all diagnostics.
 
-    `files` are those that were named or found. `folders` are their folders, in order; the `.env`
-    files there belong to the run. `referenced` are files that the suites refer to, existing or not.
-    `ignored` are YAML files that look like tests but are not. `unnamed` are tests of suites with
-    several files that are in other files; each is given by the path of its suite and its name.
+    `files` are the named or found files. `folders` are their folders, in order, whose `.env` files
+    belong to the run. `referenced` are files that the suites refer to, existing or not. `ignored`
+    are YAML files that look like tests but are not. `unnamed` are tests, by path of the suite and
+    name, in files that were not named but belong to a suite with a named file.
     """
 
     suites: tuple[Suite, ...]
@@ -54,7 +54,7 @@ class Loaded:
 
     @property
     def told_of_ignored(self) -> str:
-        """The files that look like tests but are not run, and what they may lack."""
+        """A message about files that look like tests but are ignored."""
         return (
             f"Ignored: {', '.join(map(str, self.ignored))}. A suite in a folder needs `kindlm: 1`"
             " at its top, unless its name is kindlm.yaml."
@@ -72,10 +72,9 @@ def load_paths(
 ) -> Result[Loaded]:
     """Load all suites in the paths; return an error only if a path itself is unusable.
 
-    Where a suite is `strict`, unknown keys are errors in all formats, and so are files of a folder
-    that look like tests but are not. With `compat`, EvalView cases pass and fail as they do in
-    EvalView. If nothing `is_run`, because recorded conversations are used, what is needed to call
-    agents may be missing.
+    With `strict`, unknown keys are errors in all formats, and so are files in a folder that look
+    like tests but are not. With `compat`, EvalView cases pass and fail as they do in EvalView.
+    `is_run` is False if recorded conversations are used; then, keys for agents may be missing.
     """
     found = _found_in(paths)
     if isinstance(found, Err):
@@ -142,7 +141,7 @@ def _found_in(paths: Sequence[Path]) -> Result[Discovery]:
         if isinstance(found, Err):
             return found
         for item in found.value.found:
-            # One file is one suite, whatever names the paths give it.
+            # A file is loaded once, even if several paths lead to it.
             files.setdefault(item.path.resolve(), item)
         ignored += found.value.ignored
         unreadable |= {item[0].resolve(): item for item in found.value.unreadable.items()}
@@ -182,7 +181,7 @@ def _load(
         if item.front_end == "evalview":
             folders.setdefault(item.path.parent.resolve(), []).append(item.path)
     for path, error in held.unreadable.items():
-        # In a folder with cases, the file counts as one of them and is reported there.
+        # In a folder with cases, the suite of that folder reports the file.
         if (named := folders.get(path.parent.resolve())) is not None:
             named.append(path)
         else:
@@ -219,11 +218,11 @@ def _load(
 
             folder = item.path.parent
             here = cases_in(folder)
-            # A folder is one suite, whichever of its files are named, by whatever names.
+            # A folder is one suite, even if only some of its files are named. Links count as named.
             reached = {os.path.realpath(path) for path in named}
             asked = [path for path in here if os.path.realpath(path) in reached]
             reached -= {os.path.realpath(path) for path in asked}
-            # A file that the user names need not have the name of a case.
+            # Named files are cases whatever their names are.
             others = [path for path in named if os.path.realpath(path) in reached]
             chosen = {*asked, *others}
             yield from load_folder(folder, [*here, *others], cases(), chosen)
@@ -286,7 +285,7 @@ def _warnings(
 
 
 def _distinct(loaded: Iterable[LoadedSuite]) -> list[LoadedSuite]:
-    """Refuse a suite with a test that another suite has: their results would look the same."""
+    """Refuse a suite with a test that an earlier suite has; their results would be mixed up."""
     owners: dict[tuple[str, str, str], Path] = {}
     distinct: list[LoadedSuite] = []
     for item in loaded:

@@ -141,9 +141,9 @@ def tests_folder(root: Path) -> str:
 
 
 def configured_tests(root: Path) -> Path | None:
-    """Return the folder with the tests of a project that has a configuration of scenarios.
+    """Return the tests folder of a project with kindlm.toml or `[tool.kindlm]`.
 
-    None if there is no such configuration, or if the default folder does not exist.
+    Return None for a project without either, or without the default folder.
     """
     table = _configuration(root)
     if isinstance(table, Ok) and not table.value and not (root / "kindlm.toml").is_file():
@@ -361,7 +361,7 @@ def _top_of(folder: Path) -> Path | None:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    # Starting git takes longer than looking for the folder.
+    # Without a repository, this saves starting git.
     if "GIT_DIR" not in os.environ and _top_of(folder) is None:
         return None
     try:

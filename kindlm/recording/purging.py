@@ -18,7 +18,7 @@ from kindlm_store import Append, EventLog, StreamLock, erasing
 from kindlm_store.erasing import Erasable, Erased
 
 _PART = 5_000
-"""So many texts does one event name."""
+"""The largest number of texts in one event."""
 
 _OLDER = "SELECT id FROM runs WHERE started_at < ? ORDER BY started_at, id"
 
@@ -46,11 +46,11 @@ SELECT substr(stream, 5) AS run, max(at) AS at
 
 
 class OlderRuns(NamedTuple):
-    """Runs that began before a moment, by their ids, the oldest first.
+    """The ids of runs that began before a moment, the oldest first.
 
     Attributes:
-        ended: Those that nothing is appended to.
-        going_on: Those that are being recorded on this machine.
+        ended: Runs that no process records.
+        going_on: Runs that are being recorded on this machine.
     """
 
     ended: list[str]
@@ -66,11 +66,11 @@ def runs_before(db: sqlite3.Connection, before: str) -> OlderRuns:
 
 
 class PurgedStreams(NamedTuple):
-    """Streams in the terms of `find_erasable`.
+    """The arguments of `find_erasable`.
 
     Attributes:
-        chosen: Those of some runs, and the journals with what people noted of them.
-        forgotten: Those that were purged before → until when, UTC, ISO 8601.
+        chosen: The streams of the runs to purge, and the journals with notes on them.
+        forgotten: By stream, when it was purged before (UTC, ISO 8601).
     """
 
     chosen: list[str]
@@ -78,9 +78,9 @@ class PurgedStreams(NamedTuple):
 
 
 def streams_to_purge(db: sqlite3.Connection, runs: Collection[str]) -> PurgedStreams:
-    """Return the streams of runs to purge, and streams that no longer keep any text on their own.
+    """Return the streams of runs to purge, and the streams that were purged before.
 
-    A journal that also concerns runs that are not purged stays.
+    A journal stays if it also has notes on runs that are not purged.
     """
     chosen = {*runs}
     purged = _purged(db)
@@ -96,7 +96,7 @@ def streams_to_purge(db: sqlite3.Connection, runs: Collection[str]) -> PurgedStr
 
 
 def with_news(db: sqlite3.Connection, runs: Iterable[str]) -> list[str]:
-    """Return those of some runs that were never purged, or have new events or reviews since."""
+    """Return the runs that were never purged, or have had events or reviews since."""
     purged = _purged(db)
     latest = {row["run"]: row["at"] for row in db.execute(_ENDS)}
     for noted in _reviews(db).values():
@@ -105,7 +105,7 @@ def with_news(db: sqlite3.Connection, runs: Iterable[str]) -> list[str]:
 
 
 def _purged(db: sqlite3.Connection) -> dict[str, str]:
-    """Return when runs were last purged, of those that were purged as a whole."""
+    """Return when runs were last purged as a whole."""
     return {row["run"]: row["at"] for row in db.execute(_PURGES)}
 
 
@@ -138,7 +138,7 @@ def erase(
     with ExitStack() as locks:
         for stream in sorted(found.streams or ()):
             head = log.head(stream)
-            # Sealed streams take no events. The others must not continue meanwhile.
+            # A sealed stream takes no events; any other must not grow meanwhile.
             if stream.startswith("run/") and head is not None and not head.sealed:
                 locks.enter_context(StreamLock(log.path, stream))
         return erasing.erase(log, found, record)

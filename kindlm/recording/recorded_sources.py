@@ -36,8 +36,8 @@ from kindlm.wording import count, shown
 if TYPE_CHECKING:
     from kindlm.gateway.replay import RecordedModels
 
-# A run without any execution of the suite does not count: it crashed before, or ran other tests. An
-# earlier run with the same label may have executions.
+# A run without any execution of the suite does not count, such as one that crashed or ran other
+# tests. An earlier run with the same label may have executions.
 _RUN = """
 SELECT l.run
   FROM run_list l JOIN runs r ON r.id = l.run
@@ -52,9 +52,8 @@ SELECT l.run
  LIMIT 1
 """
 
-# Of the repeats of an execution, the first that passed counts, else the first: answers of different
-# repeats do not belong in one conversation. An error object for an unmatched call is no answer of
-# the tool.
+# The answers come from one repeat: the first that passed, else the first. Error objects for
+# unmatched calls are no tool results.
 _ANSWERS = """
 SELECT a.body AS arguments, r.body AS response
   FROM tool_calls t
@@ -83,8 +82,8 @@ def with_recorded_answers(
 ) -> Result[Suite]:
     """Return the suite with its cassettes filled, or the error of one that names no run.
 
-    A test that calls no simulated tool this time needs no cassette: it is skipped, not selected or
-    runs on agents only. The user is warned of empty cassettes.
+    Tests that are skipped, not selected, or run on agents only need no cassette. The user gets
+    warnings about empty cassettes.
     """
     suite = planned.suite
     runs: dict[str, Result[str]] = {}
@@ -196,15 +195,15 @@ def _unreadable(tool: SimulatedTool, case: Case, error: KindlmError) -> KindlmEr
 class ReplayedGateway:
     """Answers model calls of agents from an earlier run while the agents' code runs again.
 
-    The gateway asks this object instead of a provider. With `masks_times`, requests that differ
-    only in times and UUIDs count as the same.
+    The gateway calls it instead of a provider. With `masks_times`, requests that differ only in
+    times and UUIDs count as the same.
     """
 
     def __init__(self, db: sqlite3.Connection, run: str, *, masks_times: bool) -> None:
         self._db = db
         self._run = run
         self._masks_times = masks_times
-        # They hold all requests of an attempt, and are freed with the conversation.
+        # Large values (all requests of an attempt), freed when their conversation ends.
         self._open: WeakValueDictionary[str, RecordedModels] = WeakValueDictionary()
 
     def models(self, execution: Execution) -> RecordedModels | None:

@@ -1,10 +1,9 @@
 """The recorder of a run: it encodes payloads as events, and appends them to the run's stream.
 
-With `record.redactPii`, it makes personal data unreadable: whatever the patterns of a suite match.
-Checks see the texts before that. A redacted match keeps its length, so that positions in the text
-stay valid, and at most its first and last two characters. The body of an answer may contain the
-match in other forms. So if anything in the body, or read from it, matches, the body is not
-recorded.
+With `record.redactPii`, it hides personal data: everything that the patterns of a suite match.
+Checks see the unhidden texts. A hidden match keeps its length, so that positions in the text stay
+valid, and at most its first and last two characters. The raw body of an answer may contain the
+match in other forms, so it is not recorded if anything in it, or read from it, matches.
 """
 
 from __future__ import annotations
@@ -42,19 +41,19 @@ _SLOW_S = 0.2
 
 _OF_WIRES = frozenset({"provider.requested", "agent.traced"})
 _BODIES = frozenset({"body", "items", "input", "output"})
-"""Texts of these events that are in the form of a wire format, and not as they were read."""
+"""Texts of these events that are in a wire format."""
 
 _IN_PIECES = "[not recorded: it says personal data in pieces]"
 
 _WITHHELD = "[not recorded: the patterns for personal data took too long]"
 _NESTING = 4
-"""JSON inside strings of JSON is followed so deep."""
+"""How many levels of JSON in strings of JSON are searched."""
 
 _FIELDS = frozenset({"excerpt", "label", "warnings"})
-"""Strings of events that may repeat what a person or model wrote, beside the texts themselves."""
+"""Strings of events, besides texts, that may quote a person or a model."""
 
 _CUT_OFF = frozenset({"actual", "error", "excerpt", "message"})
-"""Texts of events that kindlm may have cut, and what a pattern would match with them."""
+"""Texts of events that kindlm may have cut, so that a pattern misses a match at the cut."""
 
 # A word before a cut (backwards) or after it, and numbers beside that word.
 _CUT_BEFORE = re.compile(r'[^\s"]*(?:\s[^\s"]*\d[^\s"]*)*')
@@ -62,7 +61,7 @@ _CUT_BEHIND = re.compile(r'[^\s"\\]*(?:\s[^\s"\\]*\d[^\s"\\]*)*')
 
 _REMEMBERED = 512
 _SHORT = 10_000
-"""So many of the last texts, if they have no more characters, are not searched again."""
+"""The results for so many texts of at most so many characters are cached."""
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _TEXT_TOKEN = re.compile(_STRING)
@@ -80,7 +79,7 @@ def patterns_of(suite: Suite) -> tuple[str, ...]:
 
 
 class PersonalData:
-    """Hides what patterns of personal data match; a pattern that does not compile matches nothing.
+    """Hides matches of patterns for personal data; a pattern that does not compile is ignored.
 
     Texts for which the patterns take too long are not recorded. After the first of them, each
     further text gets less time. `given_up` is called once, with the pattern that ran out of time.
@@ -95,7 +94,7 @@ class PersonalData:
         self._remembered = lru_cache(_REMEMBERED)(self._hide)
 
     def hide_in(self, kind: str, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the data of an event without personal data; names and numbers stay."""
+        """Return an event's data without personal data; `kind` is the type of the event."""
         hidden: dict[str, Any] = self._hide_value(data, is_wire=kind in _OF_WIRES)
         body = data.get(RAW_BODY)
         if isinstance(body, Text) and (hidden != data or self._is_in_pieces_of(body.body)):
@@ -103,13 +102,13 @@ class PersonalData:
         return hidden
 
     def hide(self, text: str) -> str:
-        """Return a text without personal data; what was JSON stays JSON."""
+        """Return a text without personal data; JSON stays JSON."""
         return self._remembered(text) if len(text) <= _SHORT else self._hide(text)
 
     def hide_in_excerpt(self, text: str) -> str:
         """Return a text that kindlm may have cut, without personal data.
 
-        No pattern matches what is cut off, so the words beside an ellipsis are left out.
+        A pattern may miss a match that is cut off, so the words beside an ellipsis are left out.
         """
         first, *others = self.hide(text).split("…")
         pieces = [first, *(_CUT_BEHIND.sub("", piece, count=1) for piece in others)]
@@ -141,9 +140,9 @@ class PersonalData:
                 return value
 
     def _is_in_pieces_of(self, text: str) -> bool:
-        """Return whether personal data in a text is in pieces, which cannot be hidden singly."""
-        said = spelled(text)
-        return self.hide(said) != said
+        """Return whether pieces of a text, such as the deltas of a stream, spell personal data."""
+        whole = spelled(text)
+        return self.hide(whole) != whole
 
     def _hide(self, text: str) -> str:
         try:
@@ -167,7 +166,7 @@ class PersonalData:
             return token if hidden == value else json.dumps(hidden, ensure_ascii=False)
 
         if depth:
-            # A string may hide data behind escapes; its value has to be checked.
+            # Escapes may hide a match in a string, so its value is checked.
             text = (_JSON_TOKEN if was_json else _TEXT_TOKEN).sub(hide_token, text)
         hidden = self._mask(text, end)
         if was_json and not _is_json(hidden):
@@ -216,13 +215,13 @@ def _is_json(text: str) -> bool:
 
 @dataclass(slots=True)
 class _Outbox:
-    """The events of a run on their way to the log, each with what hides its personal data.
+    """The events of a run on their way to the log, each with the `PersonalData` that it needs.
 
-    `hiding` has the `PersonalData` of suites that ask for it, by ordinal. Patterns may be slow,
-    which must not look like a slow provider. A `thread` therefore hides the data, and all events of
-    the run pass through it to keep their order. `measured` are the kinds of checks that reported
-    only numbers; nothing is hidden in those. `ticket` and `hidden` belong to the last events handed
-    over. `written` is that ticket for all coroutines that wait for it.
+    `hiding` has the `PersonalData` of suites that ask for it, by ordinal. Patterns may be slow, and
+    must not delay the event loop: a `thread` hides the data, and all events of the run pass through
+    it to keep their order. `measured` are the kinds of checks that reported only numbers; nothing
+    is hidden in those. `ticket` and `hidden` belong to the last submitted events. `written` wraps
+    `ticket` for all coroutines that wait for it.
     """
 
     log: EventLog
@@ -237,7 +236,7 @@ class _Outbox:
     written: asyncio.Future[Any] | None = None
 
     def flush(self) -> None:
-        """Hand over waiting events. If the log does not take them, they go on waiting."""
+        """Submit the waiting events to the log; keep them if it refuses them."""
         with self.lock:
             waiting, self.waiting = self.waiting, []
             if not waiting:
@@ -260,7 +259,7 @@ class _Outbox:
         before: Future[Ticket] | None,
     ) -> Ticket:
         if before is not None:
-            # This is done. If it failed, so will all that follow.
+            # It is done, in this thread; after an error, all later events fail, too.
             before.result()
         hidden = [
             event if hides is None else event.with_data(hides.hide_in(event.type, event.data))
@@ -272,9 +271,9 @@ class _Outbox:
 class RunRecorder:
     """Appends to the stream of one run; implements `ports.Recorder`.
 
-    The log gets the events of one turn of the event loop together, at the end of that turn and
-    before any answer can come from the network. It gets each event at once from any other thread,
-    and while user code runs, which may block or end the process within its turn.
+    The log gets all events of one turn of the event loop together, at the end of the turn and
+    before the network is read. It gets each event at once from other threads, and while user code
+    runs, which may block or end the process.
     """
 
     def __init__(
@@ -288,14 +287,14 @@ class RunRecorder:
     def hide_personal_data(
         self, suites: Iterable[PlannedSuite], given_up: Callable[[str], None]
     ) -> None:
-        """Hide matches of personal data patterns in events of the suites that ask for it.
+        """Hide personal data in events of the suites that ask for it.
 
-        `given_up` is called from another thread with a pattern that takes too long.
+        `given_up` is called from another thread with each pattern that takes too long.
         """
-        tell = cache(given_up)
+        given_up = cache(given_up)
         for planned in suites:
             if planned.suite.redact_pii:
-                personal = PersonalData(patterns_of(planned.suite), tell)
+                personal = PersonalData(patterns_of(planned.suite), given_up)
                 self._outbox.hiding[planned.ordinal] = personal
         if self._outbox.hiding:
             self._outbox.thread = ThreadPoolExecutor(1, thread_name_prefix="kindlm-personal-data")
@@ -342,14 +341,14 @@ class RunRecorder:
             # Further events of this turn go to the log together with it.
             await asyncio.sleep(0)
         with outbox.lock:
-            # Another thread may just be handing over events.
+            # The lock waits for another thread that submits events.
             outbox.flush()
             hidden = outbox.hidden
             if hidden is None and outbox.ticket is not None:
                 outbox.written = outbox.written or asyncio.wrap_future(outbox.ticket)
             written = outbox.written
-        # Events are written in order: the last ticket covers all events. A waiter that stops must
-        # not take back events that were handed over.
+        # Events are written in order, so the last ticket covers all. Shielded, since a cancelled
+        # waiter must not cancel the write.
         if hidden is not None:
             await (await asyncio.shield(asyncio.wrap_future(hidden)))
         elif written is not None:
@@ -357,13 +356,13 @@ class RunRecorder:
         await outbox.log.ready()
 
     def close(self) -> None:
-        """Wait until all events are handed to the log; nothing may be recorded afterwards."""
+        """Submit all events to the log; nothing may be recorded afterwards."""
         self._outbox.flush()
         if self._outbox.thread is not None:
             self._outbox.thread.shutdown()
 
     def shown(self, finished: Finished) -> Finished:
-        """Return the end of an execution for display: with the content that is recorded."""
+        """Return the end of an execution without personal data, for display."""
         personal = self._outbox.hiding.get(finished.execution.suite.ordinal)
         if personal is None:
             return finished

@@ -38,7 +38,7 @@ class Lacking:
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """How a run is made from a recorded run.
+    """How a run is derived from a recorded run.
 
     A rescored run checks the recorded conversations again; a replayed run gives its targets'
     recorded answers again. `asks_judges` says whether judges get questions that the record does not
@@ -57,11 +57,11 @@ class Derived:
 
 @dataclass(frozen=True, slots=True)
 class Settling:
-    """How repeats are added to the tests of the run `run`, round by round.
+    """How to add repeats to the tests of the run `run`, round by round.
 
-    `next_round` returns the next repeats to run of the tests of a plan, given everything recorded,
-    and None at the end; the stop of the run also ends it. `baselines` are those that the suites had
-    in that run.
+    `next_round` returns the next repeats for the tests of a plan, from everything recorded so far,
+    or None at the end; it also gets the stop of the run. `baselines` are those of the suites in
+    that run.
     """
 
     run: str
@@ -71,12 +71,12 @@ class Settling:
 
 @dataclass(frozen=True, slots=True)
 class Driven:
-    """Lets another program decide which test runs when. That is pytest, which runs them one by one.
+    """Lets another program, pytest, decide which test runs when.
 
-    `parts` gets the plan, and the reasons why suites cannot run, by their paths. It yields what to
-    run next, until nothing is left. If tests are `dealt` to several processes in the course of the
-    run, the run only has those that arrived, and stays open: see `end_dealt`. At the end,
-    `objection` says why the run is incomplete although all of it ran, or is None.
+    `parts` gets the plan, and by path the reasons why suites cannot run. It yields the next part of
+    the plan, until nothing is left. If tests are `dealt` to several processes during the run, the
+    run only has those that arrived, and stays open: see `end_dealt`. At the end, `objection`
+    returns why the run is incomplete although its whole plan ran, or None.
     """
 
     parts: Callable[[Plan, Mapping[str, KindlmError]], AsyncIterator[Plan]]
@@ -89,8 +89,8 @@ class RunRequest:
     """What to run. `environ` is the environment that providers and services see.
 
     A run that is `generating` writes tests and runs none. For a resumed run, `changed` names the
-    suites that differ from the recorded ones, and `places` says where suites stand in the run.
-    `changed` is None for other runs.
+    suites that differ from the recorded ones, and `places` has the recorded ordinals of suites. For
+    other runs, `changed` is None.
     """
 
     suites: Sequence[Suite]
@@ -121,19 +121,16 @@ class RunRequest:
 
 
 class Watcher(Protocol):
-    """Receives progress while it happens, without secrets or personal data."""
+    """Shows the progress of a run; it gets no secrets or personal data."""
 
     def planned(self, plan: Plan, ended: Collection[str]) -> None:
-        """Receive the plan before it starts; `ended` are executions that ended already, by id."""
+        """Show the plan before it starts; `ended` are the ids of executions that have ended."""
 
     def started(self, run: LiveRun) -> None:
-        """Notice the start of a planned run; `run` always shows what is in flight."""
+        """Note the start of a planned run; `run.in_flight` shows its executions."""
 
     def finished(self, finished: Finished) -> None:
-        """Notice the end of an execution; it is on disk."""
+        """Show the end of an execution, after it is on disk."""
 
     def tell(self, item: KindlmError | Diagnostic) -> None:
-        """Receive something that the user should know at once.
-
-        Examples are an empty cassette, or a served program that ended by itself.
-        """
+        """Show an error or warning at once, such as an empty cassette."""

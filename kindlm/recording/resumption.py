@@ -1,6 +1,6 @@
 """Resumes an unfinished run: reads its state, and makes the request that continues it.
 
-An execution is identified by its place in the plan. So the suites and tests must be the same as at
+Executions are identified by their place in the plan, so the suites and tests must be the same as at
 the beginning, in the same order. `--force-resume` accepts a changed configuration.
 """
 
@@ -113,10 +113,10 @@ class Unfinished:
 def find_unfinished(
     db: sqlite3.Connection, wanted: str, mode: str = "live", paths: Sequence[str] = ()
 ) -> Result[str]:
-    """Return the id of the run of a mode to resume.
+    """Return the id of the run to resume; it must have the given mode.
 
-    `latest` is the latest unfinished run that no process works on, if there is one. If there are
-    several, a run that was started with the same `paths`, as they are recorded, is preferred.
+    `latest` is the latest unfinished run, preferably one that no process records and that was
+    started with the same `paths`, in recorded form.
     """
     if wanted == "latest":
         return _latest_unfinished(db, mode, paths)
@@ -169,7 +169,7 @@ def _latest_unfinished(db: sqlite3.Connection, mode: str, paths: Sequence[str]) 
 
 
 def _run_by(run: str, runner: str) -> Err:
-    """Return the error of a run whose tests only the command that chose them can choose again."""
+    """Return the error for a run of pytest, which has to select its tests itself."""
     return _invalid(
         f"Run {run} cannot be resumed: {runner} selected and started its tests.",
         f"Run failed and unrun tests as a new run: {runner} --kindlm --lf",
@@ -263,7 +263,7 @@ def resumed(request: RunRequest, unfinished: Unfinished, *, force: bool) -> Resu
     for planned in make_plan(suites, request.selection, places=places).suites:
         before = unfinished.started.get(planned.ordinal)
         if before is None:
-            continue  # It lacked a key or a port before, and may start now.
+            continue  # Its programs or keys were missing before.
         tests = list(planned_tests(planned, request.root))
         name = planned.suite.name
         if list(map(_identity, tests)) != list(map(_identity, before.tests)):
@@ -314,9 +314,9 @@ def _invalid(message: str, hint: str) -> Err:
 
 
 def lost_suite(served: Served, request: RunRequest, before: Unfinished) -> SkippedSuite | None:
-    """Return a suite that had started and cannot go on: a program or a key is missing.
+    """Return a suite that had started and cannot continue: a program or a key is missing.
 
-    Going on without it would seal a run that lacks a part, which may have been paid for.
+    Without it, the run would be sealed as incomplete, although parts of it may have been paid for.
     """
     for ordinal, skipped in sorted(served.skipped.items()):
         if ordinal in before.started:

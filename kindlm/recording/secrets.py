@@ -24,7 +24,7 @@ from kindlm_store import Redactor
 
 @cache
 def _vocabulary() -> frozenset[str]:
-    """Return the words that events consist of: hiding such a value would protect nothing."""
+    """Return the words of the event vocabulary, which are never secret."""
     from kindlm.events import EVENTS
     from kindlm.events.codec import stored_fields
 
@@ -97,7 +97,7 @@ def secret_values(environ: Mapping[str, str], key_variables: Iterable[str]) -> s
         values.update(line for text in (value, *members) for line in _lines_of_keys(text))
     long_enough = {value for value in values if len(value) >= SHORTEST_SECRET}
     # A variable such as CACHE_KEY=config_hash must not remove names from kindlm's own events.
-    # Finding these takes a while, and most environments hold no secret.
+    # The vocabulary takes a while to collect, and most environments hold no secret.
     words = _vocabulary() if long_enough else ()
     return {value for value in long_enough if not any(value in word for word in words)}
 

@@ -31,10 +31,10 @@ Tell: TypeAlias = Callable[[KindlmError | Diagnostic], None]
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The suites that can run, and those that cannot, by ordinal.
+    """The suites that can run, and by ordinal those that cannot.
 
-    `plan` holds all tests of the suites, `work` those to run, `ended` an error for each program
-    that has ended by itself so far.
+    `plan` holds all tests of the suites, `work` those to run. `ended` holds an error for each
+    program that has ended by itself so far.
     """
 
     plan: Plan
@@ -54,11 +54,11 @@ async def serve_suites(
 ) -> AsyncIterator[Served]:
     """Start the programs of the suites. Yield the suites that are ready, and those that are not.
 
-    `run` is the run that is requested. The programs of a suite get `variables_for` it in their
-    environment, except programs that are its provider.
+    `run` is the requested run. The programs of a suite get `variables_for` it in their environment,
+    except programs that are its provider.
 
-    When a stop is requested meanwhile, the suites are yielded as they are, and nothing of them
-    runs. A program that ends by itself stops the run, since its service has become unreliable.
+    If a stop is requested meanwhile, the remaining programs are not started. A program that ends by
+    itself stops the run, since its service has become unreliable.
     """
     ended: list[KindlmError] = []
 
@@ -85,7 +85,7 @@ async def serve_suites(
             elif served is not None:
                 suites[planned.ordinal] = served.value
         whole = plan(list(suites.values()), missing=skipped)
-        # A run made from another one runs the executions of that one.
+        # A derived run has the executions of its source.
         repeats = None if request.derived is None else request.derived.repeats
         work = whole if repeats is None else plan_repeats(whole, repeats)
         yield Served(whole, work, skipped, ended)
@@ -107,7 +107,7 @@ async def _serve(
     lost: Callable[[KindlmError], None],
     variables_for: Callable[[Suite], Mapping[str, str]],
 ) -> Result[Suite]:
-    """Fill in what only is known now: recorded answers, the environment, the ports of services."""
+    """Fill in recorded answers, the environment and the ports of services."""
     suite, derived = planned.suite, request.derived
     has_cassettes = any(tool.cassette for case in suite.cases for tool in case.tools)
     if has_cassettes and (derived is None or derived.mode == "replayed"):
@@ -172,11 +172,11 @@ def _is_in(service: Service, urls: Iterable[str]) -> bool:
 async def _with_listed_tools(
     suite: Suite, planned: PlannedSuite, request: RunRequest, db: sqlite3.Connection
 ) -> Result[Suite]:
-    """Return the suite with the lists of its MCP servers, and with the server tools of its tests.
+    """Return the suite with the tools of its MCP servers, and with the server tools of its tests.
 
-    The lists are recorded; a run made from another one takes its lists. Only servers that are
-    tested or used are asked. If a server whose tools are used does not answer, this is an error. If
-    a tested server does not answer, its executions report that themselves.
+    The lists of tools are recorded; a derived run takes the lists of its source. Only servers that
+    are tested or used are asked. It is an error if a server whose tools are used does not answer.
+    If a tested server does not answer, its executions report that themselves.
     """
     from kindlm.history.recorded_attempts import listed_in  # most runs list no tools
 
@@ -235,7 +235,7 @@ async def _list_tools(
 def _with_tools(case: Case, listed: Mapping[str, ListedTools]) -> Result[Case]:
     """Return a case with server tools before its own; its own definitions take precedence."""
     if not all(tools.server in listed for tools in case.server_tools):
-        return Ok(case)  # it is not run on a model
+        return Ok(case)  # it does not run on a model
     own = {tool.name: tool for tool in case.tools}
     found: dict[str, SimulatedTool] = {}
     for asked in case.server_tools:
@@ -294,7 +294,7 @@ def _is_in_daytona(agent: AgentTarget) -> bool:
 
 
 def unsandboxed(suites: Iterable[Suite], environ: Mapping[str, str]) -> Iterator[Diagnostic]:
-    """Yield a warning for each agent that will run on this machine, as far as is known now."""
+    """Yield a warning for each agent of a Daytona sandbox that will run on this machine."""
     agents = (agent for suite in suites for agent in suite.all_agents())
     names = dict.fromkeys(agent.id for agent in agents if _is_in_daytona(agent))
     if not names:

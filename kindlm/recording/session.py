@@ -1,7 +1,7 @@
 """One recorded run: open the log, start what is served, run the plan, report the verdict.
 
-It passes providers, agents, checks and the recorder to the engine, and computes the verdict from
-the read models that the recorder filled.
+It passes providers, agents, checks and the recorder to the engine. The verdict comes from the
+tables that the log has filled meanwhile.
 """
 
 from __future__ import annotations
@@ -46,12 +46,16 @@ if TYPE_CHECKING:
 async def run_session(
     request: RunRequest, run: str, log: EventLog, watcher: Watcher, stop: Stop
 ) -> None:
-    """Run everything that was requested, or what is left of it, and record it as the run `run`.
+    """Run the request, or what is left of it, and record it as the run `run`.
 
     The stream is sealed if the plan was completed and the verdict could be computed; otherwise the
-    run stays open. A run whose tests were dealt to it also stays open: see `end_dealt`. Raises
-    `LockHeldError` if another process runs it, `SealedError` if it was finished meanwhile, and
-    `StoreError` if events can't be written.
+    run stays open. A run whose tests are dealt to several processes also stays open: see
+    `end_dealt`.
+
+    Raises:
+        LockHeldError: Another process records the run.
+        SealedError: The run was finished meanwhile.
+        StoreError: Events cannot be written.
     """
     started = time.monotonic()
     stream = f"run/{run}"
@@ -60,14 +64,14 @@ async def run_session(
             is_resumed = request.changed is not None
             before = read_unfinished(reader, run) if is_resumed else None
             session = _Session(request, run, log, watcher, stop, recorder, reader, before)
-            complete = await session.work_off()
+            complete = await session.run_all()
         if not complete:
             reason = stop.reason or "stopped"
             recorder.record((RunAborted if stop.aborted else RunInterrupted)(reason=reason))
             await recorder.durable()
             return
         if stop.aborted and stop.winding_down.is_set():
-            session.tell_of_limit()
+            session.warn_of_limit()
         await recorder.durable()
         await log.flush()
         if request.driven is not None and request.driven.dealt:
@@ -78,7 +82,7 @@ async def run_session(
 
 @dataclass(frozen=True, slots=True)
 class _Session:
-    """The parts that one session shares; `before` is what earlier sessions of the run did."""
+    """One session of a run; `before` is what earlier sessions recorded."""
 
     request: RunRequest
     run: str
@@ -89,7 +93,7 @@ class _Session:
     reader: sqlite3.Connection
     before: Unfinished | None
 
-    async def work_off(self) -> bool:
+    async def run_all(self) -> bool:
         """Start the programs of the suites and run the plan; return whether all of it is done."""
         request, tell = self.request, self.watcher.tell
         if request.derived is None:
@@ -139,11 +143,11 @@ class _Session:
         request, before = self.request, self.before
         lost = None if before is None else lost_suite(served, request, before)
         if before is not None and lost is not None:
-            # Its suites stay unchanged.
+            # The suites stay as recorded.
             self.recorder.record(run_resumed(before.planned, request))
         else:
             if request.driven is not None and request.driven.dealt:
-                # Which tests will be dealt to it is not known yet.
+                # It is not known yet which tests this process will get.
                 served = replace(served, plan=undealt(served.plan), work=undealt(served.work))
             for event in session_started(served, request, baselines):
                 self.recorder.record(event)
@@ -241,7 +245,7 @@ class _Session:
         return await run_plan(run, lambda ended: self.watcher.finished(shown(ended)), parts)
 
     def _held_up(self, callee: str, seconds: float) -> None:
-        """Report that a provider asks for a pause; leave it out if the pause is too long."""
+        """Report a pause of a provider; a pause that is too long leaves the run incomplete."""
         message = f"{shown(callee)} takes no calls for {seconds:,.0f} s"
         for_too_long = seconds > MAX_RETRY_AFTER_S
         self._warn(
@@ -252,8 +256,8 @@ class _Session:
             " kindlm leaves out executions that still need it; if it leaves"
             " out any, kindlm test --resume runs them later."
             if for_too_long
-            else "Other providers go on. Ctrl-C ends the run; kindlm test --resume finishes it "
-            "later.",
+            else "Other providers go on. Ctrl-C ends the run; kindlm test --resume finishes it"
+            " later.",
         )
         if for_too_long:
             self.stop.leave_undone(message)
@@ -269,7 +273,7 @@ class _Session:
             " scenarios, let the agent report its `cost`.",
         )
 
-    def tell_of_limit(self) -> None:
+    def warn_of_limit(self) -> None:
         """Report that the last calls of a complete run passed a limit."""
         self._warn(
             "limits",
@@ -354,14 +358,14 @@ class _Session:
             baselines=baselines.text,
             embedders=embedders,
             checker=checker,
-            # The same thread: patterns and schemas in parallel would share a time limit.
+            # The checker's thread: patterns and schemas in parallel would share a time limit.
             aside=checker.aside,
             recorder=self.recorder,
             clock=SystemClock(),
             transcripts=transcripts,
             answers=answers,
             calls_targets=request.derived is None,
-            # The `traceparent` of the last one counts.
+            # Of two `traceparent` headers, the last one counts.
             observers=tuple(each for each in (gateway, traces) if each is not None),
         )
 

@@ -132,10 +132,9 @@ def planned_tests(planned: PlannedSuite, root: Path) -> Iterator[PlannedTest]:
 
 
 async def finish_run(run: str, log: EventLog, duration_ms: float) -> None:
-    """Compute the verdict from the read models, record it, and seal the run.
+    """Compute the verdict from the tables, record it, and seal the run.
 
-    This is refused if the tables are wrong even after a rebuild: it would seal a wrong verdict for
-    good.
+    If the tables are wrong even after a rebuild, the run stays open: a sealed verdict is final.
     """
     if log.projection_errors():
         await asyncio.to_thread(log.rebuild)
@@ -150,10 +149,10 @@ async def finish_run(run: str, log: EventLog, duration_ms: float) -> None:
 
 
 async def end_dealt(run: str, log: EventLog, duration_ms: float, lacking: str | None) -> None:
-    """End a run whose tests were dealt to it, once all processes that share them have ended.
+    """End a run whose tests were dealt to several processes, after these have ended.
 
-    `lacking` says why not all of them ran. Only if it is None, the run gets a verdict and is
-    sealed. Raises `LockHeldError` if a process still records the run.
+    `lacking` says why some tests did not run; only with None, the run gets a verdict and is sealed.
+    Raises `LockHeldError` if a process still records the run.
     """
     stream = f"run/{run}"
     with StreamLock(log.path, stream):
@@ -170,7 +169,7 @@ def _versions() -> dict[str, str]:
     for package in ("kindlm", "openai", "anthropic"):
         with suppress(PackageNotFoundError):
             found = distribution(package)
-            # Parsing the whole metadata of a package, as `version` does, takes milliseconds.
+            # `version` parses the whole metadata, which takes milliseconds.
             text = found.read_text("METADATA") or ""
             line = next((line for line in text.splitlines() if line.startswith("Version: ")), "")
             versions[package] = line.removeprefix("Version: ") or found.version

@@ -1,7 +1,7 @@
 """Writes a recovery file: an export of the events that could not be written to the history.
 
-`kindlm history import` takes it like any other export. Secrets and personal data have been removed
-before.
+`kindlm history import` takes it like any other export. Its events hold no secrets or hidden
+personal data.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kindlm_store.append import Appender
 from kindlm_store.canonical import stored_hash
 
 COULD_NOT_BE_WRITTEN = "the history could not be written"
-"""Why a run was interrupted whose events are kept in a file."""
+"""The recorded reason of an interruption whose events are in a recovery file."""
 
 _HEADER_BYTES = 1_000_000
 
@@ -32,13 +32,12 @@ _HEADER_BYTES = 1_000_000
 def keep_unwritten(
     log: EventLog, run: str, shown: str, tell: Callable[[KindlmError], None]
 ) -> None:
-    """Write the events that the log could not take into a file, and report the file.
+    """Write the events that the log could not take into a recovery file, and report that.
 
-    It is beside the database, or in the folder for temporary files if there is no room. The caller
-    must hold back signals until the user has seen the report. `shown` is the database as the user
-    names it.
+    The file is beside the database, or in the folder for temporary files if the disk is full. The
+    caller must hold back signals until then. `shown` is the database as the user names it.
     """
-    # Hardly any run needs these imports.
+    # Few runs need this import.
     from kindlm_store.salvage import scratch_log
 
     appends = list(log.unwritten())
@@ -46,7 +45,7 @@ def keep_unwritten(
         interrupted = new_event(RunInterrupted(reason=COULD_NOT_BE_WRITTEN))
         appends.append(Append(f"run/{run}", (interrupted,)))
     kept, refused, why = None, list[str](), ""
-    # In memory: the disk may have no room for temporary files, either.
+    # In memory, since the disk may be full.
     with closing(scratch_log(":memory:")) as lacking:
         try:
             after = _append(lacking, log, appends)
@@ -83,10 +82,10 @@ def import_command(file: Path, database: str) -> str:
 def _append(
     lacking: sqlite3.Connection, log: EventLog, appends: Sequence[Append]
 ) -> dict[str, int]:
-    """Append new events of another log's streams to an empty log; return where the known ones end.
+    """Append the unwritten events to an empty log; return the last known version of each stream.
 
     Raises:
-        StoreError: The other log cannot be read any more.
+        StoreError: The history cannot be read any more.
     """
     gaps = (gap for append in appends for event in append.events for gap in event.gaps)
     noted = [gap.stream for gap in gaps if isinstance(gap, HeadOf)]
@@ -111,7 +110,7 @@ def _append(
 
 def _folders(database: Path) -> Iterator[Path]:
     yield database.absolute().parent
-    # None of the usual folders may accept a file: that is an error of its own.
+    # `gettempdir` raises if it finds no folder that accepts a file.
     with suppress(OSError):
         yield Path(tempfile.gettempdir())
 

@@ -1,11 +1,11 @@
 """Finds the files that a run depends on, and notices when one changes.
 
-Nothing is read but modification times, sizes and the identity of files: a file that an editor
-replaces has changed, and one that is not there may appear.
+It compares only modification times, sizes and inodes, so a file that an editor replaces has
+changed. A missing file may appear later.
 
-What a program loads is not known without running it. So of an agent the file that its command
-names counts, with all files of the same kind in its folder and below; of a Python agent, and of a
-program that is named as a module, all Python files of the folder that it is imported from.
+What a program loads is unknown without running it. For an agent's command, the file that it names
+counts, with all files of the same kind in and below its folder. For a Python agent, and a program
+that is named as a module, all Python files in and below the folder of the module count.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kindlm.recording.project import configuration_file
 from kindlm.suite import Suite
 
 _MAX_TREE_FILES = 5_000
-"""Files of one tree that are looked at; those after them, by name, are not watched."""
+"""The limit of watched files in one tree."""
 
 _MODULE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 
@@ -35,10 +35,10 @@ _DATA = frozenset(
         *(".pem", ".sock", ".sqlite", ".toml", ".tsv", ".txt", ".xml", ".yaml", ".yml"),
     )
 )
-"""Kinds of files that say nothing about others of their kind: a program may well write some."""
+"""Kinds of files that programs may write: such a file is watched without others of its kind."""
 
 Stamps: TypeAlias = Mapping[Path, tuple[int, int, int]]
-"""The files that are there: when each was modified (in ns), its size and its inode."""
+"""The existing files, each with its modification time (ns), size and inode."""
 
 
 class Tree(NamedTuple):
@@ -50,12 +50,12 @@ class Tree(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WatchedFiles:
-    """The files that matter to a run; paths are absolute.
+    """The files that a run depends on; paths are absolute.
 
     Attributes:
-        files: all single files that matter, including suites and files that do not exist.
-        trees: files that matter wherever they are in a folder.
-        places: where a new suite may appear; other files there do not matter.
+        files: single files, including suites and files that do not exist.
+        trees: folders in which all files of a kind count.
+        places: folders in which a new suite may appear; other files there do not count.
     """
 
     files: frozenset[Path] = frozenset()
@@ -89,7 +89,7 @@ class WatchedFiles:
         return found
 
     def joined(self, other: WatchedFiles) -> WatchedFiles:
-        """Return the files of both."""
+        """Return the union with other files."""
         return WatchedFiles(
             files=self.files | other.files,
             trees=self.trees | other.trees,
@@ -134,7 +134,7 @@ def _files_below(folder: Path, suffixes: Iterable[str]) -> Iterator[Path]:
 
 
 def _words(suite: Suite) -> Iterator[tuple[str, str, Path]]:
-    """Yield each word of the commands of a suite once, with the one before it and its folder."""
+    """Yield each word of a suite's commands, with the preceding word and the command's folder."""
     commands = [(service.command, Path(service.directory)) for service in suite.services]
     commands += [
         (case.command.words, Path(case.command.directory)) for case in suite.cases if case.command
@@ -163,7 +163,7 @@ def _made_of(suite: Suite, root: Path) -> Iterator[Path | Tree]:
     for word, before, folder in _words(suite):
         for part in {word, word.rpartition("=")[2], *word.split()}:
             file = folder / part
-            # Unlike `Path.is_file`, this accepts any text.
+            # `Path.is_file` would raise for some texts.
             is_file = bool(part) and os.path.isfile(file)  # noqa: PTH113
             if is_file and _is_ours(Path(os.path.realpath(file)).parent, (root, folder)):
                 yield file
@@ -194,7 +194,7 @@ def _has_module(folder: Path, name: str) -> bool:
 
 
 def _is_ours(folder: Path, places: Sequence[Path]) -> bool:
-    """Return whether a folder, links followed, is in one of the places and in no skipped one."""
+    """Return whether a folder, links followed, is in one of the places and not a skipped folder."""
     for place in map(Path, map(os.path.realpath, places)):
         if folder.is_relative_to(place):
             inside = takewhile(place.__ne__, (folder, *folder.parents))
