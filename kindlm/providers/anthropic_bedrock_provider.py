@@ -1,7 +1,7 @@
 """The `anthropic-bedrock` provider: Anthropic's models on Amazon Bedrock.
 
-Requests are signed with AWS credentials, or carry the Bedrock API key that `apiKeyEnv` names.
-Their form: https://docs.aws.amazon.com/bedrock/latest/userguide/model-parameters-anthropic-claude-messages-request-response.html
+Requests are signed with AWS credentials, or have a Bedrock API key:
+https://docs.aws.amazon.com/bedrock/latest/userguide/model-parameters-anthropic-claude-messages-request-response.html
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HINT = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run
 
 
 class AnthropicBedrock(Provider):
-    """Calls Amazon Bedrock. boto3 finds the credentials: variables, a profile, a role."""
+    """Calls Amazon Bedrock. boto3 finds the credentials in variables, a profile or a role."""
 
     takes_seed: ClassVar[bool] = False
     takes_prefill: ClassVar[bool] = True
@@ -36,8 +36,7 @@ class AnthropicBedrock(Provider):
         """Return the client."""
         from kindlm.providers.sdk_transport import Signing
 
-        environ = access.environ
-        key = access.key
+        environ, key = access.environ, access.key
         if key is None and access.base_url is None:
             key = environ.get("AWS_BEARER_TOKEN_BEDROCK") or None
         profile = None if "AWS_ACCESS_KEY_ID" in environ else environ.get("AWS_PROFILE")
@@ -68,7 +67,7 @@ class AnthropicBedrock(Provider):
             from anthropic import AsyncAnthropicBedrock
 
             client = AsyncAnthropicBedrock(aws_region=region, base_url=base_url, **settings)
-            # Set afterwards: given to it, they would clash with variables that it reads itself.
+            # Set afterwards, as they would clash with variables that the constructor reads.
             client.api_key = key
             client.aws_access_key = environ.get("AWS_ACCESS_KEY_ID")
             client.aws_secret_key = environ.get("AWS_SECRET_ACCESS_KEY")

@@ -17,7 +17,7 @@ _KEY = "ANTHROPIC_FOUNDRY_API_KEY"
 
 
 class AnthropicFoundry(Provider):
-    """Calls Microsoft Foundry. Its key: `apiKeyEnv`, or ANTHROPIC_FOUNDRY_API_KEY."""
+    """Calls Microsoft Foundry with the key of `apiKeyEnv` or ANTHROPIC_FOUNDRY_API_KEY."""
 
     takes_seed: ClassVar[bool] = False
     takes_prefill: ClassVar[bool] = True
@@ -28,14 +28,12 @@ class AnthropicFoundry(Provider):
 
     def connect(self, access: Access) -> WireClient | Err:
         """Return the client."""
-        environ = access.environ
-        key = access.key
-        base_url = access.base_url
+        key, base_url = access.key, access.base_url
         if base_url is None:
-            key = key or environ.get(_KEY, "").strip()
+            key = key or access.environ.get(_KEY, "").strip()
             if not key:
                 return Err(missing_key(access.name, _KEY))
-            resource = self.resource or environ.get("ANTHROPIC_FOUNDRY_RESOURCE")
+            resource = self.resource or access.environ.get("ANTHROPIC_FOUNDRY_RESOURCE")
             if wrong := bad_address_part(access.name, "resource", resource):
                 return wrong
             base_url = f"https://{resource}.services.ai.azure.com/anthropic/"

@@ -1,4 +1,4 @@
-"""The `anthropic` provider: Anthropic Messages, as the platforms of others speak it, too."""
+"""The `anthropic` provider: Anthropic Messages, which other platforms also speak."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from kindlm.providers.client import (
     ApiRequest,
     WireClient,
     prefill_of,
-    spoken,
     tool_parameters,
+    without_answered_prefills,
     written_arguments,
 )
 from kindlm.providers.provider_failures import Endpoint
@@ -49,36 +49,36 @@ def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> ApiR
     tools = [_tool(tool) for tool in request.tools]
     wanted = request.response_schema
     if wanted is not None:
-        # Structured output is a tool that the model must call.
+        # The form of the answer is a tool that the model must call.
         tools.append({"name": wanted.name, "input_schema": dict(wanted.schema)})
-        sent.add_ours("tool_choice", {"type": "tool", "name": wanted.name})
+        sent.add_default("tool_choice", {"type": "tool", "name": wanted.name})
     sent.add("tools", tools or None)
     return sent
 
 
 def decode(body: Mapping[str, Any], request: ModelRequest) -> WireAnswer:
-    """Read a message; raise `UnreadableReply` if it is not one."""
-    said, wanted = answer_of(body), request.response_schema
-    of_form = [c for c in said.tool_calls if wanted is not None and c.name == wanted.name]
+    """Read a message; raise `UnreadableReply` for anything else."""
+    answer, wanted = answer_of(body), request.response_schema
+    of_form = [c for c in answer.tool_calls if wanted is not None and c.name == wanted.name]
     if of_form:
-        calls = tuple(call for call in said.tool_calls if call not in of_form)
-        ended = said.finish_reason
+        calls = tuple(call for call in answer.tool_calls if call not in of_form)
+        ended = answer.finish_reason
         if ended is FinishReason.TOOL_CALLS and not calls:
             ended = FinishReason.STOP
-        # If there are several answers, none can be chosen; the same applies to texts.
+        # Several answers are joined, so that none of them counts, as with several texts.
         text = "\n".join(map(written_arguments, of_form))
-        return replace(said, text=text, tool_calls=calls, finish_reason=ended)
-    return replace(said, text=prefill_of(request) + said.text)
+        return replace(answer, text=text, tool_calls=calls, finish_reason=ended)
+    return replace(answer, text=prefill_of(request) + answer.text)
 
 
 WIRE = ApiFormat("/v1/messages", encode, decode, usage_of)
 
 
 def _messages(request: ModelRequest) -> Iterable[dict[str, Any]]:
-    said = [message for message in spoken(request) if message.role is not Role.SYSTEM]
-    for is_result, group in groupby(said, lambda message: message.role is Role.TOOL):
+    messages = [m for m in without_answered_prefills(request) if m.role is not Role.SYSTEM]
+    for is_result, group in groupby(messages, lambda message: message.role is Role.TOOL):
         if is_result:
-            # All results of a round belong in one user message.
+            # The API demands all results of an answer in one user message.
             yield {
                 "role": "user",
                 "content": [
@@ -94,7 +94,7 @@ def _message(message: Message) -> dict[str, Any]:
     if not message.tool_calls:
         return {"role": message.role.value, "content": message.text}
     blocks: list[dict[str, Any]] = []
-    if message.text.strip():  # the API refuses a blank text block
+    if message.text.strip():  # the API rejects a blank text block
         blocks.append({"type": "text", "text": message.text})
     blocks.extend(_echo(call) for call in message.tool_calls)
     return {"role": "assistant", "content": blocks}
@@ -124,13 +124,12 @@ NO_KEY = "unused"
 API_VERSION = "2023-06-01"
 """The last version that takes `temperature` and `top_p`, which suites set and judges need.
 
-Later ones refuse them for all models; of what is used here nothing else differs. A model that
-takes no temperature refuses it in this version, too, and is then asked without.
+Later versions reject them for all models, and do not differ otherwise in what kindlm uses.
 """
 
 
 class Anthropic(Provider):
-    """Calls Anthropic; a custom endpoint gets a placeholder if it needs no key."""
+    """Calls Anthropic; a custom endpoint without a key gets a placeholder."""
 
     usual_key_variable: ClassVar[str] = "ANTHROPIC_API_KEY"
     address_variable: ClassVar[str] = "ANTHROPIC_BASE_URL"
@@ -160,8 +159,7 @@ class Anthropic(Provider):
 def _headers(access: Access) -> dict[str, str | anthropic.Omit]:
     """Return kindlm's own headers for each request.
 
-    The SDK sends the key as `Authorization` alone; gateways made for this API version look for
-    `X-Api-Key`, and the API takes either.
+    The SDK sends the key only as `Authorization`. Gateways for this API version expect `X-Api-Key`.
     """
     import anthropic
 
@@ -169,16 +167,16 @@ def _headers(access: Access) -> dict[str, str | anthropic.Omit]:
 
     key = access.key or NO_KEY
     ambient = ambient_headers(anthropic, _CUSTOM_HEADERS)
-    ours: dict[str, str | anthropic.Omit] = {"anthropic-version": API_VERSION, "X-Api-Key": key}
+    own: dict[str, str | anthropic.Omit] = {"anthropic-version": API_VERSION, "X-Api-Key": key}
     if access.base_url is None:
-        taken = {name.lower() for name in ambient}
-        return {name: value for name, value in ours.items() if name.lower() not in taken}
-    ours["Authorization"] = f"Bearer {key}"
-    return ambient | ours
+        of_user = {name.lower() for name in ambient}
+        return {name: value for name, value in own.items() if name.lower() not in of_user}
+    own["Authorization"] = f"Bearer {key}"
+    return ambient | own
 
 
 _FIRST_MAJOR = 1
-"""Older SDKs lack a class or a kind of credentials."""
+"""Older SDKs lack a platform or a kind of credentials."""
 
 
 def platform_client(
@@ -191,9 +189,8 @@ def platform_client(
 ) -> WireClient | Err:
     """Return the client of a third-party platform for Anthropic's models.
 
-    `make` makes the SDK's client, whose class knows paths and credentials: see `Sdk`. Signatures
-    and tokens differ from request to request, so the SDK sends each of them, and nothing is cached
-    between runs. With `baseUrl`, only the key that `apiKeyEnv` names is sent, or an AWS signature.
+    `make` makes the SDK's client, see `Sdk`. With `signing`, the SDK sends each request, and
+    nothing is cached. A `baseUrl` gets only the key that `apiKeyEnv` names, or an AWS signature.
     """
     import anthropic
 
@@ -203,17 +200,17 @@ def platform_client(
         message = f"{endpoint.title} needs version {_FIRST_MAJOR} or later of the package anthropic"
         hint = "Update it: pip install --upgrade anthropic"
         return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint))
-    # These headers are for Anthropic itself, not for the platform.
-    theirs = ambient_headers(anthropic, _CUSTOM_HEADERS)
-    ours = {name.lower(): value for name, value in theirs.items()} | dict(headers or {})
-    sdk = Sdk(anthropic, make, ours, signing)
+    # The headers of the environment are for Anthropic itself, not for the platform.
+    ambient = ambient_headers(anthropic, _CUSTOM_HEADERS)
+    whole = {name.lower(): value for name, value in ambient.items()} | dict(headers or {})
+    sdk = Sdk(anthropic, make, whole, signing)
     return WireClient(endpoint, wire, SdkTransport(wire.path, lambda: sdk))
 
 
 def wire_of_version(version: str) -> ApiFormat:
-    """Return Anthropic's wire format with the version in the body, as Bedrock and Vertex require.
+    """Return Anthropic's format with the version in the body, as Bedrock and Vertex require.
 
-    The SDK would send the version of Anthropic's own API, which takes no sampling parameters.
+    The SDK's own version takes no sampling parameters.
     """
 
     def encode_with_version(request: ModelRequest, refused: frozenset[str]) -> ApiRequest:

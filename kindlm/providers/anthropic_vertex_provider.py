@@ -1,7 +1,7 @@
 """The `anthropic-vertex` provider: Anthropic's models on Google Vertex AI.
 
-Requests carry an access token: from Google's Application Default Credentials, or the one in the
-variable that `apiKeyEnv` names. Their form:
+Requests have an access token, from Google's Application Default Credentials or from the variable
+that `apiKeyEnv` names:
 https://cloud.google.com/vertex-ai/generative-ai/docs/partner-models/claude/use-claude
 """
 
@@ -84,7 +84,7 @@ class AnthropicVertex(Provider):
 
             class AsyncAnthropicVertex(anthropic.AsyncAnthropicVertex):  # type: ignore[misc]
                 async def _ensure_access_token(self) -> str:
-                    async with one_token:  # for all calls that wait for one
+                    async with one_token:  # concurrent calls fetch a single token
                         token: str = await super()._ensure_access_token()
                         return token
 
@@ -111,7 +111,7 @@ def _address(location: str) -> str:
 
 
 def _credentials(environ: Mapping[str, str]) -> Any:
-    """Return the credentials of a file that only `.env` names; None if google-auth finds them."""
+    """Return the credentials of a file that only `.env` names; None to let google-auth find any."""
     file = environ.get(_FILE)
     if not file or file == os.environ.get(_FILE):
         return None

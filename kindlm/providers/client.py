@@ -1,12 +1,11 @@
-"""A model client: one request on a wire format, under one deadline, without retries.
+"""The HTTP client of model APIs: makes one request, without retries.
 
-A format consists of two pure functions, apart from all networking. Bodies of answers are untrusted:
-an unreadable one is an `UnreadableReply`, never a crash.
+A format is a set of pure functions (`ApiFormat`). Bodies of answers are untrusted: an unreadable
+one is an error, never a crash.
 
 Models differ in the parameters they accept, and no table of them stays correct. If a provider
-refuses a parameter that kindlm added, later requests to the model leave it out. OpenAI names the
-refused parameter in `param`, others only in words. If the answer to a question of kindlm is cut
-off, later questions to the model leave room for its thinking.
+rejects a parameter that kindlm added, later requests to the model omit it. If the answer to one of
+kindlm's own questions is cut off, later questions to the model leave room for its reasoning.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ from kindlm.suite import ModelParams
 from kindlm.transcript import FinishReason, Message, ToolCall, Usage
 from kindlm.wires import UnreadableReply, WireAnswer, error_message, objects, text_or_none
 
-TO_THINK = "max_tokens.to_think"
-"""What is remembered of a model whose answer to a question of ours was cut off: it may think."""
+NEEDS_ROOM = "max_tokens.to_think"
+"""Noted among the rejected parameters of a model whose answer to kindlm's question was cut off."""
 
-TOKENS_TO_THINK = 25_000
-"""As much as OpenAI advises to leave: https://platform.openai.com/docs/guides/reasoning."""
+REASONING_TOKENS = 25_000
+"""The room that OpenAI recommends: https://platform.openai.com/docs/guides/reasoning."""
 
 
 @dataclass(slots=True)
@@ -43,50 +42,42 @@ class ApiRequest:
 
     Attributes:
         model: the model's name at its provider.
-        refused: what the model is known to reject.
+        refused: the names that the model is known to reject.
         body: the JSON body.
-        warnings: settings of the user that this format lacks, or that were left out.
-        ours: names in `body` that the user did not ask for: if a model rejects one of them, the
-            request may be sent again without it.
-        plainer: those of `ours` that have a plainer form, each with what is remembered in place of
-            its name when this one is rejected.
-        is_tight: whether it leaves a reasoning model no tokens for thoughts, and may be sent again
-            with `TO_THINK` if the answer is cut off.
+        warnings: the user's settings that were not sent.
+        defaults: names in `body` that kindlm added. If the model rejects one of them, the request
+            may be sent again without it.
+        fallbacks: for defaults with a simpler form, the name to note in `refused` if the model
+            rejects this form.
+        is_tight: whether the limit leaves no room for reasoning. If the answer is cut off, the
+            request may be sent again with `NEEDS_ROOM`.
     """
 
     model: str
     refused: frozenset[str]
     body: dict[str, Any]
     warnings: list[str] = field(default_factory=list)
-    ours: set[str] = field(default_factory=set)
-    plainer: dict[str, str] = field(default_factory=dict)
+    defaults: set[str] = field(default_factory=set)
+    fallbacks: dict[str, str] = field(default_factory=dict)
     is_tight: bool = False
-
-    def to_remember(self, refused: Iterable[str]) -> frozenset[str]:
-        """Return what to remember of a model that rejected some of `ours`."""
-        return frozenset(self.plainer.get(name, name) for name in refused)
 
     def add(self, name: str, value: Any) -> None:
         """Add a setting of the user, even if the model may reject it; None adds nothing."""
         if value is not None:
             self.body[name] = value
 
-    def add_ours(self, name: str, value: Any) -> None:
+    def add_default(self, name: str, value: Any) -> None:
         """Add a setting that the user did not ask for, unless the model rejects it."""
         if name in self.refused:
-            self.warn_refused(name)
+            self.warnings.append(f"`{name}` was not sent: {self.model} does not take it")
         else:
             self.body[name] = value
-            self.ours.add(name)
+            self.defaults.add(name)
 
     def add_temperature(self, params: ModelParams) -> None:
         """Add the temperature, which is the user's if it is set in the model's `params`."""
         is_users = "temperature" in params.written or params.temperature is None
-        (self.add if is_users else self.add_ours)("temperature", params.temperature)
-
-    def warn_refused(self, name: str) -> None:
-        """Warn that a parameter was left out because the model does not take it."""
-        self.warnings.append(f"`{name}` was not sent: {self.model} does not take it")
+        (self.add if is_users else self.add_default)("temperature", params.temperature)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +85,10 @@ class ApiFormat:
     """The format of a model API.
 
     Attributes:
-        path: the path of requests, relative to the SDK's base URL.
-        encode: makes the request, without the parameters that this model is known to reject.
+        path: the path of requests, relative to the base URL.
+        encode: makes the request, without the names that its model is known to reject.
         decode: reads a body that is a JSON object, or raises `UnreadableReply`.
-        usage: reads the tokens that such a body reports, even if it is otherwise invalid.
+        usage: reads the tokens in a body, even if it is otherwise invalid.
     """
 
     path: str
@@ -107,7 +98,7 @@ class ApiFormat:
 
 
 def written_arguments(call: ToolCall) -> str:
-    """Return the arguments of a call as models write them: no spaces, text unescaped."""
+    """Return the arguments of a call as models write them: without spaces and escapes."""
     if call.malformed is not None:
         return call.malformed
     return json.dumps(call.arguments, ensure_ascii=False, separators=(",", ":"))
@@ -121,18 +112,18 @@ def function_tool(tool: ToolDefinition) -> dict[str, Any]:
 
 
 def prefill_of(request: ModelRequest) -> str:
-    """Return the text that an answer begins with; the model does not repeat it."""
+    """Return the text that the answer begins with; the model does not repeat it."""
     last = request.messages[-1] if request.messages else None
     return last.text if last is not None and last.prefill else ""
 
 
-def spoken(request: ModelRequest) -> list[Message]:
-    """Return the messages without an answered prefill: the answer begins with it."""
+def without_answered_prefills(request: ModelRequest) -> list[Message]:
+    """Return the messages without earlier prefills, which are parts of the answers to them."""
     return [each for each in request.messages[:-1] if not each.prefill] + [*request.messages[-1:]]
 
 
 def tool_parameters(tool: ToolDefinition) -> dict[str, Any]:
-    """Return a tool's parameters as a schema of type object, which both APIs demand."""
+    """Return a tool's parameters as a schema of type object, which the APIs demand."""
     if not tool.parameters:
         return {"type": "object", "properties": {}}
     return {"type": "object", **tool.parameters}
@@ -148,7 +139,7 @@ WRITTEN_AS = {
     "max_tokens": "maxTokens",
     "max_completion_tokens": "maxTokens",
 }
-"""Parameters on the wire, and as the user writes them in a model's `params`."""
+"""The parameters of requests, and their names in a model's `params`."""
 
 _REFUSAL_STATUSES = frozenset({400, 422})
 _REFUSAL = re.compile(
@@ -158,29 +149,32 @@ _REFUSAL = re.compile(
     re.IGNORECASE,
 )
 _TOO_MUCH = re.compile(r"too large|too high|supports at most", re.IGNORECASE)
-"""What is taken, but not so much of it."""
+"""The model takes the parameter, but not this value."""
 
 _FORMAT = "response_format"
 _OF_FORMAT = re.compile(r"(?<!\w)(?:response_format|json_schema|json_object)(?!\w)")
-"""Who speaks of it in an error does not take it as it was sent, whatever the words: LM Studio and
-vLLM say what it must be, others only name the kind that they do not know."""
+"""An error that mentions the format rejects it, in any words: LM Studio and vLLM say what it must
+be, others only name the unknown kind."""
 
 _SCANNED_CHARACTERS = 4000
 
 
 def refused_parameters(status: int, body: str, sent: Iterable[str]) -> frozenset[str]:
-    """Return those of the `sent` names that the error says the model rejects."""
+    """Return the `sent` names that the model rejects, according to an error.
+
+    OpenAI names the parameter in `param`, others only in the message.
+    """
     if status not in _REFUSAL_STATUSES:
         return frozenset()
     parsed = json_or_text(body)
     error = parsed.get("error") if isinstance(parsed, dict) else None
     param = error.get("param") if isinstance(error, dict) else None
-    said = error_message(parsed)
-    if said is not None and _TOO_MUCH.search(said[:_SCANNED_CHARACTERS]):
+    message = error_message(parsed)
+    if message is not None and _TOO_MUCH.search(message[:_SCANNED_CHARACTERS]):
         return frozenset()
     if isinstance(param, str) and param:
         return frozenset(name for name in sent if re.split(r"[.\[]", param, maxsplit=1)[0] == name)
-    words = (said or body)[:_SCANNED_CHARACTERS]
+    words = (message or body)[:_SCANNED_CHARACTERS]
     is_refusal = _REFUSAL.search(words) is not None
     return frozenset(
         name
@@ -191,31 +185,29 @@ def refused_parameters(status: int, body: str, sent: Iterable[str]) -> frozenset
 
 
 MAX_BODY_BYTES = 10_000_000
-"""An answer is read to here, as those of agents are: none of a model is longer."""
+"""The limit of an answer, far above any real one."""
 
 _OK = 200
+_CLIENT_ERROR = 400
 
 
 def _status_within(body: Mapping[str, Any]) -> int | None:
-    """Return the status of an error inside a 200: OpenRouter's, of itself or of an answer."""
+    """Return the status of an error that OpenRouter sends with status 200."""
     errors = objects([part.get("error") for part in (body, *objects(body.get("choices")))])
     codes = [error.get("code") for error in errors]
     return next((each for each in codes if isinstance(each, int) and each >= _CLIENT_ERROR), None)
 
 
-_CLIENT_ERROR = 400
-
-
 class NoAnswer(Exception):  # noqa: N818 - it names what happened
-    """No complete HTTP answer came; the cause says why."""
+    """No complete HTTP answer arrived; the cause says why."""
 
 
 class AnswerTooLong(Exception):  # noqa: N818 - it names what happened
-    """An answer has more than `MAX_BODY_BYTES`, packed or unpacked."""
+    """An answer exceeds `MAX_BODY_BYTES`, compressed or decompressed."""
 
 
 class NoCredentials(Exception):  # noqa: N818 - it names what happened
-    """Nothing was sent, since there are no valid credentials. Its arguments: why, and a hint."""
+    """No valid credentials, so nothing was sent. The arguments are the reason and a hint."""
 
 
 async def within_bounds(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
@@ -234,18 +226,17 @@ class Transport(Protocol):
     async def send(self, path: str, body: bytes) -> HttpAnswer:
         """Post a body and return the answer, whatever its status.
 
-        Raise `NoAnswer` without one, `AnswerTooLong` for one that is not read to its end, and
-        `NoCredentials`.
+        Raises `NoAnswer`, `AnswerTooLong` and `NoCredentials`.
         """
 
     async def aclose(self) -> None:
         """Close all connections."""
 
 
-async def exchanged(
+async def post(
     endpoint: Endpoint, transport: Transport, path: str, body: bytes, timeout_s: float
 ) -> Result[HttpAnswer]:
-    """Post a body; return the answer, whatever its status, or an error if there is none."""
+    """Post a body within a time limit; return the answer, whatever its status, or an error."""
     try:
         async with asyncio.timeout(timeout_s):
             return Ok(await transport.send(path, body))
@@ -271,47 +262,44 @@ class WireClient:
     async def complete(self, request: ModelRequest) -> Result[ModelReply]:
         """Make one request; see `ports.ModelClient`.
 
-        When the model rejects a parameter that the user did not ask for, the error says `resend`,
-        and later requests to the model omit it.
+        If the model rejects a default, the error says `resend`, and later requests omit it.
         """
         refused = self._refused.get(request.model, frozenset())
         sent = self._wire.encode(request, refused)
-        # Plain ASCII, so that lone surrogates, which models do write, survive the way back.
+        # ASCII, as only escapes can hold lone surrogates, which models do write.
         body = json.dumps(sent.body, separators=(",", ":")).encode("ascii")
         started = time.perf_counter()
-        found = await exchanged(
+        result = await post(
             self._endpoint, self._transport, self._wire.path, body, request.timeout_s
         )
         latency_ms = (time.perf_counter() - started) * 1000
-        if isinstance(found, Err):
-            return found
-        answer = found.value
+        if isinstance(result, Err):
+            return result
+        answer = result.value
         if answer.status == _OK:
-            result = self._reply(request, sent, answer, latency_ms)
-            is_cut = (
-                isinstance(result, Ok) and result.value.finish_reason is FinishReason.MAX_TOKENS
-            )
+            reply = self._reply(request, sent, answer, latency_ms)
+            is_cut = isinstance(reply, Ok) and reply.value.finish_reason is FinishReason.MAX_TOKENS
             if is_cut and sent.is_tight:
-                self._learn(request, frozenset({TO_THINK}))
-                result = Err(self._endpoint.cut_off(answer.text))
-            return result if isinstance(result, Ok) else Err(self._billed(result.error, answer))
-        culprits = refused_parameters(answer.status, answer.text, sent.body)
-        ours = culprits & sent.ours
-        if not ours:
+                self._learn(request, NEEDS_ROOM)
+                reply = Err(self._endpoint.cut_off(answer.text))
+            return reply if isinstance(reply, Ok) else Err(self._billed(reply.error, answer))
+        rejected = refused_parameters(answer.status, answer.text, sent.body)
+        defaults = rejected & sent.defaults
+        if not defaults:
             if answer.status in _REFUSAL_STATUSES:  # the request may have asked for too many tokens
                 known = self._refused.get(request.model, frozenset())
-                self._refused[request.model] = known - {TO_THINK}
-            return Err(self._failure(answer, culprits))
-        self._learn(request, sent.to_remember(ours))
-        return Err(self._endpoint.refused_defaults(answer, ours))
+                self._refused[request.model] = known - {NEEDS_ROOM}
+            return Err(self._failure(answer, rejected))
+        self._learn(request, *(sent.fallbacks.get(name, name) for name in defaults))
+        return Err(self._endpoint.refused_defaults(answer, defaults))
 
     async def aclose(self) -> None:
         """Close all connections."""
         await self._transport.aclose()
 
-    def _learn(self, request: ModelRequest, what: frozenset[str]) -> None:
-        # Another request may have had a different parameter rejected meanwhile.
-        self._refused[request.model] = self._refused.get(request.model, frozenset()) | what
+    def _learn(self, request: ModelRequest, *names: str) -> None:
+        # A concurrent request may have added others.
+        self._refused[request.model] = self._refused.get(request.model, frozenset()) | {*names}
 
     def _reply(
         self, request: ModelRequest, sent: ApiRequest, answer: HttpAnswer, latency_ms: float
@@ -323,27 +311,27 @@ class WireClient:
         if not isinstance(body, dict):
             return self._unreadable(answer, "not a JSON object")
         try:
-            said = self._wire.decode(body, request)
+            read = self._wire.decode(body, request)
         except UnreadableReply as error:
             if (status := _status_within(body)) is None:
                 return self._unreadable(answer, str(error))
             return Err(self._failure(replace(answer, status=status), frozenset()))
-        calls = said.own_calls
-        if said.finish_reason is FinishReason.TOOL_CALLS and not calls:
+        calls = read.own_calls
+        if read.finish_reason is FinishReason.TOOL_CALLS and not calls:
             return self._unreadable(
                 answer, "its finish reason is a tool call, but it contains none"
             )
         return Ok(
             ModelReply(
-                text=said.text,
+                text=read.text,
                 raw=answer.text,
                 latency_ms=latency_ms,
                 tool_calls=calls,
-                usage=said.usage,
-                finish_reason=said.finish_reason,
-                model=said.model,
+                usage=read.usage,
+                finish_reason=read.finish_reason,
+                model=read.model,
                 warnings=tuple(sent.warnings),
-                echo=said.echo,
+                echo=read.echo,
                 quotas=quotas(answer.headers, datetime.now(UTC)),
             )
         )
@@ -352,14 +340,14 @@ class WireClient:
         return Err(self._endpoint.unreadable(answer, reason))
 
     def _billed(self, error: KindlmError, answer: HttpAnswer) -> KindlmError:
-        """Return an error with the tokens that the answer reports, which providers bill."""
+        """Return an error with the reported tokens of its answer, which providers bill."""
         body = json_or_text(answer.text)
         if not isinstance(body, dict):
             return error
         return billed(error, self._wire.usage(body), text_or_none(body.get("model")))
 
-    def _failure(self, answer: HttpAnswer, culprits: frozenset[str]) -> KindlmError:
-        written = sorted(WRITTEN_AS[name] for name in culprits if name in WRITTEN_AS)
+    def _failure(self, answer: HttpAnswer, rejected: frozenset[str]) -> KindlmError:
+        written = sorted(WRITTEN_AS[name] for name in rejected if name in WRITTEN_AS)
         if written:
             return self._endpoint.refused_parameter(answer, written[0])
         return self._endpoint.refused(answer)

@@ -22,7 +22,7 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.packages import own
 from kindlm.plugins import Provider
 from kindlm.ports import Embedder, Embedding
-from kindlm.providers.client import Transport, exchanged
+from kindlm.providers.client import Transport, post
 from kindlm.providers.provider_failures import Endpoint
 from kindlm.providers.provider_registry import check_settings, options_of
 from kindlm.strict_json import parse_json
@@ -75,9 +75,7 @@ class WireEmbedder:
         content = json.dumps(body, separators=(",", ":")).encode("ascii")
         started = time.perf_counter()
         self._transport = self._transport or self._connect()
-        exchange = await exchanged(
-            self._endpoint, self._transport, self._wire.path, content, timeout_s
-        )
+        exchange = await post(self._endpoint, self._transport, self._wire.path, content, timeout_s)
         latency_ms = (time.perf_counter() - started) * 1000
         if isinstance(exchange, Err):
             return Err(self._advise(exchange.error))

@@ -1,7 +1,7 @@
-"""The `ollama` provider: models on the user's own machine. Needs no key.
+"""The `ollama` provider: models on the user's own machine, without a key.
 
-Ollama's address is `baseUrl`, else the variable OLLAMA_HOST, read as Ollama reads it: it may lack
-the scheme, the port or the host, and may be the address that a server listens on.
+The address is `baseUrl`, or the variable OLLAMA_HOST as Ollama reads it: without a scheme, a port
+or a host, or with the address that a server listens on.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result
 from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelReply, ModelRequest
 from kindlm.providers.client import (
-    TO_THINK,
-    TOKENS_TO_THINK,
+    NEEDS_ROOM,
+    REASONING_TOKENS,
     ApiFormat,
     ApiRequest,
     NoAnswer,
     WireClient,
     function_tool,
     prefill_of,
-    spoken,
     within_bounds,
+    without_answered_prefills,
 )
 from kindlm.providers.embedders import EmbeddingWire, WireEmbedder
 from kindlm.providers.provider_failures import Endpoint, HttpAnswer
@@ -68,12 +68,12 @@ _FINISH_REASONS = {"stop": FinishReason.STOP, "length": FinishReason.MAX_TOKENS}
 def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> ApiRequest:
     """Return the body of a chat request. Ollama ignores options that a model does not take."""
     sent = ApiRequest(request.model, refused, {"model": request.model})
-    params, thinks = request.params, TO_THINK in refused
+    params, needs_room = request.params, NEEDS_ROOM in refused
     if request.response_schema is not None:
-        # Thoughts count against the limit, and kindlm's own questions limit the answer alone.
-        room = params.max_tokens + (TOKENS_TO_THINK if thinks else 0)
-        params, sent.is_tight = replace(params, max_tokens=room), not thinks
-    sent.add("messages", [_message(message) for message in spoken(request)])
+        # The limit includes reasoning, but that of kindlm's own questions is meant for the answer.
+        limit = params.max_tokens + (REASONING_TOKENS if needs_room else 0)
+        params, sent.is_tight = replace(params, max_tokens=limit), not needs_room
+    sent.add("messages", [_message(message) for message in without_answered_prefills(request)])
     sent.add("stream", False)
     options = {
         "temperature": params.temperature,
@@ -90,10 +90,7 @@ def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> ApiR
 
 
 def decode(body: Mapping[str, Any], request: ModelRequest) -> WireAnswer:
-    """Read a chat reply; raise `UnreadableReply` if it is not one.
-
-    The model's thoughts are in a separate field and left out; the raw body has them.
-    """
+    """Read a chat reply, without the model's reasoning; raise `UnreadableReply` for others."""
     message = body.get("message")
     if not isinstance(message, dict):
         raise UnreadableReply(error_message(body) or "it has no `message`")
@@ -135,7 +132,7 @@ _NOT_FOUND = 404
 
 
 class Ollama(Provider):
-    """Calls Ollama; an optional key is for a gateway or Ollama's own cloud."""
+    """Calls Ollama; a key is for a gateway or Ollama's own cloud."""
 
     takes_prefill: ClassVar[bool] = True
     embeds: ClassVar[bool] = True
@@ -152,7 +149,7 @@ class Ollama(Provider):
         return OllamaClient(endpoint, WIRE, _Transport(endpoint))
 
     def embedder(self, access: Access) -> WireEmbedder:
-        """Return an embedder with the embedding model that most users of Ollama have."""
+        """Return an embedder with the most common embedding model of Ollama."""
         endpoint = _endpoint(access)
         return WireEmbedder(
             endpoint,
@@ -172,7 +169,6 @@ _EMBEDDING_WIRE = EmbeddingWire("/api/embed", _vectors, ("prompt_eval_count",))
 
 
 def _endpoint(access: Access) -> Endpoint:
-    """Return the address of Ollama: `baseUrl`, else OLLAMA_HOST, else the local default port."""
     base_url = access.base_url or Ollama.ambient_address(access.environ)
     return Endpoint(access.name, base_url.rstrip("/"), access.key_variable, access.key or "")
 
@@ -192,7 +188,7 @@ class _Transport:
     """Implements `client.Transport` with httpx."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        from kindlm.http_client import open_client  # runs without agents do not need it
+        from kindlm.http_client import open_client  # only agents and Ollama need it
 
         self._base_url = endpoint.base_url
         self._headers = {"Content-Type": "application/json"}

@@ -1,7 +1,7 @@
 """The `openai` provider: OpenAI Chat Completions, and every endpoint that speaks its format.
 
-Strict structured output takes only some JSON Schemas: every object closed, every property
-required, no composition but `anyOf`, the root an object. Other schemas are sent without `strict`.
+Strict structured output demands that the root is an object, all objects are closed, all properties
+are required, and only `anyOf` composes. Other schemas are sent without `strict`.
 See https://platform.openai.com/docs/guides/structured-outputs (supported schemas).
 """
 
@@ -18,8 +18,8 @@ from kindlm.errors import Err, misuse
 from kindlm.plugins import Access, Provider
 from kindlm.ports import Embedder, ModelRequest, ResponseSchema
 from kindlm.providers.client import (
-    TO_THINK,
-    TOKENS_TO_THINK,
+    NEEDS_ROOM,
+    REASONING_TOKENS,
     ApiFormat,
     ApiRequest,
     WireClient,
@@ -74,7 +74,7 @@ def _list(value: Any) -> list[Any]:
 
 
 WITH_SCHEMA = "response_format.json_schema"
-"""What is remembered of a model that takes no schema for its answers."""
+"""Noted among the rejected parameters of a model that takes no schema for its answers."""
 
 _REASONING = re.compile(
     r"(?:.*/)?(?:o[1-9]|gpt-(?:[5-9]|[1-9]\d)(?!\d*(?:\.\d+)?-chat))(?![0-9a-z])"
@@ -82,7 +82,7 @@ _REASONING = re.compile(
 
 
 def is_reasoning_model(model: str) -> bool:
-    """Tell models that take `max_completion_tokens` and no temperature: o1, o3, gpt-5, ..."""
+    """Return whether a model takes `max_completion_tokens` and no temperature, such as o3."""
     return _REASONING.match(model.lower()) is not None
 
 
@@ -98,13 +98,12 @@ def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> ApiR
             "prefill was not sent: only Anthropic and Ollama let a request begin the answer"
         )
     sent.add_temperature(params)
-    # Thoughts count against the limit, too. Users set the limit of their own models; kindlm's own
-    # questions limit the answer alone.
-    thinks = TO_THINK in refused or is_reasoning_model(request.model)
-    thoughts = TOKENS_TO_THINK if thinks and request.response_schema is not None else 0
-    sent.is_tight = request.response_schema is not None and not thoughts
-    # The limit has an old and a new name. Servers know one or both of them, and users need not know
-    # which: a rejected name is replaced by the other.
+    # The limit includes reasoning, but the limit of kindlm's own questions is meant for the answer.
+    needs_room = NEEDS_ROOM in refused or is_reasoning_model(request.model)
+    room = REASONING_TOKENS if needs_room and request.response_schema is not None else 0
+    sent.is_tight = request.response_schema is not None and not room
+    # The limit has an old and a new name, and servers may know only one of them. If a name is
+    # rejected, the other one replaces it.
     names = ["max_tokens", "max_completion_tokens"]
     if is_reasoning_model(sent.model):
         names.reverse()
@@ -112,7 +111,7 @@ def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> ApiR
     if len(usable) == 1 and "max_tokens" in params.written:
         sent.add(usable[0], params.max_tokens)
     else:
-        sent.add_ours((usable or names)[0], params.max_tokens + thoughts)
+        sent.add_default((usable or names)[0], params.max_tokens + room)
     sent.add("top_p", params.top_p)
     sent.add("stop", list(params.stop_sequences) or None)
     sent.add("seed", params.seed)
@@ -123,7 +122,7 @@ def encode(request: ModelRequest, refused: frozenset[str] = frozenset()) -> ApiR
 
 
 def decode(body: Mapping[str, Any], _request: ModelRequest) -> WireAnswer:
-    """Read a chat completion; raise `UnreadableReply` if it is not one, or an error cut it off."""
+    """Read a chat completion; raise `UnreadableReply` for anything else, or if it was cut off."""
     return answer_of(body)
 
 
@@ -150,20 +149,20 @@ def _echo(call: ToolCall) -> dict[str, Any]:
 
 
 def _add_response_format(sent: ApiRequest, wanted: ResponseSchema) -> None:
-    # Servers support both forms, JSON of any shape alone, or none: each is tried once.
+    # A server takes a schema, only `json_object`, or neither: each form is tried once.
     if WITH_SCHEMA in sent.refused:
         if "response_format" not in sent.refused:
             sent.warnings.append(
                 f"`response_format` was sent without a schema: {sent.model} does not take one"
             )
-        sent.add_ours("response_format", {"type": "json_object"})
+        sent.add_default("response_format", {"type": "json_object"})
     else:
         schema = dict(wanted.schema)
         named: dict[str, Any] = {"name": wanted.name, "schema": schema}
         if allows_strict(schema):
             named["strict"] = True
-        sent.add_ours("response_format", {"type": "json_schema", "json_schema": named})
-        sent.plainer["response_format"] = WITH_SCHEMA
+        sent.add_default("response_format", {"type": "json_schema", "json_schema": named})
+        sent.fallbacks["response_format"] = WITH_SCHEMA
 
 
 _BASE_URL = "https://api.openai.com/v1"
@@ -172,10 +171,7 @@ EMBEDDING_MODEL = "text-embedding-3-small"
 
 
 class OpenAi(Provider):
-    """Calls OpenAI, or an endpoint that speaks its format.
-
-    Without a key no `Authorization` is sent, as local servers like it.
-    """
+    """Calls OpenAI, or an endpoint that speaks its format, with a key or without."""
 
     usual_key_variable: ClassVar[str | None] = "OPENAI_API_KEY"
     address_variable: ClassVar[str | None] = "OPENAI_BASE_URL"
@@ -194,18 +190,18 @@ class OpenAi(Provider):
         return client_of(access, WIRE)
 
     def embedder(self, access: Access) -> Embedder:
-        """Return an embedder with the smaller of OpenAI's models, which other servers know, too."""
+        """Return an embedder with OpenAI's smaller model, which other servers also have."""
         return embedder_of(access, EMBEDDING_MODEL)
 
 
 def client_of(access: Access, wire: ApiFormat) -> WireClient:
-    """Return the client of an endpoint that is reached with the SDK."""
+    """Return the client of an endpoint that speaks OpenAI's format."""
     endpoint = _endpoint(access)
     return WireClient(endpoint, wire, _connect(access, endpoint, wire.path))
 
 
 def embedder_of(access: Access, model: str) -> WireEmbedder:
-    """Return the embedder of such an endpoint."""
+    """Return the embedder of an endpoint that speaks OpenAI's format."""
     endpoint = _endpoint(access)
     connect = partial(_connect, access, endpoint, _EMBEDDING_WIRE.path)
     return WireEmbedder(endpoint, _EMBEDDING_WIRE, model, connect)
@@ -242,7 +238,7 @@ def _vectors(body: Mapping[str, Any]) -> list[Any] | None:
     data = body.get("data")
     if not isinstance(data, list) or not all(isinstance(item, dict) for item in data):
         return None
-    # They come in order; an explicit index takes precedence.
+    # The vectors are in order, unless they have an explicit index.
     places = [item.get("index", place) for place, item in enumerate(data)]
     if not all(isinstance(place, int) for place in places):
         return None
@@ -254,7 +250,7 @@ _EMBEDDING_WIRE = EmbeddingWire("/embeddings", _vectors, ("usage", "prompt_token
 
 
 def _headers(access: Access) -> Headers:
-    """Return the headers that keep the environment from setting them."""
+    """Return headers that override those of the environment, for a configured `baseUrl`."""
     import openai
 
     from kindlm.providers.sdk_transport import ambient_headers

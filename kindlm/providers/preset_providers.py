@@ -1,13 +1,12 @@
 """Presets: providers that speak OpenAI's format, each with its address, its key and its quirks.
 
-Each class below is a preset, and no other code names it. Its name in lower case is its `type`, its
-class variables describe the provider. Its fields are its options: those that `usual_base_url` names
-are parts of the address, and the others are sent in the body of each request, under the name of
-the field: `safe_prompt` is `safePrompt` in the file. Settings of the environment for OpenAI (key,
-address, headers) have no effect on presets.
+Each class below is a preset, and kindlm finds it by its name: in lower case, this is the `type`.
+Its fields are its options. Fields that `usual_base_url` names are parts of the address. The others
+are sent in the body of each request under the name of the field, as `safe_prompt` for `safePrompt`
+in the file. OpenAI's own environment variables have no effect.
 
-`client.py` learns from errors which parameters a model refuses. A preset defines the rest: renamed
-parameters, fields that must be sent back, and parameters that no model of the provider accepts.
+`client.py` learns from errors which parameters a model rejects. A preset defines the rest: renamed
+parameters, fields that must be sent back, and parameters that no model of the provider takes.
 """
 
 from __future__ import annotations
@@ -38,20 +37,20 @@ from kindlm.wires import WireAnswer, objects
 
 
 class _Preset(OpenAi):
-    """A provider at its usual address, or behind a `baseUrl` that speaks as it does."""
+    """A provider at its usual address, or at a `baseUrl`."""
 
     address_variable: ClassVar[str | None] = None
     usual_base_url: ClassVar[str | None]
     embedding_model: ClassVar[str | None] = None
-    """What embeds texts there; None if it has no endpoint for that, or no model that all have."""
+    """None if the provider has no endpoint for embeddings, or no model that all users have."""
     refuses: ClassVar[frozenset[str]] = frozenset()
-    """What no model there takes; see `ApiRequest.to_remember`."""
+    """What no model of the provider takes; see `ApiRequest.refused`."""
     renames: ClassVar[Mapping[str, str]] = {}
-    """Parameters that have another name there."""
+    """The provider's names of OpenAI's parameters."""
     returns: ClassVar[tuple[str, ...]] = ()
-    """Fields of a message with tool calls that have to go back as they came."""
+    """Fields of a message with tool calls that must be sent back unchanged."""
     returns_in_calls: ClassVar[tuple[str, ...]] = ()
-    """Fields of a tool call that have to go back as they came."""
+    """Fields of a tool call that must be sent back unchanged."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
@@ -59,28 +58,28 @@ class _Preset(OpenAi):
         cls.wants_echo = bool(cls.returns or cls.returns_in_calls)
 
     def connect(self, access: Access) -> WireClient | Err:
-        """Return the client, an error if an option cannot be a part of the address."""
-        placed = self._placed(access)
-        if isinstance(placed, Err):
-            return placed
+        """Return the client, or an error if an option cannot be a part of the address."""
+        addressed = self._addressed(access)
+        if isinstance(addressed, Err):
+            return addressed
         wire = replace(WIRE, encode=self._encode, decode=self._decode)
-        return client_of(placed, wire)
+        return client_of(addressed, wire)
 
     def embedder(self, access: Access) -> Embedder:
-        """Return the embedder with the model that most users have there."""
-        placed = self._placed(access)
-        assert not isinstance(placed, Err), "what embeds has no options in its address"
-        return embedder_of(placed, self.embedding_model or EMBEDDING_MODEL)
+        """Return the embedder."""
+        addressed = self._addressed(access)
+        assert not isinstance(addressed, Err), "presets with embeddings have no address options"
+        return embedder_of(addressed, self.embedding_model or EMBEDDING_MODEL)
 
     def base_url(self) -> str:
         """Return the usual address with the options in it."""
         options = {name: getattr(self, name) for name in self.address_options()}
         return (self.usual_base_url or "").format(**options)
 
-    def _placed(self, access: Access) -> Access | Err:
-        """Return access to the preset's own address, as if the file named it.
+    def _addressed(self, access: Access) -> Access | Err:
+        """Return access with the preset's address, as if the file named it.
 
-        OpenAI's settings in the environment therefore do not apply there.
+        So OpenAI's settings in the environment do not apply.
         """
         if access.base_url is not None:
             return access
@@ -93,21 +92,20 @@ class _Preset(OpenAi):
     def _encode(self, request: ModelRequest, refused: frozenset[str]) -> ApiRequest:
         """Return the body of a chat completion; see `ApiFormat`."""
         sent = encode(request, refused | self.refuses)
-        said = [message for message in request.messages if not message.prefill]
-        for message, written in zip(said, sent.body["messages"], strict=True):
+        messages = [message for message in request.messages if not message.prefill]
+        for message, written in zip(messages, sent.body["messages"], strict=True):
             if message.echo is not None:
                 written.update(message.echo["message"])
-                # By position: Gemini's calls may have no ids, or equal ones.
-                for call, said_of_it in zip(
-                    written.get("tool_calls", ()), message.echo["calls"], strict=False
-                ):
-                    call.update(said_of_it)
+                # By position: Gemini's calls may have no ids, or equal ids.
+                calls = zip(written.get("tool_calls", ()), message.echo["calls"], strict=False)
+                for call, returned in calls:
+                    call.update(returned)
         body = {self.renames.get(name, name): value for name, value in sent.body.items()}
         options = self.model_dump(exclude={*self.address_options()}, exclude_none=True)
         return replace(sent, body=body | options)
 
     def _decode(self, body: Mapping[str, Any], request: ModelRequest) -> WireAnswer:
-        """Read a chat completion; raise `UnreadableReply` if it is not one."""
+        """Read a chat completion; see `ApiFormat`."""
         answer = decode(body, request)
         message = body["choices"][0]["message"]
         calls = objects(message.get("tool_calls"))
@@ -125,8 +123,8 @@ def _fields(part: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
 class Azure(_Preset):
     """Azure OpenAI and Microsoft Foundry, by their v1 API; a model is the name of a deployment.
 
-    https://learn.microsoft.com/azure/ai-foundry/openai/api-version-lifecycle: the OpenAI client
-    with the resource's key, and no `api-version`.
+    https://learn.microsoft.com/azure/ai-foundry/openai/api-version-lifecycle: OpenAI's client takes
+    the resource's key, and no `api-version`.
     """
 
     usual_base_url = "https://{resource}.openai.azure.com/openai/v1"
@@ -153,7 +151,7 @@ class Bedrock(_Preset):
 class Gemini(_Preset):
     """Google's Gemini API, by its OpenAI-compatible endpoint.
 
-    https://ai.google.dev/gemini-api/docs/openai. A call without its signature is refused:
+    https://ai.google.dev/gemini-api/docs/openai. Gemini rejects calls without their signature:
     https://ai.google.dev/gemini-api/docs/thought-signatures.
     """
 
@@ -167,7 +165,7 @@ class Vertex(_Preset):
     """Google Vertex AI, by its OpenAI-compatible endpoint and with an access token.
 
     https://cloud.google.com/vertex-ai/generative-ai/docs/migrate/openai/auth-and-credentials: a
-    token is valid for an hour. The variable is the one of Google's Terraform provider.
+    token is valid for an hour. Google's Terraform provider reads the same variable.
     """
 
     usual_base_url = (
@@ -183,7 +181,7 @@ class Vertex(_Preset):
     """Where the models run: a region, or `global`."""
 
     def base_url(self) -> str:
-        """Return the address; `global` is not part of the host's name."""
+        """Return the address; `global` is not part of the host name."""
         return super().base_url().replace("//global-", "//")
 
 
@@ -219,9 +217,9 @@ class Xai(_Preset):
 
 
 class DeepSeek(_Preset):
-    """DeepSeek. https://api-docs.deepseek.com/api/create-chat-completion: no schema of answers.
+    """DeepSeek. https://api-docs.deepseek.com/api/create-chat-completion: it takes no schemas.
 
-    A request without what the model thought before its calls is refused:
+    DeepSeek rejects calls without the reasoning before them:
     https://api-docs.deepseek.com/guides/thinking_mode.
     """
 
@@ -234,8 +232,8 @@ class DeepSeek(_Preset):
 class OpenRouter(_Preset):
     """OpenRouter. https://openrouter.ai/docs/api/reference/overview.
 
-    https://openrouter.ai/docs/use-cases/reasoning-tokens: what a model thought goes back with its
-    calls. Some of the providers behind it refuse a request without.
+    https://openrouter.ai/docs/use-cases/reasoning-tokens: reasoning is sent back with the calls.
+    Some of the providers behind OpenRouter reject calls without it.
     """
 
     usual_base_url = "https://openrouter.ai/api/v1"

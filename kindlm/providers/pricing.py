@@ -1,14 +1,13 @@
 """The cost of tokens: by the user's prices, then by a table that works offline.
 
-A price belongs to a model, not to names that look like it. A dated or tagged version of a model
-(`gpt-4o-2024-08-06`, `x@20250514`, `y-latest`) has the price of the model; any other longer name
-(`gpt-4o-mini` beside `gpt-4o`, `o3-pro` beside `o3`) is another model. What has no price costs an
-unknown amount, never 0. So does a call in a tier of service that the table has no price for, or
-with something else that is charged.
+A dated or tagged version of a model (`gpt-4o-2024-08-06`, `x@20250514`, `y-latest`) has the price
+of the model; any other longer name (`gpt-4o-mini`, `o3-pro`) is another model. Without a price, the
+cost is unknown, never 0. It is also unknown if the call has a service tier without a price, or
+something else that is charged.
 
 A prompt cache has separate prices. If the table has none, Anthropic's documented factors apply: a
 token written costs 1.25 times an input token, or twice as much if it is kept for an hour. A token
-read costs as much as other input. With a user's price for a Claude model, it costs a tenth of that.
+read costs as much as other input, or a tenth of that with a user's price for a Claude model.
 https://platform.claude.com/docs/en/build-with-claude/prompt-caching#pricing
 """
 
@@ -37,7 +36,7 @@ _MILLION = 1_000_000
 
 
 def prices_of(suite: Suite) -> PriceTable:
-    """Return the prices of a suite; a preset under another name uses the preset's prices."""
+    """Return the prices of a suite. Presets have the prices of their type under any name."""
     presets = (each for each in suite.providers.values() if each.options is not None)
     sellers = {each.name: each.type for each in presets if each.options.usual_base_url is not None}
     return PriceTable(suite.prices, sellers)
@@ -46,8 +45,8 @@ def prices_of(suite: Suite) -> PriceTable:
 class PriceTable:
     """Implements `ports.Pricing`.
 
-    `prices` are the user's own, by model name. `sellers` are providers by the user's name for them,
-    if the table has another name.
+    `prices` are the user's own by model name. `sellers` are the table's names of providers by the
+    user's names.
     """
 
     def __init__(
@@ -68,8 +67,8 @@ class PriceTable:
     ) -> Cost:
         """Return the cost of a call; see `ports.Pricing`.
 
-        Gateways and deployments answer with names of their own, so two names are tried. A price of
-        0 by the user costs 0, whatever the number of tokens.
+        Gateways and deployments answer with their own names of models, so `requested` is tried,
+        too. A user's price of 0 costs 0 for any number of tokens, even an unknown one.
         """
         price = None
         if self._prices:
@@ -85,11 +84,11 @@ class PriceTable:
         if price is None:
             named = requested or model or ""
             if provider == "pydantic-ai" and ":" in named:
-                # It names a model with its provider: `google:gemini-2.5-pro`.
+                # The model's name includes its provider: `google:gemini-2.5-pro`.
                 provider, _, bare = named.partition(":")
                 model, requested = (bare if requested is None else model), bare
             elif provider == "anthropic-bedrock":
-                # The price depends on the region, and the model that answers does not name it.
+                # The price depends on the region, which only the requested name has.
                 provider, model, requested = "aws", _REVISION.sub("", named), None
             names = (model, requested if provider is not None else None)
             seller = None if provider is None else self._sellers.get(provider, provider)
@@ -122,7 +121,7 @@ class PriceTable:
 
 
 def matching_name(model: str, names: Collection[str]) -> str | None:
-    """Return the name that matches a model: itself, else the longest one it is a version of."""
+    """Return the model's own name among `names`, or the longest name it is a version of."""
     if model in names:
         return model
     matches = [
@@ -135,7 +134,7 @@ def matching_name(model: str, names: Collection[str]) -> str | None:
 
 def _listed_cost(provider: str | None, model: str, usage: Usage) -> Cost:
     if provider == "vertex":
-        model = model.removeprefix("google/")  # its endpoint names the publisher, too
+        model = model.removeprefix("google/")  # the publisher
     found = _listed(provider, model)
     if found is None:
         return Cost()
@@ -156,7 +155,7 @@ def _listed_cost(provider: str | None, model: str, usage: Usage) -> Cost:
     }
     input_usd = prices.get("input_mtok")
     if input_usd is None or not prices.keys().isdisjoint(_OUTPUT_APART):
-        return Cost()  # it sells something other than text, or text at several prices
+        return Cost()  # the model has no price for text, or several
     rates = _Rates(
         input_usd,
         prices.get("output_mtok"),
@@ -171,7 +170,7 @@ def _listed_cost(provider: str | None, model: str, usage: Usage) -> Cost:
 
 
 def _of_length(price: Decimal | TieredPrices, input_tokens: int) -> Decimal:
-    """Return a price, which may depend on the length of the input."""
+    """Return the price for an input of a length."""
     if isinstance(price, Decimal):
         return price
     tiers = (tier.price for tier in reversed(price.tiers) if input_tokens > tier.start)
@@ -191,16 +190,16 @@ _FILE_SEARCH = Decimal(2_500)
 """The price of a million searches of files at OpenAI."""
 
 _OUTPUT_APART = ("output_reasoning_mtok", "output_citation_mtok")
-"""Prices of output that answers do not count apart."""
+"""Prices of output that answers do not count separately."""
 
 _TIERS = ("service_tier", "processing", "speed")
-"""Where the table has the prices of tiers of service."""
+"""The table's dimensions for service tiers."""
 
 
 class _Rates(NamedTuple):
-    """Dollars per million tokens, per request, and per web search.
+    """Dollars per million tokens, requests and searches.
 
-    `output` is None for a model that writes nothing, such as an embedding model.
+    `output` is None for a model without output, such as an embedding model.
     """
 
     input: Decimal
@@ -213,13 +212,13 @@ class _Rates(NamedTuple):
     file_search: Decimal = _FILE_SEARCH
 
     def cost(self, usage: Usage) -> Cost:
-        """Return the cost of a call, unknown without its tokens or the price of its output."""
+        """Return the cost of a call; unknown without tokens or a price for output."""
         sent, written = usage.input_tokens, usage.output_tokens
         if sent is None or written is None or (written and self.output is None):
             return Cost()
         extras = usage.extras or Extras()
         cached, stored = extras.cache_read, extras.cache_written
-        # Some providers report an input that excludes them.
+        # Some providers exclude cached tokens from the input.
         fresh = sent if cached + stored > sent else sent - cached - stored
         stored_1h = min(extras.written_1h, stored)
         usd = (
@@ -237,9 +236,9 @@ class _Rates(NamedTuple):
 
 @cache
 def _listed(provider: str | None, model: str) -> ModelInfo | None:
-    """Look a model up in the table: finding it costs far more than multiplying."""
+    """Return a model in the table; None if it has none. The search is slow, so it is cached."""
     if provider == "scripted":
-        return None  # no company sells it, and the table loads slowly
+        return None  # the table would load slowly for nothing
     from genai_prices import Usage as Tokens
     from genai_prices import calc_price
 
@@ -247,8 +246,8 @@ def _listed(provider: str | None, model: str) -> ModelInfo | None:
         found = calc_price(Tokens(input_tokens=1, output_tokens=1), model, provider_id=provider)
     except LookupError:
         return None
-    # The table matches names by prefix or substring, and takes a model's `-8b` or `-pro` for the
-    # model. Only its own names and their versions count.
+    # The table matches names by prefix or substring, so that `-8b` or `-pro` of a model match it.
+    # Only exact names and their versions count.
     return found.model if matching_name(model.lower(), _names(found.model)) else None
 
 

@@ -1,10 +1,9 @@
-"""Errors of providers: their codes and messages.
+"""The errors of providers: codes, messages and hints.
 
-Codes are those of the error specification. `details` of a call hold `status`, `retry_after`,
-`retryable` and `body`, `resend` where a request was refused for what we added to it, and `quotas`
-where a status said that it failed. Clients add `usage` and `model` of an answer that cannot be used
-and reports its tokens. No text that leaves here holds the provider's key, even if the provider
-echoed it; a body is quoted with 200 characters at most and kept whole in `details`.
+`details` hold `status`, `retry_after`, `retryable` and the whole `body`. `resend` is set if the
+provider rejected something that kindlm added, `quotas` for a failing status. Clients add `usage`
+and `model` of an unusable answer that reports its tokens. No text contains the provider's key, even
+if the provider echoed it.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from kindlm_store import Redactor
 
 _QUOTED_CHARACTERS = 200
 _ADDRESS_PART = re.compile(r"[a-z0-9-]+(?:[.:][a-z0-9-]+)*", re.IGNORECASE | re.ASCII)
-"""No character ends a host name or a step of a path. Old projects of Google have a dot and `:`."""
+"""Contains no character that ends a host name or path segment. Old Google projects have `.:`."""
 _TITLES = {"openai": "OpenAI", "anthropic": "Anthropic", "ollama": "Ollama"}
-# As in the providers' own SDKs: a lock that timed out (409) is worth another try.
+# As in the providers' own SDKs: 409 is a lock that timed out.
 _RETRYABLE_STATUSES = frozenset({408, 409, 429})
 
 
@@ -43,12 +42,12 @@ class HttpAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The provider, as far as messages need to know it, and its possible errors.
+    """A provider as messages describe it, and its possible errors.
 
     Attributes:
         provider: the user's name for the provider.
-        base_url: its address; empty if only a library knows that.
-        key_variable: the environment variable that holds its key, if it takes one.
+        base_url: its address; empty if only a library knows it.
+        key_variable: the environment variable with its key, if it takes one.
         key: the key, which must not appear in any message.
     """
 
@@ -59,11 +58,11 @@ class Endpoint:
 
     @property
     def title(self) -> str:
-        """The provider's name as a reader expects it."""
+        """The provider's name for readers."""
         return _TITLES.get(self.provider, self.provider)
 
     def without_key(self, text: str) -> str:
-        """Return a text without the key, in any encoding of it."""
+        """Return a text without the key, in any encoding."""
         if not self.key:
             return text
         # A key shorter than the redactor's minimum is still the key.
@@ -94,7 +93,7 @@ class Endpoint:
         )
 
     def without_credentials(self, reason: str, hint: str) -> KindlmError:
-        """Return the error of credentials that are missing, or that cannot be renewed."""
+        """Return the error of missing or expired credentials."""
         message = f"No valid credentials for {self.title}: {self._quoted(reason)}"
         return self._failed(message, hint, code=ErrorCode.PROVIDER_AUTH_ERROR)
 
@@ -121,9 +120,9 @@ class Endpoint:
         )
 
     def cut_off(self, body: str) -> KindlmError:
-        """Return the error of an answer that was cut off because kindlm left no room for thoughts.
+        """Return the error of an answer cut off because kindlm left no room for reasoning.
 
-        The client leaves room from now on, so that the same request may be sent again at once.
+        The client leaves room from now on, so the same request may be sent again immediately.
         """
         message = f"{self.title} cut its answer off: kindlm asks again with room for thoughts"
         return self._failed(message, retryable=True, resend=True, body=body)
@@ -131,21 +130,21 @@ class Endpoint:
     def refused_parameter(self, answer: HttpAnswer, parameter: str) -> KindlmError:
         """Return the error of a model that rejects a parameter of the user."""
         return self._failed(
-            f"{self.title} refused the parameter `{parameter}`: {self._said(answer.text)}",
+            f"{self.title} refused the parameter `{parameter}`: {self._reason(answer.text)}",
             f"Remove {parameter} from the model's params",
             status=answer.status,
             body=answer.text,
         )
 
     def refused_defaults(self, answer: HttpAnswer, parameters: Iterable[str]) -> KindlmError:
-        """Return the error of a model that rejects a parameter that the user did not set.
+        """Return the error of a model that rejects parameters that the user did not set.
 
-        The client omits it from now on, so that the same request may be sent again at once.
+        The client omits them from now on, so the same request may be sent again immediately.
         """
         names = ", ".join(f"`{name}`" for name in sorted(parameters))
-        said = self._said(answer.text)
+        reason = self._reason(answer.text)
         return self._failed(
-            f"{self.title} refused {names}, which kindlm sends by default: {said}",
+            f"{self.title} refused {names}, which kindlm sends by default: {reason}",
             status=answer.status,
             retryable=True,
             resend=True,
@@ -160,14 +159,14 @@ class Endpoint:
         advice = answer.headers.get("x-should-retry")
         if advice in ("true", "false"):
             retryable = advice == "true"
-        title, said = self.title, self._said(answer.text)
+        title, reason = self.title, self._reason(answer.text)
         key = self.key_variable or f"providers.{self.provider}.apiKeyEnv"
-        code, message = ErrorCode.PROVIDER_API_ERROR, f"{title} returned {status}: {said}"
+        code, message = ErrorCode.PROVIDER_API_ERROR, f"{title} returned {status}: {reason}"
         hint = "The provider rejected the request for the reason in the message"
         match status:
             case 401:
                 code = ErrorCode.PROVIDER_AUTH_ERROR
-                message = f"{title} API key is invalid or missing (401): {said}"
+                message = f"{title} API key is invalid or missing (401): {reason}"
                 hint = f"Check {key} in your environment or .env file"
                 if not self.base_url and self.key_variable is None:
                     hint = "Check the variable of the key that the library reads"
@@ -175,16 +174,16 @@ class Endpoint:
                     hint = f"Name the variable that holds the key: {key}"
             case 403:
                 code = ErrorCode.PROVIDER_AUTH_ERROR
-                message = f"{title} denied access (403): {said}"
+                message = f"{title} denied access (403): {reason}"
                 hint = f"Check that the key in {key} may use this model"
             case 404:
                 hint = f"Check the model's name and providers.{self.provider}.baseUrl"
             case 408:
-                code, message = ErrorCode.PROVIDER_TIMEOUT, f"{title} timed out (408): {said}"
+                code, message = ErrorCode.PROVIDER_TIMEOUT, f"{title} timed out (408): {reason}"
                 hint = "Raise defaults.timeoutMs or defaults.retries, or try again later"
             case 429 if _quota_used_up(answer.text):
                 retryable = False
-                code, message = ErrorCode.PROVIDER_RATE_LIMIT, f"{title} quota is used up: {said}"
+                code, message = ErrorCode.PROVIDER_RATE_LIMIT, f"{title} quota is used up: {reason}"
                 hint = "Check the plan and the billing of the account: retrying does not help"
             case 429:
                 unit = "second" if wait == 1 else "seconds"
@@ -212,14 +211,14 @@ class Endpoint:
         shown = None if body is None else self.without_key(body)
         return unanswered(self.without_key(message), hint, body=shown, **more)
 
-    def _said(self, body: str) -> str:
-        """Return the provider's error message if there is one, else the body."""
-        from kindlm.wires import error_message  # runs without failures do not need it
+    def _reason(self, body: str) -> str:
+        """Return the provider's error message, or the body."""
+        from kindlm.wires import error_message  # only failures need it
 
         return self._quoted(error_message(json_or_text(body)) or body) or "no explanation"
 
     def _quoted(self, text: str) -> str:
-        # The key goes first: a cut through it would leave an unrecognisable part.
+        # The key is removed first: a part of it would not be recognised.
         text = " ".join(self.without_key(text).split())
         return text if len(text) <= _QUOTED_CHARACTERS else text[:_QUOTED_CHARACTERS] + "…"
 
@@ -239,14 +238,14 @@ def _quota_used_up(body: str) -> bool:
 
 
 def billed(error: KindlmError, usage: Usage, model: str | None) -> KindlmError:
-    """Return the error of an answer, with the tokens that the answer reports, if any."""
+    """Return the error of an answer with the tokens that the answer reports."""
     if usage == Usage():
         return error
     return replace(error, details={**error.details, "usage": usage, "model": model})
 
 
 def bad_address_part(provider: str, key: str, value: str | None) -> Err | None:
-    """Return what is wrong with an option that is part of an address; None if it is valid."""
+    """Return the error of an option that is part of an address; None if it is valid."""
     if value is not None and _ADDRESS_PART.fullmatch(value):
         return None
     problem = "is missing" if value is None else "cannot be a part of an address"

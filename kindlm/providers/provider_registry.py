@@ -1,8 +1,8 @@
 """Makes the client of a provider from its settings, with its key and the environment.
 
-`packages.own_names` finds kindlm's own providers: a new provider is one module, `NAME_provider.py`.
-Nothing heavy is imported before a client is made, since an SDK takes up to a second. If a client of
-another package raises, or returns something that is not a reply, the call fails with an error.
+`packages` finds providers: kindlm's own are modules named `NAME_provider.py`. SDKs take up to a
+second to import, so only making a client imports them. If a client of another package raises, or
+returns something that is not a reply, the call fails with an error.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ from kindlm.values import is_url
 def make_client(settings: ProviderSettings, *, environ: Mapping[str, str]) -> Result[ModelClient]:
     """Make the client of a provider; bind `environ` to get a `ports.ClientFactory`.
 
-    Errors: an unknown type (PROVIDER_NOT_FOUND), a key that is missing or that no HTTP header can
-    carry (PROVIDER_AUTH_ERROR), an address that is no URL (CONFIG_VALIDATION_ERROR), a package that
-    is faulty (UNKNOWN_ERROR), and what `connect` returns. `environ` holds what `.env` files say,
-    too.
+    Errors: an unknown type (PROVIDER_NOT_FOUND), a missing or invalid key (PROVIDER_AUTH_ERROR), an
+    invalid URL (CONFIG_VALIDATION_ERROR), a faulty package (UNKNOWN_ERROR), and errors of
+    `connect`. `environ` includes the variables of `.env` files.
     """
     access = check_settings(settings, environ)
     if isinstance(access, Err):
@@ -62,7 +61,7 @@ def make_client(settings: ProviderSettings, *, environ: Mapping[str, str]) -> Re
 
 
 def options_of(settings: ProviderSettings) -> Provider:
-    """Return the options of a provider, its defaults where a suite has none."""
+    """Return the options of a provider, or its defaults if the suite has none."""
     return settings.options or _kind_of(settings)()
 
 
@@ -77,9 +76,9 @@ def _kind_of(settings: ProviderSettings) -> type[Provider]:
 
 
 def check_settings(settings: ProviderSettings, environ: Mapping[str, str]) -> Result[Access]:
-    """Return the access settings of a provider that can be called.
+    """Return the access settings of a provider, or an error if its address or key is invalid.
 
-    A custom endpoint without a named variable needs no key.
+    A custom endpoint needs no key unless `apiKeyEnv` names one.
     """
     kind = _kind_of(settings)
     address, place = settings.base_url, f"providers.{settings.name}.baseUrl"
@@ -115,7 +114,7 @@ def check_settings(settings: ProviderSettings, environ: Mapping[str, str]) -> Re
 def _is_http_url(url: str) -> bool:
     if not is_url(url):
         return False
-    # The SDKs accept fewer URLs; they load httpx or its like anyway.
+    # The SDKs accept fewer URLs, and load httpx anyway.
     from httpx import URL, InvalidURL
 
     try:

@@ -1,8 +1,7 @@
-"""The `pydantic-ai` provider: all models that Pydantic AI can call, by its names for them.
+"""The `pydantic-ai` provider: all models of Pydantic AI, such as `google:gemini-2.5-pro`.
 
-`google:gemini-2.5-pro`, `mistral:…`, `groq:…`, `cohere:…`, `huggingface:…`, `bedrock:…`: see
-https://ai.pydantic.dev/models/overview/. Pydantic AI makes one request for each call, without
-retries. It keeps no body of an answer, so none is recorded.
+https://ai.pydantic.dev/models/overview/ lists them. Pydantic AI makes one request for each call,
+without retries. It does not keep the bodies of answers, so none is recorded.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from kindlm.packages import CRASHES
 from kindlm.plugins import Access, Provider
 from kindlm.ports import ModelReply, ModelRequest
 from kindlm.providers.client import (
-    TOKENS_TO_THINK,
+    REASONING_TOKENS,
     refused_parameters,
     tool_parameters,
     written_arguments,
@@ -43,9 +42,9 @@ _EXTRA = re.compile(r"pydantic-ai-slim\[([\w-]+)\]")
 _NO_KEY = "unused"
 _BAD_REQUEST = 400
 _ONE_TRY = {"AWS_MAX_ATTEMPTS": "1"}
-"""boto3 takes the number of tries from the environment alone."""
+"""boto3 reads the number of tries only from the environment."""
 _OF_ONE_PROVIDER = re.compile(r"(OPENAI|ANTHROPIC)_(?!API_VERSION)|([A-Z]+)_CUSTOM_HEADERS")
-"""Variables that SDKs read for whatever provider they call. `OPENAI_API_VERSION` is Azure's."""
+"""Variables that SDKs read for every provider they call. `OPENAI_API_VERSION` is Azure's."""
 
 _FINISH_REASONS = {
     "stop": FinishReason.STOP,
@@ -81,7 +80,7 @@ class PydanticAiClient:
         self._models: dict[str, Model[Any]] = {}
         self._making = asyncio.Lock()
         self._without_temperature: set[str] = set()
-        self._with_thoughts: set[str] = set()
+        self._needs_room: set[str] = set()
 
     async def complete(self, request: ModelRequest) -> Result[ModelReply]:
         """Make one request; see `ports.ModelClient`."""
@@ -117,16 +116,16 @@ class PydanticAiClient:
             return Ok(self._models[name])
 
     def _unmade(self, name: str, error: BaseException) -> KindlmError:
-        provider, said = name.partition(":")[0], self._endpoint.without_key(str(error))
+        provider, message = name.partition(":")[0], self._endpoint.without_key(str(error))
         if isinstance(error, ImportError):
-            extra = match[1] if (match := _EXTRA.search(said)) else provider
+            extra = match[1] if (match := _EXTRA.search(message)) else provider
             hint = f"{_INSTALL} 'pydantic-ai-slim[{extra}]'"
             message = f"A package for {name} is not installed"
             return KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint)
         code, hint = ErrorCode.PROVIDER_AUTH_ERROR, "Set the variable of the key, or `apiKeyEnv`"
-        if said.startswith("Unknown"):
+        if message.startswith("Unknown"):
             code, hint = ErrorCode.PROVIDER_NOT_FOUND, "Write it like google:gemini-2.5-pro"
-        reason = said.partition(" To try Pydantic AI")[0]
+        reason = message.partition(" To try Pydantic AI")[0]
         return KindlmError(code, f"Pydantic AI cannot call {name}: {reason}", hint)
 
     async def _ask(self, model: Model[Any], request: ModelRequest) -> Result[ModelReply]:
@@ -137,7 +136,7 @@ class PydanticAiClient:
         if request.messages[-1].prefill:
             unsent.append("prefill was not sent: Pydantic AI has none")
         started = time.perf_counter()
-        asked = _Heard(
+        asking = _CatchingWarnings(
             model_request(
                 model,
                 list(messages),
@@ -146,7 +145,7 @@ class PydanticAiClient:
                 instrument=False,
             )
         )
-        response = await asked
+        response = await asking
         latency_ms = (time.perf_counter() - started) * 1000
         text = "".join(part.content for part in response.parts if part.part_kind == "text")
         calls = [
@@ -157,7 +156,7 @@ class PydanticAiClient:
         wanted = request.response_schema
         of_form = [call for call in calls if wanted is not None and call.name == wanted.name]
         if of_form:
-            # If there are several answers, none can be chosen; the same applies to texts.
+            # Several answers are joined, so that none of them counts, as with several texts.
             text = "\n".join(map(written_arguments, of_form))
             calls = [call for call in calls if call not in of_form]
         ended = _FINISH_REASONS.get(response.finish_reason or "")
@@ -166,15 +165,15 @@ class PydanticAiClient:
         elif ended is FinishReason.TOOL_CALLS and not calls:
             ended = FinishReason.STOP
         used, failure = response.usage, None
-        written_1h = getattr(used, "cache_write_1h_tokens", None)  # older versions have none
+        written_1h = getattr(used, "cache_write_1h_tokens", None)  # not in older versions
         extras = extras_from(used.cache_read_tokens, used.cache_write_tokens, written_1h)
         usage = Usage()
         if used.total_tokens:
             usage = Usage(used.input_tokens, used.output_tokens, extras)
         if response.finish_reason == "error":
             failure = self._endpoint.crashed("an error cut the answer off")
-        elif ended is FinishReason.MAX_TOKENS and wanted and not self._thoughts(request):
-            self._with_thoughts.add(request.model)
+        elif ended is FinishReason.MAX_TOKENS and wanted and not self._room(request):
+            self._needs_room.add(request.model)
             failure = self._endpoint.cut_off(text)
         if failure is not None:
             return Err(billed(failure, usage, response.model_name))
@@ -187,8 +186,8 @@ class PydanticAiClient:
                 usage=usage,
                 finish_reason=ended,
                 model=response.model_name,
-                warnings=(*unsent, *asked.warnings),
-                # Reasoning models need their thoughts back with the results of their calls.
+                warnings=(*unsent, *asking.warnings),
+                # Reasoning models need their reasoning back with the results of their calls.
                 echo={"response": response} if calls else None,
             )
         )
@@ -200,7 +199,7 @@ class PydanticAiClient:
         params = request.params
         wanted = {
             "max_retries": None if _is_of_sdk(model) else 0,
-            "max_tokens": params.max_tokens + self._thoughts(request),
+            "max_tokens": params.max_tokens + self._room(request),
             "temperature": params.temperature,
             "top_p": params.top_p,
             "seed": params.seed,
@@ -217,20 +216,19 @@ class PydanticAiClient:
         ]
         return {name: given[name] for name in given if name not in refused}, unsent
 
-    def _thoughts(self, request: ModelRequest) -> int:
-        """Return the tokens for the thoughts of a model that was cut off at a question of ours."""
-        thinks = request.model in self._with_thoughts and request.response_schema is not None
-        return TOKENS_TO_THINK if thinks else 0
+    def _room(self, request: ModelRequest) -> int:
+        """Return the room for reasoning, after kindlm's own question was cut off."""
+        needs_room = request.model in self._needs_room and request.response_schema is not None
+        return REASONING_TOKENS if needs_room else 0
 
     def _failure(self, error: BaseException, request: ModelRequest) -> KindlmError:
-        """Return the error of a request that failed."""
         from pydantic_ai import exceptions
 
         if isinstance(error, exceptions.ModelHTTPError):
             if error.status_code == _BAD_REQUEST:  # the request may have asked for too many tokens
-                self._with_thoughts.discard(request.model)
+                self._needs_room.discard(request.model)
             headers = dict(error.headers or {})
-            if error.retry_after is not None:  # in the body, at Google
+            if error.retry_after is not None:  # Google has it in the body
                 headers["retry-after-ms"] = str(error.retry_after * 1000)
             answer = HttpAnswer(error.status_code, headers, _body(error))
             temperature = {"temperature"} - {*request.params.written}
@@ -245,10 +243,10 @@ class PydanticAiClient:
         return self._endpoint.crashed(f"{type(error).__name__}: {error}")
 
 
-class _Heard:
+class _CatchingWarnings:
     """Awaits a coroutine, and collects Pydantic AI's warnings about settings that it left out.
 
-    Warnings are caught step by step, since other calls run between the steps.
+    It catches warnings during each step, since other calls run between the steps.
     """
 
     def __init__(self, asking: Coroutine[Any, Any, parts.ModelResponse]) -> None:
@@ -258,7 +256,7 @@ class _Heard:
     def __await__(self) -> Generator[Any, None, parts.ModelResponse]:
         steps, thrown = self._asking.__await__(), None
         while True:
-            with warnings.catch_warnings(record=True) as heard:
+            with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 try:
                     step = steps.send(None) if thrown is None else steps.throw(thrown)
@@ -266,7 +264,7 @@ class _Heard:
                     return end.value
                 finally:
                     self.warnings += [
-                        str(each.message) for each in heard if "pydantic_ai" in each.filename
+                        str(each.message) for each in caught if "pydantic_ai" in each.filename
                     ]
             try:
                 yield step
@@ -299,20 +297,17 @@ def _environment(access: Access, model: str) -> Iterator[None]:
 
 
 def _import_sdk(name: str) -> None:
-    """Import what a model needs, in a way that a thread can: other calls go on meanwhile."""
+    """Import the packages of a model, in a thread while other calls go on."""
     from pydantic_ai.models import infer_model
     from pydantic_ai.providers import infer_provider_class
 
     with put_off(), contextlib.suppress(*CRASHES):
-        # This class in place of a provider lets inference get as far as possible without a key.
+        # With this function in place of a provider, no key is needed.
         infer_model(name, infer_provider_class)
 
 
 def _made(name: str, access: Access) -> Model[Any]:
-    """Return the model of a name; nothing is sent yet.
-
-    A custom address gets no key except that of `apiKeyEnv`.
-    """
+    """Return the model of a name. A custom address gets only the key of `apiKeyEnv`."""
     from pydantic_ai.exceptions import UserError
     from pydantic_ai.models import infer_model
     from pydantic_ai.providers import infer_provider_class
@@ -325,9 +320,9 @@ def _made(name: str, access: Access) -> Model[Any]:
 
     def provider(name: str) -> Any:
         kind = infer_provider_class(name)
-        taken = inspect.signature(kind).parameters
+        parameters = inspect.signature(kind).parameters
         for key, written in (("api_key", "apiKeyEnv"), ("base_url", "baseUrl")):
-            if key in given and key not in taken:
+            if key in given and key not in parameters:
                 raise UserError(f"its provider {name} takes no {written}")
         return kind(**given)
 
@@ -335,9 +330,9 @@ def _made(name: str, access: Access) -> Model[Any]:
 
 
 def _is_of_sdk(model: Any) -> bool:
-    """Return whether the client of a model holds the number of retries, as OpenAI's does.
+    """Return whether the client of a model has the number of retries, as OpenAI's SDK does.
 
-    With the setting, Pydantic AI copies it for each request, and the copy reads the environment.
+    Setting it for each request would copy the client, and the copy would read the environment.
     """
     return hasattr(getattr(model, "client", None), "max_retries")
 
@@ -366,7 +361,7 @@ def _messages(messages: Iterable[Message]) -> Iterator[parts.ModelMessage]:
 
 
 def _answer(message: Message) -> parts.ModelResponse:
-    """Return an answer, in the form that the model gave it if that is known."""
+    """Return an answer, in the model's own form if it is known."""
     from pydantic_ai import messages as parts
 
     if message.echo is not None:
@@ -384,7 +379,8 @@ def _answer(message: Message) -> parts.ModelResponse:
 def _parameters(model: Model[Any], request: ModelRequest) -> ModelRequestParameters:
     """Return the tools of a request, and the form of its answer.
 
-    If a model takes no schema, or none beside tools, the form is a tool that it has to call.
+    The form is a schema if the model takes one and the request has no tools. Otherwise, it is a
+    tool that the model must call.
     """
     from pydantic_ai.models import ModelRequestParameters
     from pydantic_ai.output import OutputObjectDefinition
@@ -415,7 +411,7 @@ def _parameters(model: Model[Any], request: ModelRequest) -> ModelRequestParamet
 
 
 def _body(error: Any) -> str:
-    """Return the body of an error as text, with its message where other providers have it."""
+    """Return the body of an error as text, with its message in the usual place."""
     body = error.body
     if isinstance(body, dict) and "error" not in body:  # OpenAI's SDK, or boto3
         inner = body.get("Error", body)

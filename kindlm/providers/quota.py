@@ -1,13 +1,11 @@
-"""Reads rate limit headers: how much a provider has left for us.
+"""Reads rate limit headers, which are untrusted; unreadable values are ignored.
 
-- OpenAI and those who follow it: `x-ratelimit-remaining-requests`, `-limit-`, `-reset-`, the same
-  for tokens; a reset is a duration such as `20ms`, `1s` or `6m0s`.
-- Anthropic: `anthropic-ratelimit-requests-remaining`, `-limit`, `-reset`, the same for tokens,
-  input tokens and output tokens; a reset is a moment (RFC 3339).
+- OpenAI and compatible providers: `x-ratelimit-remaining-requests`, `-limit-`, `-reset-`, and the
+  same for tokens; a reset is a duration such as `20ms`, `1s` or `6m0s`.
+- Anthropic: `anthropic-ratelimit-requests-remaining`, `-limit`, `-reset`, and the same for tokens,
+  input tokens and output tokens; a reset is a time (RFC 3339).
 - The IETF's drafts (draft-ietf-httpapi-ratelimit-headers) up to 06: `ratelimit-remaining`,
-  `-limit`, `-reset`, a reset in seconds.
-
-Headers are untrusted: kindlm ignores what it cannot read.
+  `-limit`, `-reset`; a reset is in seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from kindlm.ports import Quota
 
 _Kind = Literal["requests", "tokens"]
 
-# What is limited, and where its headers say `remaining`, `limit` and `reset`.
+# The limits and the names of their headers; `{}` stands for `remaining`, `limit` or `reset`.
 _HEADERS: tuple[tuple[_Kind, str], ...] = (
     ("requests", "x-ratelimit-{}-requests"),
     ("tokens", "x-ratelimit-{}-tokens"),
@@ -39,7 +37,7 @@ _NAMES = tuple(
 _UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 
 # Bounded, so that no number overflows and no text takes long.
-_LONGEST = 200
+_MAX_LENGTH = 200
 _COUNT = re.compile(r"[0-9]{1,15}")
 _SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 _DURATION = re.compile(r"(?:[0-9]{1,9}(?:\.[0-9]{1,9})?(?:ms|us|µs|ns|h|m|s))+")
@@ -54,7 +52,7 @@ def quotas(headers: Mapping[str, str], now: datetime) -> tuple[Quota, ...]:
         if left is None:
             continue
         limit = _count(headers.get(limit_name))
-        # A limit of zero is how some providers express that there is none.
+        # Some providers send a limit of 0 for no limit.
         if limit == 0 or (limit is not None and left > limit):
             continue
         found.append(Quota(kind, left, limit, _reset_s(headers.get(reset_name), now)))
@@ -67,7 +65,7 @@ def _count(text: str | None) -> int | None:
 
 def _reset_s(text: str | None, now: datetime) -> float | None:
     """Return the seconds until a limit resets, given a number, a duration or a time."""
-    if text is None or len(text) > _LONGEST:
+    if text is None or len(text) > _MAX_LENGTH:
         return None
     if _SECONDS.fullmatch(text):
         return float(text)

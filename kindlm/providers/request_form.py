@@ -1,9 +1,8 @@
-"""Caches the headers that an SDK sends: all of a request but its body.
+"""Caches the headers that an SDK sends, so that later runs need not load the SDK.
 
-Loading an SDK takes up to a second, and it says the same on each request. So kindlm keeps what it
-said in the user's cache, and loads the SDK again only if it may say something else: after an
-update of any package, or if the environment has other settings for it than a key and a base URL.
-Services of a suite have another port in each run, so a port makes no difference.
+Loading takes up to a second, and the headers are always the same. kindlm loads the SDK again after
+an update of any package, or if the environment has settings for it beyond a key and a base URL.
+The port does not matter, since services of a suite get another port in each run.
 """
 
 from __future__ import annotations
@@ -32,23 +31,21 @@ _LENGTH = "content-length"
 _HOST = "{host}"
 _KEY = "{key}"
 _OF_KEY = ("authorization", "x-api-key")
-"""Headers whose values hold the key; another one that does only happens to have the same text."""
+"""The headers that carry the key."""
 
-_SHORTEST_KEY = 8
-"""Characters; a shorter key may be a part of other words."""
+_MIN_KEY_LENGTH = 8
+"""A shorter key may be part of another header."""
 
-_MOST_KEPT = 100
-"""Endpoints; those kept first are forgotten, as each update of a package makes new ones."""
+_MAX_ENDPOINTS = 100
+"""The oldest endpoints are deleted, since each update of a package adds new ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestForm:
-    """The URL and headers of a request; a placeholder stands for the length of the body.
+    """The URL and headers of a request.
 
-    Attributes:
-        url: Where the request is posted.
-        headers: In the order of the SDK's own.
-        library: The HTTP library below the SDK, which knows whose certificates are trusted.
+    `headers` have the SDK's order. `library` is the HTTP library below the SDK, which defines the
+    trusted certificates.
     """
 
     url: URL
@@ -56,16 +53,16 @@ class RequestForm:
     library: str
 
     def headers_for(self, body: bytes) -> CIMultiDict[str]:
-        """Return the headers of a request with this body, in the order of the SDK's own."""
+        """Return the headers of a request with this body."""
         headers = self.headers.copy()
         headers[_LENGTH] = str(len(body))
         return headers
 
 
 def form_of(requests: Sequence[httpx2.Request]) -> RequestForm | None:
-    """Return the common form of requests, None if they differ or need more than a form can hold.
+    """Return the common form of requests, None if they differ or a form cannot express them.
 
-    A header that changes from request to request (a signature, an id) makes them differ.
+    They differ if a header does, such as a signature or an id.
     """
     if not requests or any(_parts(request) != _parts(requests[0]) for request in requests):
         return None
@@ -83,13 +80,10 @@ def _parts(request: httpx2.Request) -> tuple[object, ...]:
 
 
 def form_cache(sdk: str, base_url: str, key: str, *, configured: bool) -> FormCache | None:
-    """Return the cache of request forms for an endpoint; None if there is none.
+    """Return the cache of request forms for an endpoint; None if requests must not be cached.
 
-    Args:
-        sdk: Name of the SDK.
-        base_url: The address of the provider.
-        key: Its key; empty if it takes none.
-        configured: Whether the configuration names the base URL: less is sent there.
+    `key` may be empty. `configured` is whether the configuration names the base URL: SDKs send
+    fewer headers there.
     """
     prefix = sdk.upper() + "_"
     known = (prefix + "API_KEY", prefix + "BASE_URL")
@@ -97,7 +91,7 @@ def form_cache(sdk: str, base_url: str, key: str, *, configured: bool) -> FormCa
         return None
     home = os.environ.get("HOME") or os.environ.get("USERPROFILE")
     caches = os.environ.get("XDG_CACHE_HOME") or (home and f"{home}/.cache")
-    if not caches or not Path(caches).is_absolute() or 0 < len(key) < _SHORTEST_KEY:
+    if not caches or not Path(caches).is_absolute() or 0 < len(key) < _MIN_KEY_LENGTH:
         return None
     try:
         endpoint = str(URL(base_url).with_port(None))
@@ -110,7 +104,7 @@ def form_cache(sdk: str, base_url: str, key: str, *, configured: bool) -> FormCa
 
 
 def _installed() -> list[str]:
-    """Return names and versions of all installed packages, and when this one was changed."""
+    """Return names and versions of installed packages, and the change times of kindlm's modules."""
     names = [
         name
         for folder in dict.fromkeys(sys.path)
@@ -141,7 +135,7 @@ class FormCache:
     key: str
 
     def read(self, path: str) -> RequestForm | None:
-        """Return the form of requests to a path; None if it has to come from the SDK."""
+        """Return the form of requests to a path; None if it is not in the cache."""
         try:
             kept = json.loads(self._file(path).read_bytes())
             return self._form(path, kept["library"], kept["headers"])
@@ -169,10 +163,10 @@ class FormCache:
             )
             beside.replace(file)
             forms = self.folder.parent.iterdir()
-            for old in sorted(forms, key=lambda each: each.lstat().st_mtime_ns)[:-_MOST_KEPT]:
+            for old in sorted(forms, key=lambda each: each.lstat().st_mtime_ns)[:-_MAX_ENDPOINTS]:
                 shutil.rmtree(old, ignore_errors=True)
         except OSError:
-            return  # The next run asks the SDK again.
+            return  # the next run asks the SDK again
 
     def _file(self, path: str) -> Path:
         return self.folder / f"{path.strip('/').replace('/', '-')}.json"

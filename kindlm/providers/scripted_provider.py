@@ -1,13 +1,7 @@
 """The `scripted` provider: answers from the configuration, without a key or a network.
 
-The n-th model call of a conversation gets the n-th reply, the last one stays. What counts is the
-number of assistant messages in the request, so that the same request always gets the same answer:
-executions do not disturb each other, and every repeat and every retry is the same.
-
-A reply is one of `{text}`, `{toolCalls: [{name, arguments}]}` (with `text` beside it, if wanted)
-and `{error: rate_limit | timeout | auth | api | network, retryAfter}`; `delayMs` beside any of
-them. `{{message}}` in a text or in arguments is the text of the last user message. A string that
-is inserted is not looked at again.
+The nth model call of a conversation gets the nth reply, and later calls the last reply. n is the
+number of assistant messages in the request, so that equal requests always get the same answer.
 """
 
 from __future__ import annotations
@@ -37,7 +31,7 @@ _ERRORS = {
 }
 _PLACEHOLDER = re.compile(r"\{\{\s*message\s*\}\}")
 _CHARACTERS_PER_TOKEN = 4
-"""An estimate: no tokenizer counts tokens here."""
+"""An estimate."""
 
 
 class ScriptedCallConfig(Section):
@@ -102,14 +96,12 @@ class ScriptedClient:
         self._replies = replies
 
     async def complete(self, request: ModelRequest) -> Result[ModelReply]:
-        """Give the next reply of this conversation."""
-        if not self._replies:
-            return self._error("the script has no replies left")
+        """Return the next reply of the conversation; see `ports.ModelClient`."""
         started = time.perf_counter()
-        turn = asked = 0
+        turn = characters = 0
         user = ""
         for message in request.messages:
-            asked += len(message.text)
+            characters += len(message.text)
             if message.role is Role.USER:
                 user = message.text
             elif message.role is Role.ASSISTANT and not message.prefill:
@@ -128,21 +120,25 @@ class ScriptedClient:
                 return self._error(late, code=ErrorCode.PROVIDER_TIMEOUT, retryable=True)
         if "error" in reply:
             code, status, retryable = _ERRORS[reply["error"]]
-            said, wait = f"the script says {reply['error']}", reply.get("retryAfter")
-            told = {"status": status, "retry_after": wait, "retryable": retryable}
-            return self._error(said, code=code, **told)
-        calls: list[ToolCall] = []
-        for call in reply.get("toolCalls", ()):
-            arguments = call.get("arguments", {})
-            calls.append(ToolCall(f"call_{turn}_{len(calls)}", call["name"], arguments))
+            return self._error(
+                f"the script says {reply['error']}",
+                code=code,
+                status=status,
+                retry_after=reply.get("retryAfter"),
+                retryable=retryable,
+            )
+        calls = tuple(
+            ToolCall(f"call_{turn}_{number}", call["name"], call.get("arguments", {}))
+            for number, call in enumerate(reply.get("toolCalls", ()))
+        )
         return Ok(
             ModelReply(
                 text=reply.get("text", ""),
                 raw=raw,
                 latency_ms=(time.perf_counter() - started) * 1000,
-                tool_calls=tuple(calls),
+                tool_calls=calls,
                 usage=Usage(
-                    -(-asked // _CHARACTERS_PER_TOKEN), -(-len(raw) // _CHARACTERS_PER_TOKEN)
+                    -(-characters // _CHARACTERS_PER_TOKEN), -(-len(raw) // _CHARACTERS_PER_TOKEN)
                 ),
                 reported_cost_usd=0.0,
                 finish_reason=FinishReason.TOOL_CALLS if calls else FinishReason.STOP,

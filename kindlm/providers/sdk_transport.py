@@ -1,20 +1,18 @@
 """Sends requests with the OpenAI or the Anthropic SDK, or as the SDK would.
 
-The SDKs provide what their users rely on: credentials, base URLs, proxies, TLS, headers, error
-classes. They get ready JSON and return HTTP answers, since building and parsing typed models for
-each call costs more than the call, and kindlm needs the body as received.
+The SDKs provide what their users rely on: credentials, base URLs, proxies, TLS, headers. They take
+JSON and return HTTP answers, since kindlm needs the body as received, and typed models cost more
+time than the call.
 
-Even so, an SDK takes five times as long for a call as the HTTP client below it, since it builds
-each request from scratch. So kindlm asks it once for each path what it would send. If that is
-always the same, `SdkTransport` sends it itself, with the body of each call, and later runs need not
-load the SDK (`request_form.py`). The SDK sends requests that may go through a proxy, or differ from
-one another.
+An SDK takes five times as long for a call as the HTTP client below it. So kindlm asks it once for
+each path what it would send. If that is always the same, `SdkTransport` sends it itself, and later
+runs need not load the SDK (`request_form.py`). The SDK sends requests that may go through a proxy,
+and requests whose headers differ.
 
 Redirects are not followed: they would take keys and conversations to another server.
 
-The SDKs read more of the environment than a key: a base URL, an organization, further headers.
-Users of a gateway count on that, so these apply while the configuration leaves `baseUrl` unset. A
-configured `baseUrl` names another server, which gets nothing from the environment.
+The SDKs also read a base URL, an organization and headers from the environment. These apply only
+without a configured `baseUrl`, which gets nothing from the environment.
 """
 
 from __future__ import annotations
@@ -52,10 +50,10 @@ if TYPE_CHECKING:
     import httpx2
 
 _UNREACHABLE = (UnicodeError, aiohttp.ClientError, httpx.DecodingError, OSError)
-"""What is raised when no answer comes, beside the errors of the SDKs and their HTTP libraries.
+"""Exceptions without an answer, beside the errors of the SDKs and their HTTP libraries.
 
-aiohttp's transport reports a refused or cut connection as a timeout. As the SDKs run without a
-timeout of theirs, whatever they raise without a response is a matter of the network.
+An SDK's error without a response is a network error: aiohttp's transport reports a refused or cut
+connection as a timeout, and the SDKs have no timeout of their own.
 """
 
 _CHUNK_BYTES = 65_536
@@ -74,11 +72,9 @@ class AsyncSdk(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Signing:
-    """How an SDK authorizes requests whose headers differ each time: by a signature or a token.
+    """Authorization of each request by an SDK, with a signature or a short-lived token.
 
-    Attributes:
-        errors: The exceptions for missing credentials, or credentials that cannot be renewed.
-        hint: The remedy.
+    `errors` are the exceptions for missing or expired credentials, `hint` is the remedy.
     """
 
     errors: tuple[type[Exception], ...]
@@ -90,11 +86,10 @@ class Sdk:
     """An SDK, and how it is used.
 
     Attributes:
-        module: The SDK's module. Its own client on aiohttp takes half the time of its usual one
-            when many calls run at once; it is used without redirects.
-        make: Makes the SDK's client, as its class does, with the settings that all have.
+        module: The SDK's module.
+        make: Makes the SDK's client, as its class does, from settings that all clients share.
         headers: Headers of each request in addition to the SDK's.
-        signing: How it signs requests, if it does: it then sends each of them itself.
+        signing: Set if the SDK signs requests. It then sends all of them itself.
     """
 
     module: ModuleType
@@ -110,11 +105,8 @@ class Sdk:
 class SdkTransport:
     """Implements `client.Transport`.
 
-    Args:
-        path: The path of calls. If the form of its requests is unknown, the SDK is loaded at once
-            and not within the first call.
-        load: Loads the SDK.
-        cache: Its request forms from earlier runs.
+    `path` is the usual path of calls. If the form of its requests is not in the `cache`, the SDK is
+    loaded immediately, not during the first call.
     """
 
     def __init__(self, path: str, load: Callable[[], Sdk], cache: FormCache | None = None) -> None:
@@ -152,14 +144,13 @@ class SdkTransport:
         if self._connected is None:
             with put_off():
                 self._connected = _Connected(self._load())
-            # With ANTHROPIC_LOG=debug they log keys in plain text. They set up their logging when
-            # they are loaded; kindlm's own log has the events, without keys.
+            # With ANTHROPIC_LOG=debug, the SDKs set up logging that prints keys.
             for name in ("anthropic", "openai", "httpx2", "httpx"):
                 logging.getLogger(name).setLevel(logging.ERROR)
         return self._connected
 
     async def _form(self, path: str) -> RequestForm | None:
-        """Return the form of the SDK's requests to a path, None if it has none."""
+        """Return the form of the SDK's requests to a path, None if they have no common form."""
         if path not in self._forms:
             async with self._asking:
                 if path not in self._forms:
@@ -185,18 +176,19 @@ class SdkTransport:
 
 
 class _Connected:
-    """An SDK with a client that sends, and one that only shows what it would send."""
+    """An SDK with its client."""
 
     def __init__(self, sdk: Sdk) -> None:
         self._sdk = sdk
         self._http = _http_library(sdk.module)
+        # With many calls at once, the client on aiohttp takes half the time of the usual one.
         http_client = sdk.module.DefaultAioHttpClient(
             verify=_tls_context(self._http), follow_redirects=False
         )
         self.client = sdk.connect(http_client)
         self.signs = sdk.signing is not None
-        # openai before 2.17 and anthropic before 0.77 do not, and a class that signs puts a part
-        # of the body into the path.
+        # openai before 2.17 and anthropic before 0.77 take no bytes. A client that signs puts a
+        # part of the body into the path.
         takes_bytes = "content" in inspect.signature(sdk.module.AsyncClient.post).parameters
         self._takes_bytes = takes_bytes and not self.signs
         self._without_credentials = () if sdk.signing is None else sdk.signing.errors
@@ -206,7 +198,7 @@ class _Connected:
         )
 
     async def send(self, path: str, body: bytes) -> HttpAnswer:
-        """Post a body and return the answer whatever its status; see `client.Transport`."""
+        """Post a body and return the answer, whatever its status; see `client.Transport`."""
         signing = self._sdk.signing
         try:
             response = await self._post(self.client, path, body)
@@ -225,7 +217,7 @@ class _Connected:
         return HttpAnswer(response.status_code, response.headers, text)
 
     async def ask(self, path: str) -> list[httpx2.Request]:
-        """Return the requests that the SDK would send to a path; none on failure."""
+        """Return two requests that the SDK would send to a path; none on failure."""
         asked: list[httpx2.Request] = []
 
         def answer(request: httpx2.Request) -> httpx2.Response:
@@ -251,7 +243,7 @@ class _Connected:
 
 
 def _without_tokens(text: str, sent: Mapping[str, str]) -> str:
-    """Return an answer without the tokens in its request: no variable holds them.
+    """Return an answer without the tokens of its request, which the recorder does not know.
 
     A signature gives no access, so it stays.
     """
@@ -271,7 +263,7 @@ def _http_library(sdk: ModuleType) -> Any:
 
 @functools.cache
 def _tls_context(http: Any) -> ssl.SSLContext:
-    """Load certificates once, as the SDKs would for each of their clients; that takes 25 ms."""
+    """Return the trusted certificates as the SDKs load them, which takes 25 ms."""
     context: ssl.SSLContext = http.create_ssl_context()
     return context
 
@@ -288,9 +280,9 @@ def _text(response: aiohttp.ClientResponse, content: bytes) -> str:
 
 
 def ambient_headers(sdk: ModuleType, variable: str) -> dict[str, Any]:
-    """Return what removes headers that an SDK takes from a variable of `name: value` lines.
+    """Return settings that remove the headers of a variable with `name: value` lines.
 
-    The SDK itself reads the variable, and only from the process environment.
+    The SDK reads the variable itself, from the process environment.
     """
     lines = (line.partition(":") for line in os.environ.get(variable, "").split("\n"))
     return {name.strip(): sdk.Omit() for name, colon, _ in lines if colon}

@@ -48,7 +48,7 @@ class WireAnswer:
     """The content of a model's answer.
 
     Attributes:
-        text: all text, or the refusal if there is no text.
+        text: all text, or else the refusal.
         tool_calls: all calls in their order.
         usage: the reported tokens, also of an answer with an error.
         model: the model that the answer names.

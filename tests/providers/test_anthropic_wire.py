@@ -123,8 +123,8 @@ def test_structured_output_is_a_tool_that_must_be_called(make_request):
 
 def test_a_written_temperature_is_the_users(make_request):
     written = ModelParams(temperature=0.7, written=frozenset({"temperature"}))
-    assert encode(make_request(USER, params=written)).ours == frozenset()
-    assert encode(make_request(USER)).ours == {"temperature"}
+    assert encode(make_request(USER, params=written)).defaults == frozenset()
+    assert encode(make_request(USER)).defaults == {"temperature"}
     sent = encode(make_request(USER), frozenset({"temperature"}))
     assert "temperature" not in sent.body
     assert "temperature" in sent.warnings[0]

@@ -88,7 +88,7 @@ def test_a_temperature_that_was_written_is_sent_to_a_reasoning_model(make_reques
     params = ModelParams(temperature=1.0, written=frozenset({"temperature"}))
     sent = encode(make_request(USER, model="o3", params=params))
     assert sent.body["temperature"] == 1.0
-    assert "temperature" not in sent.ours
+    assert "temperature" not in sent.defaults
 
 
 @pytest.mark.parametrize("refused", ["max_tokens", "max_completion_tokens"])
@@ -98,7 +98,7 @@ def test_a_refused_limit_goes_by_its_other_name_even_if_written(make_request, re
     (name,) = {"max_tokens", "max_completion_tokens"} - {refused}
     assert sent.body[name] == 7
     assert refused not in sent.body
-    assert name not in sent.ours
+    assert name not in sent.defaults
 
 
 def test_what_a_reasoning_model_thinks_comes_on_top_of_an_answer_to_us(make_request):

@@ -353,7 +353,7 @@ def test_what_an_sdk_said_holds_for_any_port(api, http, make_request, loads, cac
 def test_no_more_is_kept_than_of_so_many_endpoints(
     api, http, make_request, loads, cache, monkeypatch, tmp_path
 ):
-    monkeypatch.setattr(request_form, "_MOST_KEPT", 2)
+    monkeypatch.setattr(request_form, "_MAX_ENDPOINTS", 2)
     monkeypatch.syspath_prepend(str(tmp_path))
     for version in range(4):
         (tmp_path / f"another-{version}.dist-info").mkdir()
