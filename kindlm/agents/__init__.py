@@ -1,8 +1,7 @@
 """Agents under test: makes the agent of one conversation from its target.
 
-`packages.own_names` finds kindlm's own adapters: a new adapter is one module, `NAME_agent.py`. If
-an agent of another package raises, or returns something that is not a reply, the call fails with an
-error.
+A new adapter is one module, `NAME_agent.py`, which `packages.own_names` finds. If an agent of
+another package raises, or returns something that is not a reply, the call fails with an error.
 """
 
 from __future__ import annotations
@@ -34,15 +33,17 @@ def make_agent(
     root: Path,
     processes: PythonProcesses | None = None,
 ) -> Result[Agent]:
-    """Make the agent of one conversation; bind the rest to get a `ports.AgentFactory`.
+    """Make the agent of one conversation.
+
+    With the keyword arguments bound, it is a `ports.AgentFactory`.
 
     Args:
         target: the agent, or the program that is the agent.
         variables: added to `environ` for a program that is started for this conversation.
         environ: environment variables, including those of `.env` files.
-        root: the folder from which an agent in Python is imported.
-        processes: where agents in Python run. Without them, or if the target holds the agent as an
-            object, they run in this process.
+        root: the folder of the project; Python agents are imported from it.
+        processes: the processes that Python agents run in. Without them, or if the target has the
+            agent as an object, the agent runs in this process.
     """
     environ = {**environ, **variables}
     if isinstance(target, Command):
@@ -92,7 +93,7 @@ def _agent_of_package(target: AgentTarget, environ: Mapping[str, str]) -> Result
 
 
 class _AgentOfPackage:
-    """Implements `ports.Agent`."""
+    """Implements `ports.Agent` by another package's agent, whose crashes become errors."""
 
     def __init__(self, plugin: packages.Plugin, agent: Agent) -> None:
         self._plugin = plugin
@@ -112,7 +113,7 @@ class _AgentOfPackage:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        """Close the agent; if that fails, its end is in doubt."""
+        """Close the agent; a failure spoils the conversation."""
         if not self._is_open:
             return
         try:

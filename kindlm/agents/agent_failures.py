@@ -148,11 +148,11 @@ class Who:
             what = f"{self.title} reported an error: {self.quote(str(reason))}"
             where = "See the agent's log"
             return self.failed(what, where, status=status, body=body, spent=reason.spent)
-        said = "" if _STREAM.match(body) else self.quote(body)
+        quoted = "" if _STREAM.match(body) else self.quote(body)
         own_hint, spent = (None, None) if isinstance(reason, str) else (reason.hint, reason.spent)
         return self.failed(
             f"{self.title} sent an answer that cannot be used ({self.quote(str(reason))})"
-            + (f": {said}" if said else ""),
+            + (f": {quoted}" if quoted else ""),
             own_hint or hint,
             status=status,
             body=body,
@@ -168,7 +168,7 @@ class Who:
 
         `headers` must ignore the case of names.
         """
-        said = self.quote(error_text(read_json(body), body))
+        quoted = self.quote(error_text(read_json(body), body))
         wait = retry_after(headers, datetime.now(UTC))
         code, hint = ErrorCode.PROVIDER_API_ERROR, None
         match status:
@@ -184,10 +184,10 @@ class Who:
                 hint = rate_limit_hint(wait)
             case _ if 300 <= status < 400:
                 there = _CREDENTIALS.sub("", headers.get("location", ""))
-                said = f"redirects to {self.quote(there)}"
+                quoted = f"redirects to {self.quote(there)}"
                 hint = "Write the address it redirects to as the agent's URL"
         return self.failed(
-            f"{self.title} returned {status}: {said}",
+            f"{self.title} returned {status}: {quoted}",
             hint,
             code=code,
             status=status,

@@ -186,7 +186,7 @@ async def run_once(
         return Err(who.broke_off(raised, log, timeout_s, printed=printed()))
     if code != 0:
         what = "closed its output and went on" if code is None else how_it_ended(code)
-        return Err(who.did(what, program.log, printed=printed()))
+        return Err(who.program_failure(what, program.log, printed=printed()))
     try:
         return Ok(printed_reply(printed(), latency_ms))
     except UnreadableReply as unreadable:

@@ -5,8 +5,8 @@ must contain the program. A sandbox has no files of this machine, and only the v
 agent's `env`. DAYTONA_API_KEY selects the account, DAYTONA_API_URL and DAYTONA_TARGET the place.
 
 A program runs as a command of a session (https://www.daytona.io/docs/en/process-code-execution/),
-whose output is followed while it runs. A sandbox cannot close the input of a program: one that
-waits for its end is ended with its sandbox.
+and kindlm reads its output while it runs. A sandbox cannot close the input of a program. A program
+that waits for the end of its input ends with its sandbox.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _CREATE_S = 60.0
 _DELETE_S = 30.0
 _SESSION = "kindlm"
 _STARTED = "kindlm: the program is started"
-"""Printed as an error before the program is started: from then on it can be given lines."""
+"""A line on standard error before the program starts: from then on, it takes input."""
 
 
 def what_is_lacking(environ: Mapping[str, str]) -> str | None:
-    """Return why no sandbox can be made, before any request to Daytona; None if one may."""
+    """Return why no sandbox can be created; None if nothing is known to be lacking."""
     if find_spec("daytona") is None:
         return "the package daytona is not installed: pip install 'kindlm[daytona]'"
     if not environ.get(_KEY):
@@ -44,7 +44,7 @@ def what_is_lacking(environ: Mapping[str, str]) -> str | None:
 
 
 class NoSandboxError(Exception):
-    """A sandbox could not be made; the message says why."""
+    """A sandbox could not be created; the message says why."""
 
 
 @asynccontextmanager
@@ -53,7 +53,7 @@ async def daytona_sandbox(
 ) -> AsyncIterator[DaytonaSandbox]:
     """Create a sandbox from a snapshot, None for the account's default, and delete it at the end.
 
-    Programs run in the `folder`, and have `env` there. Raises `NoSandboxError` if creation fails.
+    Programs run in the `folder`, with `env`. Raises `NoSandboxError` if the creation fails.
     """
     if (lacking := what_is_lacking(environ)) is not None:
         raise NoSandboxError(lacking)
@@ -111,7 +111,7 @@ class DaytonaSandbox:
                     ),
                 )
             program = DaytonaProgram(self._sandbox, session, command.cmd_id, limit)
-            stack.push_async_callback(program.forget)
+            stack.push_async_callback(program.stop_reading)
             await program.started()
             yield program
 
@@ -130,7 +130,7 @@ class DaytonaProgram(StartedProgram):
         self._reader = asyncio.create_task(self._follow())
 
     async def started(self) -> None:
-        """Wait until it can be given lines."""
+        """Wait until the program takes input."""
         waiting = asyncio.ensure_future(self._is_started.wait())
         try:
             await asyncio.wait((waiting, self._reader), return_when=asyncio.FIRST_COMPLETED)
@@ -138,8 +138,8 @@ class DaytonaProgram(StartedProgram):
             waiting.cancel()
         if self._reader.done() and not self._is_started.is_set():
             self._reader.result()
-            said = self._before.strip()
-            raise SandboxError(f"the program did not start{': ' if said else ''}{said}")
+            reason = self._before.strip()
+            raise SandboxError(f"the program did not start{': ' if reason else ''}{reason}")
 
     async def write_line(self, line: bytes) -> None:
         """Write a line to it; see `sandbox.StartedProgram`."""
@@ -149,7 +149,7 @@ class DaytonaProgram(StartedProgram):
                     self._session, self._command, line.decode("ascii") + "\n"
                 )
         except SandboxError:
-            # A program that has ended takes no input: its output says more.
+            # If the program has ended, its output says more.
             if await self.exit_code() is None:
                 raise
 
@@ -171,8 +171,8 @@ class DaytonaProgram(StartedProgram):
     async def leave(self) -> None:
         """Do nothing: a sandbox cannot close the input of a program."""
 
-    async def forget(self) -> None:
-        """Stop following its output."""
+    async def stop_reading(self) -> None:
+        """Stop reading its output."""
         self._reader.cancel()
         await asyncio.gather(self._reader, return_exceptions=True)
 
@@ -229,6 +229,6 @@ def _sdk_errors() -> Iterator[None]:
 
 
 async def _quietly(end: Callable[[], Awaitable[object]]) -> None:
-    """End something; if that fails, it ends with its sandbox, which deletes itself."""
+    """End something; errors are ignored, since the sandbox later deletes itself."""
     with contextlib.suppress(SandboxError), _sdk_errors():
         await end()

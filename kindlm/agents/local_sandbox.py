@@ -1,7 +1,7 @@
 """Runs programs on this machine, and ends each with all processes that it starts.
 
-A program leads its own process group. When the context is left, for whatever reason, the group is
-asked to end, and killed a little later. This includes processes that outlive the program.
+A program leads its own process group. When its context exits, kindlm sends SIGTERM to the group,
+and SIGKILL a little later. This includes processes that outlive the program.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHUNK_BYTES = 65_536
 
 
 class LocalSandbox:
-    """Implements `sandbox.Sandbox`; `python` is the Python that runs kindlm."""
+    """Implements `sandbox.Sandbox`; the program `python` is the Python that runs kindlm."""
 
     def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
         self._folder = folder
@@ -39,10 +39,9 @@ class LocalSandbox:
         limit: int,
         errors: LastOutput | None = None,
     ) -> AsyncIterator[LocalProgram]:
-        """Start a program; see `sandbox.Sandbox`. `errors` takes its standard error.
+        """Start a program; see `sandbox.Sandbox`. `errors` collects its standard error.
 
-        The pipes are made here, so that waiting for the program is not waiting for whatever keeps
-        them open.
+        asyncio's own pipes would delay the end of the program until all processes close them.
         """
         first, *rest = words
         async with AsyncExitStack() as stack:
@@ -67,14 +66,14 @@ class LocalSandbox:
             program = LocalProgram(process, stdin, out, err, limit, errors)
             stack.push_async_callback(program.end)
             if given and stdin is not None:
-                # The program need not read its input.
+                # Without `drain`: a program may never read its input.
                 stdin.write(given)
                 stdin.close()
             yield program
 
 
 class LocalProgram(StartedProgram):
-    """A program on this machine, which may have an input."""
+    """A program on this machine."""
 
     def __init__(
         self,
@@ -94,13 +93,13 @@ class LocalProgram(StartedProgram):
 
     @property
     def goes_on(self) -> bool:
-        """Whether the program is still running, as far as is known."""
+        """Whether the program is still running."""
         return self._process.returncode is None
 
     async def write_line(self, line: bytes) -> None:
         """Write a line to it; see `sandbox.StartedProgram`."""
         assert self._stdin is not None
-        # Its last output says more than a broken pipe.
+        # After a broken pipe, the last output of the program says more.
         with contextlib.suppress(ConnectionError):
             self._stdin.write(line + b"\n")
             await self._stdin.drain()
@@ -121,7 +120,7 @@ class LocalProgram(StartedProgram):
         finally:
             ended.cancel()
         if has_ended:
-            # Processes that it left behind may hold the pipe open forever.
+            # Processes that it left behind may keep the pipe open forever.
             await self.drained()
         if self._reader.done():
             self._reader.result()
@@ -134,8 +133,7 @@ class LocalProgram(StartedProgram):
                 code = await self._process.wait()
         except TimeoutError:
             return None
-        # So that its log is complete.
-        await self.drained()
+        await self.drained()  # so that its log is complete
         return code
 
     async def leave(self) -> None:
@@ -145,12 +143,12 @@ class LocalProgram(StartedProgram):
         await self.exit_code()
 
     async def drained(self) -> None:
-        """End what the program left behind, and take its output until then.
+        """End all processes that the program left behind, and read the rest of its output.
 
-        Raises `TooMuchOutput` if it is too much.
+        Raises `TooMuchOutput` if that is too much.
         """
         await self._end_group()
-        # Once the group is gone, the pipes end, unless a process left the group.
+        # The pipes end with the group, unless a process left the group.
         done, _ = await asyncio.wait(self._readers, timeout=_DRAIN_S)
         for reader in done:
             reader.result()
@@ -185,7 +183,7 @@ class LocalProgram(StartedProgram):
 
 
 async def _pipe(stack: AsyncExitStack) -> tuple[asyncio.StreamReader, int]:
-    """Return the reader of a pipe, and the end that a program writes to."""
+    """Return the reader of a pipe, and the descriptor that a program writes to."""
     read_end, write_end = os.pipe()
     reader = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
@@ -196,7 +194,7 @@ async def _pipe(stack: AsyncExitStack) -> tuple[asyncio.StreamReader, int]:
 
 
 async def _input_pipe(stack: AsyncExitStack) -> tuple[asyncio.StreamWriter, int]:
-    """Return the writer of a pipe, and the end that a program reads."""
+    """Return the writer of a pipe, and the descriptor that a program reads."""
     read_end, write_end = os.pipe()
     loop = asyncio.get_running_loop()
     transport, protocol = await loop.connect_write_pipe(
@@ -208,7 +206,7 @@ async def _input_pipe(stack: AsyncExitStack) -> tuple[asyncio.StreamWriter, int]
 
 
 def _abandon(transport: asyncio.WriteTransport) -> None:
-    """Close a pipe, even if its other end is still open; unread output is lost."""
+    """Close a pipe; input that the program has not read is lost."""
     if transport.get_write_buffer_size():
         transport.abort()
     else:

@@ -1,8 +1,8 @@
-"""The `mcp` adapter: MCP servers, whose tools are called one by one.
+"""The `mcp` adapter: MCP servers, whose tools kindlm calls one by one.
 
-A message is a call as JSON, `{"tool", "arguments"}`; the answer is its result. A program starts
-with the first call of a conversation and ends with the conversation. At an address, each
-conversation has its own session.
+A message is a call as JSON, `{"tool", "arguments"}`; the answer is its result. A server that is a
+program starts with the first call of a conversation and ends with the conversation. A server at an
+address has a session for each conversation.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FORM = 'Write it like {"tool": "lookup_order", "arguments": {"order_id": "A1"}}
 
 
 class Mcp(ProgramOptions):
-    """MCP servers: programs (`command`), or addresses (`url`)."""
+    """Options of MCP servers: programs (`command`), or addresses (`url`)."""
 
     system_text_hint: ClassVar[str] = "An MCP server takes tool calls, not messages: use `call`"
 
@@ -42,7 +42,7 @@ class Mcp(ProgramOptions):
         check_url(endpoint)
 
     def wants_endpoint(self) -> bool:
-        """Return whether it has no program."""
+        """Return whether the server is not a program."""
         return self.command is None
 
     def sends_system_text(self) -> bool:
@@ -53,10 +53,11 @@ class Mcp(ProgramOptions):
         self,
         spelling: Spelling,  # noqa: ARG002
     ) -> Iterator[tuple[str, str, str]]:
-        """Yield the keys of the form that it does not have."""
-        program, address = ("env", "cwd"), ("endpoint", "url", "headers")
-        where, foreign = ("a `url`", program) if self.command is None else ("a `command`", address)
-        for key in foreign:
+        """Yield the keys of programs for an address, and those of addresses for a program."""
+        where, keys = "a `url`", ["env", "cwd"]
+        if self.command is not None:
+            where, keys = "a `command`", ["endpoint", "url", "headers"]
+        for key in keys:
             yield key, f"for an MCP server with {where}", "Remove it, or what it contradicts"
 
     def open(self, target: AgentTarget, environ: Mapping[str, str]) -> McpAgent | Err:
@@ -79,7 +80,7 @@ class McpAgent:
         self._calls = 0
 
     async def __aenter__(self) -> Self:
-        """Begin a conversation; nothing is started before its first call."""
+        """Start nothing before the first call."""
         return self
 
     async def __aexit__(self, *exception: object) -> None:
@@ -88,8 +89,7 @@ class McpAgent:
 
     async def send(self, request: AgentRequest) -> Result[AgentReply]:
         """Make one call; see `ports.Agent`. After an error, the next call connects anew."""
-        asked = read_json(last_user_text(request))
-        match asked:
+        match read_json(last_user_text(request)):
             case {"tool": str(tool), **rest} if not rest.keys() - {"arguments"}:
                 arguments = rest.get("arguments", {})
             case _:
@@ -136,7 +136,8 @@ class McpAgent:
 def _reply(call: ToolCall, called: Called, warnings: tuple[str, ...]) -> AgentReply:
     """Return the reply in the result of a call.
 
-    The structured content is the answer, else the texts. A failure is an object with `error`.
+    The answer is the structured content, else the texts. The response of a failed call is an object
+    with `error`.
     """
     result = called.result
     text = "\n".join(map(_text, result.get("content", ())))
@@ -157,9 +158,9 @@ def _reply(call: ToolCall, called: Called, warnings: tuple[str, ...]) -> AgentRe
 
 
 def _text(part: Mapping[str, Any]) -> str:
-    """Return a part of a result as text; images, sounds and files are named by their type."""
+    """Return a part of a result as text: for images, sounds and files, their type and address."""
     resource = part.get("resource") or part
     if isinstance(text := resource.get("text"), str):
         return text
-    what = (part["type"], resource.get("mimeType"), resource.get("uri"))
-    return f"[{' '.join(filter(None, what))}]"
+    names = (part["type"], resource.get("mimeType"), resource.get("uri"))
+    return f"[{' '.join(filter(None, names))}]"

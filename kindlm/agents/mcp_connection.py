@@ -1,8 +1,7 @@
-"""A connection to an MCP server, held by its own task, so that a caller can be cancelled.
+"""A connection to an MCP server, in its own task, so that callers can be cancelled.
 
 The package `mcp` (the extra `kindlm[mcp]`) speaks the protocol. A link connects it to the server:
-lines of a program, or HTTP requests. Programs run in a sandbox, like those of other agents. Every
-exchange ends in time, with the answer or with an error.
+by lines of a program, or by HTTP requests. Every exchange has a time limit.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ if TYPE_CHECKING:
     import httpx2
 
 MAX_TOOLS = 1000
-"""Tools that a server may list: providers take far fewer, and all of them are recorded."""
+"""The most tools that a server may list; providers accept far fewer."""
 
-# The package logs the content of answers: kindlm's errors report it without secrets.
+# The package logs the content of answers. kindlm's errors have the same content without secrets.
 logging.getLogger("mcp").addHandler(logging.NullHandler())
 
 _CLOSE_S = 5.0
@@ -40,7 +39,7 @@ _INSTALL = "Install it: pip install 'kindlm[mcp]'"
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """The outcome of a call: the result as the protocol has it, or `error`, its refusal."""
+    """The outcome of a call: a result in the form of the protocol; `error` if it was refused."""
 
     result: Mapping[str, Any]
     latency_ms: float
@@ -48,7 +47,7 @@ class Called:
 
 
 class McpConnection:
-    """One connection: first `open`, last `aclose`; after an error, only `aclose`."""
+    """One connection: `open` it first, and `aclose` it last or after an error."""
 
     def __init__(self, server: StartedServer | HttpTarget) -> None:
         self._server = server
@@ -59,7 +58,7 @@ class McpConnection:
         self._link: ProgramLink | HttpLink | None = None
 
     async def open(self, timeout_s: float) -> None:
-        """Connect, and agree on a version of the protocol; raise `AgentFailure` if that fails."""
+        """Connect, and agree on a version of the protocol; raises `AgentFailure` if that fails."""
         if find_spec("mcp") is None:
             message = f"{self._server.who.title} needs the package mcp, which is not installed"
             raise AgentFailure(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, _INSTALL))
@@ -71,7 +70,7 @@ class McpConnection:
             await asyncio.shield(opened)
 
     async def _hold(self, link: ProgramLink | HttpLink, opened: asyncio.Future[None]) -> None:
-        """Hold the connection until it is closed; its end is reported to waiting calls only."""
+        """Hold the connection until `aclose`; only waiting calls report an earlier end."""
         from mcp import Client
         from mcp_types import Implementation
 
@@ -81,7 +80,7 @@ class McpConnection:
                 self._session = client.session
                 opened.set_result(None)
                 await self._closing.wait()
-        except BaseException as raised:  # noqa: BLE001 - also groups that hold what was cancelled
+        except BaseException as raised:  # noqa: BLE001 - also groups with a cancellation
             if not opened.done():
                 opened.set_exception(_first(raised))
                 opened.exception()
@@ -93,14 +92,14 @@ class McpConnection:
         return None if info is None else f"{info.name} {info.version}"
 
     async def list_tools(self, timeout_s: float) -> list[dict[str, Any]]:
-        """Return all tools that the server lists, page by page; raise `AgentFailure` on failure."""
+        """Return all tools that the server lists; raises `AgentFailure` if that fails."""
         from mcp_types import ListToolsRequest, ListToolsResult, PaginatedRequestParams
 
         found, size, cursor, is_first = list[Mapping[str, Any]](), 0, None, True
         async with self._answering(timeout_s):
             while is_first or cursor:
-                asked = ListToolsRequest(params=PaginatedRequestParams(cursor=cursor))
-                page = await self._session.send_request(asked, ListToolsResult)
+                request = ListToolsRequest(params=PaginatedRequestParams(cursor=cursor))
+                page = await self._session.send_request(request, ListToolsResult)
                 found += [_as_json(tool) for tool in page.tools]
                 cursor, is_first = page.next_cursor, False
                 size += len(page.model_dump_json())
@@ -120,11 +119,7 @@ class McpConnection:
             self._link.send_along(headers)
 
     async def call(self, tool: str, arguments: Mapping[str, Any], timeout_s: float) -> Called:
-        """Call a tool. A refusal by the server is an answer, too.
-
-        Raises:
-            AgentFailure: something other than a result or refusal came.
-        """
+        """Call a tool; raises `AgentFailure` without a result or a refusal of the server."""
         from mcp import MCPError
         from mcp_types import (
             CONNECTION_CLOSED,
@@ -134,11 +129,11 @@ class McpConnection:
         )
 
         params = CallToolRequestParams(name=tool, arguments=dict(arguments))
-        asked, error = CallToolRequest(params=params), None
+        request, error = CallToolRequest(params=params), None
         begun = time.perf_counter()
         async with self._answering(timeout_s) as link:
             try:
-                result = _as_json(await self._session.send_request(asked, CallToolResult))
+                result = _as_json(await self._session.send_request(request, CallToolResult))
             except MCPError as refused:
                 if refused.code == CONNECTION_CLOSED or link.is_over:
                     raise
@@ -147,8 +142,8 @@ class McpConnection:
 
     @asynccontextmanager
     async def _answering(self, timeout_s: float) -> AsyncIterator[ProgramLink | HttpLink]:
-        """Wait for an answer up to a limit; raise `AgentFailure` for anything else."""
-        assert self._link is not None, "an answer comes from a server"
+        """Limit the time of an exchange, and turn its exceptions into `AgentFailure`."""
+        assert self._link is not None, "open the connection first"
         try:
             async with asyncio.timeout(timeout_s):
                 yield self._link
@@ -162,7 +157,7 @@ class McpConnection:
         return AgentFailure(KindlmError(ErrorCode.PROVIDER_API_ERROR, message, hint))
 
     async def aclose(self) -> None:
-        """End the connection, and the program with its children; at once after an error."""
+        """End the connection and the program; after an error without waiting for an orderly end."""
         holding = self._holding
         if holding is None:
             return
@@ -194,14 +189,14 @@ _ADDRESS = "Check that its URL is that of an MCP server (streamable HTTP)"
 
 @dataclass(frozen=True, slots=True)
 class StartedServer:
-    """A server that is a program, its sandbox and its environment."""
+    """A server that is a program, and the sandbox that it runs in."""
 
     who: ProgramWho
     sandbox: LocalSandbox
 
 
 class ProgramLink:
-    """The lines of a program, as messages that a session reads and writes."""
+    """Connects a session to the lines of a program."""
 
     def __init__(self, server: StartedServer) -> None:
         self._server = server
@@ -215,7 +210,7 @@ class ProgramLink:
 
     @asynccontextmanager
     async def streams(self) -> AsyncIterator[tuple[Any, Any]]:
-        """Start the program, and end it; yield streams as the package's own clients do."""
+        """Start the program, and end it; yields streams like the package's own clients."""
         import anyio
 
         server = self._server
@@ -241,7 +236,7 @@ class ProgramLink:
             self._fault = await self._read_on(program, to_session)
 
     async def _read_on(self, program: LocalProgram, to_session: Any) -> str:
-        """Read all output; return why it ended."""
+        """Read all output; returns why it ended."""
         from mcp.shared.message import SessionMessage
         from mcp_types import jsonrpc_message_adapter
 
@@ -252,8 +247,8 @@ class ProgramLink:
                 try:
                     message = jsonrpc_message_adapter.validate_json(line, by_name=False)
                 except ValueError:
-                    said = self._server.who.quote(line.decode("utf-8", "replace"))
-                    return f"printed something that is not an MCP message: {said}"
+                    quoted = self._server.who.quote(line.decode("utf-8", "replace"))
+                    return f"printed something that is not an MCP message: {quoted}"
                 await to_session.send(SessionMessage(message))
         except TooMuchOutput:
             return TOO_MUCH
@@ -269,16 +264,16 @@ class ProgramLink:
         who, program = self._server.who, self._program
         log = "" if program is None else program.log
         if self._fault is not None:
-            error = who.did(self._fault, log)
+            error = who.program_failure(self._fault, log)
             return replace(error, hint=_OUTPUT) if self._fault.startswith("printed") else error
         if program is None or isinstance(raised, TimeoutError):
             known = raised if isinstance(raised, OSError) else ValueError(str(raised))
             return who.broke_off(known, log, timeout_s)
-        return who.did(_words(who, raised), log)
+        return who.program_failure(_words(who, raised), log)
 
 
 class HttpLink:
-    """The requests to an address; keeps what came in place of a message."""
+    """Connects a session to an address; keeps the error of an answer that is not a message."""
 
     def __init__(self, server: HttpTarget) -> None:
         self._server = server
@@ -292,12 +287,12 @@ class HttpLink:
 
     @property
     def is_over(self) -> bool:
-        """Whether something came in place of a message."""
+        """Whether an answer was not a message."""
         return self._failed is not None
 
     @asynccontextmanager
     async def streams(self) -> AsyncIterator[tuple[Any, Any]]:
-        """Open the client; yield the streams of the package."""
+        """Open the client; yields the streams of the package."""
         import httpx2
         from mcp.client.streamable_http import streamable_http_client
 
@@ -314,7 +309,7 @@ class HttpLink:
             yield streams[0], streams[1]
 
     async def _look_at(self, response: Any) -> None:
-        """Check an answer before the package does: its type and its length."""
+        """Check the type and the length of an answer before the package reads it."""
         who, status, headers = self._server.who, response.status_code, response.headers
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if response.request.method != "POST":
@@ -333,7 +328,7 @@ class HttpLink:
         elif is_page(body):
             self._failed = who.sent_page(body, status)
         elif body or "id" in json.loads(response.request.content):
-            # What is no request, and has no id, is answered with nothing.
+            # A notification, which has no id, needs no answer.
             self._failed = who.unreadable("not an MCP message", body, status, _ADDRESS)
 
     def error(self, raised: BaseException, timeout_s: float) -> KindlmError:
@@ -362,11 +357,11 @@ def _is_message(body: str) -> bool:
 
 
 def _words(who: Who, raised: BaseException) -> str:
-    """Describe what a server did, given the exception, to continue a sentence."""
+    """Return what a server did, by the exception, as the end of a sentence."""
     from mcp import MCPError
     from mcp_types import CONNECTION_CLOSED
 
-    said = who.quote(str(raised)) or type(raised).__name__
+    message = who.quote(str(raised)) or type(raised).__name__
     if not isinstance(raised, MCPError):
-        return f"sent something that is not an MCP response: {said}"
-    return f"{'sent no answer' if raised.code == CONNECTION_CLOSED else 'refused'}: {said}"
+        return f"sent something that is not an MCP response: {message}"
+    return f"{'sent no answer' if raised.code == CONNECTION_CLOSED else 'refused'}: {message}"

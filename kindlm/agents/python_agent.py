@@ -4,25 +4,24 @@ In a run, this process is a worker that serves one conversation at a time (`pyth
 
 `endpoint` is a dotted path, `package.module:name`, of one of these:
 
-- a function that takes something: the agent itself;
-- a function that takes nothing, or a class: called once for each conversation, it makes the agent,
-  which is a function, an object with a method `send`, or any other callable. An agent that is a
-  context manager, plain or async, is entered before the first message and left at the end.
-
-The agent may also be one of a framework (`agents.frameworks`).
+- a function with a parameter, or an agent of a framework (`agents.frameworks`): the agent itself;
+- a function without parameters, or a class: kindlm calls it for each conversation, and it returns
+  the agent, which is a function, an object with a method `send`, or any other callable. An agent
+  that is a context manager, plain or async, is entered before the first message and left at the
+  end.
 
 A sync agent runs in its own thread, an async one in the event loop. Its first parameter gets the
 text of the user's message. It gets the whole conversation, as `{"role", "content"}`, if it is named
 `messages` or annotated as a list, and the `AgentRequest` if it is annotated so or named `request`.
 
-The returned or yielded value is the answer:
+The agent returns or yields the answer:
 
-| what | how it is read |
+| value | how kindlm reads it |
 |---|---|
-| a text; pieces of text that it yields | the answer |
+| a text, or yielded pieces of text | as the answer |
 | an `AgentReply`, also as a `Result` | as it is |
-| a result of a framework, a part of one, or its pieces | by `agents.frameworks` |
-| a list of messages, each with a `role` or `type` | those after the message that was sent |
+| a result of a framework, a part of a result, or its pieces | by `agents.frameworks` |
+| a list of messages, each with a `role` or `type` | the messages after the one that was sent |
 | another JSON value, a pydantic model, a dataclass | like the body of an HTTP agent |
 """
 
@@ -76,7 +75,7 @@ from kindlm.user_modules import is_of_pytest, user_trace
 from kindlm.values import refuse
 
 _log = logging.getLogger(__name__)
-_OURS = Path(__file__).parents[1]
+_KINDLM = Path(__file__).parents[1]
 _DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _ONE_LOOP = (
     "An asynchronous client works only in the event loop that first used it. Make the function"
@@ -86,7 +85,7 @@ _ONE_LOOP = (
 
 
 class Python(Adapter):
-    """Agents in the user's own Python."""
+    """Options of agents in the user's own Python."""
 
     needs_endpoint: ClassVar[bool] = True
     takes_headers: ClassVar[bool] = False
@@ -100,7 +99,7 @@ class Python(Adapter):
 
     @classmethod
     def check_endpoint(cls, endpoint: str) -> None:
-        """Refuse a name that is not one of a function."""
+        """Refuse anything but a dotted name of a function."""
         if not _DOTTED.fullmatch(endpoint):
             hint = "Write it as package.module:function"
             raise refuse(f'"{endpoint}" is not the name of a function', hint)
@@ -112,11 +111,11 @@ class Python(Adapter):
 
 
 def python_agent(target: AgentTarget, root: Path) -> PythonAgent:
-    """Import an agent for one conversation: from `path`, else from the folder of its file.
+    """Import an agent for one conversation.
 
-    Modules that are missing there are looked for in the root folder. `path` is relative to the
-    file's folder. An agent that the target holds as an object is not imported. The options of the
-    target may be JSON values. Raises `AgentFailure` if it cannot be imported.
+    Modules are imported from `path` of the target's options, which is relative to the folder of its
+    file, else from the root folder. The options may be JSON values. A target that has the agent as
+    an object needs no import. Raises `AgentFailure` if the import fails.
     """
     who = Who(target.id)
     options = target.options
@@ -140,7 +139,7 @@ def python_agent(target: AgentTarget, root: Path) -> PythonAgent:
             f"{who.quote(str(raised))}{_at(raised, (folder,))}",
             f"Check its `endpoint`; it is imported from {folder}",
             code=ErrorCode.CONFIG_VALIDATION_ERROR,
-            trace=user_trace(raised, _is_theirs),
+            trace=user_trace(raised, _is_of_user),
         )
         raise AgentFailure(failure) from raised
     return PythonAgent(who, found, folders, reading)
@@ -158,14 +157,14 @@ class PythonAgent:
         self._made: tuple[Any, Framework] | None = None
 
     async def __aenter__(self) -> Self:
-        """Make the folders importable; the agent itself is made with the first message."""
+        """Make the folders importable; the first message makes the agent."""
         self._stack.enter_context(importable(self._folders))
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        """Leave the agent, if it is a context manager: a failing `assert` in it counts.
+        """Leave the agent if it is a context manager.
 
-        Other failures are logged, and the conversation remains valid.
+        A failed `assert` there spoils the conversation; other errors are only logged.
         """
         try:
             await self._stack.aclose()
@@ -183,15 +182,15 @@ class PythonAgent:
         try:
             async with AsyncExitStack() as turn, asyncio.timeout(request.timeout_s) as deadline:
                 self._made = agent, known = self._made or await self._make()
-                deadline.reschedule(None)  # others' turns do not count
+                deadline.reschedule(None)  # waiting for other conversations does not count
                 await turn.enter_async_context(known.turn(agent))
                 deadline.reschedule(asyncio.get_running_loop().time() + request.timeout_s)
                 begun = time.perf_counter()  # creating the agent is not part of its answer
                 with _answer_span(request.headers):
-                    said = await known.send(agent, request)
+                    result = await known.send(agent, request)
                     # A streamed result is produced while it is read.
                     sent = last_user_text(request)
-                    reply = await _read_answer(self._who, said, sent, self._reading, known)
+                    reply = await _read_answer(self._who, result, sent, self._reading, known)
                 latency_ms = (time.perf_counter() - begun) * 1000
         except AgentFailure as failed:
             return Err(failed.error)
@@ -216,13 +215,13 @@ class PythonAgent:
         )
 
     async def _make(self) -> tuple[Any, Framework]:
-        """Return the agent, and its adapter."""
+        """Return the agent, and the framework that calls it."""
         agent = self._found
         is_made = inspect.isclass(agent) or (callable(agent) and first_parameter(agent) is None)
         if is_made and framework_of(agent) is None:
             agent = await called(agent)
             if framework_of(agent) is not None:
-                pass  # it enters what it needs itself, in each run
+                pass  # the framework enters its contexts itself, in each run
             elif hasattr(agent, "__aenter__"):
                 agent = await self._stack.enter_async_context(agent)
             elif hasattr(agent, "__enter__"):
@@ -236,10 +235,10 @@ class PythonAgent:
 
 
 def _answer_span(headers: Mapping[str, str]) -> AbstractContextManager[Any]:
-    """Return a span of OpenTelemetry around an answer, if the code makes spans at all.
+    """Return a span of OpenTelemetry around an answer, if the code makes spans.
 
-    It is in the trace that goes along with the message. The spans of the code are below it, which
-    shows that they belong to the answer.
+    The span is in the trace of the message. The spans of the code are below it, which assigns them
+    to the answer.
     """
     if "traceparent" not in headers or "opentelemetry.sdk.trace" not in sys.modules:
         return nullcontext()
@@ -250,23 +249,23 @@ def _answer_span(headers: Mapping[str, str]) -> AbstractContextManager[Any]:
 
 
 async def _read_answer(
-    who: Who, said: Any, sent: str, reading: Reading, framework: Framework
+    who: Who, result: Any, sent: str, reading: Reading, framework: Framework
 ) -> AgentReply:
-    """Return what an agent said about the message `sent`; `framework` is the agent's own.
+    """Return the reply in the result for the message `sent`; `framework` called the agent.
 
-    Raises what a framework raises while it reads its result, and `AgentFailure` for no answer.
+    Raises what a framework raises while it reads its result, and `AgentFailure` without an answer.
     """
-    if isinstance(said, Err):
-        raise AgentFailure(said.error)
-    said = said.value if isinstance(said, Ok) else said
+    if isinstance(result, Err):
+        raise AgentFailure(result.error)
+    result = result.value if isinstance(result, Ok) else result
     raw = ""
     try:
-        is_reply = isinstance(said, AgentReply)
-        reply = said if is_reply else await reply_of(said, sent, known=framework)
-        if reply is None and isinstance(said, str):
-            return read_reply(said, Reading())
+        is_reply = isinstance(result, AgentReply)
+        reply = result if is_reply else await reply_of(result, sent, known=framework)
+        if reply is None and isinstance(result, str):
+            return read_reply(result, Reading())
         if reply is None:
-            raw = _written(said)
+            raw = _to_json(result)
             return replace(_read_json(raw, sent, reading), raw=raw)
     except (FailedReply, UnreadableReply) as error:
         raise AgentFailure(who.unreadable(error, raw)) from error
@@ -277,24 +276,23 @@ async def _read_answer(
     return reply
 
 
-def _written(said: Any) -> str:
-    """Return a value as JSON; raise `UnreadableReply` if that is impossible."""
-    if said is None:
+def _to_json(result: Any) -> str:
+    """Return a result as JSON; raises `UnreadableReply` if that is impossible."""
+    if result is None:
         raise UnreadableReply("it returned nothing")
     try:
-        is_model = isinstance(said, BaseModel) or is_dataclass(said)
-        return compact_json(as_json(said) if is_model else said)
+        is_model = isinstance(result, BaseModel) or is_dataclass(result)
+        return compact_json(as_json(result) if is_model else result)
     except (TypeError, ValueError, RecursionError) as error:
-        kind = type(said).__name__
+        kind = type(result).__name__
         reason = f"{kind} is neither text, JSON nor an AgentReply: {error}"
         raise UnreadableReply(reason) from None
 
 
 def _read_json(raw: str, sent: str, reading: Reading) -> AgentReply:
-    # As in JSON: a tuple becomes a list, and a numeric key a text.
-    value = json.loads(raw)
+    value = json.loads(raw)  # in which tuples are lists, and keys are texts
     if reading == Reading() and isinstance(value, list) and value and all(map(_is_message, value)):
-        # Most answers are not messages, and the import costs each process of an agent time.
+        # Imported here to save time: most answers are not messages.
         from kindlm.agents.chat_messages import holds_message
         from kindlm.agents.langgraph_replies import Sent, read_value
 
@@ -308,7 +306,7 @@ def _is_message(value: Any) -> bool:
 
 
 def _is_cancelled(raised: BaseException) -> bool:
-    """Return whether the call itself is cancelled, as opposed to an exception of the agent."""
+    """Return whether kindlm cancelled the call, rather than the agent raised such an exception."""
     this = asyncio.current_task()
     is_cancellation = isinstance(raised, asyncio.CancelledError | GeneratorExit)
     return is_cancellation and (this is None or this.cancelling() > 0)
@@ -320,14 +318,14 @@ def _crashed(who: Who, raised: BaseException, folders: Sequence[Path]) -> Kindlm
         f"{who.title} raised {type(raised).__name__}: {who.quote(str(raised))}"
         f"{_at(raised, folders)}",
         _ONE_LOOP if is_of_loop else "See the traceback with --verbose",
-        trace=user_trace(raised, _is_theirs),
+        trace=user_trace(raised, _is_of_user),
     )
 
 
 def _at(raised: BaseException, folders: Sequence[Path]) -> str:
-    """Return the last line of user code that an error passed through: ` (bot.py:12)`.
+    """Return the last line of user code in the traceback of an error: ` (bot.py:12)`.
 
-    Frameworks raise errors of their own for those of a tool: the tool's line counts then.
+    Frameworks raise their own error from that of a tool: then the line is that of the tool.
     """
     if raised.__cause__ is not None and (cause := _at(raised.__cause__, folders)):
         return cause
@@ -336,7 +334,7 @@ def _at(raised: BaseException, folders: Sequence[Path]) -> str:
         for frame in traceback.extract_tb(raised.__traceback__)
         if any(Path(frame.filename).is_relative_to(folder) for folder in folders)
         and "site-packages" not in Path(frame.filename).parts
-        and not _is_ours(frame.filename)
+        and not _is_of_kindlm(frame.filename)
     ]
     if isinstance(raised, SyntaxError) and raised.filename and raised.lineno:
         place, line = Path(raised.filename), raised.lineno
@@ -348,10 +346,10 @@ def _at(raised: BaseException, folders: Sequence[Path]) -> str:
     return f" ({place.relative_to(here) if place.is_relative_to(here) else place}:{line})"
 
 
-def _is_ours(file: str) -> bool:
-    return Path(file).is_relative_to(_OURS)
+def _is_of_kindlm(file: str) -> bool:
+    return Path(file).is_relative_to(_KINDLM)
 
 
-def _is_theirs(file: str) -> bool:
-    """Return whether a file is the user's, and not on the way from kindlm to their code."""
-    return not (_is_ours(file) or file.startswith("<frozen") or file == importlib.__file__)
+def _is_of_user(file: str) -> bool:
+    """Return whether a file is neither kindlm's nor part of Python's import."""
+    return not (_is_of_kindlm(file) or file.startswith("<frozen") or file == importlib.__file__)

@@ -1,8 +1,8 @@
-"""Runs Python agents in their own processes, so that a crash of one ends nothing else.
+"""Runs Python agents in their own processes, so that a crash ends only one conversation.
 
-A process serves one conversation at a time: if it ends, kindlm knows which agent ended it. After
-the conversation, the next one with the same agent reuses it, with everything it has imported. A
-process in an unknown state, since a call was cut off or took too long, is ended instead.
+A process serves one conversation at a time. The next conversation with the same agent reuses it,
+with all its imports. kindlm ends a process in an unknown state, after a call that was cut off or
+took too long.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from kindlm.suite import AgentTarget
 
 _LONGEST_LINE = 65_536
 _HELD_BACK = 8_192
-"""Of a longer line, so many characters wait for what follows: a secret may have begun in them."""
+"""How many characters of a longer line wait for the next piece, which may complete a secret."""
 
 
 class PrintedOutput(LastOutput):
-    """Shows output that arrives in pieces line by line, and keeps the end of it.
+    """Shows output line by line, and keeps the end of it.
 
-    `redact` removes secrets from whole lines, since a piece may end within one.
+    `redact` removes secrets from whole lines, since a piece may end within a secret.
     """
 
     def __init__(self, redact: Callable[[str], str]) -> None:
@@ -59,22 +59,22 @@ class PrintedOutput(LastOutput):
             self._show(hidden[:-_HELD_BACK])
 
     def finish(self) -> None:
-        """Show what is left at the end of the output."""
+        """Show the rest of the output."""
         left, self._waiting = self._waiting, ""
         self._show(self._redact(left))
 
     def _show(self, text: str) -> None:
         if not text:
             return
-        # The reader may have ended.
+        # The reader of standard error may be gone.
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(text)
             sys.stderr.flush()
 
 
 _log = logging.getLogger(__name__)
-# Modules are found as in this process. `-P` and this order ensure that no file in the current
-# folder replaces a standard module.
+# The process has the import path of this one. `-P` keeps files in the current folder from
+# replacing modules that are imported before that.
 _START = (
     "import sys, json; sys.path[:] = json.loads(sys.argv.pop()); "
     "from kindlm.agents.python_worker import main; main()"
@@ -83,7 +83,7 @@ _LEAVE_S = 10.0
 
 
 class WorkerProcess:
-    """A running process; `start` makes one, `end` must be awaited in the end."""
+    """A running process; `start` makes it, and `end` must be awaited."""
 
     def __init__(
         self, program: LocalProgram, printed: PrintedOutput, stack: AsyncExitStack
@@ -96,14 +96,14 @@ class WorkerProcess:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it waits for a call, and no earlier one can still be active in it."""
+        """Whether it waits for a call, and no earlier call can still be active."""
         return not self._is_asked and not self._has_timed_out and self._program.goes_on
 
     @classmethod
     async def start(cls, environ: Mapping[str, str], redact: Callable[[str], str]) -> Self:
-        """Start a process; raise `OSError` if that fails.
+        """Start a process; raises `OSError` if that fails.
 
-        The output of its agents is shown after `redact`.
+        kindlm shows the output of its agents after `redact`.
         """
         printed, stack = PrintedOutput(redact), AsyncExitStack()
         words = [sys.executable, "-uPc", _START, json.dumps(sys.path)]
@@ -111,10 +111,10 @@ class WorkerProcess:
         return cls(await stack.enter_async_context(starting), printed, stack)
 
     async def ask(self, call: Call, name: str) -> Answer:
-        """Return the answer to a call; `name` is the agent's, for errors.
+        """Return the answer to a call; errors have the agent's `name`.
 
-        The process itself enforces the timeout of a request. If it has not done so shortly
-        afterwards, it is stuck, and is not ready any more.
+        The process itself enforces the timeout of a request. If it does not answer `GRACE_S` later,
+        it is stuck, and never ready again.
         """
         who = Who(name)
         self._is_asked = True
@@ -139,7 +139,7 @@ class WorkerProcess:
         return answer
 
     async def leave(self, name: str) -> None:
-        """Leave the agent, if the process is ready to; failures are logged."""
+        """Leave the agent if the process is ready; failures are logged."""
         if not self.is_ready:
             return
         try:
@@ -152,7 +152,7 @@ class WorkerProcess:
             _log.warning("%s, while closing", answer.error.message)
 
     async def end(self) -> None:
-        """End the process and everything it started: politely if it is idle."""
+        """End the process and everything it started; an idle process may end by itself."""
         async with self._stack:
             if self.is_ready:
                 await self._program.leave()
@@ -160,10 +160,10 @@ class WorkerProcess:
             self._printed.finish()
 
     async def _ended(self, who: Who) -> KindlmError:
-        """Return the error of an agent whose process ended, or hung up, without an answer."""
-        how = await self._program.ending()
+        """Return the error of an agent whose process, or its output, ended without an answer."""
+        ending = await self._program.ending()
         await self._program.drained()
-        message = f"The process of agent {who.name!r} {how} before it answered"
+        message = f"The process of agent {who.name!r} {ending} before it answered"
         return who.failed(
             who.with_last_words(message, self._program.log),
             "Look for os._exit, a signal, a crash in an extension module, or files that it "
@@ -176,9 +176,9 @@ _MAX_IDLE = 8
 
 
 class PythonProcesses:
-    """The processes of a run, as `async with`; all of them have ended when it is left.
+    """The processes of a run, as `async with`, which ends all of them.
 
-    `root` is searched for agents that are not in the folder of their file.
+    Agents that are not in the folder of their file are imported from `root`.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class PythonProcesses:
         self._idle: deque[tuple[AgentTarget, WorkerProcess]] = deque()
 
     async def __aenter__(self) -> Self:
-        """Start nothing yet: a process starts with a conversation."""
+        """Start nothing yet: the first conversation starts a process."""
         return self
 
     async def __aexit__(self, *exception: object) -> None:
@@ -201,24 +201,24 @@ class PythonProcesses:
     def agent(
         self, target: AgentTarget, variables: Mapping[str, str] = MappingProxyType({})
     ) -> Agent:
-        """Make an agent for one conversation; import errors are reported later.
+        """Make an agent for one conversation; the first message reports import errors.
 
-        With `variables`, it has a process of its own, with these in its environment: objects that
-        use them when a module is imported must not serve another conversation.
+        With `variables`, which are added to the environment, the agent has its own process: modules
+        may read them at import, so no other conversation may use the process.
         """
-        # A process gets JSON.
+        # Options are sent to the process as JSON.
         return ProcessAgent(replace(target, options=as_written(target.options)), self, variables)
 
     async def lend(
         self, target: AgentTarget, variables: Mapping[str, str]
     ) -> Result[WorkerProcess]:
         """Return a process in which the agent is open."""
-        # A process that has imported the agent already, unless it ended while idle.
-        kept = next((each for each in self._idle if each[0] == target and not variables), None)
-        if kept is not None:
-            self._idle.remove(kept)
-            if isinstance(await self._open(kept[1], target), Ok):
-                return Ok(kept[1])
+        idle = next((each for each in self._idle if each[0] == target and not variables), None)
+        if idle is not None:
+            self._idle.remove(idle)
+            # An idle process may have ended by itself.
+            if isinstance(await self._open(idle[1], target), Ok):
+                return Ok(idle[1])
         try:
             worker = await WorkerProcess.start({**self._environ, **variables}, self._redact)
         except OSError as error:
@@ -229,7 +229,7 @@ class PythonProcesses:
         return Ok(worker) if isinstance(opened, Ok) else opened
 
     async def _open(self, worker: WorkerProcess, target: AgentTarget) -> Result[AgentReply | None]:
-        """Open the agent in a process, or end the process."""
+        """Open the agent in a process; if that fails, end the process."""
         opened = None
         try:
             opened = await worker.ask(Opening(target, str(self._root.resolve())), target.id)
@@ -241,7 +241,7 @@ class PythonProcesses:
     async def give_back(
         self, target: AgentTarget, variables: Mapping[str, str], worker: WorkerProcess
     ) -> None:
-        """Take a process back; keep it if it is fit for another conversation."""
+        """Take a process back, and keep it for another conversation if it is ready."""
         if variables or not worker.is_ready:
             await worker.end()
             return
@@ -251,7 +251,7 @@ class PythonProcesses:
 
 
 class ProcessAgent:
-    """Implements `ports.Agent`."""
+    """Implements `ports.Agent` by a process that is borrowed for one conversation."""
 
     def __init__(
         self, target: AgentTarget, processes: PythonProcesses, variables: Mapping[str, str]

@@ -1,7 +1,6 @@
 """The process that a Python agent runs in: it hosts one conversation after another.
 
-It ends when kindlm closes its input or sends SIGTERM, and soon after kindlm itself is gone,
-whatever the agent is doing.
+It ends when kindlm closes its input, sends SIGTERM or ends itself, whatever the agent is doing.
 
 kindlm and the process exchange lines of JSON through standard input and output. They do not use
 pickle, so kindlm never executes or imports anything that an agent returns.
@@ -31,17 +30,17 @@ from kindlm.suite import AgentTarget
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """A request for an agent, for one conversation; see `python_agent` for `root`."""
+    """A request to import an agent for one conversation; see `python_agent` for `root`."""
 
     target: AgentTarget
     root: str
 
 
 Call: TypeAlias = Opening | AgentRequest | None
-"""Open an agent, send it a message, or leave it."""
+"""Open an agent, send it a message, or (None) leave it."""
 
 Answer: TypeAlias = Result[AgentReply | None]
-"""Each call has one; there is a reply to a message only."""
+"""The answer to a call; only a message has a reply."""
 
 _CALL: TypeAdapter[Call] = TypeAdapter(Call)
 _ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer)
@@ -50,7 +49,7 @@ _ANSWER: TypeAdapter[Answer] = TypeAdapter(Answer)
 def pack_call(call: Call) -> bytes:
     """Return the line of a call."""
     if isinstance(call, AgentRequest):
-        # Functions cannot leave their process. An agent in Python calls its tools itself.
+        # A function cannot be sent to another process. A Python agent calls its tools itself.
         call = replace(call, answer_tool=None)
     return _line(_CALL.dump_python(call))
 
@@ -61,13 +60,13 @@ def unpack_call(payload: bytes) -> Call:
 
 
 def pack_answer(answer: Answer) -> bytes:
-    """Return the line of an answer; raise `TypeError` or `ValueError` if it is not JSON."""
-    # The reader finds errors in a reply that the user's code made.
+    """Return the line of an answer; raises `TypeError` or `ValueError` if it is not JSON."""
+    # `unpack_answer` reports errors in a reply that the user's code made.
     return _line(_ANSWER.dump_python(answer, warnings=False))
 
 
 def unpack_answer(payload: bytes) -> Answer:
-    """Read an answer; raise `ValueError` that says what is wrong with it."""
+    """Read an answer; raises `ValueError` that says what is wrong."""
     try:
         return _ANSWER.validate_python(json.loads(payload))
     except ValidationError as error:
@@ -77,18 +76,18 @@ def unpack_answer(payload: bytes) -> Answer:
 
 
 def _line(value: object) -> bytes:
-    # Plain ASCII, so that lone surrogates, which models do write, survive the way.
+    # ASCII with escapes also encodes lone surrogates, which models sometimes write.
     return json.dumps(value).encode("ascii")
 
 
 GRACE_S = 2.0
-"""How long what the agent still does may keep the process alive when it is to end."""
+"""How long an active agent may delay the end of its process, in seconds."""
 
 
 def main() -> None:
-    """Serve standard input to its end.
+    """Answer calls from standard input to its end.
 
-    The agent's standard input is empty, and its output goes to standard error.
+    The agent's own standard input is empty, and its output goes to standard error.
     """
     asked, answered = os.dup(0), os.dup(1)
     with Path(os.devnull).open("rb") as nothing:
@@ -98,8 +97,8 @@ def main() -> None:
         try:
             asyncio.run(_serve(asked, answers))
         except OSError:
-            # kindlm has ended, or an agent closed something that the event loop needs: an orderly
-            # end is impossible, and its tracebacks would say nothing about the agent.
+            # kindlm has ended, or an agent closed a file of the event loop. An orderly end is
+            # impossible, and its tracebacks would say nothing about the agent.
             os._exit(1)
 
 
@@ -119,7 +118,7 @@ async def _serve(asked: int, answers: BinaryIO) -> None:
 
 
 def _listen(asked: int, loop: asyncio.AbstractEventLoop, calls: asyncio.Queue[bytes]) -> None:
-    """Pass on input from a thread, which notices its end even while an agent blocks the loop."""
+    """Pass input to the loop, from a thread that sees its end even if an agent blocks the loop."""
     with os.fdopen(asked, "rb") as stream, suppress(OSError):
         for line in stream:
             loop.call_soon_threadsafe(calls.put_nowait, line)

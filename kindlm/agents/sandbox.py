@@ -1,7 +1,7 @@
-"""Where an agent's program runs: the options for that, and its errors.
+"""The base of agents that are programs: options, the interface of sandboxes, and errors.
 
 A program runs on this machine, without any isolation, or in a sandbox of Daytona. kindlm never
-retries a failed program: it has forgotten the conversation, and repeating its work may do harm.
+retries a failed program: it lost the conversation, and its work may have effects.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kindlm.section import CommandLine, Maybe, Text
 from kindlm.values import refuse
 
 PYTHON = ("python", "python3")
-"""Names of the Python that runs kindlm."""
+"""Words that stand for the Python that runs kindlm."""
 
 
 class TooMuchOutput(Exception):  # noqa: N818 - it names what was printed
@@ -34,7 +34,7 @@ class TooMuchOutput(Exception):  # noqa: N818 - it names what was printed
 
 
 def how_it_ended(code: int) -> str:
-    """Return how a program ended, by exit code: `ended by SIGKILL`, `ended with exit code 3`."""
+    """Return how a program ended: `ended by SIGKILL`, `ended with exit code 3`."""
     if code >= 0:
         return f"ended with exit code {code}"
     try:
@@ -46,7 +46,7 @@ def how_it_ended(code: int) -> str:
 class OutputLines:
     """Takes output of a pipe in pieces, and returns it line by line.
 
-    `limit` is how many bytes may wait to be read, line ends excluded.
+    `limit` is the most bytes that may wait to be read, without line ends.
     """
 
     def __init__(self, limit: int) -> None:
@@ -56,15 +56,15 @@ class OutputLines:
         self._waiting = 0
         self._arrived = asyncio.Event()
         self.is_line_ended = False
-        """Whether the line that was taken last had an end."""
+        """Whether the last returned line had a line end."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether only white space waits."""
+        """Whether no output but white space waits to be read."""
         return not any(map(bytes.strip, self._lines)) and not self._begun.strip()
 
     def add(self, chunk: bytes) -> None:
-        """Add output; raise `TooMuchOutput` if more waits than allowed."""
+        """Add output; raises `TooMuchOutput` if more than the limit waits."""
         self._waiting += len(chunk) - chunk.count(b"\n")
         self._begun += chunk
         if b"\n" in chunk:
@@ -85,7 +85,7 @@ class OutputLines:
             arrived.cancel()
 
     def take(self) -> bytes | None:
-        """Return the next whole line without its end, None if there is none yet."""
+        """Return the next whole line without its line end, None if there is none yet."""
         if not self._lines:
             return None
         line = self._lines.popleft()
@@ -108,7 +108,7 @@ _LOG_BYTES = 16_384
 
 
 class LastOutput:
-    """The last part of a pipe's output."""
+    """Keeps the end of a pipe's output."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -120,13 +120,13 @@ class LastOutput:
 
 
 class SandboxError(Exception):
-    """A sandbox failed while something ran in it; the message says how."""
+    """A sandbox failed while a program ran in it; the message says how."""
 
 
 class StartedProgram(ABC):
-    """A running program. Its output is read continuously, into `lines` and `errors`.
+    """A running program, whose output is read into `lines` and `errors` all the time.
 
-    All methods raise `SandboxError` when the sandbox itself fails.
+    All methods raise `SandboxError` if the sandbox itself fails.
     """
 
     def __init__(self, limit: int, errors: LastOutput | None = None) -> None:
@@ -145,44 +145,44 @@ class StartedProgram(ABC):
 
     @abstractmethod
     async def write_line(self, line: bytes) -> None:
-        """Write a line, given without its end; a closed input is not an error."""
+        """Write a line and a line end; a closed input is not an error."""
 
     @abstractmethod
     async def read_line(self) -> bytes | None:
-        """Return its next line without the end, None if there will be none.
+        """Return its next line without the line end, None at the end of its output.
 
-        Raises `TooMuchOutput` if more waits than allowed.
+        Raises `TooMuchOutput` if more than the limit waits.
         """
 
     @abstractmethod
     async def exit_code(self) -> int | None:
         """Return its exit code, negative for a signal; None if it is still running.
 
-        Call it only when the program should be ending: it gets a moment to do so.
+        Call this when the program should be ending: the call waits for a moment.
         """
 
     async def ending(self) -> str:
-        """Describe how it ended, or only that its output ended, to continue a sentence."""
+        """Return how the program or its output ended, as the end of a sentence."""
         code = await self.exit_code()
         return "closed its output" if code is None else how_it_ended(code)
 
     @abstractmethod
     async def leave(self) -> None:
-        """Close its input, as far as the sandbox can, and let it end."""
+        """Close its input if the sandbox can, and let it end."""
 
 
 class Sandbox(Protocol):
-    """Runs programs."""
+    """The place where programs run."""
 
     def start(
         self, words: Sequence[str], given: bytes | None, limit: int
     ) -> AbstractAsyncContextManager[StartedProgram]:
-        """Start a program without a shell; it is ended when the context is left.
+        """Start a program without a shell; leaving the context ends it.
 
         Args:
             words: the program and its arguments.
-            given: all of its input; None to write lines while it runs.
-            limit: how many bytes may wait to be read.
+            given: its whole input; None to write lines while it runs.
+            limit: the most bytes of output that may wait to be read.
 
         Raises:
             OSError, ValueError: it could not be started.
@@ -195,27 +195,27 @@ MAX_OUTPUT_BYTES = 10_000_000
 """The longest answer, and the most that may wait to be read."""
 
 TOO_MUCH = f"printed more than {MAX_OUTPUT_BYTES // 1_000_000} MB"
-"""What a program did that printed more: a sentence goes on with it."""
+"""The end of a sentence about a program that printed more."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramWho(Who):
-    """A program as an agent; it has these words."""
+    """Makes the errors of an agent that is a program; `words` are the program and its arguments."""
 
     words: tuple[str, ...] = ()
 
     @property
     def program(self) -> str:
-        """The program as the user wrote it; for a Python script, including the script."""
+        """The name of the program; for a Python script, with the script."""
         first, *rest = self.words
         is_script = first in PYTHON and rest and not rest[0].startswith("-")
         return self.quote(" ".join([first, *rest[: 1 if is_script else 0]]))
 
-    def did(self, what: str, log: str, *, printed: str = "") -> KindlmError:
-        """Return the error of a program that did something else than answer.
+    def program_failure(self, what: str, log: str, *, printed: str = "") -> KindlmError:
+        """Return the error of a program that did not answer properly.
 
-        `what` continues a sentence about it. `log` is the end of its standard error, and `printed`
-        its other output.
+        `what` ends a sentence about the program. `log` is the end of its standard error, and
+        `printed` its other output.
         """
         return self.failed(
             self.with_last_words(f"{self.title}: {self.program} {what}", log),
@@ -226,15 +226,16 @@ class ProgramWho(Who):
     def broke_off(
         self, raised: Exception, log: str, timeout_s: float, *, printed: str = ""
     ) -> KindlmError:
-        """Return the error of an exchange that raised an exception; see `did`.
+        """Return the error of an exchange that raised an exception; see `program_failure`.
 
-        That is TimeoutError, TooMuchOutput or SandboxError; or at the start, OSError or ValueError.
+        The exception is TimeoutError, TooMuchOutput or SandboxError, or OSError or ValueError at
+        the start of the program.
         """
         if isinstance(raised, TooMuchOutput):
-            return self.did(TOO_MUCH, log, printed=printed)
+            return self.program_failure(TOO_MUCH, log, printed=printed)
         if isinstance(raised, SandboxError):
             what = f"failed with its sandbox, {self.quote(str(raised))}"
-            return self.did(what, log, printed=printed)
+            return self.program_failure(what, log, printed=printed)
         if isinstance(raised, TimeoutError):
             return self.failed(
                 f"{self.title}: {self.program} did not answer within {timeout_s * 1000:.0f} ms",
@@ -257,7 +258,7 @@ def _check_variables(env: dict[str, str]) -> dict[str, str]:
 
 
 class ProgramOptions(Adapter):
-    """The options for starting a program."""
+    """The base of options of agents that are programs."""
 
     command: Maybe[CommandLine] = Field(default=None, examples=["python agent.py"])
     """Program with its arguments (`mcp`; required for `subprocess`): a string that is split like a
@@ -277,14 +278,14 @@ class ProgramOptions(Adapter):
         return shlex.split(self.command) if isinstance(self.command, str) else self.command or []
 
     def compiled(self) -> Self:
-        """Split the command before variables are inserted: a value is always one word."""
+        """Split the command before variables are inserted, so that each value stays one word."""
         if self.command is None:
             return self
         return self.model_copy(update={"command": self.words})
 
 
 def program_secrets(env: Mapping[str, str]) -> frozenset[str]:
-    """Return the values that must be hidden, by the names of their variables."""
+    """Return the values of variables whose names mean secrets."""
     return frozenset(
         value
         for name, value in env.items()

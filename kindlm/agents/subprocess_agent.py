@@ -326,7 +326,7 @@ class LineAgent(_ProgramAgent):
         return replace(reply, raw=raw, latency_ms=latency_ms, warnings=warnings)
 
     def _failure(self, what: str) -> KindlmError:
-        return self._who.did(what, "" if self._program is None else self._program.log)
+        return self._who.program_failure(what, "" if self._program is None else self._program.log)
 
     def _unexpected_line(self) -> KindlmError:
         return replace(self._failure("printed an unexpected line"), hint=_ONE_LINE)

@@ -27,15 +27,14 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 class ForeignModuleError(ImportError):
-    """Another module of this name is loaded already; the message says from where."""
+    """Another module of the same name is already loaded; the message says from where."""
 
 
 def load(dotted: str, folders: Sequence[Path]) -> Any:
-    """Return what `package.module:name` stands for, imported from the first folder that has it.
+    """Import the object `package.module:name` from the first folder that has the module.
 
-    The folders come first for as long as the import takes: the user's modules win there over
-    installed ones of the same name, and nowhere else. Raises whatever the import raises,
-    `AttributeError` if the module has no such name.
+    During the import, the folders come first, so that the user's modules win over installed modules
+    of the same name. Raises whatever the import raises, and `AttributeError` for a missing name.
     """
     module_name, _, name = dotted.partition(":")
     entries = [str(folder) for folder in folders]
@@ -53,7 +52,7 @@ def load(dotted: str, folders: Sequence[Path]) -> Any:
 
 
 def _refuse_foreign(package: str, folders: Sequence[str]) -> None:
-    """Refuse a name under which a module of another folder is loaded: it would be used instead."""
+    """Refuse a name under which Python has loaded a module of another folder, and would use it."""
     loaded = sys.modules.get(package)
     here = PathFinder.find_spec(package, folders)
     if loaded is None or here is None or here.origin is None:
@@ -65,27 +64,27 @@ def _refuse_foreign(package: str, folders: Sequence[str]) -> None:
 
 @contextmanager
 def importable(folders: Sequence[Path]) -> Iterator[None]:
-    """Keep folders at the end of the import path: agents import when they run, too."""
+    """Keep folders at the end of the import path, for imports while an agent runs."""
     entries = [str(folder) for folder in folders]
     sys.path.extend(entries)
     try:
         yield
     finally:
         for entry in entries:
-            # The last one: it may have been on the path before, for another reason.
+            # The last occurrence: the path may have had the folder before.
             with suppress(ValueError):
                 del sys.path[len(sys.path) - 1 - sys.path[::-1].index(entry)]
 
 
 class _Worker(threading.Thread):
-    """A thread that runs one call after the other.
+    """A thread that runs one call after another.
 
-    Nothing can stop a thread. One whose answer is no longer awaited runs on, unheard, and does not
-    keep the process from ending: hence no pool, which waits for its threads.
+    Nothing can stop a thread. A call that nobody awaits any more runs on, but must not keep the
+    process alive. A `ThreadPoolExecutor` would wait for its threads.
     """
 
     idle: ClassVar[deque[_Worker]] = deque()
-    """Those that have nothing to do, the one that was used last at the end."""
+    """Idle threads, the last used one at the end."""
 
     def __init__(self) -> None:
         super().__init__(name="kindlm-agent", daemon=True)
@@ -93,7 +92,7 @@ class _Worker(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Run calls, and what each returns once this thread may be used again."""
+        """Run calls; each returns a function that reports its result once this thread is idle."""
         while True:
             report = self.calls.get()()
             self.idle.append(self)
@@ -101,14 +100,14 @@ class _Worker(threading.Thread):
             del report
 
 
-os.register_at_fork(after_in_child=_Worker.idle.clear)  # threads stay behind
+os.register_at_fork(after_in_child=_Worker.idle.clear)  # a child process has no other threads
 
 
 async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function in a thread and return what it returns, or raise what it raises.
+    """Call a function in a thread; return what it returns, or raise what it raises.
 
-    Calls that follow one another share a thread, and so the event loop that it may have: clients of
-    a framework that the function keeps can be used in one event loop only.
+    Successive calls share a thread, and so an event loop that a call leaves in it: clients that the
+    function keeps may only work in the event loop that first used them.
     """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Any] = loop.create_future()
@@ -126,11 +125,11 @@ async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
         value, error = None, None
         try:
             value = context.run(function, *arguments)
-        except BaseException as raised:  # noqa: BLE001 - whatever it is, the caller gets it
+        except BaseException as raised:  # noqa: BLE001 - raised again in the caller
             error = _raisable(raised)
 
         def report() -> None:
-            with suppress(RuntimeError):  # the loop is closed: nothing waits
+            with suppress(RuntimeError):  # the loop is closed, so nobody waits
                 loop.call_soon_threadsafe(settle, value, error)
 
         return report
@@ -153,7 +152,7 @@ def _raisable(error: BaseException) -> BaseException:
 
 
 async def called(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function, in a thread unless it is async, and await what it gives."""
+    """Call a function, in a thread unless it is async, and await an awaitable result."""
     its_call = getattr(type(function), "__call__", None)  # noqa: B004 - is that method async?
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(its_call):
         return await function(*arguments)
@@ -162,10 +161,10 @@ async def called(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def first_parameter(function: Callable[..., Any]) -> inspect.Parameter | None:
-    """Return the parameter that a message goes to; None for a function that takes nothing."""
+    """Return the parameter that gets the message; None if the function needs no argument."""
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # a builtin that does not tell takes a text
+    except (TypeError, ValueError):  # a builtin without a signature takes a text
         return inspect.Parameter("text", inspect.Parameter.POSITIONAL_ONLY)
     kinds = (*_POSITIONAL, inspect.Parameter.VAR_POSITIONAL)
     found = [parameter for parameter in parameters if parameter.kind in kinds]
@@ -175,42 +174,42 @@ def first_parameter(function: Callable[..., Any]) -> inspect.Parameter | None:
 
 
 class _OfText(Framework):
-    """A function that gets the text of the user's message."""
+    """Calls a function with the text of the user's message."""
 
     def argument(self, request: AgentRequest) -> Any:
-        """Return what the function gets."""
+        """Return the argument of the function."""
         return last_user_text(request)
 
     async def send(self, agent: Any, request: AgentRequest) -> Any:
-        """Call the function, and return what it returned or all that it yielded."""
+        """Call the function; return its result, or all items of a generator."""
         return await _drained(await called(agent, self.argument(request)))
 
     async def read(self, _result: Any, _sent: str) -> None:
-        """Leave what it returned to what it looks like."""
+        """Return None: the form of the result decides how kindlm reads it."""
 
 
 class _OfMessages(_OfText):
-    """A function that gets all that was said."""
+    """Calls a function with all messages."""
 
     takes_system: ClassVar[bool] = True
 
     def argument(self, request: AgentRequest) -> Any:
-        """Return what the function gets."""
+        """Return the argument of the function."""
         return all_messages(request)
 
 
 class _OfRequest(_OfMessages):
-    """A function that gets the whole request."""
+    """Calls a function with the whole request."""
 
     takes_context: ClassVar[bool] = True
 
     def argument(self, request: AgentRequest) -> Any:
-        """Return what the function gets."""
+        """Return the argument of the function."""
         return request
 
 
 def framework_for(function: Callable[..., Any]) -> Framework:
-    """Return what calls a function, by the annotation or the name of its first parameter."""
+    """Return what calls a function, chosen by the annotation or name of its first parameter."""
     parameter = first_parameter(function)
     if parameter is None:
         return _OfText()
@@ -223,24 +222,24 @@ def framework_for(function: Callable[..., Any]) -> Framework:
     return _OfText()
 
 
-async def _drained(said: Any) -> Any:
-    """Return what a generator yields: one text if all of it is text, else a list.
+async def _drained(result: Any) -> Any:
+    """Return all items of a generator, joined if all are texts; returns any other result as it is.
 
     A generator that is not async runs in a thread.
     """
     pieces: list[Any] = []
-    if isinstance(said, AsyncIterator):
-        async for piece in said:
+    if isinstance(result, AsyncIterator):
+        async for piece in result:
             refuse_more(len(pieces) + 1, MAX_EVENTS, "pieces")
             pieces.append(piece)
-    elif isinstance(said, Iterator):
+    elif isinstance(result, Iterator):
 
         def take() -> None:
-            for piece in said:
+            for piece in result:
                 refuse_more(len(pieces) + 1, MAX_EVENTS, "pieces")
                 pieces.append(piece)
 
         await in_thread(take)
     else:
-        return said
+        return result
     return "".join(pieces) if all(isinstance(piece, str) for piece in pieces) else pieces

@@ -1,9 +1,9 @@
 """The frameworks whose agents and results kindlm knows as Python objects: one module for each.
 
-A module is named for the package that the types of a framework are from: `pydantic_ai.py`, or
-`google_adk.py` for `google.adk`. An object leads to its framework by the modules of its type and
-of the bases of that type, so that nothing is imported that is not there already. Packages add a
-framework by an entry point of the group `kindlm.frameworks`, which is named in the same way.
+A module has the name of the framework's package: `pydantic_ai.py`, or `google_adk.py` for
+`google.adk`. kindlm finds the framework of an object by the modules of its type and of the bases of
+that type, without importing any framework. Packages add a framework by an entry point of the group
+`kindlm.frameworks` with a name of the same form.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from kindlm.plugins import AgentReply, Framework, Usage
 from kindlm.transcript import extras_of
 
 _DEEPEST = 5
-"""How many levels of lists and objects are looked into for objects of frameworks."""
+"""How many levels of lists and dicts kindlm searches for objects of frameworks."""
 
 _MOST = 10_000
-"""How many values of a level are."""
+"""How many values of a level it searches."""
 
 
 async def reply_of(result: Any, sent: str, *, known: Framework | None = None) -> AgentReply | None:
     """Return the reply in a result of a framework; None if no framework knows it.
 
-    `known` is tried first: the framework of the conversation's agent.
+    `known` is the framework of the conversation's agent, which is tried first.
     """
     others = frameworks_of(_types_in(result))
     for framework in (*filter(None, [known]), *others):
@@ -44,15 +44,15 @@ async def reply_of(result: Any, sent: str, *, known: Framework | None = None) ->
 
 
 def framework_of(agent: Any) -> Framework | None:
-    """Return the adapter of an object, made anew; None if no framework knows it as an agent."""
+    """Return a new adapter for an agent; None if no framework knows the object as an agent."""
     found = frameworks_of([type(agent)])
     return next((framework for framework in found if framework.is_agent(agent)), None)
 
 
 def is_a(value: Any, package: str, *names: str) -> bool:
-    """Return whether the type of an object, or a base of it, is a class of a package.
+    """Return whether the type of an object, or a base of it, is one of a package's classes.
 
-    Its module within the package is ignored, since that changes from version to version.
+    The module within the package is ignored, since it changes from version to version.
     """
     return any(
         kind.__name__ in names and f"{kind.__module__}.".startswith(f"{package}.")
@@ -61,7 +61,7 @@ def is_a(value: Any, package: str, *names: str) -> bool:
 
 
 def as_json(value: Any) -> Any:
-    """Return an object as JSON values; other values become their text.
+    """Return an object as JSON values; other values become text.
 
     Raises:
         ValueError: it contains itself.
@@ -72,7 +72,7 @@ def as_json(value: Any) -> Any:
 
 
 def total(usages: Sequence[Usage]) -> Usage:
-    """Return the total tokens of all model answers; unknown if those of one are."""
+    """Return the total tokens of all model answers; unknown if any answer has unknown tokens."""
     inputs = [usage.input_tokens for usage in usages if usage.input_tokens is not None]
     outputs = [usage.output_tokens for usage in usages if usage.output_tokens is not None]
     if not usages or len(inputs) < len(usages) or len(outputs) < len(usages):
@@ -81,10 +81,10 @@ def total(usages: Sequence[Usage]) -> Usage:
 
 
 def frameworks_of(types: Iterable[type]) -> Iterator[Framework]:
-    """Yield the frameworks that some types belong to, each once and made anew.
+    """Yield new adapters of the frameworks of some types, each framework once.
 
     Raises:
-        RuntimeError: a package that adds one is faulty.
+        RuntimeError: a package that adds a framework is faulty.
     """
     names = (name for kind in types for base in kind.__mro__ for name in _names(base.__module__))
     for name in dict.fromkeys(names):
@@ -97,7 +97,7 @@ def frameworks_of(types: Iterable[type]) -> Iterator[Framework]:
 
 
 def _names(module: str) -> Iterator[str]:
-    """Yield the names of frameworks that may have a type of this module."""
+    """Yield the names of frameworks that this module may belong to."""
     parts = module.split(".")[:2]
     yield parts[0]
     yield "_".join(parts)
@@ -117,7 +117,7 @@ def _defined_in(module: str) -> type[Framework]:
 
 
 def _types_in(value: Any) -> Iterable[type]:
-    """Return the types of a value and of values nested in its lists and objects, up to a limit."""
+    """Return the types of a value and of values nested in it, up to the limits."""
     found: dict[type, None] = {}
     level = [value]
     for _ in range(_DEEPEST):

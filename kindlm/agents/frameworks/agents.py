@@ -1,9 +1,9 @@
 """The OpenAI Agents SDK, whose package is `agents`: agents, and what their runs return.
 
-An agent runs by `Runner.run`. `to_input_list` carries over what was said, and the agent that
-answered last goes on. A function may return the result of a run, streamed or not, or yield the
-events of a streamed one. A handoff is a tool call, as it is for the model. An agent that is called
-as a tool has a run of its own, which no result shows.
+kindlm calls `Runner.run`. `to_input_list` carries the conversation over, and the next message goes
+to the agent that answered last. A function may return the result of a run, streamed or not, or
+yield the events of a streamed run. A handoff counts as a tool call, as it does for the model. An
+agent that is called as a tool has its own run, which no result shows.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ class OpenAIAgents(Framework):
         self._last: Any = None
 
     def is_agent(self, value: Any) -> bool:
-        """Tell whether it is an agent of the SDK; a package of the user may have the same name."""
+        """Return whether it is an agent of the SDK, and not of a user's package `agents`."""
         is_sdk = hasattr(sys.modules.get(_PACKAGE), "set_default_openai_client")
         return is_sdk and is_a(value, _PACKAGE, "AgentBase")
 
     async def send(self, agent: Any, request: AgentRequest) -> Any:
-        """Run the agent with what was said before; return the result of the run."""
-        said = all_messages(request)
+        """Run the agent with the conversation so far; return the result of the run."""
+        messages = all_messages(request)
         if self._last is not None:
-            agent, said = self._last.last_agent, [*self._last.to_input_list(), said[-1]]
-        self._last = await sys.modules[_PACKAGE].Runner.run(agent, said)
+            agent, messages = self._last.last_agent, [*self._last.to_input_list(), messages[-1]]
+        self._last = await sys.modules[_PACKAGE].Runner.run(agent, messages)
         return self._last
 
     async def read(self, result: Any, _sent: str) -> AgentReply | None:
-        """Return what a result, which knows its new items, or a streamed run says."""
+        """Return the reply in a result or in the events of a streamed run."""
         if is_a(result, _PACKAGE, "RunResultStreaming"):
             async for _ in result.stream_events():
                 pass
@@ -75,7 +75,7 @@ def _of_result(result: Any) -> AgentReply:
 
 
 def _of_events(events: Sequence[Any]) -> AgentReply:
-    """Return what the events of a streamed run say; those of models tell the tokens."""
+    """Return the reply in the events of a streamed run."""
     items = [event.item for event in events if is_a(event, _PACKAGE, "RunItemStreamEvent")]
     ended = [
         event.data.response
@@ -103,7 +103,7 @@ def _of_events(events: Sequence[Any]) -> AgentReply:
 
 
 def _hidden(items: Sequence[Any]) -> tuple[str, ...]:
-    """Return the warning of agents that were called as tools, if there were any."""
+    """Return the warning about agents that were called as tools, if any were."""
     origins = [getattr(item, "tool_origin", None) for item in items]
     names = {getattr(origin, "agent_tool_name", None) for origin in origins}
     listed = ", ".join(sorted(filter(None, names)))
@@ -118,7 +118,7 @@ def _calls(items: Sequence[Any]) -> ReportedCalls:
         raw = as_json(item.raw_item)
         call_id = raw.get("call_id") or raw.get("id")
         if item.type in ("tool_call_item", "handoff_call_item"):
-            # Tools of the provider have no name but their type: `web_search_call`.
+            # A tool of the provider has only a type: `web_search_call`.
             name = raw.get("name") or str(raw.get("type", "")).removesuffix("_call")
             calls.add(name, call_id, raw.get("arguments"))
         elif item.type in ("tool_call_output_item", "handoff_output_item"):

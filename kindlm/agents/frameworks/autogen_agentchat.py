@@ -1,7 +1,7 @@
 """AutoGen's AgentChat: agents and teams, and what their tasks return.
 
-An agent or team runs by `run_stream`, and keeps what was said itself: before each message it gets
-the state of the conversation back. So conversations can share one; it answers one at a time then.
+kindlm calls `run_stream`. An agent or team stores its conversation, so kindlm loads the state of
+the conversation before each message. Conversations that share an agent use it in turn.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class AutoGen(Framework):
         self._model: str | None = None
 
     def is_agent(self, value: Any) -> bool:
-        """Tell whether it is an agent or a team."""
+        """Return whether it is an agent or a team."""
         return is_a(value, _PACKAGE, "TaskRunner")
 
     def turn(self, agent: Any) -> asyncio.Lock:
@@ -60,11 +60,11 @@ class AutoGen(Framework):
         return messages
 
     async def read(self, result: Any, _sent: str) -> AgentReply | None:
-        """Return the reply in the messages of a task, which has only its own."""
+        """Return the reply in the messages or the result of a task."""
         if isinstance(result, list):
-            said = [each for each in result if is_a(each, _PACKAGE, "BaseMessage")]
-            if said:
-                return replace(_reply(said), model=self._model)
+            messages = [each for each in result if is_a(each, _PACKAGE, "BaseMessage")]
+            if messages:
+                return replace(_reply(messages), model=self._model)
             result = result[-1] if result else None
         if is_a(result, _PACKAGE, "Response"):
             return _reply([*(result.inner_messages or ()), result.chat_message])
@@ -72,7 +72,7 @@ class AutoGen(Framework):
 
 
 def _model(agent: Any) -> str | None:
-    """Return the model of an agent from its client's options; no message names it."""
+    """Return the model in the options of an agent's client; messages do not name it."""
     options = getattr(getattr(agent, "_model_client", None), "_create_args", None) or {}
     name = options.get("model")
     return name if isinstance(name, str) else None
@@ -86,7 +86,7 @@ def _reply(messages: Sequence[Any]) -> AgentReply:
         text=texts[-1] if texts else "",
         raw=compact_json(as_json(kept)),
         tool_uses=_calls(kept).uses,
-        # A streamed answer counts 0 tokens, unless the model's client asks for the count.
+        # A streamed answer reports 0 tokens, unless the client asks the model for the count.
         usage=total([Usage(it.prompt_tokens or None, it.completion_tokens) for it in counts]),
         reports_tools=True,
     )

@@ -1,11 +1,11 @@
 """CrewAI: crews and agents, and what their runs return.
 
-| agent | what it gets | what is carried over to the next message |
+| agent | input | how the conversation is carried over |
 |---|---|---|
-| a crew | the keys of the context as inputs, and the message: under the one other placeholder that tasks and agents have, else as `query` | what was said before, as `conversation_history` |
-| an agent | the messages | what was said |
+| a crew | the keys of the context; the message under the only other placeholder of its tasks and agents, else as `query` | as the input `conversation_history` |
+| an agent | the messages | as messages |
 
-Each message runs on a copy of the crew: a crew that ran keeps its texts with the inputs filled in.
+Each message runs on a copy of the crew, since a run fills its inputs into the texts of the crew.
 Tool calls, tokens and the model are read from CrewAI's events, since results count the tokens of
 all runs of a model together.
 """  # noqa: E501 - a table
@@ -35,7 +35,7 @@ _ASKED = "LLMCallCompletedEvent"
 _BEGUN = "ToolUsageStartedEvent"
 _DONE = "ToolUsageFinishedEvent"
 _FAILED = "ToolUsageErrorEvent"
-_HEARD: ContextVar[list[Any] | None] = ContextVar("kindlm_crewai_events", default=None)
+_EVENTS: ContextVar[list[Any] | None] = ContextVar("kindlm_crewai_events", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +52,23 @@ class CrewAI(Framework):
     takes_context: ClassVar[bool] = True
 
     def is_agent(self, value: Any) -> bool:
-        """Tell whether it is a crew or an agent."""
+        """Return whether it is a crew or an agent."""
         return is_a(value, _PACKAGE, "Crew", "BaseAgent", "LiteAgent")
 
     async def send(self, agent: Any, request: AgentRequest) -> Any:
         """Run the crew or the agent in a thread; return its result with the events of the run."""
         bus, events = _bus(), list[Any]()
-        _HEARD.set(events)
+        _EVENTS.set(events)
         if is_a(agent, _PACKAGE, "Crew"):
             result = await in_thread(agent.copy().kickoff, _inputs(agent, request))
         else:
-            said = [each for each in all_messages(request) if each["role"] != "system"]
-            result = await in_thread(agent.kickoff, said)
+            messages = [each for each in all_messages(request) if each["role"] != "system"]
+            result = await in_thread(agent.kickoff, messages)
         await in_thread(bus.flush)
         return _Run(result, sorted(events, key=lambda event: event.emission_sequence or 0))
 
     async def read(self, result: Any, _sent: str) -> AgentReply | None:
-        """Return the reply in a run or its result; a run has only its own events."""
+        """Return the reply in a run or its result."""
         if isinstance(result, _Run):
             return _of_run(result)
         if is_a(result, _PACKAGE, "CrewOutput"):
@@ -82,21 +82,21 @@ class CrewAI(Framework):
 
 @cache
 def _bus() -> Any:
-    """Return the bus of CrewAI's events, which reports tools and models to kindlm from now on.
+    """Return CrewAI's event bus, after subscribing to events of tools and models.
 
-    Handlers run in the context of the code that emits an event, so an event finds its conversation.
+    Handlers run in the context of the code that emits an event, and so in that of a conversation.
     """
     module = import_module("crewai.events")
     for kind in (*_STARTED, _ASKED, _BEGUN, _DONE, _FAILED):
-        module.crewai_event_bus.on(getattr(module, kind))(_hear)
+        module.crewai_event_bus.on(getattr(module, kind))(_collect)
     return module.crewai_event_bus
 
 
-def _hear(source: Any, event: Any) -> None:
+def _collect(source: Any, event: Any) -> None:
     del source
-    heard = _HEARD.get()
-    if heard is not None:
-        heard.append(event)
+    events = _EVENTS.get()
+    if events is not None:
+        events.append(event)
 
 
 def _inputs(crew: Any, request: AgentRequest) -> dict[str, Any]:
@@ -114,28 +114,31 @@ def _of_run(run: _Run) -> AgentReply:
         tool_uses=_calls(run.events).uses,
         usage=total([read_counts(event.usage) for event in asked]),
         model=asked[-1].model if asked else None,
-        # Without even a start event, no events arrive here.
+        # Without a start event, no events arrive at all.
         reports_tools=any(is_a(event, _PACKAGE, *_STARTED) for event in run.events) or None,
     )
 
 
 def _calls(events: Sequence[Any]) -> ReportedCalls:
-    """Return the calls; simultaneous ones end in any order."""
+    """Return the calls; simultaneous calls may end in any order."""
     calls, running = ReportedCalls(), list[tuple[Any, ReportedCall]]()
     for event in events:
         failed = is_a(event, _PACKAGE, _FAILED)
         if is_a(event, _PACKAGE, _BEGUN):
             running.append((event, calls.add(event.tool_name, None, as_json(event.tool_args))))
-        elif (failed or is_a(event, _PACKAGE, _DONE)) and (own := _own(running, event)) is not None:
-            made = running.pop(own)[1]
-            made.answer(str(event.error) if failed else as_json(event.output), failed=failed)
+            continue
+        is_end = failed or is_a(event, _PACKAGE, _DONE)
+        if is_end and (index := _ended_call(running, event)) is not None:
+            call = running.pop(index)[1]
+            call.answer(str(event.error) if failed else as_json(event.output), failed=failed)
     return calls
 
 
-def _own(running: Sequence[tuple[Any, ReportedCall]], ended: Any) -> int | None:
-    """Return which call ended: the matching one, else the one that CrewAI considers started.
+def _ended_call(running: Sequence[tuple[Any, ReportedCall]], ended: Any) -> int | None:
+    """Return the index of the call that ended, by its name and arguments, else by its event id.
 
-    The arguments of a ReAct agent's call are text at first. CrewAI confuses simultaneous calls.
+    The id alone is not enough: CrewAI confuses simultaneous calls. Nor are the arguments: those of
+    a ReAct agent's call are text at the start.
     """
     begun = [event for event, _ in running]
     alike = [(event.tool_name, event.tool_args) for event in begun]

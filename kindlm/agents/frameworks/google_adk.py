@@ -1,7 +1,7 @@
 """Google's Agent Development Kit: agents, apps and runners, and the events of their runs.
 
-An agent runs by `InMemoryRunner`, a runner by itself. Each conversation is a session, which carries
-over what was said.
+An agent runs in an `InMemoryRunner`. Each conversation is a session, which carries the conversation
+over.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ _INNER = (
     "an agent is a tool of another one, and ADK does not show which tools it called. Make it "
     "one of the `sub_agents`, or use `telemetry: otlp`"
 )
-
-
 _MAY_BE_INNER = (
     "a call with nothing but a `request` may be of an agent that is a tool, and the events of ADK "
     "do not show which tools it called. Give kindlm the agent itself"
@@ -39,7 +37,7 @@ class GoogleADK(Framework):
         self._unseen: str | None = None
 
     def is_agent(self, value: Any) -> bool:
-        """Tell whether it is an agent, a workflow, an app or a runner."""
+        """Return whether it is an agent, a workflow, an app or a runner."""
         return is_a(value, _PACKAGE, "BaseAgent", "BaseNode", "App", "Runner")
 
     async def send(self, agent: Any, request: AgentRequest) -> Any:
@@ -59,10 +57,10 @@ class GoogleADK(Framework):
         return [event async for event in run]
 
     async def read(self, result: Any, _sent: str) -> AgentReply | None:
-        """Return the reply in the events of a run, which has only its own.
+        """Return the reply in the events of a run.
 
         Raises:
-            FailedReply: the model failed; ADK reports that as an event.
+            FailedReply: an event reports that the model failed.
         """
         events = result if isinstance(result, list) else [result]
         if not events or not all(is_a(event, _PACKAGE, "Event") for event in events):
@@ -110,15 +108,15 @@ def _agent_tools(agent: Any) -> Iterator[Any]:
 
 def _text(events: Sequence[Any]) -> str:
     """Return the text of the last final response, without thoughts."""
-    said = [
+    texts = [
         "".join(part.text or "" for part in event.content.parts or () if not part.thought)
         for event in events
         if event.content is not None and event.is_final_response()
     ]
-    return next(filter(None, reversed(said)), "")
+    return next(filter(None, reversed(texts)), "")
 
 
 def _usage(counts: Any) -> Usage:
-    """Return the tokens of an answer; thoughts count as written."""
+    """Return the tokens of an answer; thoughts count as output."""
     written = (counts.candidates_token_count or 0) + (counts.thoughts_token_count or 0)
     return Usage(counts.prompt_token_count, written)

@@ -1,16 +1,16 @@
 """LangChain and LangGraph: runnables, compiled graphs and agents, messages and states.
 
-| agent | what it gets | what is carried over to the next message |
+| agent | input | how the conversation is carried over |
 |---|---|---|
-| a graph with a checkpointer | the message; `thread_id` is the conversation's id | its own thread |
-| another graph | `{"messages": […]}` | the messages of its last state |
-| a chat model, or a sequence that begins with one | a list of messages | what was said |
-| another runnable | the text; `session_id` is the conversation's id | its own session |
+| a graph with a checkpointer | the message; `thread_id` is the conversation's id | by its thread |
+| another graph | `{"messages": […]}` | by the messages of its last state |
+| a chat model, or a sequence that begins with one | a list of messages | by all messages |
+| another runnable | the text; `session_id` is the conversation's id | by its session |
 
-It runs by `ainvoke`, with a callback handler that hears of the tools and models that run, also in
-graphs within tools or nodes: messages need not report them. A state shows all tool calls that its
-messages hold after the message that was sent, if a model of LangChain answered. Messages without
-the one that was sent show no other calls than their own: some may have been left out.
+kindlm calls `ainvoke` with a callback handler, which observes all tools and models that run, also
+in graphs within tools or nodes. If a model of LangChain answered, the messages after the one that
+was sent show all tool calls. Without the sent message, earlier messages may be missing, and with
+them tool calls.
 """
 
 from __future__ import annotations
@@ -41,66 +41,66 @@ class LangChain(Framework):
     takes_system: ClassVar[bool] = True
 
     def __init__(self) -> None:
-        self._said: list[Any] = []
-        self._heard: _Heard | None = None
+        self._messages: list[Any] = []
+        self._observed: _Observed | None = None
 
     def is_agent(self, value: Any) -> bool:
-        """Tell whether it is a runnable; graphs are."""
+        """Return whether it is a runnable, such as a graph."""
         return is_a(value, _PACKAGE, "Runnable")
 
     async def send(self, agent: Any, request: AgentRequest) -> Any:
         """Invoke the runnable; return its state or its output."""
-        first = not self._said
+        first = not self._messages
         new = all_messages(request) if first else all_messages(request)[-1:]
         ids = {"thread_id": request.conversation, "session_id": request.conversation}
-        self._heard = _Heard()
-        config = {"configurable": ids, "callbacks": [_handler()(self._heard)]}
+        self._observed = _Observed()
+        config = {"configurable": ids, "callbacks": [_handler()(self._observed)]}
         is_graph = is_a(agent, "langgraph", "Pregel")
         if is_graph and agent.checkpointer:
-            self._said = new
+            self._messages = new
             return await agent.ainvoke({"messages": new}, config)
-        messages = [*self._said, *new]
+        messages = [*self._messages, *new]
         if is_graph:
             state = await agent.ainvoke({"messages": messages}, config)
-            told = state.get("messages") if isinstance(state, dict) else None
-            self._said = list(told or messages)
+            after = state.get("messages") if isinstance(state, dict) else None
+            self._messages = list(after or messages)
             return state
         if is_a(getattr(agent, "first", agent), _PACKAGE, "BaseChatModel"):
             answer = await agent.ainvoke(messages, config)
-            self._said = [*messages, answer]
+            self._messages = [*messages, answer]
             return answer
         return await agent.ainvoke(last_user_text(request), config)
 
     async def read(self, result: Any, sent: str) -> AgentReply | None:
-        """Return the reply in a state, messages or pieces of a stream, and in what was heard."""
+        """Return the reply in a state, in messages or in a stream, with what callbacks observed."""
         reply = self._read(result, sent)
-        heard, self._heard = self._heard, None
-        if heard is None:
+        observed, self._observed = self._observed, None
+        if observed is None:
             if reply is None or _is_answered(result):
                 return reply
             return replace(reply, reports_tools=None)
         if reply is None and isinstance(result, str):
             reply = AgentReply(result, raw=result)
-        return None if reply is None else heard.added_to(reply)
+        return None if reply is None else observed.added_to(reply)
 
     def _read(self, result: Any, text: str) -> AgentReply | None:
-        seen = () if self._heard is None else self._heard.calls.uses
+        seen = () if self._observed is None else self._observed.calls.uses
         sent = Sent(text, has_history=True, seen=seen)
         if isinstance(result, list) and not all(map(_is_message, result)):
-            pieces = as_json(list(_whole(result)))
+            pieces = as_json(list(_as_updates(result)))
             return replace(read_pieces(pieces, sent), raw=compact_json(pieces))
         if isinstance(result, dict):
             state = as_json(result)
             return replace(read_value(state, sent), raw=compact_json(state))
         if not (isinstance(result, list) or _is_message(result)):
             return None
-        messages = as_json(_put_together(result if isinstance(result, list) else [result]))
+        messages = as_json(_merged(result if isinstance(result, list) else [result]))
         reply = replace(read_value(messages, sent), raw=compact_json(messages))
         return reply if holds_message(messages, text) else replace(reply, reports_tools=None)
 
 
 @dataclass(slots=True)
-class _Heard:
+class _Observed:
     """The tools that ran for a message, in the order they started, and the answers of models."""
 
     calls: ReportedCalls = field(default_factory=ReportedCalls)
@@ -108,18 +108,18 @@ class _Heard:
     answers: list[Any] = field(default_factory=list)
 
     def added_to(self, reply: AgentReply) -> AgentReply:
-        """Return a reply with what its messages leave out.
+        """Return a reply, completed by what was observed.
 
-        If no model of LangChain answered, another one may have called tools unnoticed.
+        If no model of LangChain answered, another model may have called tools unobserved.
         """
         uses = tuple(uses_together(self.calls.uses, reply.tool_uses))
-        said = summarize(read_messages(as_json(self.answers)))
-        is_known = len(said.models) == 1
+        summary = summarize(read_messages(as_json(self.answers)))
+        is_known = len(summary.models) == 1
         return replace(
             reply,
             tool_uses=uses,
-            usage=said.usage if self.answers else reply.usage,
-            model=said.models[0] if is_known and reply.model is None else reply.model,
+            usage=summary.usage if self.answers else reply.usage,
+            model=summary.models[0] if is_known and reply.model is None else reply.model,
             reports_tools=reply.reports_tools if self.answers else None,
         )
 
@@ -130,33 +130,33 @@ def _handler() -> Any:
     base = import_module("langchain_core.callbacks").BaseCallbackHandler
 
     class Handler(base):  # type: ignore[misc, valid-type]
-        run_inline = True  # in the order of events
+        run_inline = True  # keeps the order of events
 
-        def __init__(self, heard: _Heard) -> None:
-            self._heard = heard
+        def __init__(self, observed: _Observed) -> None:
+            self._observed = observed
 
         def on_tool_start(
             self, serialized: Any, input_str: str, *, run_id: Any, inputs: Any = None, **more: Any
         ) -> None:
             name = (serialized or {}).get("name") or more.get("name") or UNNAMED
             arguments = input_str if inputs is None else as_json(inputs)
-            made = self._heard.calls.add(name, more.get("tool_call_id"), arguments)
-            self._heard.runs[run_id] = made
+            call = self._observed.calls.add(name, more.get("tool_call_id"), arguments)
+            self._observed.runs[run_id] = call
 
         def on_tool_end(self, output: Any, *, run_id: Any, **more: Any) -> None:
             del more
-            if (made := self._heard.runs.get(run_id)) is not None:
-                made.answer(as_json(getattr(output, "content", output)))
+            if (call := self._observed.runs.get(run_id)) is not None:
+                call.answer(as_json(getattr(output, "content", output)))
 
         def on_tool_error(self, error: BaseException, *, run_id: Any, **more: Any) -> None:
             del more
-            if (made := self._heard.runs.get(run_id)) is not None:
-                made.answer(str(error), failed=True)
+            if (call := self._observed.runs.get(run_id)) is not None:
+                call.answer(str(error), failed=True)
 
         def on_llm_end(self, response: Any, **more: Any) -> None:
             del more
             answers = [getattr(each[0], "message", None) for each in response.generations if each]
-            self._heard.answers += [answer for answer in answers if answer is not None]
+            self._observed.answers += [answer for answer in answers if answer is not None]
 
     return Handler
 
@@ -166,9 +166,9 @@ def _is_message(value: Any) -> bool:
 
 
 def _is_answered(value: Any) -> bool:
-    """Return whether a result holds an answer of a model of LangChain.
+    """Return whether a result contains an answer of a model of LangChain.
 
-    Code that calls a model in another way, and writes the answer itself, may call tools.
+    A message without the marks of a model may be from code that calls tools in another way.
     """
     if is_a(value, _PACKAGE, "AIMessage"):
         has_run = str(value.id).startswith(("run-", "lc_run-"))
@@ -177,24 +177,24 @@ def _is_answered(value: Any) -> bool:
     return isinstance(value, dict | list | tuple) and any(map(_is_answered, held))
 
 
-def _whole(pieces: list[Any]) -> Iterator[Any]:
-    """Yield the pieces of a stream as changes of nodes; those of one message are merged."""
+def _as_updates(pieces: list[Any]) -> Iterator[Any]:
+    """Yield the pieces of a stream as changes of nodes, with merged messages."""
     plain = [
         piece[0] if isinstance(piece, tuple) and _is_message(piece[0]) else piece
         for piece in pieces
     ]
-    for piece in _put_together(plain):
+    for piece in _merged(plain):
         yield {"": {"messages": [piece]}} if _is_message(piece) else piece
 
 
-def _put_together(messages: list[Any]) -> list[Any]:
-    """Return messages with their parts merged: consecutive ones with one id."""
-    whole: list[Any] = []
+def _merged(messages: list[Any]) -> list[Any]:
+    """Return messages, with consecutive chunks of the same id merged."""
+    merged: list[Any] = []
     for message in messages:
-        is_part = is_a(message, _PACKAGE, "BaseMessageChunk")
-        before = whole[-1] if whole and is_a(whole[-1], _PACKAGE, "BaseMessageChunk") else None
-        if is_part and before is not None and before.id == message.id:
-            whole[-1] = before + message
+        is_chunk = is_a(message, _PACKAGE, "BaseMessageChunk")
+        before = merged[-1] if merged and is_a(merged[-1], _PACKAGE, "BaseMessageChunk") else None
+        if is_chunk and before is not None and before.id == message.id:
+            merged[-1] = before + message
         else:
-            whole.append(message)
-    return whole
+            merged.append(message)
+    return merged

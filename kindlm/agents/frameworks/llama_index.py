@@ -1,6 +1,6 @@
-"""LlamaIndex: agents and agent workflows, what their runs return, and the events of these.
+"""LlamaIndex: agents and agent workflows, the outputs of their runs, and their events.
 
-An agent runs by `run`. The memory that the first run made carries over what was said.
+kindlm calls `run`. The memory that the first run made carries the conversation over.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class LlamaIndex(Framework):
         self._memory: Any = None
 
     def is_agent(self, value: Any) -> bool:
-        """Tell whether it is an agent or a workflow of agents."""
+        """Return whether it is an agent or a workflow of agents."""
         return is_a(value, _PACKAGE, "BaseWorkflowAgent", "AgentWorkflow")
 
     async def send(self, agent: Any, request: AgentRequest) -> Any:
@@ -43,20 +43,20 @@ class LlamaIndex(Framework):
             events = [event async for event in handler.stream_events()]
             output = await handler
         except asyncio.CancelledError:
-            await handler.cancel_run()  # it runs in tasks of its own
+            await handler.cancel_run()  # the run has its own tasks
             raise
         self._memory = await handler.ctx.store.get("memory")
         return [*events, output]
 
     async def read(self, result: Any, _sent: str) -> AgentReply | None:
-        """Return the reply in the output or the events of a run, which has only its own."""
+        """Return the reply in the output or the events of a run."""
         events = result if isinstance(result, list) else [result]
         outputs = [event for event in events if is_a(event, _PACKAGE, "AgentOutput")]
         if not outputs:
             return None
         answer = outputs[-1]
         calls = _calls(events)
-        # The last output covers only itself: the model was called before, if it called tools.
+        # Without the earlier outputs of a run with tool calls, tokens are missing.
         asked = list({id(output.raw): as_json(output.raw) for output in outputs}.values())
         is_whole = len(asked) > 1 or not calls.entries
         structured = answer.structured_response
@@ -71,17 +71,17 @@ class LlamaIndex(Framework):
 
 
 def _calls(events: Sequence[Any]) -> ReportedCalls:
-    """Return the calls: the model's outputs request them, results follow, the last one has all."""
+    """Return the calls; outputs of the model request them, and the last output repeats all."""
     calls = ReportedCalls()
     for event in events:
-        told = event.tool_calls if is_a(event, _PACKAGE, "AgentOutput") else [event]
-        for each in told:
+        reports = event.tool_calls if is_a(event, _PACKAGE, "AgentOutput") else [event]
+        for each in reports:
             if not is_a(each, _PACKAGE, "ToolSelection", "ToolCall", "ToolCallResult"):
                 continue
-            made = calls.by_id(each.tool_id)
-            if made is None:
-                made = calls.add(each.tool_name, each.tool_id, as_json(each.tool_kwargs))
+            call = calls.by_id(each.tool_id)
+            if call is None:
+                call = calls.add(each.tool_name, each.tool_id, as_json(each.tool_kwargs))
             output = getattr(each, "tool_output", None)
-            if output is not None and not made.is_answered:
-                made.answer(output.content, failed=output.is_error)
+            if output is not None and not call.is_answered:
+                call.answer(output.content, failed=output.is_error)
     return calls

@@ -1,10 +1,10 @@
 """Pydantic AI: agents, and what their runs return.
 
-An agent runs by `run`. `message_history` carries over what was said. A function may return the
+kindlm calls `run`. `message_history` carries the conversation over. A function may return the
 result of a run, a streamed result, messages, or yield the events of `run_stream_events`.
 
-A tool may run another agent, whose messages are not in the result. If it passes its usage on, the
-result counts more requests than it has answers: then it does not show all tool calls.
+A tool may run another agent, whose messages are not in the result. If the tool passes the usage on,
+the result counts more requests than it has answers: then it does not show all tool calls.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class PydanticAI(Framework):
         self._history: Sequence[Any] | None = None
 
     def is_agent(self, value: Any) -> bool:
-        """Tell whether it is an agent, or a wrapper of one."""
+        """Return whether it is an agent, or a wrapper of an agent."""
         return is_a(value, _PACKAGE, "AbstractAgent")
 
     async def send(self, agent: Any, request: AgentRequest) -> Any:
@@ -47,7 +47,7 @@ class PydanticAI(Framework):
         return result
 
     async def read(self, result: Any, _sent: str) -> AgentReply | None:
-        """Return the reply in messages, or in a result, which knows its new messages."""
+        """Return the reply in messages or in a result."""
         if (
             isinstance(result, list)
             and result
@@ -66,7 +66,7 @@ class PydanticAI(Framework):
 
 
 def _reply(messages: Sequence[Any], output: Any, result: Any) -> AgentReply:
-    """Return the reply in messages. `output` is that of a run; its `result` shows all calls."""
+    """Return the reply in messages, and in the `output` and the `result` of a run."""
     calls, usages = ReportedCalls(), list[Usage]()
     answer, model = "", None
     for message in messages:
@@ -101,9 +101,9 @@ def _usage(counted: Any) -> Usage:
 
 
 def _add_calls(calls: ReportedCalls, parts: Iterable[Any], output_tool: str | None) -> None:
-    """Add the calls of a message, and its results of earlier ones.
+    """Add the calls and the tool results of a message.
 
-    The output of a run may come as a call to `output_tool`, which is not a tool.
+    The output of a run may be a call to `output_tool`, which is not a tool.
     """
     for part in parts:
         if output_tool is not None and getattr(part, "tool_name", None) == output_tool:

@@ -1,8 +1,8 @@
 """smolagents: agents, and what their runs return.
 
-An agent keeps its conversation in itself. So each conversation has a copy of it, which goes on from
-what was said. The copy watches its tools, and those of the agents that it manages: a result of
-smolagents shows neither what these called, nor what the code of a `CodeAgent` did.
+An agent stores its conversation, so each conversation of kindlm has a copy of the agent. The copy
+observes its tools, and those of its managed agents: a result of smolagents shows neither their
+calls, nor the calls from the code of a `CodeAgent`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LIMIT = "the agent reached its step limit (`max_steps`)"
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What a copy of an agent did for one message."""
+    """A run of an agent for one message; `seen` are the observed tool calls."""
 
     agent: Any
     result: Any
@@ -55,11 +55,11 @@ class Smolagents(Framework):
         self._seen = ReportedCalls()
 
     def is_agent(self, value: Any) -> bool:
-        """Tell whether it is an agent."""
+        """Return whether it is an agent."""
         return is_a(value, _PACKAGE, "MultiStepAgent")
 
     async def send(self, agent: Any, request: AgentRequest) -> Any:
-        """Run the copy of the agent in a thread; return what it did."""
+        """Run the copy of the agent in a thread; return the run."""
         first = self._own is None
         if first:
             self._own = _copy(agent, self)
@@ -72,18 +72,18 @@ class Smolagents(Framework):
                 lambda: self._own.run(text, reset=first, return_full_result=True)
             )
         except asyncio.CancelledError:
-            self._own.interrupt()  # a thread cannot be ended; the agent takes no further step
+            self._own.interrupt()  # nothing can end the thread, but the agent stops after its step
             raise
         return _Run(self._own, result, self._seen.uses_as_reported)
 
     async def read(self, result: Any, _sent: str) -> AgentReply | None:
-        """Return the reply in a run, its result, or a streamed run: what follows the last task."""
+        """Return the reply in a run, its result, or the steps of a streamed run."""
         if isinstance(result, _Run):
             return _of_run(result)
         if is_a(result, _PACKAGE, "RunResult"):
             return _of_result(result)
         if isinstance(result, list) and result and is_a(result[-1], _PACKAGE, "FinalAnswerStep"):
-            # The last step comes twice if it was the last allowed one.
+            # smolagents yields the last allowed step twice.
             steps = {
                 id(it): it for it in result if is_a(it, _PACKAGE, "ActionStep", "PlanningStep")
             }
@@ -91,12 +91,12 @@ class Smolagents(Framework):
         return None
 
     def watch(self, name: str, arguments: Any) -> Any:
-        """Record the start of a tool call; return the call, to add its result."""
+        """Record the start of a tool call; returns the call, which gets its result later."""
         return self._seen.add(name, None, arguments)
 
 
 class _Watched:
-    """A tool or managed agent whose calls are observed."""
+    """Wraps a tool or managed agent to observe its calls."""
 
     def __init__(self, tool: Any, watcher: Smolagents) -> None:
         self._tool = tool
@@ -106,22 +106,22 @@ class _Watched:
         return getattr(self._tool, name)
 
     def __call__(self, *values: Any, **named: Any) -> Any:
-        told = {key: value for key, value in named.items() if key != "sanitize_inputs_outputs"}
-        told |= dict(zip(self._tool.inputs, values, strict=False))
-        made = self._watcher.watch(self._tool.name, as_json(told))
+        arguments = {key: value for key, value in named.items() if key != "sanitize_inputs_outputs"}
+        arguments |= dict(zip(self._tool.inputs, values, strict=False))
+        call = self._watcher.watch(self._tool.name, as_json(arguments))
         try:
             result = self._tool(*values, **named)
         except Exception as error:
-            made.answer(f"{type(error).__name__}: {error}", failed=True)
+            call.answer(f"{type(error).__name__}: {error}", failed=True)
             raise
-        made.answer(as_json(result))
+        call.answer(as_json(result))
         return result
 
 
 def _copy(agent: Any, watcher: Smolagents) -> Any:
-    """Return a copy of an agent with its parts, a new memory, and observed tools.
+    """Return a copy of an agent with a new memory and observed tools.
 
-    Tools of code that runs elsewhere are sent there as text, and cannot be observed.
+    A remote executor gets its tools as source text, which cannot be observed.
     """
     own = copy.copy(agent)
     own.memory = type(agent.memory)(agent.system_prompt)
@@ -148,13 +148,13 @@ def _hides(agent: Any) -> bool:
 
 def _of_run(run: _Run) -> AgentReply:
     reply = _of_result(run.result)
-    # A failed call, of an unknown tool or with bad arguments, is only in a step.
+    # A failed call to an unknown tool or with bad arguments is only in a step.
     failed = [step for step in run.result.steps if step.get("error")]
     uses = uses_together(run.seen, _calls(_new(failed)).uses)
     return replace(
         reply,
         tool_uses=with_ids(uses),
-        # Managed agents count their own.
+        # Managed agents count their own tokens.
         usage=Usage() if run.agent.managed_agents else reply.usage,
         model=getattr(run.agent.model, "model_id", None),
         unseen=_INSIDE_CODE if _hides(run.agent) else None,
@@ -173,7 +173,6 @@ def _new(steps: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _reply(steps: Sequence[Mapping[str, Any]], output: Any) -> AgentReply:
-    told = as_json(output)
     counts = [step["token_usage"] or {} for step in steps if "token_usage" in step]
     uses, unseen = _calls(steps).uses, None
     if any(step.get("code_action") is not None for step in steps):
@@ -186,7 +185,7 @@ def _reply(steps: Sequence[Mapping[str, Any]], output: Any) -> AgentReply:
         for step in steps
     ]
     return AgentReply(
-        text=as_text(told),
+        text=as_text(as_json(output)),
         raw=compact_json(list(map(as_json, short))),
         tool_uses=uses,
         usage=total([read_counts(each) for each in counts]),
@@ -199,18 +198,18 @@ def _calls(steps: Sequence[Mapping[str, Any]]) -> ReportedCalls:
     """Return the calls of steps. A step has one result for all its calls together."""
     calls = ReportedCalls()
     for step in steps:
-        told = list(_told(step))
-        for call in told:
-            made = calls.add(call["function"]["name"], call["id"], call["function"]["arguments"])
+        of_step = list(_calls_of_step(step))
+        for raw in of_step:
+            call = calls.add(raw["function"]["name"], raw["id"], raw["function"]["arguments"])
             if step["error"]:
-                made.answer(step["error"].get("message"), failed=True)
-            elif len(told) == 1:
-                made.answer(step["observations"])
+                call.answer(step["error"].get("message"), failed=True)
+            elif len(of_step) == 1:
+                call.answer(step["observations"])
     return calls
 
 
-def _told(step: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the calls of a step; if it failed, they are only in the model's message.
+def _calls_of_step(step: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the calls of a step; those of a failed step are only in the model's message.
 
     Neither the final answer nor the code of a `CodeAgent` is a call.
     """
