@@ -1,1 +1,1 @@
-"""Queries over the read models; the status of tests, gates, and the verdict of a run."""
+"""Reads recorded runs: queries over the read models, verdicts, comparisons and statistics."""

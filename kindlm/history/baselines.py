@@ -1,7 +1,7 @@
-"""Baselines: the recorded runs that later ones are compared with.
+"""Baselines: the recorded runs that later runs are compared with.
 
-A baseline is a reference to a run, or to the shards of a group, not a copy. The baseline of a suite
-that was set last is the active one; labels name others.
+A baseline refers to a run, or to the shards of a group. A suite may have one baseline for each
+label; the one that was set last is active.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SELECT EXISTS (SELECT 1 FROM runs WHERE id = :run) AS run_known,
                   AND e.output_ref IS NOT NULL AND c.body IS NULL) AS purged
 """
 
-# The first repeat that passed; if none did, the first with a text.
+# The first repeat that passed, else the first with a text.
 _OUTPUT = """
 SELECT c.body
   FROM suites s
@@ -62,10 +62,10 @@ SELECT c.body
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A baseline that is set. `label` is empty for one without; `set_at` is UTC, ISO 8601.
+    """A baseline that is set. `label` may be empty; `set_at` is UTC, ISO 8601.
 
-    `here` says whether its runs are in this history: a journal may be merged without them. If a
-    group is the baseline, there are several `runs`, and `run` is that of the first shard.
+    `here` is whether its runs are in this history; a journal may be merged without them. A group
+    has several `runs`, and `run` is that of its first shard.
     """
 
     project: str
@@ -86,16 +86,16 @@ class Baseline:
 
     @property
     def what(self) -> str:
-        """A description in words."""
+        """The run or group, in words."""
         return f"group {self.group_id}" if self.group_id else f"run {self.run}"
 
     def side(self, db: sqlite3.Connection) -> str | Group:
-        """Return the side to compare with: the run, or the shards as they were chosen."""
+        """Return the run, or the group of the chosen shards."""
         return self.run if len(self.runs) == 1 else group_of(db, self.runs)
 
 
 def list_baselines(db: sqlite3.Connection, suite: str | None = None) -> list[Baseline]:
-    """List all baselines that are set, or those of one suite; active ones come first."""
+    """Return all baselines that are set, or those of one suite; active ones come first."""
     rows = db.execute(
         f"{_LIST} AND (:suite IS NULL OR b.suite = :suite) {_ORDER}", {"suite": suite}
     )
@@ -118,7 +118,7 @@ def _runs(run: str, shards: str | None) -> tuple[str, ...]:
 def find_baseline(
     db: sqlite3.Connection, project: str, suite: str, label: str | None = None
 ) -> Baseline | None:
-    """Return the latest baseline of a suite, or of a label, which may be empty."""
+    """Return the active baseline of a suite, or that with a label, which may be empty."""
     for each in list_baselines(db, suite):
         if each.project == project and (each.active if label is None else each.label == label):
             return each
@@ -126,25 +126,22 @@ def find_baseline(
 
 
 def last_change(db: sqlite3.Connection, project: str, suite: str) -> str | None:
-    """Return when a baseline of a suite was set or removed last, UTC, ISO 8601."""
+    """Return when a baseline of a suite was set or removed last; UTC, ISO 8601."""
     at: str | None = db.execute(_LATEST, (project, suite)).fetchone()[0]
     return at
 
 
 class BaselineChecks:
-    """Checks whether runs can be baselines; verifies each run once, however many suites it has.
-
-    `db` is a read-only connection.
-    """
+    """Checks whether runs can be baselines, and verifies the hashes of each run once."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self._change_of = cache(partial(_change_of, db))
 
     def corruption(self, runs: Iterable[str], project: str, suite: str) -> KindlmError | None:
-        """Return why a run, or shards of one, cannot be the baseline of a suite; None if they can.
+        """Return why a run, or shards of a group, cannot be the baseline of a suite, or None.
 
-        They must be in this history as recorded, with the final texts that are compared.
+        They must be in this history, unchanged, with the final texts that are compared.
         """
         for run in runs:
             named = {"run": run, "project": project, "suite": suite}
@@ -167,7 +164,7 @@ class BaselineChecks:
         return None
 
     def change(self, runs: Iterable[str]) -> KindlmError | None:
-        """Return the run, or shard of one, that has changed since it was recorded, or None."""
+        """Return an error about the first run that was changed after it was recorded, or None."""
         for run in runs:
             if (changed := self._change_of(run)) is not None:
                 return KindlmError(
@@ -180,19 +177,18 @@ class BaselineChecks:
 
 
 def _change_of(db: sqlite3.Connection, run: str) -> str | None:
-    """Return what has changed in a run since it was recorded; None if nothing has."""
     from kindlm.events.run import SEALED_HEADS
     from kindlm_store.verification import verify_file
 
     stream = f"run/{run}"
     file = db.execute("PRAGMA database_list").fetchone()[2]
     found = verify_file(file, stream, claims=SEALED_HEADS)
-    # Faults elsewhere in the history do not concern this run.
+    # Problems of other streams do not matter.
     return next((one.what for one in found.problems if one.stream in (stream, None)), None)
 
 
 def no_baseline(suite: str, label: str | None = None) -> KindlmError:
-    """Return the error that a suite has no baseline, or none with a label."""
+    """Return the error that a suite has no baseline, or no baseline with a label."""
     return KindlmError(
         ErrorCode.BASELINE_NOT_FOUND,
         f'Baseline not found for suite "{suite}".',
@@ -201,7 +197,7 @@ def no_baseline(suite: str, label: str | None = None) -> KindlmError:
 
 
 def output_of(db: sqlite3.Connection, runs: Sequence[str], test: QualifiedName) -> str | None:
-    """Return the final text of the first repeat that passed, else of the first that has one."""
+    """Return the final text of the first repeat that passed, else of the first with a text."""
     named = {"project": test.project, "suite": test.suite, "target": test.target}
     row = db.execute(*among(_OUTPUT, runs, test=test.name, **named)).fetchone()
     return None if row is None else row[0]
@@ -210,8 +206,8 @@ def output_of(db: sqlite3.Connection, runs: Sequence[str], test: QualifiedName) 
 class RecordedBaselines:
     """Looks baselines up in a history; its `text` is a `ports.BaselineTexts`.
 
-    The baseline is looked up once, so that it stays the same for a whole run. `chosen` is what an
-    earlier session of the run found, by project and suite.
+    Each suite keeps its baseline for the whole run. `chosen` has the runs that earlier sessions of
+    the run found, by project and suite.
     """
 
     def __init__(
@@ -225,9 +221,9 @@ class RecordedBaselines:
         self._runs = cache(self._find)
 
     def run(self, project: str, suite: str) -> Result[str | None]:
-        """Return the run that is the active baseline; BASELINE_CORRUPT if it is unusable.
+        """Return the active baseline; the run of the first shard for a group.
 
-        Of a group, that is the run of its first shard.
+        The error is BASELINE_CORRUPT if the baseline cannot be used.
         """
         found = self._runs(project, suite)
         return found if isinstance(found, Err) else Ok(next(iter(found.value), None))
@@ -245,9 +241,9 @@ class RecordedBaselines:
         set_ = [each for each in list_baselines(self._db, suite) if each.project == project]
         runs: tuple[str, ...] = next((each.runs for each in set_ if each.active), ())
         if (chosen := self._chosen.get(key)) is not None:
-            # A group is identified by the run of its first shard.
+            # Events name a group by the run of its first shard.
             runs = next((each.runs for each in set_ if each.run == chosen), (chosen,))
         problem = self._checks.corruption(runs, project, suite)
-        # None was chosen then if there was no baseline, or no usable one.
+        # Earlier sessions recorded None without a usable baseline.
         found = Ok(runs if self._chosen.get(key, runs) else ())
         return found if problem is None else Err(problem)

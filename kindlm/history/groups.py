@@ -1,8 +1,7 @@
 """Groups of shards: finds the parts of a divided run, and reads them as one run.
 
-If a shard ran several times, its latest finished run counts, else its latest run. Shards are parts
-of one run if their number is complete, and they have the same suites and the same selection: only
-then do they contain every test exactly once.
+If a shard ran several times, its latest finished run counts, else its latest run. The shards of a
+group must have the same suites and the same selection, so that they have every test exactly once.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ class GroupName(NamedTuple):
 class ShardRun:
     """A run of part `index` of a group.
 
-    `state` is finished, interrupted, aborted, running or killed; `head` the last hash of a run that
-    finished.
+    `state` is finished, interrupted, aborted, running or killed; `head` is the last hash of a
+    finished run.
     """
 
     index: int
@@ -43,10 +42,10 @@ class ShardRun:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The shards of a run, to be read as one.
+    """The shards of a run, which are read as one run.
 
-    `shards` are the runs that count, in the order of their indices; `replaced` are runs that
-    another run of the same shard supersedes.
+    `shards` are the runs that count, in the order of their indices. Runs in `replaced` do not
+    count, since another run has the same shard.
     """
 
     name: str
@@ -61,7 +60,7 @@ class Group:
 
     @property
     def missing(self) -> tuple[int, ...]:
-        """The parts that the history does not have."""
+        """The parts that are not in the history."""
         here = {shard.index for shard in self.shards}
         return tuple(index for index in range(1, self.count + 1) if index not in here)
 
@@ -72,12 +71,12 @@ class Group:
 
     @property
     def complete(self) -> bool:
-        """Whether all parts are here and finished."""
+        """Whether all parts are in the history and finished."""
         return not self.missing and not self.unfinished
 
     @property
     def lacking(self) -> list[tuple[str, str]]:
-        """The parts, as `i/n`, that are missing or did not finish, and which of the two applies."""
+        """The parts, as `i/n`, that are missing or unfinished, each with its state in words."""
         lacking = [(index, "is not here") for index in self.missing]
         for shard in self.unfinished:
             verb = "is" if shard.state == "running" else "was"
@@ -86,16 +85,15 @@ class Group:
 
     @property
     def what_lacks(self) -> str:
-        """The same in words; empty if no part is lacking."""
+        """The parts that are missing or unfinished, in words; empty if the group is complete."""
         return ", ".join(f"shard {shard} {how}" for shard, how in self.lacking)
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Part `index` of `count` of a group, from 1; no group if none was named.
+    """Part `index` of `count`, from 1, of a group; `group` is None if it has no name.
 
-    `missing` are the parts that the history does not have, `unfinished` those without a finished
-    run. If a part ran several times, the best run counts.
+    `missing` are the parts that are not in the history, `unfinished` those without a finished run.
     """
 
     index: int
@@ -127,7 +125,7 @@ def read_shard(db: sqlite3.Connection, run: Run) -> Shard | None:
 
 
 def shards_of(db: sqlite3.Connection, name: str) -> list[Run]:
-    """Return the shards of the groups of a name, the newest first; a derived run is not a shard."""
+    """Return the live shards of groups of a name, the newest first."""
     found = runs(db, RunFilter(group=name))
     return [run for run in found if run.shard is not None and run.mode == "live"]
 
@@ -153,7 +151,7 @@ def find_group(db: sqlite3.Connection, name: str, shards: Sequence[Run]) -> Resu
 
 
 def group_of(db: sqlite3.Connection, ids: Sequence[str]) -> Group:
-    """Return the group with these runs as shards, in its state at that time."""
+    """Return the group that consists of these runs."""
     shards = list(runs(db, RunFilter(ids=ids)))
     return _group(db, shards[0].group_id or "", shards)
 
@@ -161,7 +159,7 @@ def group_of(db: sqlite3.Connection, ids: Sequence[str]) -> Group:
 def _group(db: sqlite3.Connection, name: str, shards: Iterable[Run]) -> Group:
     counting: dict[str, ShardRun] = {}
     replaced = []
-    # Of equal shards, one that finished before the others, then the newest.
+    # Finished runs of a shard first; the sort keeps the newest first.
     parts = [(_part(run.shard or "")[0], run) for run in shards]
     for index, run in sorted(parts, key=lambda part: (part[0], part[1].ended != "finished")):
         this = ShardRun(index, run.id, state_of(db, run.id, run.ended), run.head)
@@ -172,15 +170,15 @@ def _group(db: sqlite3.Connection, name: str, shards: Iterable[Run]) -> Group:
 
 
 def _part(shard: str) -> tuple[int, int]:
-    """Return the index and the count of a shard, which is recorded as `i/n`."""
+    """Parse a shard, which is recorded as `index/count`."""
     index, _, count = shard.partition("/")
     return int(index), int(count)
 
 
 def as_one_run(group: Group, shards: Sequence[Run]) -> Run:
-    """Return a group as a run; fields on which its shards differ are None.
+    """Return a group as a run; fields in which its shards differ are None.
 
-    `duration_ms` is that of all shards together. A group has no verdict from the time it ended.
+    `duration_ms` is the sum of all shards. A group has no reported verdict.
     """
     commit, branch = _agreed((run.git_commit, run.git_branch) for run in shards) or (None, None)
     ended = [run.finished_at for run in shards if run.finished_at is not None]
@@ -213,21 +211,21 @@ def _agreed(values: Iterable[_T]) -> _T | None:
     return different.pop() if len(different) == 1 else None
 
 
-# What distinguishes the suites of a run; one that could not be loaded has no hash, so it does not.
+# A suite that could not be loaded counts as equal to any.
 _SUITES = """
 SELECT run, ordinal, path, CASE WHEN error_code IS NULL THEN config_hash END
   FROM suites WHERE run IN $ids
  ORDER BY run, ordinal
 """
 
-# Runs that may not have recorded all suites, which happens before the first execution.
+# Runs without an execution may not have recorded all suites yet.
 _BEGINNING = """
 SELECT id FROM runs r
  WHERE id IN $ids AND ended IS NOT 'finished'
    AND NOT EXISTS (SELECT 1 FROM executions WHERE run = r.id)
 """
 
-# Suites that were changed before their shard was resumed, or began, with `--force-resume`.
+# Suites that `--force-resume` allowed to change.
 _FORCED = """
 SELECT s.run, s.ordinal, s.path
   FROM suites s
@@ -246,7 +244,7 @@ SELECT p.test, p.target, min(s.run), max(s.run)
  ORDER BY s.ordinal, p.ordinal LIMIT 1
 """
 
-# The files of suites of several files.
+# The files of suites that have several.
 _FILES = """
 SELECT DISTINCT s.run, s.path, p.file
   FROM suites s
@@ -265,7 +263,7 @@ SELECT s.run
 SELECTING = (
     "suite", "tests", "tags", "models", "keywords", "repeat", "gate", "failed", "compat", "runner",
 )  # fmt: skip
-"""The recorded options that decide what is run, and how it is judged. `paths` do so, too, but may
+"""The recorded options that decide what is run, and how it is judged. `paths` does so, too, but can
 be written in several ways."""
 
 
@@ -281,7 +279,7 @@ def _difference(db: sqlite3.Connection, shards: Sequence[Run]) -> str | None:
     options = options_of(db, *named)
     for name in SELECTING:
         for run_id, called in named.items():
-            # What was not requested is absent, false or empty.
+            # An option without a value may be absent, false or empty.
             if (options[run_id].get(name) or None) != (options[first].get(name) or None):
                 return f"{named[first]} and {called} were asked for with different options ({name})"
     paths = {run: frozenset(asked.get("paths") or ()) for run, asked in options.items()}
@@ -297,10 +295,10 @@ def _difference(db: sqlite3.Connection, shards: Sequence[Run]) -> str | None:
 
 
 def _dealt_in_turn(db: sqlite3.Connection, shards: Sequence[Run]) -> bool:
-    """Return whether the tests of all shards of a run are dealt to them in turn.
+    """Return whether the tests of all shards are dealt to them in turn.
 
-    They are not if `--failed` chose different tests, for example because tests of another shard had
-    passed before this one began.
+    They are not if `--failed` chose different tests, for example because another shard had passed
+    tests before this one began.
     """
     indices = {run.id: _part(run.shard or "")[0] for run in shards}
     dealt = [indices[run] for (run,) in db.execute(*among(_SELECTED, list(indices)))]
@@ -310,10 +308,10 @@ def _dealt_in_turn(db: sqlite3.Connection, shards: Sequence[Run]) -> bool:
 def _named_files(
     db: sqlite3.Connection, paths: Mapping[str, frozenset[str]]
 ) -> dict[str, set[str]]:
-    """Return which files of their suites the paths of runs name.
+    """Return the files of suites that the paths of each run select.
 
-    A suite is run as a whole if none of its files is named alone. If some are, and a folder above
-    the suite as well, that folder is returned with them: it may or may not hold the others.
+    If no path is a file of a suite, all its files are selected. If a path is a file and another one
+    is a folder above the suite, that folder is returned, too: it may contain the other files.
     """
     suites: dict[tuple[str, str], set[str]] = {}
     for run, suite, file in db.execute(*among(_FILES, list(paths))):

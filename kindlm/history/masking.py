@@ -1,10 +1,9 @@
-"""Hides personal data that assertions found, and places evidence in texts.
+"""Hides personal data that assertions found, and finds the texts of evidence.
 
-An assertion that looks for personal data records where it found some, and the redacted form of it.
-The recorded transcript keeps the text; a report of the execution shows the redacted form wherever
-the match occurs. If the text with the match was erased, everything that looks like the redacted
-form is redacted, and notes of reviewers are hidden, since what they repeat cannot be found any
-more.
+An assertion about personal data records where it found some, and an excerpt, which is its redacted
+form. The transcript keeps the text; reports show the excerpt wherever the found text occurs. If the
+found text was erased, reports redact everything of the shape of the excerpt, and hide notes of
+reviewers, which may repeat the found text.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from kindlm.strict_json import read_json
 
 _ARGUMENTS = re.compile(r"tool\[(\d+)\]\.arguments")
 _EXCERPT = re.compile(r"([^*]+)\*+([^*]+)")
-"""The beginning and the end of a match, as checks let them be seen."""
+"""The visible beginning and end of a found text."""
 
 _HEAD = 4
-"""With so many characters, the beginning of a match is masked where a text was cut within it."""
+"""Where a text was cut inside a found text, 4 characters or more of its beginning are masked."""
 
 _BODY_NOT_SHOWN = "[not shown: it holds personal data]"
 
@@ -34,7 +33,7 @@ _NOT_SHOWN = "[not shown: it may repeat personal data, and the text that would t
 
 
 def source_text(source: str, attempt: AttemptView) -> str | None:
-    """Return the text that a range of evidence refers to, None if it is gone."""
+    """Return the text that a range of evidence refers to; None if it is gone."""
     if source == "output":
         return None if attempt.execution.output in GONE else attempt.execution.output
     match, calls = _ARGUMENTS.fullmatch(source), attempt.tool_calls
@@ -46,15 +45,15 @@ def source_text(source: str, attempt: AttemptView) -> str | None:
 
 
 class Mask:
-    """Replaces what must be hidden by a replacement of the same length.
+    """Replaces personal data by excerpts of the same length, so that positions stay valid.
 
-    Positions in a text therefore stay valid. Case is ignored. Overlapping findings are all
-    replaced, and so is the beginning of a finding before the "…" of a text that was cut.
+    Case is ignored. In a text that was cut, this also replaces the beginning of a found text before
+    the "…".
 
     Args:
         replacements: Texts to hide, each with its replacement.
-        lost: Excerpts whose texts are not known, each with the length of its text.
-        is_whole: Whether no text with findings was erased.
+        lost: Excerpts whose texts were erased, each with the length of its text.
+        is_whole: Whether no text with personal data was erased.
     """
 
     def __init__(
@@ -71,7 +70,7 @@ class Mask:
         for excerpt, length in sorted(lost):
             seen = _EXCERPT.fullmatch(excerpt)
             hidden = length - len(seen[1]) - len(seen[2]) if seen else 0
-            # An excerpt that shows nothing of its text, or all of it, has no shape to look for.
+            # An excerpt that shows nothing, or everything, has no shape to search for.
             if seen and hidden > 0:
                 shape = f"(?={re.escape(seen[1])}.{{{hidden}}}{re.escape(seen[2])})"
                 pattern = re.compile(shape, re.IGNORECASE | re.DOTALL)
@@ -84,38 +83,38 @@ class Mask:
     def text(self, text: str | None) -> str | None: ...
 
     def text(self, text: str | None) -> str | None:
-        """Return a text with everything replaced."""
+        """Return a text with all personal data replaced."""
         if not text or not self:
             return text
         masked = list(text)
         for start, shown in self._found_in(text):
             for place, char in enumerate(shown, start):
-                # Where findings overlap, a character is only shown if all of them allow it.
+                # Overlapping excerpts have to agree to show a character.
                 masked[place] = char if masked[place] in (text[place], char) else "*"
         return "".join(masked)
 
     def wire_text(self, text: str | None) -> str | None:
-        """Return a text that may be in a wire format: everything replaced, or a note in its place.
+        """Return a text that may be in a wire format, with all personal data replaced.
 
-        The note is used if something to hide is in pieces, or escaped.
+        If personal data is in pieces or escaped, a note replaces the text.
         """
         shown = self.text(text)
-        if not shown or not self or self._says_no_more(shown):
+        if not shown or not self or self._is_clean(shown):
             return shown
         return _BODY_NOT_SHOWN
 
-    def body(self, body: str | None, *said: Any) -> str | None:
-        """Return the body of an answer as it was received, or a note in its place.
+    def body(self, body: str | None, *decoded: Any) -> str | None:
+        """Return the body of an answer as received, or a note if it contains personal data.
 
-        The body is shown if nothing has to be hidden, in it or in what was read from it (`said`).
+        `decoded` are values that were read from the body.
         """
         if body is None or not self:
             return body
-        is_fit = all(self.value(each) == each for each in said) and self._says_no_more(body)
+        is_fit = all(self.value(value) == value for value in decoded) and self._is_clean(body)
         return body if is_fit else _BODY_NOT_SHOWN
 
-    def _says_no_more(self, text: str) -> bool:
-        """Return whether no reading of a text reveals more than may be shown."""
+    def _is_clean(self, text: str) -> bool:
+        """Return whether no decoded form of a text contains personal data."""
         return all(self.text(meaning) == meaning for meaning in meanings_of(text))
 
     def __bool__(self) -> bool:
@@ -123,7 +122,7 @@ class Mask:
         return bool(self._known or self._lost)
 
     def _found_in(self, text: str) -> Iterator[tuple[int, str]]:
-        """Yield where something to hide occurs, with its replacement."""
+        """Yield the positions of personal data, with their replacements."""
         for pattern, shown in self._lost:
             for match in pattern.finditer(text):
                 yield match.start(), shown
@@ -133,25 +132,24 @@ class Mask:
             for start in _starts(found, text):
                 yield start, shown
             for start in _starts(found[:_HEAD], text) if is_cut else ():
-                # A message may be cut within a finding.
                 cut = text.find("…", start, start + len(found))
                 if cut >= start + _HEAD and found.startswith(text[start:cut]):
                     yield start, shown[: cut - start]
 
     def value(self, value: Any) -> Any:
-        """Return a JSON value with everything replaced, in keys, strings and numbers."""
+        """Return a JSON value with all personal data replaced, in keys, strings and numbers."""
         if not self or value is None:
             return value
         written = json.dumps(value, ensure_ascii=False)
         masked = self.text(written)
         if masked == written:
             return value
-        # A number that lost its digits is not JSON, and stays a text.
+        # With a masked number, the result is no JSON, but a string.
         return read_json(masked)
 
 
 def as_shown(attempts: Sequence[AttemptView]) -> tuple[Sequence[AttemptView], Mask]:
-    """Return the attempts at an execution for display, and the mask of all its texts."""
+    """Return the attempts at an execution for display, and the mask for all its texts."""
     mask = mask_of(attempts)
     return ([_masked(attempt, mask) for attempt in attempts] if mask else attempts), mask
 
@@ -183,7 +181,7 @@ def _masked(attempt: AttemptView, mask: Mask) -> AttemptView:
 
 
 def masked_call(call: ToolCallView, mask: Mask) -> ToolCallView:
-    """Return a tool call in its displayed form."""
+    """Return a tool call for display."""
     return replace(
         call,
         arguments=mask.value(call.arguments),
@@ -193,10 +191,9 @@ def masked_call(call: ToolCallView, mask: Mask) -> ToolCallView:
 
 
 def shown_note(note: str, attempts: Iterable[AttemptView]) -> str:
-    """Return a reviewer's note on an execution in its displayed form.
+    """Return a reviewer's note on an execution for display.
 
-    The whole note is hidden if a text was erased in which a check had found personal data: a person
-    may repeat that in ways that no redacted form shows.
+    The whole note is hidden if a text with personal data was erased, since the note may repeat it.
     """
     if note in GONE:
         return note
@@ -205,10 +202,7 @@ def shown_note(note: str, attempts: Iterable[AttemptView]) -> str:
 
 
 def mask_of(attempts: Iterable[AttemptView]) -> Mask:
-    """Return the mask for all texts of an execution, across its attempts.
-
-    What is hidden in one attempt is hidden in all.
-    """
+    """Return the mask for all texts of an execution; it hides what any attempt has to hide."""
     replacements: dict[str, str] = {}
     lost: set[tuple[str, int]] = set()
     is_whole = True
@@ -225,7 +219,7 @@ def mask_of(attempts: Iterable[AttemptView]) -> Mask:
         text = source_text(evidence.source, attempt)
         if text is None:
             lost.add((excerpt, end - start))
-            # Of a text that ended an earlier turn, only the excerpt was recorded.
+            # For an answer in an earlier turn, only the excerpt was recorded.
             is_whole = is_whole and evidence.source.startswith("turn[")
             continue
         for form in _forms(text[start:end]):
@@ -234,7 +228,7 @@ def mask_of(attempts: Iterable[AttemptView]) -> Mask:
 
 
 def _starts(found: str, text: str) -> Iterator[int]:
-    """Yield where a text occurs in another one, overlaps included."""
+    """Yield the positions of a text in another one, overlaps included."""
     start = text.find(found)
     while start >= 0:
         yield start
@@ -242,7 +236,7 @@ def _starts(found: str, text: str) -> Iterator[int]:
 
 
 def _lower(text: str) -> str:
-    """Return a text in lower case at the same length."""
+    """Return a text in lower case, with the same length."""
     lower = text.lower()
     if len(lower) == len(text):
         return lower
@@ -250,7 +244,7 @@ def _lower(text: str) -> str:
 
 
 def _forms(found: str) -> set[str]:
-    """Return the forms of a text in a transcript: as it is, and inside JSON."""
+    """Return the forms of a text in a transcript: as it is, escaped, and unescaped."""
     forms = {found, json.dumps(found, ensure_ascii=False)[1:-1]}
     with contextlib.suppress(ValueError):
         forms.add(str(json.loads(f'"{found}"')))
@@ -258,7 +252,7 @@ def _forms(found: str) -> set[str]:
 
 
 def _fitted(excerpt: str, length: int) -> str:
-    """Return an excerpt, stretched to the length of the original."""
+    """Return an excerpt with the length of the original."""
     if len(excerpt) > length:
         return "*" * length
     middle = len(excerpt) // 2

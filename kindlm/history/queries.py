@@ -1,11 +1,9 @@
-"""The SQL that reads runs: one statement for each kind of row.
+"""The SQL that reads runs, and the costs of runs, tests and executions.
 
-An erased text reads `[erased]`, one that was never imported `[withheld]`. `$ids` stands for the
-runs or suites that are read as one: see `among`.
+`$ids` stands for the runs or suites that are read as one: see `among`.
 
-All lists, pages and reports count costs by the same rule. A cost is everything that was paid,
-retries included. A divided cost shows agents (what was tested) apart from judges (what evaluated
-it, embeddings included).
+A cost includes everything that was paid, also for retries. Agents (what is tested) are counted
+apart from judges (what evaluates it, embeddings included).
 """
 
 from __future__ import annotations
@@ -26,9 +24,9 @@ _T = TypeVar("_T", bound="DataclassInstance")
 
 
 def value_of(kind: type[_T], row: sqlite3.Row | Mapping[str, Any], /, **read: Any) -> _T:
-    """Return the value of a row, from values that are read already and the other columns.
+    """Return a row as a value of `kind`; `read` has the fields that are not columns as they are.
 
-    Of columns of the same name, the first one counts.
+    If the row has several columns of a name, the first one counts.
     """
     return kind(**{name: row[name] for name in _fields(kind) if name not in read}, **read)
 
@@ -39,10 +37,9 @@ def _fields(kind: type[DataclassInstance]) -> tuple[str, ...]:
 
 
 def among(query: str, ids: Sequence[str], **values: Any) -> tuple[str, dict[str, Any]]:
-    """Return a query for these ids, and its parameters: `$ids` becomes a list of them.
+    """Return a query with a list of parameters for `$ids`, and all its parameters.
 
-    They are parameters rather than a subquery: SQLite pushes only such terms down into views, and
-    treats a single one like `=`. `values` are the query's other parameters.
+    SQLite pushes such a list down into views, unlike a subquery, and treats a single id like `=`.
     """
     named = {f"id{number}": each for number, each in enumerate(ids)}
     listed = ", ".join(f":{name}" for name in named)
@@ -55,7 +52,7 @@ def of_suites(query: str) -> str:
 
 
 def _texts(row: str, *names: str) -> str:
-    """Return the SQL for the texts of a row as columns: `output` is that of its `output_ref`."""
+    """Return SQL for columns with texts of a row: `output` is the text of its `output_ref`."""
     texts = "(SELECT body FROM shown_texts WHERE ref = {0}.{1}_ref) AS {1}"
     return ", ".join(texts.format(row, name) for name in names)
 
@@ -68,7 +65,7 @@ SELECT s.*, {_texts("s", "error", "hint")}
 TESTS = "SELECT * FROM tests WHERE suite IN $ids ORDER BY ordinal"
 ONE_TEST = "SELECT * FROM tests WHERE suite = ? AND test = ? AND target = ?"
 
-# Tests with the same results are counted together: one row for each result.
+# Tests with the same results are counted together.
 TEST_COUNTS = """
 SELECT passed, failed, errored, skipped, unfinished, pass_rate_min, score_mean_min,
        score_std_dev_max, weighted_scores, count(*) AS number
@@ -84,13 +81,13 @@ SELECT target FROM planned_tests WHERE suite IN $ids GROUP BY target ORDER BY mi
 """
 
 
-# Warnings are references to texts; those of earlier versions are the texts themselves.
+# Warnings are references to texts; events of earlier versions have the texts themselves.
 _NOTE = "coalesce(n.body, w.value)"
 _IS_NOTE = """w.type = 'object' AND n.ref = w.value ->> '$."$ref"'"""
 
 
 def _executions(attempt: str, columns: str, joined: str = "") -> str:
-    """Return a query of executions as their last attempt (`e`), or an earlier one, left them."""
+    """Return a query for executions as their last attempt (`e`), or an earlier one, left them."""
     return f"""
 SELECT s.project, e.suite AS suite_id, s.name AS suite, coalesce(p.file, s.path) AS file,
        {_texts(attempt, "output", "error", "trace")},
@@ -104,7 +101,6 @@ SELECT s.project, e.suite AS suite_id, s.name AS suite, coalesce(p.file, s.path)
 
 EXECUTIONS = _executions("e", "e.*")
 
-# The content of an attempt that was rerun belongs to that attempt alone.
 RETRIED_ATTEMPTS = (
     _executions(
         "r",
@@ -132,7 +128,7 @@ SELECT {_texts("a", "expected", "actual", "message", "reasoning", "trace")},
  ORDER BY a.position
 """  # noqa: S608 (names of this module)
 
-# The conversation may belong to another run: its calls are then shown with the attempt that refers
+# The conversation may be that of another run. Its calls are then shown with the attempt that refers
 # to it.
 TOOL_CALLS = f"""
 SELECT CASE WHEN t.execution = e.id THEN t.attempt ELSE e.attempt END AS attempt,
@@ -183,7 +179,7 @@ SELECT DISTINCT coalesce(c.reported_model, c.model)
  ORDER BY 1
 """
 
-# A remark on a conversation applies to every execution that refers to it.
+# A review applies to every execution with the conversation.
 REVIEWS = f"""
 SELECT {_texts("v", "note")}, v.*
   FROM executions e
@@ -202,16 +198,16 @@ SELECT count(DISTINCT e.id) AS executions,
  WHERE e.run IN $ids
 """
 
-# Of failures that were recorded before events said what the check demands: those of these kinds
-# demand the task, and so does the score of a run that was imported, which has no failure code. Any
-# other failure that does not say it counts as one of safety.
+# Earlier versions did not record what a failed check demands. Checks of these kinds demand the
+# task, and so does the score of an imported run, which has no failure code. All others count as
+# demanding safety.
 _OF_THE_TASK = """
        'contains', 'contains_any', 'cost', 'drift', 'equals', 'evalview_verdict', 'keywords_allow',
        'latency', 'matches', 'max_length', 'metric', 'output_schema', 'regex', 'schema',
        'similar_to', 'starts_with', 'token_usage', 'tool_category', 'tool_sequence', 'uncertainty',
        'weighted_score'"""
 
-# Checks that demand calls may also find too many, or others than are allowed.
+# A check that demands calls may also have found forbidden ones.
 _FORBIDS = f"""
        CASE WHEN a.kind NOT IN ('tool_called', 'trajectory')
             THEN a.demands IS NULL AND a.kind NOT IN ({_OF_THE_TASK})
@@ -277,8 +273,8 @@ SELECT coalesce(sum(repeat), 0) FROM planned_tests WHERE suite IN $ids AND selec
 
 ENDED = "SELECT count(*) FROM executions WHERE run IN $ids AND status IS NOT NULL"
 
-# A rescored execution has no calls of its own to its target. The calls of its source say what it
-# cost then, failed tries and earlier attempts included, if that is in this history.
+# A rescored execution makes no calls to its target. Its original cost is that of the calls of its
+# source, failed tries and earlier attempts included, if the source is in this history.
 CAME_TO = """
 SELECT count(*) FILTER (WHERE e.status = 'passed') AS passed,
        count(*) FILTER (WHERE e.status = 'failed') AS failed,
@@ -325,7 +321,7 @@ SELECT count(*) FILTER (WHERE is_wrong AND kind = 'schema') AS schema_failures,
   FROM made
 """
 
-# `asked` counts rows about targets: if a run called none, their cost is unknown.
+# If `asked` is 0, the run called no target.
 SPENT = """
 SELECT count(*) FILTER (WHERE purpose = 'test') AS asked,
        sum(cost_usd) AS all_cost_usd,
@@ -341,7 +337,7 @@ SELECT count(*) FILTER (WHERE purpose = 'test') AS asked,
   FROM spend WHERE run IN $ids
 """
 
-# Each shard of a run selects its own tests; a test is not left out if one of them ran it.
+# Each shard selects its own tests; a test is left out if no shard selected it.
 NARROWED = """
 SELECT EXISTS (SELECT 1 FROM planned_tests WHERE suite IN $ids
                 GROUP BY test, target HAVING NOT max(selected))
@@ -365,7 +361,7 @@ SELECT r.id, r.mode,
 
 @dataclass(frozen=True, slots=True)
 class Paid:
-    """US dollars; None where no call was made, or no cost of a call is known.
+    """Costs in US dollars; None without calls, or if no cost is known.
 
     `unknown` counts the answered calls whose cost is not known.
     """
@@ -387,19 +383,19 @@ class Paid:
 
 
 def paid_for_runs(db: sqlite3.Connection, runs: Sequence[str]) -> dict[str, Paid]:
-    """Return the cost of each of these runs, by id, in one statement."""
+    """Return the cost of each run, by id."""
     return _paid(db, "e.run = r.id", runs)
 
 
 def paid_for_test(db: sqlite3.Connection, suite: str, test: str, target: str) -> Paid:
-    """Return the total cost of all repeats of a test of a suite, given the suite's id."""
+    """Return the total cost of all repeats of a test; `suite` is the id of its suite."""
     run = suite.rpartition("/")[0]
     of_test = "e.suite = :suite AND e.test = :test AND e.target = :target"
     return _paid(db, of_test, [run], suite=suite, test=test, target=target)[run]
 
 
 def paid_for_execution(db: sqlite3.Connection, execution: str) -> Paid:
-    """Return the total cost of all attempts of an execution, given its id, in its own run."""
+    """Return the total cost of all attempts of an execution, by its id, in its own run."""
     run = execution.rpartition("-")[0]
     return _paid(db, "e.id = :id", [run], id=execution)[run]
 
@@ -407,12 +403,12 @@ def paid_for_execution(db: sqlite3.Connection, execution: str) -> Paid:
 def _paid(
     db: sqlite3.Connection, executions: str, runs: Sequence[str], **named: str
 ) -> dict[str, Paid]:
-    """Return the cost of some executions of some runs, by run."""
+    """Return the cost by run of the executions that meet a condition."""
     rows = db.execute(
         _PAID.replace("$executions", executions), {"runs": json.dumps(list(runs)), **named}
     )
     return {
-        # A rescored run has certainly called no agent.
+        # A rescored run calls no agent.
         run: Paid(0.0 if agents is None and mode == "rescored" else agents, judges, unknown)
         for run, mode, agents, judges, unknown in rows
     }

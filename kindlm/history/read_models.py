@@ -1,8 +1,7 @@
 """Checks whether the tables of a history can be read, and whether they match its events.
 
 Hashes cover events and content, but not the tables that reports read. Someone who can write the
-file can change a verdict there and leave every event as it is. `changed_tables` folds the events
-again and compares.
+file can change a verdict there. `changed_tables` folds the events again and compares.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from kindlm_store.projecting import problem_of, read_states
 def are_outdated(db: sqlite3.Connection) -> bool:
     """Return whether opening the history for writing would update its tables to this version."""
     states = read_states(db)
-    if not states and _holds_nothing(db):
+    if not states and _is_empty(db):
         return False
     found = [(states.get(projection.name), projection.version) for projection in PROJECTIONS]
     newer = any(state is not None and state.version > version for state, version in found)
@@ -36,9 +35,9 @@ def are_outdated(db: sqlite3.Connection) -> bool:
 
 
 def read_model_problem(db: sqlite3.Connection) -> KindlmError | None:
-    """Return why the tables cannot be read, with the remedy; None if they can be."""
+    """Return why the tables cannot be read, with a hint; None if they can be."""
     states = read_states(db)
-    if not states and _holds_nothing(db):
+    if not states and _is_empty(db):
         # The process that made the file was stopped before it recorded anything.
         return KindlmError(
             ErrorCode.CONFIG_NOT_FOUND, "No runs are recorded yet.", "Record a run: kindlm test"
@@ -68,12 +67,12 @@ def read_model_problem(db: sqlite3.Connection) -> KindlmError | None:
     return None
 
 
-def _holds_nothing(db: sqlite3.Connection) -> bool:
+def _is_empty(db: sqlite3.Connection) -> bool:
     return db.execute("SELECT 1 FROM streams LIMIT 1").fetchone() is None
 
 
 _JOURNALS = ("run.labelled", "run.sealed", "review.recorded", "baseline.set", "baseline.removed")
-"""Events about a run in other streams than its own."""
+"""Events about runs in journals."""
 
 _SUITES = "suite IN (SELECT id FROM suites WHERE run = :run)"
 _EXECUTIONS = "execution IN (SELECT id FROM executions WHERE run = :run)"
@@ -95,19 +94,19 @@ _ROWS_OF = {
     "baselines": ":run IS NOT NULL",
     "reviews": f"run = :run OR {_EXECUTIONS}",
 }
-"""Which rows of each table are about a run, in SQL."""
+"""The rows of each table that are about a run, as a condition in SQL."""
 
 
 def changed_tables(database: Path, runs: Iterable[str]) -> list[str]:
-    """Return a sentence for each table that differs from the events of runs; [] if none does.
+    """Return a message for each table that differs from the events of runs.
 
-    The events of each run are folded again, which takes as long as `kindlm history rebuild`.
+    This folds the events of the runs again, as `kindlm history rebuild` does.
 
     Raises:
         OpenError: The file cannot be read.
     """
     with closing(open_reader(database)) as stored:
-        # One snapshot shows the events and the tables of a running run at the same moment.
+        # One snapshot, since a run may be going on.
         stored.execute("BEGIN")
         if not_readable := projection_errors(stored, PROJECTIONS):
             return [f"table {name} {problem}" for name, problem in not_readable.items()]

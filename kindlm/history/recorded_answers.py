@@ -1,9 +1,8 @@
-"""Answers of earlier runs, found by the fingerprint of a request: for a cache, or for judges.
+"""Finds answers of earlier runs by the fingerprint of a request, for the cache and for judges.
 
-The fingerprint covers the provider, the model, the parameters, and every character of the messages
-but the random boundary around data. A request that is made several times, as by the passes of a
-judge, gets the answers of an attempt in their recorded order, each once. `replayed_answers` uses
-this for replayed runs.
+The fingerprint covers the provider, the model, the parameters and the messages, except for the
+random boundary around data. A request that is made several times, as by the passes of a judge, gets
+the answers of an attempt in their recorded order, each once.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from kindlm.suite import ProviderSettings, RecordedAnswer
 from kindlm.transcript import PaidBefore
 from kindlm_store import REDACTED
 
-# The calls of executions of some runs, those of the first run first; each step by an index. A
-# conversation that is looked at again was held in another run. A replayed run fails where the last
-# try failed, and knows the last attempt only.
+# The calls of executions of some runs; CROSS JOIN makes SQLite use an index for each step. A
+# rescored execution has its conversation in another run. A replayed run repeats only last attempts,
+# and failures of last tries.
 _CALLS = """
 SELECT s.project, s.name, e.test, e.target, e.repeat, c.purpose, c.fingerprint,
        row_number() OVER (PARTITION BY s.id, c.execution, c.attempt, c.purpose, c.fingerprint
@@ -58,18 +57,18 @@ _IN_ORDER = " ORDER BY run.key, e.number, c.attempt DESC, c.call"
 
 
 class Place(NamedTuple):
-    """Where an answer was recorded, or is needed."""
+    """The repeat of a test for which an answer was recorded, or is needed."""
 
     test: QualifiedName
     repeat: int
 
     def distance(self, now: Place) -> tuple[Any, ...]:
-        """Return a sort key for places: this one, other repeats of the test, other tests."""
+        """Return a sort key for places: `now`, then other repeats of its test, then other tests."""
         return (self.test != now.test, abs(self.repeat - now.repeat), *self)
 
 
 class RecordedCall(NamedTuple):
-    """A call to a model that ended; `number` counts the calls for one request in an attempt."""
+    """A call to a model that ended; `number` counts equal requests in an attempt, from 0."""
 
     place: Place
     purpose: str
@@ -82,13 +81,13 @@ class RecordedCall(NamedTuple):
 
 
 RecordedCalls = Mapping[tuple[str, str], Sequence[RecordedCall]]
-"""Calls by their purpose and fingerprint, those of the first run and its last attempt first."""
+"""Calls by purpose and fingerprint; those of the first run and of last attempts come first."""
 
 
 def read_calls(
     db: sqlite3.Connection, runs: Sequence[str], execution: Execution | None = None
 ) -> RecordedCalls:
-    """Return the calls of one execution in some runs, or all calls that a replay can give again."""
+    """Return the answered calls of an execution in some runs, or all calls for a replay."""
     wanted: dict[str, Any] = {"runs": json.dumps(runs)}
     query = _CALLS + _OF_REPLAY
     if execution is not None:
@@ -104,12 +103,11 @@ def read_calls(
 class RecordedAnswers:
     """Gives recorded answers to the requests of one execution; a `ports.RecordedAnswers`.
 
-    Subclasses choose the answers. `db` is a read-only connection, `calls` are those whose answers
-    can be given.
+    Subclasses choose among the answers of `calls`.
     """
 
     takes_any = False
-    """Whether a request gets any unused answer, and not just the n-th."""
+    """Whether the n-th equal request gets any unused answer, and not only the n-th."""
 
     def __init__(self, db: sqlite3.Connection, calls: RecordedCalls) -> None:
         self._db = db
@@ -120,7 +118,7 @@ class RecordedAnswers:
         self._config = cache(partial(_config_of, db))
 
     def answer(self, asked: Asked) -> Result[ModelReply] | None:
-        """Return the recorded answer, or why there is none; None if the model is to be asked."""
+        """Return the recorded answer or an error; None if the model has to be called."""
         number, calls = self._calls_like(asked)
         for call in calls:
             if call.number == number or self.takes_any:
@@ -143,13 +141,13 @@ class RecordedAnswers:
         return None
 
     def _calls_like(self, asked: Asked) -> tuple[int, Sequence[RecordedCall]]:
-        """Return how often this was asked before, and all recorded calls for it."""
+        """Return how often this request was made before, and all recorded calls for it."""
         request = (str(asked.purpose), asked.fingerprint)
         self._asked[request] += 1
         return self._asked[request] - 1, self._calls.get(request, ())
 
     def _given(self, call: RecordedCall, asked: Asked) -> Result[ModelReply] | None:  # noqa: ARG002
-        """Return the answer to a call; None if it may not be given, or was purged."""
+        """Return the outcome of a call; None if it may not be used, or was purged."""
         return self._reply(call)
 
     def _reply(self, call: RecordedCall) -> Result[ModelReply] | None:
@@ -173,8 +171,7 @@ def reply_fields(
 ) -> dict[str, Any]:
     """Return the fields of a recorded answer that replies of models and agents share."""
     step = event.step()
-    # However often it is replayed, it still is the answer to the original call.
-    made = event.recorded_in or f"{attempt.id}/{event.call}"
+    original = event.recorded_in or f"{attempt.id}/{event.call}"
     then = PaidBefore(event.failed_then_usd or 0.0, event.unknown_then or 0)
     return {
         "text": step.text,
@@ -182,12 +179,12 @@ def reply_fields(
         "usage": step.usage,
         "model": step.model,
         "warnings": tuple(event.warnings),
-        "recorded": Provenance(made, step.cost, then + attempt.paid_before(event.call)),
+        "recorded": Provenance(original, step.cost, then + attempt.paid_before(event.call)),
     }
 
 
-# The run itself, its sources, and all runs rescored from any of these: they share the same
-# conversations. The run's own answers come first, then the older ones.
+# The run, its sources, and all runs rescored from these. The run itself comes first, then the
+# oldest.
 _RELATED = """
 WITH RECURSIVE related(id) AS (
   SELECT value FROM json_each(:sources)
@@ -206,10 +203,10 @@ def runs_related_to(db: sqlite3.Connection, run: str) -> list[str]:
 
 
 class RescoredAnswers(RecordedAnswers):
-    """Gives judges the answers of runs that share the conversation.
+    """Gives judges the recorded answers of runs that share the conversation.
 
-    All answers are given before a judge is asked again, including those of attempts that were cut
-    off. Answers from another server are not used, since its model may differ.
+    These include answers of attempts that were cut off. Answers from another server are not used,
+    since its model may differ.
     """
 
     takes_any = True
@@ -219,10 +216,9 @@ class RescoredAnswers(RecordedAnswers):
         self._now: Mapping[str, Any] = json.loads(execution.suite.suite.config_text)
 
     def answer(self, asked: Asked) -> Result[ModelReply] | None:
-        """Return what was answered; None if a judge is to be asked."""
+        """Return the recorded answer or an error; None if a judge has to be called."""
         given = None if asked.purpose is Purpose.TEST else super().answer(asked)
         if given is None and asked.purpose is Purpose.SIMULATE:
-            # A simulated user belongs to a recorded conversation.
             message = (
                 "The simulated user was never asked this: with another persona, goal or model the"
                 " conversation would be another one."
@@ -232,7 +228,7 @@ class RescoredAnswers(RecordedAnswers):
 
     def _given(self, call: RecordedCall, asked: Asked) -> Result[ModelReply] | None:
         then, now = self._config(call.suite_id), self._now
-        # Messages of the user belong to the conversation, regardless of their author.
+        # Messages of a simulated user are a part of the conversation, whoever wrote them.
         if asked.purpose is not Purpose.SIMULATE and not equal(
             _server(then, asked.provider), _server(now, asked.provider)
         ):
@@ -241,12 +237,12 @@ class RescoredAnswers(RecordedAnswers):
 
 
 def not_found(message: str, hint: str) -> Err:
-    """Return the error that there is no agent to answer."""
+    """Return the error that there is no recorded answer."""
     return Err(KindlmError(ErrorCode.PROVIDER_NOT_FOUND, message, hint))
 
 
 _MOST_RUNS = 20
-"""So many runs of a suite are looked at, from the newest on, whether they finished or not."""
+"""The most runs of a suite that are searched, finished or not, from the newest on."""
 
 _EARLIER = """
 SELECT r.id
@@ -269,9 +265,9 @@ def earlier_runs(db: sqlite3.Connection, run: str, project: str, suite: str) -> 
 
 
 class CachedAnswers(RecordedAnswers):
-    """Recorded answers to the same request in the same test, target, repeat and purpose.
+    """Gives recorded answers to the same request in the same test, target, repeat and purpose.
 
-    The first of the `earlier` runs that has one supplies it. These requests are made again:
+    They come from the first of the `earlier` runs that has any. These requests are made again:
 
     - a request with values of the environment, which are not recorded;
     - a request to a provider whose configuration has changed;
@@ -312,16 +308,16 @@ class CachedAnswers(RecordedAnswers):
 
 
 def _config_of(db: sqlite3.Connection, suite_id: str) -> Mapping[str, Any]:
-    """Return the configuration of a suite in a run, an empty one if it is not there."""
+    """Return the recorded configuration of a suite; {} if it is not known."""
     row = db.execute(_CONFIG, (suite_id,)).fetchone()
     is_known = row is not None and row[0] not in (None, REDACTED)
     return json.loads(row[0]) if is_known else {}
 
 
 def _server(document: Mapping[str, Any], provider: str) -> Mapping[str, Any]:
-    """Return how a configuration reaches a provider, apart from the key.
+    """Return the settings of a provider, except the key and the model.
 
-    This is in `providers` of kindlm.yaml, in `judge` of an EvalView project, and in `[llm]` of
+    They are in `providers` of kindlm.yaml, in `judge` of an EvalView project, or in `[llm]` of
     kindlm.toml.
     """
     config = document.get("config", {})

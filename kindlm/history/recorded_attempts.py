@@ -1,7 +1,6 @@
-"""One attempt at an execution, read back from its events.
+"""Reads attempts at executions back from their events, for rescored runs, replays and the cache.
 
-Rescored runs, replayed runs and the cache read recorded conversations here. The transcript is
-folded from the recorded events, so checking it again gives the same results as in the run.
+The transcript is folded from the recorded events, so checks of it give the same results again.
 """
 
 from __future__ import annotations
@@ -39,7 +38,8 @@ from kindlm.suite import ListedTools, Suite
 from kindlm.transcript import Cost, CostSource, Message, PaidBefore, Role, Transcript, Usage
 from kindlm_store import REDACTED
 
-# The events of one attempt, by the index over subjects; every run has events of that subject.
+# The events of one attempt. Many runs have the same subject, so only positions of this run's events
+# are searched in the index over subjects.
 _EVENTS = """
 SELECT type, data FROM event_log
  WHERE subject = :subject AND +stream = :stream
@@ -65,14 +65,14 @@ SELECT DISTINCT e.target
  WHERE e.run = ? AND c.purpose = 'agent'
 """
 
-# Several files may hold suites of one name.
+# Several files may have suites of one name.
 _SERVERS = """
 SELECT servers FROM suites WHERE run = ? AND project = ? AND name = ? AND error_code IS NULL
  ORDER BY path <> ?, ordinal
 """
 
-# What some calls of an attempt cost, and all calls of earlier ones. An answer that was replayed in
-# one of these counts once: it was paid for once.
+# The cost of some calls of an attempt, and of all calls of earlier attempts. The original cost of
+# replayed answers counts only in the attempt itself, since it was paid once.
 _PAID = """
 SELECT total(cost_usd) + total(then_usd), coalesce(sum(is_unknown + unknown_then), 0)
   FROM (SELECT cost_usd, coalesce(is_unknown, 0) AS is_unknown,
@@ -93,7 +93,7 @@ _FAILED_TYPES = frozenset((ProviderFailed.type, AgentFailed.type))
 _ERROR_TYPES = _FAILED_TYPES | {ExecutionFinished.type}
 _TYPES = json.dumps(sorted(_TALK_TYPES | _ERROR_TYPES))
 
-# No conversation contains it, so it may be purged. Bodies may be kept for a shorter time.
+# The conversation does not contain these texts, so they may be purged.
 _UNSEEN = (RAW_BODY, "tools", "context", "stop_sequences", "response_schema", "output")
 
 _GONE = "(erased or withheld)"
@@ -104,7 +104,7 @@ class PurgedError(LookupError):
 
 
 class _Stored(NamedTuple):
-    """An event as it is stored."""
+    """A stored event, with references to texts."""
 
     type: str
     data: dict[str, Any]
@@ -113,8 +113,7 @@ class _Stored(NamedTuple):
 class RecordedAttempt:
     """One attempt at an execution, with all its calls, including those to judges.
 
-    An event gets its texts when it is requested. A purged text therefore makes unavailable only
-    what needs it: requesting that raises `PurgedError`. `db` is a read-only connection.
+    Texts are read when an event is requested, which raises `PurgedError` if one of them is gone.
     """
 
     def __init__(self, db: sqlite3.Connection, execution: str, attempt: int) -> None:
@@ -143,18 +142,18 @@ class RecordedAttempt:
 
     @property
     def last_call(self) -> int:
-        """The number of its last call, 0 without any."""
+        """The number of its last call; 0 without calls."""
         return max(self._requests, default=0)
 
     @property
     def started(self) -> ExecutionStarted | None:
-        """The event of its start, without the tools; None if its run is not in this history."""
+        """The event of its start, without tools; None if its run is not in this history."""
         event = self._load(self._talk[0]) if self._talk else None
         return event if isinstance(event, ExecutionStarted) else None
 
     @property
     def finished(self) -> ExecutionFinished | None:
-        """The event of its end, without the output; None if it has not ended."""
+        """The event of its end, without output; None if it has not ended."""
         event = self._load(self._finished) if self._finished else None
         return event if isinstance(event, ExecutionFinished) else None
 
@@ -163,19 +162,18 @@ class RecordedAttempt:
         return map(self._load, self._talk)
 
     def outcome(self, call: int) -> CallAnswered | CallFailed | None:
-        """Return the outcome of a call, without the body; None if it has none."""
+        """Return the outcome of a call, without the body; None if the call did not end."""
         event = self._load(self._outcomes[call]) if call in self._outcomes else None
         return event if isinstance(event, CallAnswered | CallFailed) else None
 
     def paid_before(self, call: int) -> PaidBefore:
-        """Return what was paid for the answer of a call in addition to the answer.
+        """Return what was paid before the answer of a call, for the same request.
 
-        This is the cost of failed tries of the request, including an agent's model calls in them.
-        The first request to the target also has the earlier attempts of the execution, whose
-        answers are not given again.
+        These are failed tries, including an agent's model calls in them. Earlier attempts of the
+        execution, whose answers are not given again, count for the first request to the target.
         """
         asked = self._requests[call].data
-        # Messages to an agent have no fingerprint: one is answered before the next is sent.
+        # Messages to an agent have no fingerprint; each is answered before the next.
         failed = [
             number
             for number, request in self._requests.items()
@@ -196,10 +194,10 @@ class RecordedAttempt:
         return self._paid((*tries, *of_agent), earlier=is_first)
 
     def paid_before_agent(self) -> list[tuple[PaidBefore, list[PaidBefore]]]:
-        """Return the additional cost of each answer of an agent whose code runs again.
+        """Return what was paid before each answer of an agent, whose code a replay runs again.
 
-        That is what the replayed run paid: for the first answer, earlier attempts of the execution;
-        then each try that failed and was followed by another one.
+        The first value is the cost of failed tries that a replayed answer recorded, and for the
+        first answer, of earlier attempts. The list has the cost of each failed try of the message.
         """
         found = list[tuple[PaidBefore, list[PaidBefore]]]()
         sent = [n for n, request in self._requests.items() if request.type == AgentSent.type]
@@ -226,18 +224,18 @@ class RecordedAttempt:
         return PaidBefore(*self._db.execute(_PAID, asked).fetchone())
 
     def body(self, call: int) -> str | None:
-        """Return the body of an answer as it was received, None if it is not kept (any more).
+        """Return the body of an answer as received; None if it is not recorded or was purged.
 
         The body of a replayed answer is recorded with the original call.
         """
         stored = self._outcomes.get(call)
         if stored is None:
             return None
-        made = stored.data.get("recorded_in")
-        if made is None:
+        original = stored.data.get("recorded_in")
+        if original is None:
             return self._text_at(stored.data.get(RAW_BODY))
-        place, _, number = made.rpartition("/")
-        execution, _, attempt = place.rpartition(".")
+        attempt_id, _, number = original.rpartition("/")
+        execution, _, attempt = attempt_id.rpartition(".")
         return RecordedAttempt(self._db, execution, int(attempt)).body(int(number))
 
     def tools(self) -> list[dict[str, Any]]:
@@ -248,20 +246,19 @@ class RecordedAttempt:
         return tools
 
     def request(self, call: int) -> ProviderRequested:
-        """Return the request of a call to a model, with the whole conversation that it continues.
+        """Return the request of a call to a model, with the whole conversation.
 
-        A conversation is recorded once: a request names the call that it continues, and its new
-        messages.
+        A recorded request has only its new messages, and the number of the call that it continues.
         """
         asked = self._request(call)
         messages, after = tuple(asked.messages), asked.after
         while after:
             before, answer = self._request(after), self.outcome(after)
             assert isinstance(answer, ProviderResponded)
-            said = Message(Role.ASSISTANT, answer.text, tool_calls=tuple(answer.tool_calls))
-            messages, after = (*before.messages, said, *messages), before.after
+            reply = Message(Role.ASSISTANT, answer.text, tool_calls=tuple(answer.tool_calls))
+            messages, after = (*before.messages, reply, *messages), before.after
         if asked.after is not None and (started := self.started) is not None:
-            # An answer begins with the prefill.
+            # The first answer includes the prefill.
             first = [m for m in started.messages if not (m.prefill and asked.after)]
             messages = (*first, *messages)
         return replace(asked, messages=messages)
@@ -269,7 +266,7 @@ class RecordedAttempt:
     def model_calls(self) -> list[RecordedModelCall]:
         """Return the model calls that an agent made, in order.
 
-        A call whose request was purged is left out, and so are those that continue it.
+        Calls whose requests were purged are left out, and calls that continue them.
         """
         found = list[RecordedModelCall]()
         items: dict[int, tuple[str, ...]] = {}
@@ -296,7 +293,7 @@ class RecordedAttempt:
             answer, has_failed = outcome.data, outcome.type == ProviderFailed.type
             body_then = self._text_at(answer.get(RAW_BODY))
             recorded_in = answer.get("recorded_in")
-            # The whole charge of an agent's try counts.
+            # A failed try of an agent is charged as a whole.
             charged = None if is_tried_again else _charged(answer, has_failed=has_failed)
             found.append(
                 RecordedModelCall(
@@ -322,18 +319,17 @@ class RecordedAttempt:
 
     def exchanges(self) -> list[tuple[str, int]]:
         """Return each message of the user to an agent, and the number of the last call for it."""
-        said = list(self.started.messages) if self.started else []
+        messages = list(self.started.messages) if self.started else []
         last_tries: list[int] = []
         for call, stored in self._requests.items():
             if stored.type == AgentSent.type:
                 sent = self._load(stored)
                 assert isinstance(sent, AgentSent)
-                # A retry does not repeat the message.
-                said += sent.messages if sent.attempt == 1 else ()
+                messages += sent.messages if sent.attempt == 1 else ()
                 outcome = self._outcomes.get(call)
                 if outcome is not None and outcome.data.get("retry_in_ms") is None:
                     last_tries.append(call)
-        users = (message.text for message in said if message.role is Role.USER)
+        users = (message.text for message in messages if message.role is Role.USER)
         return list(zip(users, last_tries, strict=False))
 
     def _request(self, call: int) -> ProviderRequested:
@@ -343,7 +339,7 @@ class RecordedAttempt:
 
     def _load(self, stored: _Stored) -> Payload:
         seen = {key: value for key, value in stored.data.items() if key not in _UNSEEN}
-        # An error is reported even if its text was erased.
+        # A failure counts even if its text was erased.
         gone = _GONE if stored.type in _ERROR_TYPES else None
         return load_event(stored.type, seen, partial(text_of, self._db, gone=gone))
 
@@ -352,7 +348,7 @@ class RecordedAttempt:
 
 
 def _charged(outcome: Mapping[str, Any], *, has_failed: bool) -> tuple[Usage, Cost] | None:
-    """Return the charge of a failed call; for a replayed answer, the charge of those before it."""
+    """Return the charge of a failed call, or of the failed calls before a replayed answer."""
     if has_failed:
         usd, is_unknown = outcome.get("cost_usd"), outcome.get("cost_source") == CostSource.UNKNOWN
         tokens = outcome.get("gen_ai.usage.input_tokens"), outcome.get("gen_ai.usage.output_tokens")
@@ -365,20 +361,20 @@ def _charged(outcome: Mapping[str, Any], *, has_failed: bool) -> tuple[Usage, Co
 
 
 def transcript_of(events: Iterable[Payload]) -> Transcript:
-    """Return the transcript that results from the events of a conversation with the target."""
-    said = Conversation()
+    """Return the transcript of the events of a conversation."""
+    conversation = Conversation()
     for event in events:
-        said.add(event)
-    return said.transcript
+        conversation.add(event)
+    return conversation.transcript
 
 
 def recorded_executions(
     db: sqlite3.Connection, run: str, execution: Execution
 ) -> list[sqlite3.Row]:
-    """Return the repeats of a test and target that a run began, the nearest numbers first.
+    """Return the repeats of a test and target in a run, the nearest numbers first.
 
-    A row has `id`, `attempt`, `repeat` and `status`, and `source` and `source_attempt` for the
-    attempt that held the conversation.
+    A row has `id`, `attempt`, `repeat` and `status`. `source` and `source_attempt` are the attempt
+    that held the conversation.
     """
     wanted = run, *execution.test, execution.repeat
     return db.execute(_EXECUTIONS, wanted).fetchall()
@@ -392,10 +388,10 @@ def targets_behind_gateway(db: sqlite3.Connection, run: str) -> set[str]:
 def held_conversation(
     db: sqlite3.Connection, run: str, execution: Execution
 ) -> HeldConversation | str:
-    """Return the conversation of the same test, target and repeat, as its last attempt left it.
+    """Return the conversation of the same test, target and repeat in a run, or why it has none.
 
-    With a run, it is a `ports.TranscriptSource`. If texts of the conversation were purged, or the
-    run that held it is not here, that is its error.
+    With a run bound, this function is a `ports.TranscriptSource`. The conversation has an error if
+    texts of it were purged, or the run that held it is not in this history.
     """
     rows = recorded_executions(db, run, execution)
     found = next((row for row in rows if row["repeat"] == execution.repeat), None)
@@ -412,13 +408,13 @@ def held_conversation(
 
 def _held(db: sqlite3.Connection, row: sqlite3.Row, execution: Execution) -> HeldConversation | str:
     ended = RecordedAttempt(db, row["id"], row["attempt"])
-    said = RecordedAttempt(db, row["source"], row["source_attempt"])
-    nothing = HeldConversation(said.id, Transcript(), (), calls=said.last_call)
+    source = RecordedAttempt(db, row["source"], row["source_attempt"])
+    nothing = HeldConversation(source.id, Transcript(), (), calls=source.last_call)
     try:
-        events, started = list(said.talk()), said.started
+        events, started = list(source.talk()), source.started
     except PurgedError:
         error = not_there(
-            f"Texts of the conversation {said.id} were purged or withheld, so it cannot be"
+            f"Texts of the conversation {source.id} were purged or withheld, so it cannot be"
             " rescored.",
             "Run the test again: kindlm test. What was withheld comes with a copy that has it:"
             " kindlm history merge",
@@ -426,7 +422,7 @@ def _held(db: sqlite3.Connection, row: sqlite3.Row, execution: Execution) -> Hel
         return replace(nothing, error=error)
     if started is None or ended.finished is None:
         error = not_there(
-            f"The run that held the conversation {said.id} is not in this history.",
+            f"The run that held the conversation {source.id} is not in this history.",
             "Merge the history that has it: kindlm history merge. Or run the test again:"
             " kindlm test",
         )
@@ -441,18 +437,18 @@ def _held(db: sqlite3.Connection, row: sqlite3.Row, execution: Execution) -> Hel
         )
     replies = [event.call for event in events if isinstance(event, AgentReplied)]
     return HeldConversation(
-        said.id,
+        source.id,
         transcript,
         tuple(started.messages),
         failure,
         tuple(ended.finished.warnings),
-        said.last_call,
-        tuple(map(said.body, replies)) if is_scripted else (),
+        source.last_call,
+        tuple(map(source.body, replies)) if is_scripted else (),
     )
 
 
 def read_messages(db: sqlite3.Connection, column: str) -> Iterator[Message]:
-    """Yield the messages of a column that holds them; raise `PurgedError` without their texts."""
+    """Yield the messages of a column; raise `PurgedError` if a text is gone."""
     for message in json.loads(column):
         yield read(Message, message, partial(text_of, db))
 
@@ -465,14 +461,14 @@ def listed_in(db: sqlite3.Connection, run: str, suite: Suite) -> tuple[ListedToo
 
 
 def read_servers(db: sqlite3.Connection, column: str | None) -> Iterator[ListedTools]:
-    """Yield the servers of a column, except lists that were purged."""
+    """Yield the lists of MCP servers of a column, except purged ones."""
     for server in json.loads(column or "[]"):
         with suppress(PurgedError):
             yield read(ListedTools, server, partial(text_of, db))
 
 
 def text_of(db: sqlite3.Connection, ref: str, *, gone: str | None = None) -> str:
-    """Return the text of a reference, or `gone`; raise `PurgedError` if it is missing."""
+    """Return the text of a reference; if it is missing, `gone`, or raise `PurgedError`."""
     text = body_of(db, ref)
     if text is None and gone is None:
         raise PurgedError
@@ -480,6 +476,6 @@ def text_of(db: sqlite3.Connection, ref: str, *, gone: str | None = None) -> str
 
 
 def body_of(db: sqlite3.Connection, ref: str | None) -> str | None:
-    """Return the text of a reference; None without one, or if the text is missing."""
+    """Return the text of a reference; None without a reference, or if the text is missing."""
     row = db.execute("SELECT body FROM contents WHERE ref = ?", (ref,)).fetchone()
     return None if row is None else row[0]

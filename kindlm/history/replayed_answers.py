@@ -1,8 +1,8 @@
 """Answers of a recorded run, for a replay that calls no target.
 
-A call to a model is identified by the fingerprint of its request, so other parts of the suite may
-have changed. A call to an agent is identified by its messages. If no answer fits, the error shows
-how the request differs from the recorded one.
+The fingerprint of its request identifies a call to a model, so other parts of the suite may change.
+The messages identify a call to an agent. If no answer fits, the error shows how the request differs
+from the recorded one.
 """
 
 from __future__ import annotations
@@ -39,13 +39,12 @@ from kindlm.suite import RecordedAnswer
 from kindlm.transcript import Message, Role, ToolCall
 from kindlm.wording import around_difference, count, shown
 
-# References to the environment in a suite, before their values are inserted. Values are not
-# recorded.
+# References to the environment, whose values are not recorded.
 _DEFERRED = re.compile("\ufdd0\\{\\{[\\w.]+\\}\\}")
 
 
 def is_as_recorded(message: Message, then: str) -> bool:
-    """Return whether a message is a recorded text, whatever values the environment inserted."""
+    """Return whether a message is a recorded text, with any values from the environment."""
     if message.text == then:
         return True
     if message.written is None:
@@ -65,9 +64,9 @@ def is_as_recorded(message: Message, then: str) -> bool:
 def request_differences(
     asked: Asked, then: ProviderRequested, tools_then: Sequence[dict[str, Any]]
 ) -> Iterator[str]:
-    """Yield how a request differs from a recorded one, what explains most first.
+    """Yield the differences between a request and a recorded one, the most important first.
 
-    `then` holds all messages of the recorded request.
+    `then` has all messages of the recorded request.
     """
     now = asked.request
     numbers = (
@@ -135,9 +134,9 @@ def _call(call: ToolCall) -> tuple[Any, ...]:
 
 @dataclass(eq=False)
 class ReplayedRun:
-    """A run whose answers are given again; `db` is a read-only connection.
+    """A run whose answers are replayed; `db` is a read-only connection.
 
-    `models` finds the recorded answers of models to an agent that runs again.
+    `models` finds the recorded answers of models for an agent that runs again.
     """
 
     db: sqlite3.Connection
@@ -151,16 +150,16 @@ class ReplayedRun:
         return read_calls(self.db, [self.id])
 
 
-_TOLD = 3
+_SHOWN_DIFFERENCES = 3
 _NEAREST = 50
 _ASKED = {Purpose.TEST: "request", Purpose.SIMULATE: "question to a simulated user"}
 
 
 class ReplayedAnswers(RecordedAnswers):
-    """Gives the answers of a run to the same suite, without any calls.
+    """Gives the recorded answers of a run, without any calls.
 
-    Its tests may have changed in other respects than the requests. Each repeat gets its own
-    answers; if there are none, those of another repeat of the test, then those of another test.
+    A repeat gets its own answers, else those of another repeat of the test, else those of another
+    test.
     """
 
     def __init__(self, run: ReplayedRun, execution: Execution) -> None:
@@ -197,7 +196,7 @@ class ReplayedAnswers(RecordedAnswers):
         return found
 
     def answer(self, asked: Asked) -> Result[ModelReply] | None:
-        """Return the recorded answer; None if a judge is to be asked."""
+        """Return the recorded answer or an error; None if a judge has to be called."""
         number, like_it = self._calls_like(asked)
         calls = [call for call in like_it if call.number == number]
         if calls:
@@ -210,8 +209,10 @@ class ReplayedAnswers(RecordedAnswers):
         elif (nearest := self._differences(asked)) is None:
             why = "no similar request was recorded for this test"
         else:
-            more = f"; and {len(nearest) - _TOLD} more" if len(nearest) > _TOLD else ""
-            why = "; ".join(nearest[:_TOLD]) + more
+            more = len(nearest) - _SHOWN_DIFFERENCES
+            why = "; ".join(nearest[:_SHOWN_DIFFERENCES]) + (
+                f"; and {more} more" if more > 0 else ""
+            )
             why = why or "its stop sequences are others, or the schema of its answer is"
         judge = "" if asked.purpose is Purpose.TEST else "; ask the judge: --judge live"
         return not_found(
@@ -240,7 +241,7 @@ class ReplayedAnswers(RecordedAnswers):
         return (*call.place.distance(self._place), call.call)
 
     def _differences(self, asked: Asked) -> list[str] | None:
-        """Return how a request differs from the closest recorded one of the test."""
+        """Return how a request differs from the closest recorded one; None if there is none."""
         calls = [
             call
             for calls in self._run.calls.values()
@@ -256,25 +257,25 @@ class ReplayedAnswers(RecordedAnswers):
                 continue
             # A judge has no tools.
             found.append((request, [] if request.after is None else attempt.tools()))
-        turn = _answers(asked.request.messages)
-        same_turn = [each for each in found if _answers(each[0].messages) == turn]
+        turn = _count_answers(asked.request.messages)
+        same_turn = [each for each in found if _count_answers(each[0].messages) == turn]
         differing = [list(request_differences(asked, *each)) for each in same_turn or found]
         return min(differing, key=len, default=None)
 
 
-def _answers(messages: Sequence[Message]) -> int:
+def _count_answers(messages: Sequence[Message]) -> int:
     return sum(message.role is Role.ASSISTANT for message in messages)
 
 
 def as_repeat(then: int, now: int) -> str:
-    """Return the warning that answers are from another repeat."""
+    """Return the warning that answers come from another repeat."""
     return f"Answered as repeat {then} was: of repeat {now} nothing was recorded."
 
 
 class _Held(NamedTuple):
-    """A conversation with an agent: the user's messages, and the last call for each message.
+    """A recorded conversation with an agent.
 
-    `system` is the system text.
+    `exchanges` are the user's messages, each with the number of the last call for it.
     """
 
     repeat: int
@@ -284,10 +285,9 @@ class _Held(NamedTuple):
 
 
 class ReplayedAgent:
-    """Answers one conversation from the record; implements `ports.Agent`.
+    """Gives the answers of a recorded conversation; implements `ports.Agent`.
 
-    It uses the conversation of the same repeat, or the one whose beginning shares most messages.
-    The messages that the agent gets determine its answers.
+    It uses the conversation that begins with the most messages of the case, of the nearest repeat.
     """
 
     def __init__(self, db: sqlite3.Connection, run: str, execution: Execution) -> None:
@@ -311,7 +311,7 @@ class ReplayedAgent:
             yield _Held(row["repeat"], attempt, system, exchanges)
 
     def _matching(self, held: _Held) -> int:
-        """Return how many messages of the case were sent then, in the same order."""
+        """Return how many messages of the case the conversation begins with."""
         case = self._execution.case
         written = case.written or case
         texts = zip(
@@ -327,7 +327,7 @@ class ReplayedAgent:
         return len(list(same))
 
     async def __aenter__(self) -> Self:
-        """Open nothing: there is no agent to connect to."""
+        """Return the agent; there is nothing to open."""
         return self
 
     async def __aexit__(self, *exception: object) -> None:
@@ -372,7 +372,7 @@ class ReplayedAgent:
 
 
 def agent_reply(attempt: RecordedAttempt, event: AgentReplied) -> AgentReply:
-    """Return the answer of an agent, with the tools it used."""
+    """Return a recorded answer of an agent, with its tool calls."""
     step = event.step()
     return AgentReply(
         tool_uses=step.tool_uses,

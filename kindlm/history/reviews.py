@@ -1,12 +1,11 @@
 """Human verdicts on executions, and whether judges agree with them.
 
-A review belongs to a conversation. If a later run checked the same conversation again, with another
-judge or other checks, the review is compared with the results of that run.
+A review belongs to a conversation. If a later run checked the same conversation again, the review
+is compared with the results of that run.
 
-A person passes or fails a whole execution. If a judge passed an execution that another check
-failed, the review says nothing about that judge: the person may object to something that the judge
-was not asked about. Such executions are left out of the figures of the judge, and likewise of a
-criterion.
+A person passes or fails a whole execution. If a judge passed an execution that failed another
+check, the person may have objected to something that the judge was not asked about. Such executions
+are left out of the figures of the judge, and likewise of a criterion.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ Biometrics 33 (1977), 159-174.
 
 _MOST_REVIEWS = 500
 
-# If several runs share a conversation, the newest execution counts, with its current judgement.
+# The newest execution of each conversation.
 _EXECUTIONS = """
 WITH looked_at AS (
   SELECT e.id, e.run, e.started_at,
@@ -49,7 +48,7 @@ WITH looked_at AS (
 SELECT run, id FROM looked_at WHERE age = 1 ORDER BY started_at, id
 """
 
-# Of several passes of one judge, and of their retries, every call has the same model.
+# All calls of a judge to decide an assertion have the same model.
 _JUDGES = """
 SELECT (SELECT coalesce(c.reported_model, c.model) FROM provider_calls c
          WHERE c.execution = a.execution AND c.attempt = a.attempt
@@ -85,7 +84,7 @@ class ReviewedExecution:
 
     @property
     def people(self) -> bool | None:
-        """The verdict of most reviewers; None if they are divided."""
+        """The verdict of the majority of reviewers; None if they are evenly divided."""
         passed = sum(review.passed for review in self.reviews)
         failed = len(self.reviews) - passed
         return None if passed == failed else passed > failed
@@ -111,8 +110,8 @@ class Trust(StrEnum):
 class Agreement:
     """How often a judge and people agree on executions.
 
-    `judge` is the model of the judge, empty if it is unknown, and None if people are compared with
-    the recorded verdicts. `criterion` is None if all criteria of the judge count together.
+    `judge` is the model of the judge, "" if it is unknown, None if people are compared with the
+    recorded verdicts. `criterion` is None if all criteria of the judge count together.
     """
 
     both_passed: int
@@ -139,9 +138,7 @@ class Agreement:
 
     @property
     def kappa(self) -> float | None:
-        """The agreement beyond chance: 1 at best, 0 for chance.
-
-        None if both always gave the same verdict: then chance alone would agree.
+        """The agreement beyond chance: 1 at best, 0 for chance, None if chance would always agree.
 
         kappa = (observed - expected) / (1 - expected): J. Cohen, "A Coefficient of Agreement for
         Nominal Scales", Educational and Psychological Measurement 20 (1960), 37-46.
@@ -153,11 +150,10 @@ class Agreement:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of kappa, None where there is no kappa.
+        """The 95 % interval of kappa; None without kappa.
 
         The agreement by chance is treated as known, as in Cohen's own standard error (equation 8).
-        The interval of the observed agreement is Wilson's, so that full agreement in a few reviews
-        is not mistaken for certainty.
+        The interval of the observed agreement is Wilson's, which has a width even if all agree.
 
             (w - expected) / (1 - expected), for both ends w of Wilson's interval
         """
@@ -165,9 +161,9 @@ class Agreement:
 
     @property
     def needed(self) -> int | None:
-        """How many more reviews like these would show on which side of `SUBSTANTIAL` kappa is.
+        """How many more reviews like these would decide `trust`.
 
-        0 if these show it already; None if there is no kappa, or if 500 reviews would not show it.
+        None if there is no kappa, or if 500 reviews would not decide it.
         """
         for total in range(self.reviews, _MOST_REVIEWS + 1):
             if _trust(self._interval_of(total)) is not Trust.UNDECIDED:
@@ -176,18 +172,18 @@ class Agreement:
 
     @property
     def trust(self) -> Trust:
-        """Whether the judge can be trusted, given the interval of kappa."""
+        """Whether the interval of kappa is above `SUBSTANTIAL`, below it, or undecided."""
         return _trust(self.interval)
 
     @property
     def _by_chance(self) -> int:
-        """The agreement that is expected by chance, times the square of the reviews."""
+        """The agreement expected by chance, multiplied by the square of `reviews`."""
         judge = self.both_passed + self.judge_passed_only
         person = self.both_passed + self.person_passed_only
         return judge * person + (self.reviews - judge) * (self.reviews - person)
 
     def _interval_of(self, n: int) -> tuple[float, float] | None:
-        """Return the interval of kappa if n reviews came out like these."""
+        """Return the interval of kappa for n reviews with the same observed agreement."""
         ends = wilson_interval(round(self.observed * n), n)
         if self.kappa is None or ends is None:
             return None
@@ -204,13 +200,13 @@ def _trust(interval: tuple[float, float] | None) -> Trust:
 
 @dataclass(frozen=True, slots=True)
 class PeopleAndJudges:
-    """All reviews, compared.
+    """The comparison of all reviews.
 
     `verdicts` compares people with the recorded verdicts of whole executions, `judges` with each
     judge, `criteria` with each criterion of each judge. `disagreements` are the executions whose
-    recorded verdict differs from that of people, `divided` those on which people disagree among
-    themselves. `errored` counts executions without a recorded verdict, `left_out` those that a
-    judge graded but that say nothing about a judge.
+    recorded verdict differs from that of people; reviewers are evenly `divided` on others.
+    `errored` counts executions without a recorded verdict, `left_out` those that a judge graded but
+    no figure of a judge includes.
     """
 
     reviewed: int
@@ -237,7 +233,7 @@ def reviewed_executions(
         db: A read-only connection.
         run: Only executions of this run.
         suite: Only executions of the suites of this name.
-        since: Only executions of runs that began then or later, UTC, ISO 8601.
+        since: Only executions of runs that began at this time or later; UTC, ISO 8601.
     """
     wanted = {"run": run, "suite": suite, "since": since}
     verdict = {Outcome.PASSED: True, Outcome.FAILED: False}
@@ -262,20 +258,20 @@ def reviewed_executions(
 def compare_reviews(executions: Sequence[ReviewedExecution]) -> PeopleAndJudges:
     """Compare the verdicts of people on executions with those of judges, and the recorded ones."""
     clear = [execution for execution in executions if execution.people is not None]
-    told = [execution for execution in clear if execution.recorded is not None]
+    decided = [execution for execution in clear if execution.recorded is not None]
     return PeopleAndJudges(
         reviewed=len(executions),
         people=tuple(sorted({review.by for each in executions for review in each.reviews})),
-        verdicts=_agreement((e.recorded, e.people) for e in told) if told else None,
+        verdicts=_agreement((e.recorded, e.people) for e in decided) if decided else None,
         judges=tuple(_agreements(clear, _by_judge)),
         criteria=tuple(
             _agreements(clear, lambda e: [((c.judge or "", c.label), [c]) for c in e.criteria])
         ),
-        disagreements=tuple(e for e in told if e.recorded is not e.people),
+        disagreements=tuple(e for e in decided if e.recorded is not e.people),
         divided=tuple(execution for execution in executions if execution.people is None),
-        errored=len(clear) - len(told),
+        errored=len(clear) - len(decided),
         left_out=sum(
-            bool(e.criteria) and not any(_tells_of(e, own) for _, own in _by_judge(e))
+            bool(e.criteria) and not any(_counts_for(e, own) for _, own in _by_judge(e))
             for e in clear
         ),
     )
@@ -286,15 +282,14 @@ _Judged = list[tuple[_Key, list[JudgedCriterion]]]
 
 
 def _by_judge(execution: ReviewedExecution) -> _Judged:
-    """Return the judges of an execution, each with its criteria."""
     judges: dict[_Key, list[JudgedCriterion]] = {}
     for criterion in execution.criteria:
         judges.setdefault((criterion.judge or "", None), []).append(criterion)
     return list(judges.items())
 
 
-def _tells_of(execution: ReviewedExecution, criteria: Sequence[JudgedCriterion]) -> bool:
-    """Return whether all of these were decided, and one of them failed or nothing else did."""
+def _counts_for(execution: ReviewedExecution, criteria: Sequence[JudgedCriterion]) -> bool:
+    """Return whether all criteria were decided, and one of them failed, or nothing else did."""
     if any(criterion.passed is None for criterion in criteria):
         return False
     if not all(criterion.passed for criterion in criteria):
@@ -309,7 +304,7 @@ def _agreements(
     pairs: dict[_Key, list[tuple[bool | None, bool | None]]] = {}
     for execution in executions:
         for key, own in judged(execution):
-            if _tells_of(execution, own):
+            if _counts_for(execution, own):
                 passed = all(criterion.passed for criterion in own)
                 pairs.setdefault(key, []).append((passed, execution.people))
     for judge, criterion in sorted(pairs, key=lambda key: (key[1] or "", key[0])):

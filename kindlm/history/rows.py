@@ -1,6 +1,6 @@
-"""The rows of a run that reports read: immutable values with their texts.
+"""The values that reports read of a run, with their texts.
 
-Most fields have the names of their columns in `queries.py`.
+Most fields have the names of columns in `queries.py`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from kindlm.strict_json import read_json
 
 @dataclass(frozen=True, slots=True)
 class SuiteView:
-    """A suite of the run; one that could not be loaded has an error and no tests.
+    """A suite of the run; a suite that could not be loaded has an error and no tests.
 
-    `parts` are its ids in the runs that are read as one, `id` the first of them. `has_namesake`:
-    another suite of the run has the same name.
+    `parts` are its ids in the shards that are read as one run, `id` the first of them.
+    `has_namesake` is whether another suite of the run has the same name.
     """
 
     id: str
@@ -50,7 +50,7 @@ class SuiteView:
 
     @property
     def full_name(self) -> str:
-        """Its name, with its file if another suite of the run has the same name."""
+        """The name, with the file if another suite of the run has the same name."""
         return f"{self.name} ({self.path})" if self.has_namesake else self.name
 
     @property
@@ -60,7 +60,7 @@ class SuiteView:
 
     @property
     def tolerates(self) -> bool:
-        """Whether a pass rate that the user set, and that was reached, allows failures."""
+        """Whether the user set a pass rate, and it was reached, so that tests may fail."""
         rate_reached = all(gate.passed for gate in self.gates if gate.name == "passRateMin")
         return rate_decides(self.gates) and rate_reached
 
@@ -75,7 +75,7 @@ class SuiteView:
 
 
 class GateThen(NamedTuple):
-    """The result of a gate of a suite, as shown when the run ended."""
+    """The reported result of a gate of a suite, when the run ended."""
 
     passed: bool
     actual: float | None
@@ -83,11 +83,11 @@ class GateThen(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TestView:
-    """A test (case x target) over its repeats; of a stopped run, some have none.
+    """A test (case x target) over its repeats; in a stopped run, it may have none.
 
     `latency_ms` is the mean of its executions; `cost_usd` the sum, None if a part is unknown.
     `passed_later` counts executions that passed when they were run again. `scores` are its weighted
-    scores where these have limits; shown intervals hold with `confidence`.
+    scores, if these have limits. `confidence` is that of displayed intervals.
     """
 
     __test__ = False  # not a pytest class
@@ -114,21 +114,21 @@ class TestView:
 
     @property
     def broken_limits(self) -> tuple[str, ...]:
-        """The limits that its weighted scores break, over its repeats, in words."""
+        """The limits that its weighted scores break, in words."""
         return self.scores.broken if self.scores and self.counts.tested else ()
 
     @property
     def flaky(self) -> bool:
-        """Whether it passed in some repeats or attempts, but not in others."""
+        """Whether the test passed in some repeats or attempts, and failed in others."""
         return is_flaky(self.counts, self.passed_later)
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutionView:
-    """One execution, as its last attempt left it, or an earlier one if that was asked for.
+    """One execution, as its last attempt or a certain earlier one left it.
 
     `number` is its number in the run. `status` is None if it never finished. `source` is the
-    execution that held the conversation: itself, unless that was in another run, where it cost
+    execution that held the conversation: itself, or one of another run, where the conversation cost
     `cost_then_usd`.
     """
 
@@ -166,17 +166,17 @@ class ExecutionView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssertionView(CheckResult):
-    """An assertion as it was recorded; an advisory one decides nothing about the execution."""
+    """A recorded assertion; an advisory one does not affect the status of the execution."""
 
     duration_ms: float
     line: int | None
     advisory: bool
     demands: Demands | None = None
-    """The demand of its check, if it failed and safety was not the demand."""
+    """The demand of its check, if it failed and the demand was not safety."""
 
     @property
     def is_wrong(self) -> bool:
-        """Whether the execution did not pass because of it."""
+        """Whether it kept the execution from passing."""
         return not self.advisory and self.outcome in (Outcome.FAILED, Outcome.INCONCLUSIVE)
 
 
@@ -192,10 +192,10 @@ class ReviewView:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallView:
-    """A tool call with its answer; `call` is the model's answer that asked for it.
+    """A tool call with its result; `call` is the number of the call to the model that asked for it.
 
-    `problems` say what was wrong with it: arguments that break the tool's schema, no answer for it.
-    `called_at` is UTC, ISO 8601; None where an agent reported the call with its answer.
+    `problems` are messages, such as about arguments that break the tool's schema. `called_at` is
+    UTC, ISO 8601; None if an agent reported the call with its answer.
     """
 
     attempt: int
@@ -210,13 +210,13 @@ class ToolCallView:
 
     @property
     def has_result(self) -> bool:
-        """Whether a result is known: agents that report their calls often leave it out."""
+        """Whether a result is known; agents often report calls without results."""
         return self.response is not None or self.rule not in (None, "agent")
 
 
 @dataclass(frozen=True, slots=True)
 class SpanView:
-    """A recorded span of an agent's trace, about the call of the agent `call`."""
+    """A recorded span of an agent's trace, during the call `call` to the agent."""
 
     attempt: int
     call: int
@@ -238,9 +238,9 @@ class SpanView:
 class CallView:
     """A call to a model or an agent, with its new messages and its answer.
 
-    `recorded_in` is set if no call was made: it names the call of another run that supplied the
-    answer, and cost `cost_then_usd`. `after` is the call whose answer it continues, None or 0 for
-    the first.
+    If another call supplied the answer, `recorded_in` names that call, and `cost_then_usd` is its
+    cost. `after` is the number of the call whose answer this call continues; None or 0 for the
+    first.
     """
 
     attempt: int
@@ -270,7 +270,7 @@ class CallView:
 
 @dataclass(frozen=True, slots=True)
 class AttemptView:
-    """An attempt that ended: the execution in its state then, its assertions and its tool calls."""
+    """An attempt that ended: the execution as it left it, its assertions and its tool calls."""
 
     execution: ExecutionView
     assertions: tuple[AssertionView, ...]
@@ -283,7 +283,7 @@ class AttemptView:
 
 
 class Reviewed(NamedTuple):
-    """The number of reviewed executions, and of those whose record a reviewer disputes."""
+    """The number of reviewed executions, and of those whose status a reviewer disputes."""
 
     executions: int
     disputed: int
@@ -291,10 +291,10 @@ class Reviewed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The figures of a run, over all calls, judges apart; None where no call reported a number.
+    """The figures of a run, over all calls, retries included; None if no call reported a number.
 
-    `cost_then_usd` and `judge_cost_then_usd` are the original costs of answers that were recorded
-    in another run, and cost nothing now: `calls_from_history` of all `calls`, retries included.
+    Judges are counted apart. `cost_then_usd` and `judge_cost_then_usd` are the original costs of
+    answers that other calls supplied, which are `calls_from_history` of all `calls`.
     """
 
     tests: StatusCounts
@@ -320,7 +320,7 @@ class Summary:
 
     @property
     def paid_then(self) -> Paid:
-        """The original cost of answers from another run."""
+        """The original cost of answers that other calls supplied."""
         return Paid(self.cost_then_usd, self.judge_cost_then_usd, self.unknown_costs_then)
 
 
@@ -341,7 +341,7 @@ def test_of(row: sqlite3.Row) -> TestView:
 
 
 def scores_of(row: sqlite3.Row) -> LimitedScores | None:
-    """Return the weighted scores of the test of a row, if they have limits."""
+    """Return the weighted scores of a test, if they have limits."""
     if row["weighted_scores"] is None:
         return None
     limits = ScoreLimits(row["score_mean_min"], row["score_std_dev_max"])
@@ -349,7 +349,7 @@ def scores_of(row: sqlite3.Row) -> LimitedScores | None:
 
 
 def counts_of(row: sqlite3.Row) -> StatusCounts:
-    """Return the counts of results over the repeats of a row's test."""
+    """Return the counts of a test over its repeats."""
     return StatusCounts(
         row["passed"], row["failed"], row["errored"], row["skipped"], row["unfinished"]
     )
@@ -371,7 +371,7 @@ def assertion_of(row: sqlite3.Row) -> AssertionView:
     """Return the assertion of a row."""
     found = json.loads(row["evidence"])
     for each in found:
-        # An excerpt of an earlier version is the text itself.
+        # Events of earlier versions have the text itself.
         if isinstance(each.get("excerpt"), dict):
             each["excerpt"] = json.loads(row["excerpts"])[each["excerpt"]["$ref"]]
     return value_of(

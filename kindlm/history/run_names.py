@@ -5,9 +5,8 @@ runs: a stopped, rescored or imported run needs its id or label. In a comparison
 with suites of the other side. For commands that show or follow one run, `latest` is the newest run
 of any kind.
 
-If several shards of a group are in the history, words count them as one run. While one of them is
-missing or unfinished, so is the group. A shard alone, as on a machine that ran no other, is a run
-like any other.
+If the history has several shards of a group, words count them as one run, which is finished if all
+shards are. A single shard counts as a run.
 """
 
 from __future__ import annotations
@@ -27,20 +26,20 @@ from kindlm.history.runs import Run, RunFilter, runs
 from kindlm.wording import count, first_of
 
 Revision: TypeAlias = Callable[[str], str | None]
-"""Returns the full commit that a git revision names; None if there is no git, or no such name."""
+"""Returns the full commit of a git revision; None without git, or without such a revision."""
 
 _RUN_NAMES = frozenset({"latest", "previous", "baseline"})
 
 _LONGEST_LABEL = 200
 
 _CONTROLS = frozenset({"Cc", "Zl", "Zp"})
-"""Categories of Unicode: control characters, and what ends lines and paragraphs."""
+"""Categories of Unicode: control characters, and separators of lines and paragraphs."""
 
 Side: TypeAlias = str | Group
-"""A run, by its id, or the shards of one."""
+"""One side of a comparison: the id of a run, or a group."""
 
 _Counted: TypeAlias = tuple[Run, GroupName | None]
-"""What words count: a run, or the newest run of a group and the group."""
+"""A run that words count, or the newest run of a group, with the group."""
 
 _WORD = re.compile(
     r"previous|baseline|latest(?:~(?P<skip>\d{1,6}))?|git:(?P<revision>.*)", re.ASCII | re.DOTALL
@@ -50,13 +49,13 @@ _LISTED_COMMITS = 5
 _SHORT = 8
 
 _NAMED_RUNS = 3
-"""How many runs an error names if the one that was asked for is not there."""
+"""Runs that an error suggests."""
 
 _STARTING = """
 SELECT id FROM runs WHERE :wanted <> '' AND substr(id, 1, length(:wanted)) = :wanted LIMIT 6
 """
 
-# The groups of which the history has more than one shard, and whether it has all, finished.
+# Groups with more than one shard in the history, and whether all shards are there and finished.
 _GROUPS = """
 WITH parts AS (
   SELECT project, group_id, shard, substr(shard, instr(shard, '/') + 1) AS number,
@@ -79,7 +78,7 @@ SELECT s.name, b.run, coalesce(b.runs, json_array(b.run))
 
 
 def no_revision(_revision: str) -> None:
-    """Know no git revision, except commits of recorded runs."""
+    """Return None: only commits of recorded runs are known."""
 
 
 def find_run(db: sqlite3.Connection, wanted: str, revision: Revision = no_revision) -> Result[str]:
@@ -92,7 +91,7 @@ def find_run(db: sqlite3.Connection, wanted: str, revision: Revision = no_revisi
 
 
 def _named_run(db: sqlite3.Connection, wanted: str) -> Result[Run]:
-    """Return the newest run as `latest`; else a run by its id, its label, or how its id begins."""
+    """Return `latest`, or a run by its id, its label, or the beginning of its id."""
     filters = [RunFilter(ids=[wanted]), RunFilter(labelled=wanted, limit=1)]
     for named in [RunFilter(limit=1)] if wanted == "latest" else filters:
         if found := next(runs(db, named), None):
@@ -122,7 +121,6 @@ def _named_run(db: sqlite3.Connection, wanted: str) -> Result[Run]:
 
 
 def _one_run(wanted: str | None, side: Side) -> Result[str]:
-    """Return a side that has to be one run."""
     if isinstance(side, str):
         return Ok(side)
     return _error(
@@ -132,7 +130,7 @@ def _one_run(wanted: str | None, side: Side) -> Result[str]:
 
 
 def latest_finished(db: sqlite3.Connection, suite: str | None = None) -> Result[str]:
-    """Return the newest live run that is complete, and has the suite if one is named."""
+    """Return the newest finished live run, of a suite if one is named."""
     if found := next(runs(db, RunFilter(completed=True, suite=suite, limit=1)), None):
         return Ok(found.id)
     of_suite = "" if suite is None else f" of suite {suite!r}"
@@ -142,11 +140,11 @@ def latest_finished(db: sqlite3.Connection, suite: str | None = None) -> Result[
 def find_run_or_group(
     db: sqlite3.Connection, wanted: str, revision: Revision = no_revision
 ) -> Result[Side]:
-    """Return what a user names: a run by its id, a group by its name, else as `find_run` does.
+    """Return the run or group that a user names.
 
-    Shards of different plans or several projects are an error, not a group. A label that several
-    shards of a group have means the group, and so does `latest` if the latest run is such a shard.
-    If those shards have different plans, `latest` is that run alone.
+    The name of a group means the group, a label that several of its shards have, and `latest` if
+    the latest run is one of several shards. Shards of different plans or projects are an error; in
+    that case, `latest` is the latest run alone.
     """
     if wanted != "latest" and _WORD.fullmatch(wanted):
         return _Words(db, revision).find(wanted)
@@ -176,13 +174,11 @@ def find_sides(
 ) -> Result[tuple[Side, Side]]:
     """Return the runs or groups to compare.
 
-    Without a name, the later one is `latest`. The earlier one is then the baseline of the suites of
-    the later one, else `previous`. If they have baselines, but not one that is here, this is an
-    error. A word refers to the suites of the other side, so an explicitly named side is found
-    first.
+    By default, `after` is `latest`, and `before` is the baseline of its suites, else `previous`. It
+    is an error if the suites have several baselines, or one that is not in the history. A word
+    counts runs with suites of the other side, so an explicitly named side is found first.
 
-    A group is found by its name, and by a word that means a shard of it, if the history has more of
-    its shards. Beside an explicitly named shard, words mean the same part of other groups.
+    If one side is an explicitly named shard, words count the same part of other groups.
     """
     words = _Words(db, revision)
     names = (before, "latest" if after is None else after)
@@ -215,8 +211,8 @@ def find_changed(
 ) -> Result[Side]:
     """Return the run to compare with a branch: the named one, else the newest of another branch.
 
-    If the branch itself is checked out, as `here` says, the newest run is used. Elsewhere a run of
-    the branch may be newer, since it came from a colleague or from CI.
+    If the branch itself is checked out (`here`), it is the newest run of all. Otherwise, a newer
+    run of the branch may have come from a colleague or from CI.
     """
     words = _Words(db, revision)
     if wanted is None and here != branch:
@@ -229,8 +225,8 @@ def find_changed(
 def newest_of_branch(db: sqlite3.Connection, branch: str, after: Side) -> Result[Side] | None:
     """Return the newest run or group of a branch that has a suite of `after`; None without one.
 
-    A run of uncommitted changes does not show the state of the branch. It counts if there is no
-    other.
+    Runs with uncommitted changes, which do not show the state of the branch, count only if there
+    is no other.
     """
     words = _Words(db, no_revision)
     own = _read(db, _run_of(after))
@@ -247,26 +243,25 @@ def newest_of_branch(db: sqlite3.Connection, branch: str, after: Side) -> Result
 
 
 def compared_by_default(db: sqlite3.Connection, run: str) -> Side | None:
-    """Return the run or group that `kindlm diff` compares a run with; None if there is none.
+    """Return the run or group that `kindlm diff` compares a run with: its baseline, or `previous`.
 
-    That is the baseline of its suites if they have one, and else the run before it. None if
-    `baseline_of` is an error.
+    None if there is neither, or if `baseline_of` is an error.
     """
     found = _Words(db, no_revision).find(None, run)
     return found.value if isinstance(found, Ok) else None
 
 
 def baseline_of(db: sqlite3.Connection, run: str) -> Result[Side] | None:
-    """Return the run or group that is the baseline of all suites of a run that have one.
+    """Return the baseline of the suites of a run: a run or a group.
 
-    It is an error if they have different ones, or one that is not here. None if they have none, or
-    if it is the run itself.
+    It is an error if suites have different baselines, or one that is not in the history. None if no
+    suite has a baseline, or if it is the run itself.
     """
     return _Words(db, no_revision).find("baseline", run) if _has_other_baseline(db, run) else None
 
 
 def _has_other_baseline(db: sqlite3.Connection, run: str) -> bool:
-    """Whether a suite of a run has a baseline that is another run or group."""
+    """Return whether a suite of a run has another run or group as its baseline."""
     chosen = {row[2] for row in db.execute(_BASELINES, (run,)) if row[1] is not None}
     return any(run not in json.loads(ids) for ids in chosen)
 
@@ -279,7 +274,7 @@ class _Words:
     revision: Revision
 
     def find(self, name: str | None, other: Side | None = None) -> Result[Side]:
-        """Return what a name means, given the other side if it is known."""
+        """Return the run or group of a name, given the other side if it is known."""
         if name is None:
             by_baseline = other is not None and _has_other_baseline(self.db, _run_of(other))
             return self.find("baseline" if by_baseline else "previous", other)
@@ -295,7 +290,7 @@ class _Words:
         return self._latest(name, int(word["skip"] or 0), other)
 
     def _latest(self, name: str, skip: int, other: Side | None) -> Result[Side]:
-        """Return the newest run, or an earlier one of the same suites by its distance."""
+        """Return the newest run after skipping `skip` runs of the same suites."""
         of = None if other is None else _run_of(other)
         if of is None and skip:
             newest = next(self.counted(), None)
@@ -317,7 +312,7 @@ class _Words:
         own = other.runs if isinstance(other, Group) else (other,)
         part = self.part_of(other)
         newest = next(runs(self.db, RunFilter(ids=own, limit=1)))
-        # A group counts from its newest shard on, which may be newer than a run after it.
+        # A group is counted at its newest shard, which may be newer than `newest`.
         until = None if part is None and _groups_here(self.db) else newest.started_at
         for run, group in self.counted(own[0], part, until):
             is_own = run.id in own or (
@@ -356,7 +351,7 @@ class _Words:
         return Err(KindlmError(ErrorCode.BASELINE_NOT_FOUND, message, hint))
 
     def _as_chosen(self, ids: Sequence[str]) -> Result[Side]:
-        """Return the run or the shards that are a baseline; all of them have to be here."""
+        """Return the run or group of a baseline; an error if a part is not in the history."""
         here = {run.id for run in runs(self.db, RunFilter(ids=ids))}
         if missing := [run for run in ids if run not in here]:
             message = f"The baseline, run {missing[0]}, is not in this history."
@@ -373,7 +368,7 @@ class _Words:
         recorded = list(dict.fromkeys(run.git_commit for run in completed if run.git_commit))
         commit = self.revision(name) if name else None
         if commit is None and _COMMIT_START.fullmatch(name):
-            # Without git, or if git lacks the commit, the record still has its commits.
+            # Runs name commits, also without git.
             starting = [known for known in recorded if known.startswith(name)]
             commit = starting[0] if len(starting) == 1 else None
         listed = ", ".join(known[:_SHORT] for known in recorded[:_LISTED_COMMITS])
@@ -388,16 +383,14 @@ class _Words:
         if not there:
             what = f"{name!r}, commit {commit[:_SHORT]}"
             return _error(f"No run was recorded at {what}, and finished.", hint)
-        # A run with uncommitted changes does not show the state of the commit, but is better than
-        # nothing.
         return self.as_side(min(there, key=_is_dirty))
 
     def counted(
         self, of: str | None = None, part: str | None = None, until: str | None = None
     ) -> Iterator[_Counted]:
-        """Yield what the words count, the newest first: runs, and the newest run of each group.
+        """Yield the finished runs that words count, the newest first.
 
-        They have a suite of the run `of`; with a part of a group, only the same part of others.
+        Only runs with a suite of the run `of` count, and with a `part`, only that part of groups.
         """
         groups: dict[GroupName, bool] | None = None
         seen = set()
@@ -413,16 +406,17 @@ class _Words:
                 yield run, group
 
     def as_side(self, counted: _Counted) -> Result[Side]:
+        """Return the run, or the group that it is a shard of."""
         run, group = counted
         return Ok(run.id) if group is None else _group_named(self.db, group)
 
     def part_of(self, side: Side | None) -> str | None:
-        """Return the part of a side, if it is to be compared with the same part of others."""
+        """Return the shard of a single run; None for a group or a whole run."""
         return _read(self.db, side).shard if isinstance(side, str) else None
 
 
 def _is_comparable(run: Run, group: GroupName | None, part: str | None) -> bool:
-    """Whether a run or group covers all tests; a shard alone covers one part."""
+    """Return whether a run covers all tests, or the wanted part of them."""
     return part is not None or run.shard is None or group is not None
 
 
@@ -431,7 +425,7 @@ def _is_dirty(counted: _Counted) -> bool:
 
 
 def _is_before(run: Run, other: Run) -> bool:
-    """Whether a run comes after another one in a list, which has the newest first."""
+    """Return whether a run is older than another one, as in lists."""
     return run.started_at < other.started_at or (
         run.started_at == other.started_at and run.id > other.id
     )
@@ -442,7 +436,7 @@ def _read(db: sqlite3.Connection, run: str) -> Run:
 
 
 def _run_of(side: Side) -> str:
-    """Return a run that has the suites of a side: all shards of a group have them."""
+    """Return a run with the suites of a side, which all shards of a group have."""
     return side.runs[0] if isinstance(side, Group) else side
 
 
@@ -476,7 +470,7 @@ def _error(message: str, hint: str) -> Err:
 
 
 def label_problem(label: str) -> KindlmError | None:
-    """Return why a name cannot be a label, None if it can."""
+    """Return why a name cannot be a label; None if it can."""
     is_line = label.strip() and len(label) <= _LONGEST_LABEL
     is_line = is_line and not any(unicodedata.category(char) in _CONTROLS for char in label)
     if is_line and not (label in _RUN_NAMES or "~" in label or label.startswith("git:")):

@@ -1,7 +1,6 @@
-"""`RunView`: one recorded run, or the shards of one, as every report reads it.
+"""`RunView`: one recorded run, or a group of shards, as every report reads it.
 
-Tests, executions and assertions can be many. They are read in pieces, so that a report needs no
-more memory than for the piece that it writes.
+Tests, executions and assertions are read in pieces, so that reports need little memory.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ from kindlm.strict_json import read_arguments, read_json
 
 
 class RunView:
-    """Reads a run from the read models, or a group of shards as one run.
+    """Reads a run from the tables, or a group of shards as one run.
 
     `db` is a read-only connection. `id` is the id of the run, or the name of the group; `runs` are
     the ids of the runs that are read.
@@ -67,12 +66,12 @@ class RunView:
 
     @property
     def is_recorded(self) -> bool:
-        """Whether the history knows the run at all."""
+        """Whether the run is in the history."""
         return bool(self._infos)
 
     @cached_property
     def info(self) -> Run:
-        """The run's own row; raise `LookupError` if there is none."""
+        """The run as lists show it; raise `LookupError` if it is not in the history."""
         if not self._infos:
             raise LookupError(self.id)
         return self._infos[0] if self.group is None else as_one_run(self.group, self._infos)
@@ -83,7 +82,7 @@ class RunView:
 
     @cached_property
     def suites(self) -> tuple[SuiteView, ...]:
-        """All suites of the run, in order, each with its gates evaluated by today's rules."""
+        """All suites of the run, in order, with their gates evaluated by today's rules."""
         return tuple(self._suite(*rows) for rows in self.suite_rows)
 
     def suite(self, wanted: str) -> SuiteView:
@@ -95,9 +94,9 @@ class RunView:
 
     @cached_property
     def suite_rows(self) -> list[tuple[sqlite3.Row, list[sqlite3.Row]]]:
-        """The row of each suite, with all of its rows in the runs that are read as one.
+        """Each suite: its row, and its rows in all shards.
 
-        A suite that one of the shards could not load did not run as a whole.
+        If a shard could not load the suite, that row counts.
         """
         suites = groupby(self.ask(queries.SUITES), key=itemgetter("ordinal"))
         found = (list(rows) for _, rows in suites)
@@ -110,20 +109,20 @@ class RunView:
 
     @cached_property
     def projects(self) -> dict[str, str]:
-        """The project of each suite, by its ids in the runs that are read as one."""
+        """The project of each suite, by the ids of its parts."""
         return {part["id"]: part["project"] or "" for _, parts in self.suite_rows for part in parts}
 
     @cached_property
     def summary(self) -> Summary:
-        """The run in numbers."""
+        """The figures of the run."""
         return self.summary_of(None)
 
     def summary_of(self, suite: SuiteView | None) -> Summary:
-        """Return the run, or one suite of it, in numbers."""
+        """Return the figures of the run, or of one suite."""
         of = self.suites if suite is None else (suite,)
         numbers = read_numbers(lambda query: self.ask(query, suite))
         if not numbers["asked"] and self.info.mode == "rescored":
-            numbers["cost_usd"] = 0.0  # no target was to be called
+            numbers["cost_usd"] = 0.0
         return value_of(
             Summary,
             numbers,
@@ -136,12 +135,12 @@ class RunView:
         return [row[0] for row in self.ask(queries.UNPRICED, suite)]
 
     def reviewed(self, suite: SuiteView | None = None) -> Reviewed:
-        """Return how many executions people reviewed, of the run or of one suite."""
+        """Return how many executions of the run or of one suite people reviewed."""
         return Reviewed(*self.ask(queries.REVIEWED, suite).fetchone())
 
     @cached_property
     def shard(self) -> Shard | None:
-        """The part that the run is, and the other parts that are here; None for a whole run."""
+        """The part of its group that the run is; None for a whole run."""
         return read_shard(self.db, self.info)
 
     @cached_property
@@ -164,10 +163,7 @@ class RunView:
         return self.missing == 0
 
     def is_whole(self, suite: str | None = None) -> bool:
-        """Whether the run, or one suite of it, completed, so that no result is missing.
-
-        A group is whole if all of its shards are.
-        """
+        """Whether no result of the run, or of one suite, is missing; for a group, always of all."""
         if suite is None or self.group is not None:
             return self.info.ended == "finished" and self.complete
         return not any(self.missing_of(each) for each in self.suites if each.name == suite)
@@ -181,23 +177,20 @@ class RunView:
     def fulfilled(self) -> bool:
         """The verdict by today's rules: every suite passes, and something was tested.
 
-        A shard that no test was dealt to has nothing to test, and fails nothing.
+        A shard may have no tests.
         """
         had_nothing = self.info.shard is not None and self.info.planned == 0
         tested = had_nothing or any(suite.executions.tested for suite in self.suites)
         return self.complete and tested and all(suite.passed for suite in self.suites)
 
     @property
-    def told_otherwise(self) -> bool:
-        """Whether the verdict shown when the run ended differs from what today's rules give."""
+    def verdict_changed(self) -> bool:
+        """Whether the verdict by today's rules differs from that reported when the run ended."""
         return self.info.passed is not None and self.info.passed is not self.passed
 
     @cached_property
     def gates_then(self) -> dict[tuple[str, str], GateThen]:
-        """The gate results when the run ended, by suite (its id) and name; {} before.
-
-        Those of a shard judged only the tests that it ran; its group has none.
-        """
+        """The gate results when the run ended, by the suite's id and name; {} for a group."""
         if self.group is not None:
             return {}
         rows = self.ask(queries.GATES_THEN)
@@ -209,7 +202,7 @@ class RunView:
     def status(self) -> str:
         """The verdict of a finished run, passed or failed; otherwise its state.
 
-        That is interrupted, aborted, running or killed; of a group, incomplete.
+        The states are interrupted, aborted, running and killed, and incomplete for a group.
         """
         if self.info.ended == "finished":
             return "passed" if self.passed else "failed"
@@ -217,12 +210,12 @@ class RunView:
 
     @property
     def runner(self) -> str | None:
-        """The program that chose the tests, such as pytest, and can resume it; None for kindlm."""
+        """The program that chose the tests, such as pytest; None for kindlm."""
         return runner_of(self.db, self.runs[0])
 
     @property
     def run_before(self) -> RunView | None:
-        """What `kindlm diff` compares this run with: the baseline, else the run or group before."""
+        """The run or group that `kindlm diff` compares this run with."""
         found = compared_by_default(self.db, self.id) if self.group is None else None
         return None if found is None else RunView(self.db, found)
 
@@ -233,7 +226,7 @@ class RunView:
         return found.error if isinstance(found, Err) else None
 
     def skip_reasons(self) -> list[tuple[str, str, int]]:
-        """Return why planned executions were skipped: suite, reason, how many."""
+        """Return why executions were skipped: suite, reason, how many."""
         return [tuple(row) for row in self.ask(queries.SKIPPED)]
 
     def warnings_of_passed(self) -> list[tuple[str, int]]:
@@ -241,20 +234,20 @@ class RunView:
         return [tuple(row) for row in self.ask(queries.WARNED)]
 
     def skipped_assertions(self) -> list[tuple[str, str, str | None, int]]:
-        """Return the assertions that had nothing to decide: suite, kind, message, how many."""
+        """Return the skipped assertions: suite, kind, message, how many."""
         return [tuple(row) for row in self.ask(queries.SKIPPED_ASSERTIONS)]
 
     def targets(self, suite: SuiteView) -> list[str]:
-        """Return the targets that a suite defines, selected or not, in the order of its file."""
+        """Return the targets of a suite, selected or not, in the order of its file."""
         return [row[0] for row in self.ask(queries.TARGETS, suite)]
 
     def names(self) -> tuple[int, int]:
-        """Return the number of tests by name, and of the targets that most of them run on."""
+        """Return the number of names of tests, and the largest number of targets of a suite."""
         counted = [tuple(row) for row in self.over_suites(queries.NAMES)]
-        return sum(tests for tests, _ in counted), max((of for _, of in counted), default=0)
+        return sum(names for names, _ in counted), max((n for _, n in counted), default=0)
 
     def tests(self, suite: str | None = None) -> Iterator[TestView]:
-        """Yield the selected tests of the run, or of one suite (by id), in order of their file."""
+        """Yield the selected tests of the run, or of one suite (by id), in the order of files."""
         return map(test_of, self.over_suites(queries.TESTS, suite))
 
     def test_of(self, execution: ExecutionView) -> TestView:
@@ -268,7 +261,7 @@ class RunView:
         return map(execution_of, self.db.execute(queries.EXECUTIONS + queries.OF_TEST, key))
 
     def execution(self, wanted: str) -> ExecutionView | None:
-        """Return one execution by its id, or by its number in the run, which a group has none."""
+        """Return one execution by its id, or by its number in the run; None if there is none."""
         in_run = wanted.rpartition("-")[0] in self.runs
         identity = wanted if in_run else f"{self.id}-{wanted}"
         row = self.db.execute(queries.EXECUTIONS + queries.OF_ID, (identity,)).fetchone()
@@ -285,7 +278,7 @@ class RunView:
     def attempts(self, execution: ExecutionView) -> list[AttemptView]:
         """Return the attempts at an execution that ended; the last one is its current state.
 
-        Those before it did not pass. Attempts that were cut off when the process ended are absent.
+        Attempts that were cut off when the process ended are absent.
         """
         earlier: Iterable[sqlite3.Row] = ()
         if execution.attempt > 1:
@@ -296,15 +289,12 @@ class RunView:
         ]
 
     def assertions(self, execution: ExecutionView) -> list[AssertionView]:
-        """Return the assertions of an execution, in its attempt."""
+        """Return the assertions of an execution in its attempt."""
         rows = self.db.execute(queries.ASSERTIONS, (execution.id, execution.attempt))
         return list(map(assertion_of, rows))
 
     def reviews(self, execution: ExecutionView) -> list[ReviewView]:
-        """Return the latest review of an execution by each person, in order of time.
-
-        Notes are in their displayed form.
-        """
+        """Return the latest review by each person, in order of time, with masked notes."""
         found = self.db.execute(queries.REVIEWS, (execution.id,)).fetchall()
         return [
             value_of(
@@ -317,13 +307,13 @@ class RunView:
         ]
 
     def shown_note(self, execution: ExecutionView, note: str | None) -> str | None:
-        """Return a reviewer's note on an execution, without personal data found in it."""
+        """Return a reviewer's note on an execution, with personal data masked."""
         return note and shown_note(note, self.attempts(execution))
 
     def tool_calls(
         self, execution: ExecutionView, *, all_attempts: bool = False
     ) -> list[ToolCallView]:
-        """Return the tool calls of an execution, in its attempt or in all."""
+        """Return the tool calls of an execution in its attempt, or in all attempts."""
         return [
             value_of(
                 ToolCallView,
@@ -359,11 +349,11 @@ class RunView:
         ]
 
     def first_messages(self, execution: ExecutionView) -> tuple[dict[str, Any], ...]:
-        """Return the messages the conversation began with, their texts filled in."""
+        """Return the messages that the conversation began with, with their texts."""
         return tuple(map(self._filled, execution.messages))
 
     def tools(self, execution: ExecutionView) -> Any:
-        """Return the recorded tool definitions; None if there are none, a string if erased."""
+        """Return the recorded tool definitions; None without any, a string if erased."""
         row = self.db.execute(queries.TOOLS, (execution.source,)).fetchone()
         return read_json(row[0]) if row else None
 
@@ -397,7 +387,7 @@ class RunView:
         )
 
     def ask(self, query: str, suite: SuiteView | None = None) -> sqlite3.Cursor:
-        """Run a query about the runs that are read as one, or about one suite of them: `$ids`."""
+        """Run a query with `$ids` about the run, or about one suite."""
         if suite is not None:
             return self._of_suite(query, suite.parts)
         return self.db.execute(*queries.among(query, self.runs))
@@ -406,7 +396,7 @@ class RunView:
         return self.db.execute(*queries.among(queries.of_suites(query), parts))
 
     def over_suites(self, query: str, suite: str | None = None) -> Iterator[sqlite3.Row]:
-        """Ask about all suites, or that of which one part is `suite`, one after the other."""
+        """Run a query about each suite, or about the suite with a part of this id."""
         suites = ([part["id"] for part in parts] for _, parts in self.suite_rows)
         return chain.from_iterable(
             self._of_suite(query, parts) for parts in suites if suite is None or suite in parts

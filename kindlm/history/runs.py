@@ -1,7 +1,4 @@
-"""The recorded runs: their list, their state, their results, and their streams.
-
-Lists, names, groups and comparisons all find their runs with `runs`.
-"""
+"""Finds recorded runs, with their state, their results, and their streams."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from kindlm.projections import RUN_LABEL
 from kindlm_store import is_held
 
 STATUSES = ("passed", "failed", "interrupted", "aborted", "not ended")
-"""The values of `RunFilter.status`: the verdict as it was reported, or how the run stands."""
+"""The values of `RunFilter.status`: the reported verdict, or the state of the run."""
 
 _MOST_CHOICES = 200
 
@@ -32,10 +29,10 @@ _CHOICES = {
 class Run:
     """A recorded run, or a group of shards as one.
 
-    `ended` is finished, interrupted, aborted, or None: running or killed. A group is finished or
-    incomplete. `passed` is the verdict as it was reported when the run ended, None without one.
-    A run that is not live was derived from `source_run`. `head` is the last hash of a run that
-    finished.
+    `ended` is finished, interrupted or aborted, and None for a run that is running or was killed. A
+    group is finished or incomplete. `passed` is the verdict that was reported when the run ended.
+    Runs that are not live were derived from `source_run`. `head` is the last hash of a finished
+    run.
     """
 
     id: str
@@ -62,17 +59,17 @@ class Run:
 
 
 def _where(condition: str) -> Any:
-    """Return a field of `RunFilter`: the value that a condition in SQL compares with."""
+    """Return a field of `RunFilter` with its condition in SQL, which uses the value."""
     return field(default=None, metadata={"where": condition})
 
 
 @dataclass(frozen=True, slots=True)
 class RunFilter:
-    """Which runs are wanted; a condition that is None, or false, lets every run through.
+    """Conditions for runs; None and False are no condition.
 
-    `suite` is the name of one of the run, `tested` of one that could be loaded. `label` is a part
-    of the label in either case, `labelled` all of it. `status` is one of `STATUSES`, times are UTC,
-    ISO 8601. `completed` runs are those that words such as `latest` count.
+    `suite` is the name of a suite, `tested` of a suite that was loaded. `label` is a part of the
+    label, in any case, `labelled` the whole label. `status` is one of `STATUSES`; times are UTC,
+    ISO 8601. Words such as `latest` count `completed` runs.
     """
 
     ids: Sequence[str] | None = _where("r.id IN (SELECT value FROM json_each(:ids))")
@@ -90,13 +87,13 @@ class RunFilter:
     since: str | None = _where("r.started_at >= :since")
     until: str | None = _where("r.started_at <= :until")
     group: str | None = _where("r.group_id = :group")
-    # A suite has the name of one of this run.
+    # The id of a run: a suite has the same name as one of it.
     like: str | None = _where("""
         EXISTS (SELECT 1 FROM suites mine
                   JOIN suites theirs ON theirs.run = :like AND theirs.name = mine.name
                  WHERE mine.run = r.id)""")
     completed: bool = _where("r.ended = 'finished' AND r.mode = 'live'")
-    # A suite that was loaded is also one of this run. One that could not be loaded has no project.
+    # The id of a run: a loaded suite is also one of it. A suite that was not loaded has no project.
     tested_like: str | None = _where("""
         EXISTS (SELECT 1 FROM suites mine
                   JOIN suites theirs ON theirs.run = :tested_like AND theirs.name = mine.name
@@ -110,7 +107,7 @@ REASON = """
 coalesce((SELECT body FROM shown_texts
            WHERE ref = iif(json_valid(r.reason), r.reason ->> '$."$ref"', NULL)), r.reason)
 """
-"""SQL: why the run `r` was stopped. Events of earlier versions hold the text itself."""
+"""SQL: why the run `r` was stopped. Events of earlier versions have the text itself."""
 
 _RUNS = f"""
 SELECT {RUN_LABEL} AS label, h.head,
@@ -130,11 +127,11 @@ SELECT substr(stream, 5), data ->> '$.options' FROM event_log
 
 
 def runs(db: sqlite3.Connection, wanted: RunFilter) -> Iterator[Run]:
-    """Yield the runs that are wanted, the newest first."""
+    """Yield the runs that meet all conditions, the newest first."""
     values = {each.name: getattr(wanted, each.name) for each in fields(wanted)}
     values["ids"] = None if wanted.ids is None else json.dumps(list(wanted.ids))
     values["limit"] = -1 if wanted.limit is None else wanted.limit
-    # The query has only the conditions that are set, so that it can use the indexes.
+    # With only these conditions, the query can use indexes.
     conditions = [
         each.metadata["where"]
         for each in fields(wanted)
@@ -152,9 +149,9 @@ def runs(db: sqlite3.Connection, wanted: RunFilter) -> Iterator[Run]:
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
-    """The results of a run: its executions, the gates judged when it ended, its cost.
+    """The results of a run: executions, gates as reported when it ended, and costs.
 
-    `gates_tacit` passed without being written in a suite.
+    `gates_tacit` counts passed gates that no suite sets.
     """
 
     executions: StatusCounts
@@ -184,7 +181,7 @@ SELECT r.id, e.passed, e.failed, e.errored, e.skipped, e.pending,
 
 
 def read_figures(db: sqlite3.Connection, listed: Sequence[Run]) -> dict[str, RunFigures]:
-    """Return the figures of runs, by id, with as many queries however many runs there are."""
+    """Return the figures of runs, by id, with two queries for any number of runs."""
     ids = [run.id for run in listed]
     paid = paid_for_runs(db, ids)
     return {
@@ -198,7 +195,7 @@ def read_figures(db: sqlite3.Connection, listed: Sequence[Run]) -> dict[str, Run
 def state_of(db: sqlite3.Connection, run: str, ended: str | None) -> str:
     """Return the state of a run: finished, interrupted, aborted, running or killed.
 
-    `ended` is the recorded state: nothing while it runs, and after its process was killed.
+    `ended` is the recorded state, which is None while the run goes on and after it was killed.
     """
     if ended is not None:
         return ended
@@ -206,9 +203,9 @@ def state_of(db: sqlite3.Connection, run: str, ended: str | None) -> str:
 
 
 def held_lock(db: sqlite3.Connection, run: str) -> str | None:
-    """Return the name of the lock that a process holds on a running run; None if none does.
+    """Return the name of the lock that a process holds on a run; None if it is not running.
 
-    A shard that a worker runs elsewhere counts as running as long as its group does.
+    A worker may run a shard on another machine, so the shard is running while its group is.
     """
     file = db.execute("PRAGMA database_list").fetchone()[2]
     group = db.execute("SELECT group_id FROM runs WHERE id = ?", (run,)).fetchone()
@@ -217,13 +214,14 @@ def held_lock(db: sqlite3.Connection, run: str) -> str | None:
 
 
 def status_of(db: sqlite3.Connection, run: Run) -> str:
-    """Return the verdict of a run as it was reported, passed or failed; otherwise its state."""
+    """Return the reported verdict of a run, passed or failed; without one, its state."""
     if run.passed is not None:
         return "passed" if run.passed else "failed"
     return state_of(db, run.id, run.ended)
 
 
 _SOURCES = """
+-- In a changed history, runs may be derived from each other.
 WITH RECURSIVE chain(id, step) AS (
   VALUES (?, 0)
   UNION ALL
@@ -235,10 +233,9 @@ SELECT c.id, r.mode FROM chain c LEFT JOIN runs r ON r.id = c.id ORDER BY c.step
 
 
 def sources_of(db: sqlite3.Connection, run: str) -> dict[str, str | None]:
-    """Return a run and all its sources, the nearest first, with their modes.
+    """Return a run and its sources, the nearest first, with their modes.
 
-    The mode of a run that is not in this history is None. The walk also ends in foreign histories,
-    in which runs may be derived from each other.
+    The mode of a run that is not in this history is None.
     """
     return dict(db.execute(_SOURCES, (run,)).fetchall())
 
@@ -248,7 +245,7 @@ SELECT id FROM runs WHERE mode = 'settled' AND source_run IN (SELECT value FROM 
  ORDER BY started_at, id
 """
 
-# What is noted of a run, and what took back its being a baseline.
+# Journals with entries about a run, or that removed it as a baseline.
 _JOURNALS = """
 SELECT DISTINCT j.stream FROM event_log j
  WHERE j.stream GLOB 'journal/*'
@@ -264,7 +261,7 @@ SELECT DISTINCT j.stream FROM event_log j
              AND json_extract(s.data, '$.label') IS json_extract(j.data, '$.label')))
 """
 
-# A journal is exported whole, so its notes on other runs must be valid as well.
+# A journal is exported whole, so the other runs that it seals are needed, too.
 _SEALED = """
 SELECT json_extract(data, '$.run') FROM event_log WHERE stream = ? AND type = 'run.sealed'
 """
@@ -273,14 +270,13 @@ SELECT json_extract(data, '$.run') FROM event_log WHERE stream = ? AND type = 'r
 def streams_of(db: sqlite3.Connection, run: str) -> tuple[list[str], list[str], list[str]]:
     """Return the streams that are exported, pushed and pulled with a run, as three lists.
 
-    First the runs, by id: the oldest source comes first, the run itself at the end, with the
-    repeats that `kindlm settle` added to any of them. Then the names of all streams, including
-    journals with notes on these runs. Then the sources that are not in this history.
+    The first list has the ids of runs: the sources, the oldest first, then the runs with repeats
+    that `kindlm settle` added to any of them, then the run itself. The second has the names of all
+    streams, including journals about these runs. The third has the ids of missing sources.
     """
     sources = sources_of(db, run)
     missing = [each for each, mode in sources.items() if mode is None and each != run]
     own = [each for each in reversed(sources) if each not in missing]
-    # The other runs that hold repeats which `kindlm settle` added to some of these.
     added = (each for (each,) in db.execute(_ADDED, (json.dumps(own),)))
     own[-1:-1] = [each for each in added if each not in own]
     wanted = list(own)
@@ -308,7 +304,7 @@ def runner_of(db: sqlite3.Connection, run: str) -> str | None:
 
 
 def choices(db: sqlite3.Connection) -> dict[str, list[str]]:
-    """Return the names of recorded suites and git branches, for a reader to choose from."""
+    """Return the names of recorded suites and git branches, for a page's filters."""
     return {
         name: [row[0] for row in db.execute(f"{query} ORDER BY 1 LIMIT {_MOST_CHOICES}")]
         for name, query in _CHOICES.items()

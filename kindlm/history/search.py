@@ -1,11 +1,11 @@
 """Full-text search over the conversations of executions.
 
-The index is a file beside the history. It is created by the first search, updated before each
-search, created again if it does not fit, and removed when texts are erased. It contains words and
-their positions, never the texts, which are read from the history.
+The index is a file beside the history. The first search creates it, and each search updates it. It
+is made again if it does not match the history, and removed when texts are erased. It contains words
+and their positions; the texts are read from the history.
 
-Texts are numbered so that the newest has the lowest number, since full-text search returns that
-order without sorting. A text that is said again gets a new number.
+The newest text has the lowest number, since full-text search returns this order without sorting. A
+text that occurs again gets a new number.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Kind(Enum):
 
 
 _VERSION = 1
-"""To be raised when what is indexed, or how, changes."""
+"""Raise it with any change of the index."""
 
 _WORDS = f"fts5({', '.join(kind.value for kind in Kind)}, tokenize='unicode61 remove_diacritics 2'"
 
@@ -73,27 +73,27 @@ def index_file(history: Path) -> Path:
 
 
 def remove_index(history: Path) -> None:
-    """Remove the index: to be done whenever texts were erased from the history.
+    """Remove the index, after texts were erased from the history.
 
     Raises:
         OSError: It cannot be removed.
     """
     if any(file.exists() for file in _files(history)):
-        # A process that is indexing notices after each step that texts were erased, and yields.
+        # A process that is indexing releases the lock after each step.
         with _locked(history):
             _remove(history)
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Return whether the index is damaged, so that it must be removed and made again."""
-    # Errors of the module itself, such as of a closed connection, have no code.
+    """Return whether the index is damaged, so that it must be made again."""
+    # Errors of Python's module itself have no code.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def _files(history: Path) -> tuple[Path, ...]:
     file = index_file(history)
-    # The journal first: without it, another process cannot use the file meanwhile.
+    # The journal first, since SQLite would apply it to a new file.
     return (file.with_name(file.name + "-journal"), file)
 
 
@@ -104,7 +104,7 @@ def _remove(history: Path) -> None:
 
 @contextmanager
 def _locked(history: Path) -> Iterator[None]:
-    """Wait for and hold the lock that protects changes of the index."""
+    """Hold the lock for changes of the index; raise `TimeoutError` after a minute."""
     lock = StreamLock(history, _LOCK)
     until = time.monotonic() + _PATIENCE_S
     while True:
@@ -127,7 +127,7 @@ def _open_index(history: Path, *, to_change: bool = False) -> Iterator[sqlite3.C
     file = index_file(history)
     if not file.exists():
         raise FileNotFoundError(file)
-    # Not `mode=ro`: the first to open the file after a writer was killed has to undo what it left.
+    # Not `mode=ro`, since the journal of a killed writer has to be rolled back.
     index = sqlite3.connect(
         f"{file.absolute().as_uri()}?mode=rw",
         uri=True,
@@ -146,12 +146,12 @@ def _open_index(history: Path, *, to_change: bool = False) -> Iterator[sqlite3.C
 
 
 _CHUNK = 5_000
-"""Executions that are indexed at once: about a second."""
+"""Executions in one step, which takes about a second."""
 
 _MOST = 100_000
-"""Characters of a text that are searched: what follows is data more often than words."""
+"""Indexed characters of a text; longer texts are mostly data."""
 
-# Identifies the history of an index: an event of it, and how often texts were erased.
+# An event and the number of erasures, which together identify the state of a history.
 _STATE = """
 SELECT (SELECT id FROM event_log WHERE seq = ?),
        (SELECT count(*) FROM event_log WHERE type = 'contents.purged')
@@ -164,10 +164,9 @@ SELECT max(seq) FROM (
   SELECT seq FROM event_log WHERE type = 'execution.finished' AND seq > ? ORDER BY seq LIMIT ?)
 """
 
-# Each text that was said in the executions of a chunk, with the last of them and how many there
-# are, the newest first. Judges and bodies as received are left out. Of an execution that was
-# resumed or retried, it is the attempt that it ended with.
-_SAID = """
+# Each text in the executions of a chunk, with the last of these and their number, the newest first.
+# Only the last attempt at an execution counts. Judges and bodies as received are left out.
+_TEXTS = """
 WITH
   done AS MATERIALIZED (
     SELECT l.seq, x.id, x.source, x.source_attempt, x.messages, x.output_ref
@@ -189,7 +188,7 @@ WITH
   sent AS (
     SELECT seq, id, messages FROM done UNION ALL SELECT seq, id, messages FROM calls),
   said AS (
-    -- What tools and the target said is also sent to it again: that stands where it was said.
+    -- Answers and tool results are also sent to the target again; they count once.
     SELECT sent.seq, sent.id, 'prompt' AS kind, m.value ->> '$.text."$ref"' AS ref
       FROM sent, json_each(sent.messages) m
      WHERE m.value ->> '$.role' IN ('system', 'user')
@@ -204,37 +203,36 @@ SELECT kind, ref, id, count(DISTINCT id), max(seq) AS last
 
 
 class Progress(NamedTuple):
-    """The progress of the index, as positions in the log: up to which it goes, and is to go."""
+    """The progress of the index, as positions in the log."""
 
     reached: int
     wanted: int
 
     @property
     def current(self) -> bool:
-        """Whether everything that finished is in it."""
+        """Whether the index has all executions that finished."""
         return self.reached >= self.wanted
 
     @property
     def part(self) -> float:
-        """How much of the log is in it, 0 to 1."""
+        """The part of the log that is in the index, 0 to 1."""
         return 1.0 if self.current else self.reached / self.wanted
 
 
 def progress_of(db: sqlite3.Connection, history: Path) -> Progress:
-    """Return the progress of the index of a history; one that does not match counts as none."""
+    """Return the progress of the index of a history; 0 if it does not match the history."""
     try:
         reached = _reached(db, history)
     except sqlite3.DatabaseError:
-        reached = None  # bringing it up to date reports why it cannot be read
+        reached = None  # `catch_up` reports the error
     return Progress(reached or 0, _newest(db))
 
 
 def catch_up(db: sqlite3.Connection, history: Path, limit: int = _CHUNK) -> Progress:
     """Index the next executions that finished, and return the progress.
 
-    Several processes may do so at once: each step is taken by one of them. `db` only reads the file
-    `history`, and is in no transaction. Raise `OSError` or `sqlite3.Error` if the folder or the
-    index cannot be written.
+    Several processes may do so at once. `db` is a read-only connection to the file `history`, in no
+    transaction. Raise `OSError` or `sqlite3.Error` if the folder or the index cannot be written.
     """
     with _locked(history):
         db.execute("BEGIN")
@@ -267,7 +265,7 @@ def catch_up(db: sqlite3.Connection, history: Path, limit: int = _CHUNK) -> Prog
 def _reached(db: sqlite3.Connection, history: Path) -> int | None:
     """Return the position of the log that the index covers; None if it must be made again.
 
-    It matches if it was made from this history by this code, and nothing was erased since.
+    That is the case if it is of another version or history, or texts were erased since.
     """
     try:
         with _open_index(history) as index:
@@ -295,10 +293,10 @@ def _newest(db: sqlite3.Connection) -> int:
 
 def _add(db: sqlite3.Connection, index: sqlite3.Connection, after: int, until: int) -> None:
     """Index the content of the executions that finished between two positions of the log."""
-    said = db.execute(_SAID, {"after": after, "until": until}).fetchall()
+    texts = db.execute(_TEXTS, {"after": after, "until": until}).fetchall()
     least = index.execute("SELECT min(id) FROM texts").fetchone()[0] or 0
-    # In the order of their numbers: the full-text index writes its buffer whenever one is less.
-    for number, (kind, ref, execution, executions, _) in enumerate(said, least - len(said)):
+    # In ascending order, since the full-text index writes its buffer at each lower number.
+    for number, (kind, ref, execution, executions, _) in enumerate(texts, least - len(texts)):
         body = db.execute("SELECT body FROM contents WHERE ref = ?", (ref,)).fetchone()[0]
         if body is None:
             continue
@@ -307,7 +305,7 @@ def _add(db: sqlite3.Connection, index: sqlite3.Connection, after: int, until: i
             "SELECT id, executions FROM texts WHERE ref = ? AND kind = ?", (ref, kind)
         ).fetchone()
         if known is not None:
-            # An index without its texts removes a row only if it is given the row's text again.
+            # A contentless index needs the text to remove a row.
             index.execute(
                 f"INSERT INTO words(words, rowid, {kind}) VALUES ('delete', ?, ?)",  # noqa: S608
                 (known[0], text),
@@ -320,15 +318,14 @@ def _add(db: sqlite3.Connection, index: sqlite3.Connection, after: int, until: i
 
 
 def _add_words(index: sqlite3.Connection, number: int, kind: str, text: str) -> None:
-    # `kind` is a column, one of `Kind`, and no text of anybody.
     index.execute(
-        f"INSERT INTO words(rowid, {kind}) VALUES (?, ?)",  # noqa: S608
+        f"INSERT INTO words(rowid, {kind}) VALUES (?, ?)",  # noqa: S608 (a value of `Kind`)
         (number, text),
     )
 
 
 def _readable(kind: Kind, body: str) -> str:
-    """Return a text as it is indexed and shown: JSON without the escapes that hide its words."""
+    """Return a text as it is indexed and shown: JSON without escapes inside words."""
     text = body[:_MOST]
     if kind in (Kind.ARGUMENTS, Kind.ANSWER) and "\\" in text:
         value = read_json(text)
@@ -336,7 +333,7 @@ def _readable(kind: Kind, body: str) -> str:
     return text
 
 
-# --- Asking it
+# --- Searching
 
 
 _LONGEST_S = 3.0
@@ -356,8 +353,8 @@ SELECT t.id, t.kind, t.ref, t.execution, t.executions
  LIMIT :limit
 """
 
-# Texts that were erased, or are not in this snapshot of the history, are not found.
-_WHERE_SAID = """
+# Texts that were erased, or are not in this snapshot of the history, are left out.
+_EXECUTIONS = """
 SELECT w.value ->> 1 AS kind, e.id AS execution, w.value ->> 4 AS executions, e.run,
        s.name AS suite, e.test, e.target, e.repeat, e.status, e.started_at, c.body
   FROM json_each(?) w
@@ -369,15 +366,15 @@ SELECT w.value ->> 1 AS kind, e.id AS execution, w.value ->> 4 AS executions, e.
 
 
 class TooLongError(Exception):
-    """A question that takes too long to answer."""
+    """A search that takes too long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """A matching text, the latest execution that contains it, and the number of such executions.
 
-    `excerpt` is in pieces, each with whether it matches. No piece does if all matches are personal
-    data, which is redacted.
+    `excerpt` is in pieces, each with whether it matches. No piece matches if all matches are masked
+    personal data.
     """
 
     kind: Kind
@@ -395,9 +392,9 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Some of the texts that match, the newest first; `next` is where older ones begin, if any.
+    """A page of matching texts, the newest first; `next` is the `after` of the next page, if any.
 
-    `as_words` is set if the question was not a valid expression, so its words were searched.
+    `as_words` is set if the search was no valid expression, so that its words were searched.
     """
 
     found: tuple[Finding, ...]
@@ -414,11 +411,10 @@ def find_texts(
     after: int | None = None,
     limit: int = 20,
 ) -> Findings:
-    """Return texts that match a search, of one kind if it is given.
+    """Return a page of texts that match a search, of one kind if it is given.
 
-    `db` reads the history, which is the file `history`. `after` is where older texts begin, as
-    `Findings.next` says. Raises `FileNotFoundError` without an index, `TooLongError` if it takes
-    long.
+    `db` reads the file `history`; `after` is `Findings.next` of the page before. Raise
+    `FileNotFoundError` without an index, `TooLongError` after 3 seconds.
     """
     asked = _expression(written)
     if asked is None:
@@ -439,7 +435,7 @@ def find_texts(
                 raise TooLongError from error
             raise
     shown = matches[:limit]
-    rows = db.execute(_WHERE_SAID, (json.dumps(shown),)).fetchall()
+    rows = db.execute(_EXECUTIONS, (json.dumps(shown),)).fetchall()
     following = shown[-1][0] if len(matches) > limit else None
     return Findings(tuple(_findings(db, rows, expression)), following, as_words)
 
@@ -447,17 +443,16 @@ def find_texts(
 def _expression(written: str) -> tuple[str, bool] | None:
     """Return the expression to search for, and whether it is the words of an invalid expression.
 
-    Words are quoted, and all of them have to be in a text. Quotation marks, `*`, parentheses, AND,
-    OR, NOT and NEAR are syntax if the text is a valid expression:
+    Words are quoted, and a text has to contain all of them. Quotation marks, `*`, parentheses, AND,
+    OR, NOT and NEAR are syntax if the search is a valid expression:
     https://www.sqlite.org/fts5.html#full_text_query_syntax
     """
     text = written.replace("\0", " ")[:_LONGEST_QUESTION]
     tries = [(text, False)] if _SYNTAX.search(text) else []
     words = [word.replace('"', " ").strip() for word in text.split()]
-    # Text without letters and digits has no word to search for.
     if quoted := [f'"{word}"' for word in words if any(char.isalnum() for char in word)]:
         tries.append((" ".join(quoted), bool(tries)))
-    # Checked alone, before anything is put around it: "a) OR (b" is invalid, "(a) OR (b)" is valid.
+    # Without parentheses around it, which would make "a) OR (b" valid.
     return next((found for found in tries if _is_expression(found[0])), None)
 
 
@@ -481,14 +476,13 @@ def _findings(
 ) -> Iterator[Finding]:
     masks: dict[str, Mask] = {}
     for row in rows:
-        # Content that the page of an execution hides.
         view = RunView(db, row["run"])
         execution = view.execution(row["execution"])
         masks[row["execution"]] = mask_of(view.attempts(execution) if execution else ())
     texts = [
         masks[row["execution"]].text(_readable(Kind(row["kind"]), row["body"])) for row in rows
     ]
-    # Marked by the same search in an index that holds only these texts.
+    # The same search in an index of only these texts marks the matches.
     with closing(_empty_index()) as memory:
         for number, (row, text) in enumerate(zip(rows, texts, strict=True)):
             _add_words(memory, number, row["kind"], _MARKS.sub("\ufffd", text))

@@ -1,13 +1,11 @@
 """The evidence of `kindlm settle`: the added repeats, the state of each test, and the next round.
 
-The added repeats are runs of the mode `settled`, whose source is the run that they add to. Each
-repeat is a separate look, in the order of their numbers, since a failing repeat may end before an
-earlier one. An errored repeat did not pass. But if the target never answered again until the end of
-the run, it was unreachable: such repeats do not count.
+Added repeats are in runs of the mode `settled`, whose source is the run that they add to. Each
+repeat is a separate look, in the order of their numbers. An errored repeat counts as not passed,
+unless the target did not answer again until the end of the run, and so was unreachable.
 
-A test is suspected if its pass rate or that of one of its checks fell, or if its scores count as
-regressed. All tests are judged together, however few of them are settled, since any of them might
-have fallen by chance.
+A test is suspected if its pass rate or that of one of its checks fell, or if its scores regressed.
+All tests are judged together, since any of them might have fallen by chance.
 """
 
 from __future__ import annotations
@@ -35,9 +33,10 @@ from kindlm.plan import QualifiedName
 
 @dataclass(frozen=True, slots=True)
 class AddedRepeats:
-    """The repeats added to a test: those that ended, and the number of the last that began.
+    """The repeats added to a test that ended, and the number of the `last` that began.
 
-    `checks` has, for each of these repeats, its decisions, and whether it errored.
+    `checks` has the checks of each of these repeats, as `read_checks` reads them, and whether the
+    repeat errored.
     """
 
     counts: tuple[Counts, ...] = ()
@@ -45,7 +44,7 @@ class AddedRepeats:
     checks: tuple[tuple[str, bool], ...] = ()
 
     def beside(self, pair: TestPair, before: AddedRepeats) -> TestPair:
-        """Return a test and its checks, with these repeats of AFTER and others of BEFORE."""
+        """Return a test and its checks with these repeats of AFTER, and those of BEFORE."""
         checks = {
             check: replace(known, added=self.of(check), added_before=before.of(check))
             for check, known in pair.checks.items()
@@ -53,7 +52,7 @@ class AddedRepeats:
         return replace(pair, added=self.counts, added_before=before.counts, checks=checks)
 
     def of(self, check: CheckKey) -> tuple[Counts, ...]:
-        """Return the repeats that count for a check, as `CheckPair` has it."""
+        """Return the repeats that decided a check, or errored."""
         found = ((read_checks(text).get(check), errored) for text, errored in self.checks)
         return tuple(
             Counts(int(passed or 0), 1)
@@ -65,13 +64,12 @@ class AddedRepeats:
 def read_added(
     db: sqlite3.Connection, runs: Sequence[str], attempts: Attempts
 ) -> dict[QualifiedName, AddedRepeats]:
-    """Return the repeats added to the tests of a run, or of several that are read as one.
+    """Return the repeats added to tests of a run, or of the shards of a group.
 
-    Tests without added repeats are absent. `attempts`: the attempts by which these runs are
-    compared.
+    Tests without added repeats are absent. `attempts` are those by which the runs are compared.
     """
     found: dict[QualifiedName, AddedRepeats] = {}
-    # CROSS JOIN: SQLite begins with the runs, which are fewer than the executions of a history.
+    # CROSS JOIN makes SQLite begin with the few runs.
     query = f"""
 SELECT s.project, s.name, e.test, e.target, e.repeat, e.status,
        e.last_status IS NOT NULL AND e.number <= (SELECT max(l.number) FROM executions l
@@ -96,10 +94,10 @@ SELECT s.project, s.name, e.test, e.target, e.repeat, e.status,
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A suspected test with the repeats that were added to it, and its checks that fell.
+    """A suspected test, with its added repeats and its checks that fell.
 
-    `standing` is what repeats have decided, None if only its scores fell. `repeats_to_settle` is
-    how many repeats of each run would confirm such a drop in 4 of 5 cases.
+    `standing` is the decision so far, None if only scores fell. `repeats_to_settle` is how many
+    repeats of each run would confirm such a drop in 4 of 5 cases.
     """
 
     key: QualifiedName
@@ -134,7 +132,7 @@ def suspects(
 ) -> list[Suspect]:
     """Return the suspected tests of two runs, with the repeats added so far.
 
-    Tests are open as long as more repeats of AFTER may decide them, or more of `both` sides.
+    More repeats of AFTER, or of `both` sides, may decide a test that is open.
     """
     nothing = AddedRepeats()
     known = {
@@ -151,7 +149,7 @@ def suspects(
         if (test.change, test.strength) == (Change.REGRESSED, Strength.CONFIRMED):
             standing = Settlement.CONFIRMED
         elif standing is Settlement.CONFIRMED:
-            # The comparison confirms by added repeats only if there are any.
+            # Without added repeats, the comparison does not confirm a test by them.
             standing = Settlement.UNDECIDED
         suspect = Suspect(
             key,
@@ -161,7 +159,7 @@ def suspects(
             {check: pair for check, pair in known[key].checks.items() if pair.fell},
         )
         if suspect.is_open and not (suspect.room or (both and suspect.room_before)):
-            # A check that not every repeat decided may still need more.
+            # A check may need more repeats than are allowed, since not every repeat decides it.
             suspect = replace(suspect, standing=Settlement.EXHAUSTED)
         found.append(suspect)
     return found
@@ -170,19 +168,18 @@ def suspects(
 def share_out_both(
     found: Iterable[Suspect], most: int
 ) -> tuple[dict[QualifiedName, int], dict[QualifiedName, int]]:
-    """Return how many repeats of BEFORE and of AFTER each open test gets next.
+    """Return how many repeats of BEFORE and of AFTER each open test gets until the next look.
 
-    Both sides get as many as they lack until the next look; at most `most` on each side.
+    Each side gets at most `most` altogether.
     """
-    lacking: tuple[dict[QualifiedName, int], ...] = ({}, {})
+    before: dict[QualifiedName, int] = {}
+    after: dict[QualifiedName, int] = {}
     for test in found:
         if test.is_open:
             sides = len(test.rate.added_before), len(test.rate.added)
             look = min(BLOCK * (min(sides) // BLOCK + 1), MOST_ADDED)
-            for side, wanted in zip(sides, lacking, strict=True):
-                wanted[test.key] = max(look - side, 0)
-    before, after = (_in_turn(wanted, most) for wanted in lacking)
-    return before, after
+            before[test.key], after[test.key] = (max(look - side, 0) for side in sides)
+    return _in_turn(before, most), _in_turn(after, most)
 
 
 def share_out(found: Iterable[Suspect], at_a_time: int, most: int) -> dict[QualifiedName, int]:

@@ -1,4 +1,4 @@
-"""Reads runs that others are derived from: their suites, tests and executions."""
+"""Reads a run that another run is derived from: its suites, tests and executions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ _SUITES = f"SELECT id, project, name, path FROM suites s WHERE {_WANTED} ORDER B
 
 _FILES = "SELECT DISTINCT file FROM planned_tests WHERE suite = ? AND selected AND file IS NOT NULL"
 
-# Repeats that ended; a conversation whose texts were purged cannot be looked at again.
 _TESTS = f"""
 SELECT s.project, s.name, p.test, p.target, p.selected, p.skip, p.repeat AS planned,
        json_group_array(e.repeat) FILTER (WHERE e.status IS NOT NULL) AS ended,
@@ -40,8 +39,8 @@ SELECT s.project, s.name, p.test, p.target, p.selected, p.skip, p.repeat AS plan
 class SourceTest:
     """A test as the run defined it.
 
-    `ended` are the numbers of the repeats that ended, out of `planned`. `first` are the messages
-    that a conversation began with, by role, as far as they are known.
+    `planned` and `ended` are numbers of repeats. `first` are the messages that a conversation began
+    with, by role; {} if they were purged.
     """
 
     selected: bool
@@ -52,10 +51,7 @@ class SourceTest:
 
 @dataclass(frozen=True, slots=True)
 class SourceSuite:
-    """A suite of the run.
-
-    `files` are those that tests were selected from, where the suite has several.
-    """
+    """A suite of the run; if it has several files, `files` are those with selected tests."""
 
     project: str
     name: str
@@ -65,12 +61,11 @@ class SourceSuite:
 
 @dataclass(frozen=True, slots=True)
 class SourceRun:
-    """A run that another one can be derived from.
+    """A run that another run can be derived from.
 
-    `state` is how it ended, `passed` the verdict as it was shown. `is_whole` is false for repeats
-    that were added to tests of another run. `compat` is the program by whose rules its cases were
-    judged, None for kindlm. `paths` are those that were requested, relative to the project's
-    folder.
+    `state` is how it ended, `passed` the reported verdict. `is_whole` is false for repeats that
+    `kindlm settle` added to another run. `compat` is the program by whose rules its cases were
+    judged, None for kindlm. `paths` are the requested paths, relative to the project's folder.
     """
 
     id: str
@@ -85,7 +80,7 @@ class SourceRun:
 
 
 def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> Result[SourceRun]:
-    """Return the record of a run, of one of its suites if one is named; an error if it is empty."""
+    """Return the record of a run, or of one suite of it; an error if it cannot be used again."""
     (info,) = runs(db, RunFilter(ids=[run]))
     if info.mode == "generation":
         message = f"Run {run} generated tests, and tested nothing."
@@ -93,7 +88,6 @@ def read_source(db: sqlite3.Connection, run: str, suite: str | None = None) -> R
     state = state_of(db, run, info.ended)
     if state == "running":
         return _error(f"Run {run} is still running.", "Wait until it has ended.")
-    # Repeats that are added to a run continue its numbers, also in all runs derived from it.
     is_whole = "settled" not in sources_of(db, run).values()
     wanted = {"run": run, "suite": suite}
     tests = db.execute(_TESTS, wanted).fetchall()

@@ -1,8 +1,4 @@
-"""One test in numbers: over the repeats of a run, and over the runs that selected it.
-
-`repeat_statistics` and `verdicts_of` read the repeats of one run; `read_trend` and `failing_tests`
-read many runs.
-"""
+"""The results of one test: over the repeats of a run, and over many runs."""
 
 from __future__ import annotations
 
@@ -39,7 +35,7 @@ SELECT a.score
  ORDER BY e.repeat, e.id
 """
 
-# Suites first: those that are not of EvalView have no such verdict, and are not looked through.
+# CROSS JOIN makes SQLite begin with the suites, so that it reads only those of EvalView.
 _VERDICTS = """
 SELECT e.test, e.target, count(*) AS n, sum(v.body ->> '$.passed') AS evalview,
        sum(v.body ->> '$.kindlm' = 'passed') AS kindlm,
@@ -57,9 +53,9 @@ _DIFFERING = _VERDICTS + " GROUP BY e.test, e.target HAVING differ ORDER BY min(
 
 
 class ScoreStatistics(NamedTuple):
-    """The weighted scores of repeats, 0 to 1; `std_dev` is that of a sample.
+    """The weighted scores of repeats, 0 to 1.
 
-    The interval is that of their mean. Both are None for fewer than two scores.
+    `std_dev` (of a sample) and the interval of the mean are None for fewer than two scores.
     """
 
     n: int
@@ -70,10 +66,10 @@ class ScoreStatistics(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RepeatStatistics:
-    """A test over `n` repeats that were tested, of which `passed` passed; errored ones did not.
+    """The statistics of a test over its `n` repeats that were tested; errored ones did not pass.
 
-    `interval` is that of the pass rate, and holds it with `confidence`. `pass_at` and `pass_hat`
-    are pass@k and pass^k for k from 1 to n.
+    `interval` contains the pass rate with `confidence`. `pass_at` and `pass_hat` are pass@k and
+    pass^k for k from 1 to n.
     """
 
     passed: int
@@ -104,7 +100,7 @@ def repeat_statistics(db: sqlite3.Connection, test: TestView) -> RepeatStatistic
 class TwoVerdicts(NamedTuple):
     """How many of `n` executions of a test pass by the rules of EvalView, and by those of kindlm.
 
-    In `differ` of them the two disagree.
+    `differ` counts those on which the two disagree.
     """
 
     test: str
@@ -116,13 +112,13 @@ class TwoVerdicts(NamedTuple):
 
 
 def verdicts_of(db: sqlite3.Connection, test: TestView) -> TwoVerdicts | None:
-    """Return both verdicts on a test, None unless it was judged by the rules of EvalView."""
+    """Return both verdicts on a test; None if it was not judged by the rules of EvalView."""
     row = db.execute(_OF_TEST, (test.suite_id, test.name, test.target)).fetchone()
     return TwoVerdicts(*row) if row["n"] else None
 
 
 def differing_verdicts(view: RunView) -> Iterator[TwoVerdicts]:
-    """Yield the tests of a run on which the two verdicts differ, in some execution at least."""
+    """Yield the tests of a run whose two verdicts differ in an execution."""
     for row in view.over_suites(_DIFFERING):
         yield TwoVerdicts(*row)
 
@@ -131,7 +127,7 @@ _SHORT = 8
 
 _NOT_COUNTED = frozenset({"rescored", "replayed", "settled"})
 
-# By the primary key of planned_tests: a look for each suite that was run, whatever is in it.
+# CROSS JOIN makes SQLite use the primary key of planned_tests for each suite.
 _EXACT = """
 SELECT s.project, s.name AS suite, p.test, p.target
   FROM suites s
@@ -142,7 +138,7 @@ SELECT s.project, s.name AS suite, p.test, p.target
 
 _NAMES = "SELECT DISTINCT test FROM planned_tests"
 
-# From the newest run on, so that as few runs are looked at as are wanted.
+# CROSS JOIN makes SQLite begin with the newest run, and stop at the limit.
 _RUNS = """
 SELECT r.id AS run, s.id AS suite, s.config_hash
   FROM runs r
@@ -153,8 +149,8 @@ SELECT r.id AS run, s.id AS suite, s.config_hash
  LIMIT :limit
 """
 
-# What was answered from the history alone is no conversation of the run's own. `score`: in results
-# of EvalView that were imported.
+# If all answers of an execution came from the history, it does not count as the run's own. Imported
+# results of EvalView have the kind `score`.
 _FIGURES = """
 WITH repeats AS (
   SELECT * FROM executions WHERE suite = :suite AND test = :test AND target = :target),
@@ -190,12 +186,12 @@ SELECT DISTINCT coalesce(c.reported_model, c.model)
 
 @dataclass(frozen=True, slots=True)
 class TrendPoint:
-    """How a test did in one run.
+    """The results of a test in one run.
 
-    `judge` is the mean over its criteria of their mean score, `weighted` that of its weighted
-    scores, `cost_usd` is None if a part is unknown. `own` counts the executions that were not
-    answered from the history alone, `passed_later` those of them that passed only when they were
-    run again. `changes` says what differs from the run before.
+    `judge` is the mean over its criteria of their mean score, `weighted` the mean of its weighted
+    scores. `cost_usd` is None if a part is unknown. `own` counts the executions with answers that
+    are not from the history. Of these, `passed_later` counts those that passed only when they were
+    run again. `changes` are the differences from the run before, in words.
     """
 
     run: Run
@@ -211,13 +207,13 @@ class TrendPoint:
 
     @property
     def flaky(self) -> bool:
-        """Whether it passed in some repeats or attempts, and in others did not."""
+        """Whether the test passed in some repeats or attempts, and failed in others."""
         return is_flaky(self.test.counts, self.passed_later)
 
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """A test over its runs, the newest first; `more` says that there are older ones."""
+    """A test over its runs, the newest first; `more` is whether there are older ones."""
 
     test: QualifiedName
     points: tuple[TrendPoint, ...]
@@ -225,10 +221,10 @@ class Trend:
 
     @property
     def counted(self) -> tuple[TrendPoint, ...]:
-        """The runs that say how the test does, each by conversations of its own.
+        """The runs with conversations of their own.
 
-        Conversations of rescored, replayed and cached runs were held in another run, and what
-        `kindlm settle` adds is chosen by the results that were suspected.
+        Those of rescored, replayed and cached runs were held in another run. Repeats that `kindlm
+        settle` added are left out, since it picks tests by their results.
         """
         return tuple(
             point
@@ -238,10 +234,7 @@ class Trend:
 
     @property
     def flakiness(self) -> Flakiness:
-        """How much the test disagrees with itself, in and between live runs.
-
-        What passed only when it was run again counts as not passed.
-        """
+        """The flakiness of the test in and between live runs, by first attempts."""
         live = [point for point in reversed(self.counted) if point.run.mode == "live"]
         return flakiness(
             [Counts(point.own.passed - point.passed_later, point.own.n) for point in live]
@@ -249,7 +242,7 @@ class Trend:
 
     @property
     def passed_later(self) -> Counts:
-        """How many of all executions passed only when they were run again."""
+        """How many executions passed only when they were run again, of all."""
         points = self.counted
         return Counts(
             sum(point.passed_later for point in points), sum(point.own.n for point in points)
@@ -259,10 +252,7 @@ class Trend:
 def find_tests(
     db: sqlite3.Connection, name: str, *, suite: str | None = None, target: str | None = None
 ) -> list[QualifiedName]:
-    """Return the tests of a name; if there is none, those whose name contains it.
-
-    Letters of either case are the same in the latter.
-    """
+    """Return the tests with a name; without one, those whose name contains it, in any case."""
 
     def named(name: str) -> list[QualifiedName]:
         return [QualifiedName(*row) for row in db.execute(_EXACT, (name,))]
@@ -278,14 +268,14 @@ def find_tests(
 def read_trend(
     db: sqlite3.Connection, test: QualifiedName, *, limit: int, since: str | None = None
 ) -> Trend:
-    """Return how a test did in the newest runs that selected it; `since` is UTC, ISO 8601."""
+    """Return the results of a test in the newest runs that selected it, `since` a time in UTC."""
     wanted = {
         "project": test.project,
         "suite": test.suite,
         "test": test.name,
         "target": test.target,
         "since": since,
-        # One more, to say what changed in the oldest of them.
+        # One more, for the changes of the oldest one.
         "limit": limit + 1,
     }
     rows = db.execute(_RUNS, wanted).fetchall()
@@ -315,7 +305,6 @@ def _point(db: sqlite3.Connection, row: sqlite3.Row, run: Run, test: QualifiedNa
 def _changes(before: TrendPoint, after: TrendPoint) -> Iterator[str]:
     if before.config_hash != after.config_hash:
         yield "config"
-    # Nobody answered: that is no other model.
     if before.models and after.models and before.models != after.models:
         yield f"model {', '.join(before.models)} → {', '.join(after.models)}"
     old, new = before.run, after.run
@@ -329,7 +318,7 @@ def _changes(before: TrendPoint, after: TrendPoint) -> Iterator[str]:
 
 
 _LOOKED_BACK = 100
-"""So many runs of a suite are searched; a test that none of them ran is not known to fail."""
+"""The most runs of a suite that are searched for failing tests."""
 
 _SUITE_RUNS = """
 SELECT s.run, s.id
@@ -348,23 +337,23 @@ def failing_tests(
 ) -> set[tuple[str, str]]:
     """Return the tests of `wanted`, by name and target, that did not pass when they last ran.
 
-    Runs that were stopped count as far as they went: a test that failed in one has failed. It has
-    passed only where all its repeats ran; the runs before decide on any other.
+    In a stopped run, a test may have failed, but it has passed only if all its repeats ran;
+    otherwise, earlier runs decide.
     """
-    open_questions = set(wanted)
+    undecided = set(wanted)
     failing: set[tuple[str, str]] = set()
     for run, identity in db.execute(_SUITE_RUNS, (suite, project, _LOOKED_BACK)).fetchall():
-        if not open_questions:
+        if not undecided:
             break
         repeats = {(test, target): n for test, target, n in db.execute(_REPEATS, (identity,))}
         for test in RunView(db, run).tests(identity):
             key = (test.name, test.target)
-            if key not in open_questions or not test.counts.tested:
+            if key not in undecided or not test.counts.tested:
                 continue
             has_failed = test.status in (Status.FAILED, Status.ERRORED)
             if not has_failed and test.counts.tested < repeats[key]:
                 continue
-            open_questions.discard(key)
+            undecided.discard(key)
             if has_failed:
                 failing.add(key)
     return failing

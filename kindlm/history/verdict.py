@@ -1,8 +1,7 @@
-"""Computes the status of a test from its repeats, the gates, and the run's verdict.
+"""Computes the status of a test from its repeats, the gates, and the verdict of a suite.
 
-Pure functions over counts; `docs/reference/configuration.md` has the rules for users, under
-`passRate` and "gates". Only the last two functions ask the read models. A suite may have been run
-in parts, by the shards of a run: all of them are counted together.
+`docs/reference/configuration.md` has the rules for users, under `passRate` and "gates". Only the
+last two functions read the tables; the others are pure functions over counts.
 """
 
 from __future__ import annotations
@@ -18,15 +17,12 @@ from kindlm.money import exceeds
 from kindlm.outcome import Gate, GateResult, ScoreLimits, Status
 
 _TOLERANCE = 1e-9
-"""Rates are quotients of small integers; they may differ from a threshold by rounding alone."""
+"""A rate may differ from a threshold by rounding alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatusCounts:
-    """How many executions, or tests, came out in which way; `pending` have not come out yet.
-
-    Of a run that was stopped or killed they never will.
-    """
+    """The number of executions, or tests, by status; `pending` have not ended, or never will."""
 
     passed: int = 0
     failed: int = 0
@@ -36,22 +32,22 @@ class StatusCounts:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The sum of all counts."""
         return self.tested + self.untested
 
     @property
     def tested(self) -> int:
-        """All that came out and were not skipped."""
+        """The number of those that ended and were not skipped."""
         return self.passed + self.failed + self.errored
 
     @property
     def untested(self) -> int:
-        """All others: what formats for programs, which have no word for pending, call skipped."""
+        """The number of skipped and pending ones; reports for programs call both skipped."""
         return self.skipped + self.pending
 
     @property
     def by_status(self) -> dict[str, int]:
-        """How many came out in which way, for programs."""
+        """The counts as reports for programs have them."""
         return {
             "passed": self.passed,
             "failed": self.failed,
@@ -61,7 +57,7 @@ class StatusCounts:
 
     @property
     def pass_rate(self) -> float | None:
-        """Passed of those not skipped; None if nothing was tested."""
+        """The share of tested ones that passed; None if nothing was tested."""
         return self.passed / self.tested if self.tested else None
 
     def __add__(self, other: StatusCounts) -> StatusCounts:
@@ -77,28 +73,28 @@ class StatusCounts:
 
 @dataclass(frozen=True, slots=True)
 class LimitedScores:
-    """The weighted scores of a test that ended with one, 0 to 1, and the limits they have."""
+    """The weighted scores of the repeats of a test, 0 to 1, and their limits."""
 
     limits: ScoreLimits
     scores: tuple[float, ...]
 
     @property
     def mean(self) -> float | None:
-        """Their mean; None where nothing was scored."""
-        from statistics import fmean  # it takes a while, and few tests have such scores
+        """Their mean; None without scores."""
+        from statistics import fmean  # slow to load, and few tests have such scores
 
         return fmean(self.scores) if self.scores else None
 
     @property
     def std_dev(self) -> float | None:
-        """Their standard deviation as that of a sample; None for fewer than two."""
+        """Their standard deviation as a sample; None for fewer than two."""
         from statistics import stdev
 
         return stdev(self.scores) if len(self.scores) > 1 else None
 
     @property
     def broken(self) -> tuple[str, ...]:
-        """What they do not keep to, in words and points of 100; empty if they keep to all of it."""
+        """The limits that they break, in words, with points of 100."""
         if self.mean is None:
             return ("No repeat has a weighted score, and the scores of this test have limits",)
         found = []
@@ -106,7 +102,6 @@ class LimitedScores:
         if low is not None and self.mean < low - _TOLERANCE:
             mean = _points(self.mean)
             found.append(f"The mean weighted score is {mean}, and {_points(low)} is needed")
-        # One score says nothing of the spread, for or against.
         if high is not None and self.std_dev is not None and self.std_dev > high + _TOLERANCE:
             spread = _points(self.std_dev)
             found.append(
@@ -117,16 +112,15 @@ class LimitedScores:
 
 
 def _points(score: float) -> str:
-    """Return a score, or a difference of two, in points of 100."""
     return f"{score * 100:.2f}".rstrip("0").rstrip(".")
 
 
 @dataclass(frozen=True, slots=True)
 class SuiteMetrics:
-    """What the gates of a suite look at. A value that nothing was measured for is None.
+    """The measurements that the gates of a suite judge; None for those that were not made.
 
-    `unknown_costs` counts answers whose price is not known; `narrowed` says that the run did not
-    select all tests; `drift_skipped` counts drift assertions without a baseline.
+    `unknown_costs` counts answers whose price is not known, `drift_skipped` drift assertions
+    without a baseline. `narrowed` is whether the run did not select all tests.
     """
 
     executions: StatusCounts
@@ -147,10 +141,7 @@ def test_status(
     pass_rate_min: float,
     scores: LimitedScores | None = None,  # noqa: PT028 - no function of pytest
 ) -> Status:
-    """Return the status of a test (case x target) from its repeats.
-
-    Where its weighted scores have limits, `scores` are those: it fails if they break one.
-    """
+    """Return the status of a test (case x target) from its repeats, and from limited `scores`."""
     if counts.pass_rate is None:
         return Status.SKIPPED
     if counts.errored:
@@ -162,7 +153,7 @@ def test_status(
 def count_tests(
     counts: StatusCounts, pass_rate_min: float, number: int, scores: LimitedScores | None = None
 ) -> StatusCounts:
-    """Count so many tests whose repeats came out alike; pending are those of which none ended."""
+    """Count `number` tests with the same results; they are pending if no repeat ended."""
     if counts.total == counts.pending:
         return StatusCounts(pending=number)
     return StatusCounts(**{test_status(counts, pass_rate_min, scores).value: number})
@@ -171,7 +162,7 @@ def count_tests(
 def is_flaky(counts: StatusCounts, passed_later: int = 0) -> bool:
     """Return whether a test passed in some repeats and failed in others.
 
-    So does one that passed only when it was run again: `passed_later` times.
+    `passed_later` counts repeats that failed first, and passed when they were run again.
     """
     return counts.passed > 0 and (counts.failed > 0 or passed_later > 0)
 
@@ -179,9 +170,10 @@ def is_flaky(counts: StatusCounts, passed_later: int = 0) -> bool:
 def suite_passes(
     tests: StatusCounts, executions: StatusCounts, gates: Sequence[GateResult]
 ) -> bool:
-    """Return whether a suite passes: gates, errors, and failures unless a written rate decides.
+    """Return whether a suite passes.
 
-    That rate tolerates no error, also in a test that fails: what errored was not checked.
+    All gates must pass, and no execution may have errored. No test may fail, unless a pass rate
+    that the user wrote decides (`rate_decides`).
     """
     if executions.errored or not all(gate.passed for gate in gates):
         return False
@@ -189,20 +181,20 @@ def suite_passes(
 
 
 def rate_decides(gates: Sequence[GateResult]) -> bool:
-    """Return whether a pass rate that the user wrote decides how many failures are tolerated."""
+    """Return whether the user wrote a pass rate, so that it decides how many tests may fail."""
     return any(gate.name == "passRateMin" and gate.written for gate in gates)
 
 
 def evaluate_gates(gates: Sequence[Gate], metrics: SuiteMetrics) -> tuple[GateResult, ...]:
-    """Judge a suite by its gates, in the order they are given."""
+    """Judge a suite by its gates, in their order."""
     return tuple(_evaluate(gate, metrics) for gate in gates)
 
 
 class _Measure(NamedTuple):
-    """What a gate measures: an attribute of the metrics, its message, and that without a value."""
+    """An attribute of the metrics, with the messages for a value and for None."""
 
     attribute: str
-    words: str
+    message: str
     lacking: str = ""
 
 
@@ -228,14 +220,14 @@ def _evaluate(gate: Gate, metrics: SuiteMetrics) -> GateResult:
     measure = _MEASURES[gate.name]
     actual: float | None = attrgetter(measure.attribute)(metrics)
     passed, warning = actual is not None and _keeps_to(gate, actual), False
-    # An unknown cost may be any cost, unless what is known is too much already.
+    # Unknown costs matter unless the known ones exceed the limit already.
     unpriced = metrics.unknown_costs if gate.name == "costMaxUsd" else 0
     if actual is not None and not (unpriced and passed):
         failures = "failure" if actual == 1 else "failures"
-        message = measure.words.format(actual, counts=metrics.executions, failures=failures)
+        message = measure.message.format(actual, counts=metrics.executions, failures=failures)
     else:
-        # It passes with a warning when the gate is a default, or when the selection or a missing
-        # baseline left nothing to measure; otherwise a gate that measures nothing fails.
+        # Without a measurement, a gate that the user wrote fails. It passes with a warning if the
+        # run selected only some tests, or if there is no baseline yet.
         excused, message = not gate.written, measure.lacking
         if unpriced:
             calls = "1 call" if unpriced == 1 else f"{unpriced} calls"
@@ -266,7 +258,7 @@ def _keeps_to(gate: Gate, actual: float) -> bool:
 
 
 def read_numbers(ask: Callable[[str], sqlite3.Cursor]) -> dict[str, Any]:
-    """Return what runs or suites came to, by the names of the columns; `ask` asks about them."""
+    """Return the figures of runs or suites, by column; `ask` runs a query about them."""
     came_to, checked, spent = queries.CAME_TO, queries.CHECKED, queries.SPENT
     found = {**ask(came_to).fetchone(), **ask(checked).fetchone(), **ask(spent).fetchone()}
     then = [usd for usd in (found["cost_then_usd"], found["rescored_then_usd"]) if usd is not None]
@@ -277,13 +269,13 @@ def read_numbers(ask: Callable[[str], sqlite3.Cursor]) -> dict[str, Any]:
 
 
 def suite_metrics(db: sqlite3.Connection, *parts: str) -> SuiteMetrics:
-    """Return what the gates of a suite look at; `parts` are its ids in the runs that ran it."""
+    """Return the measurements of a suite for its gates; `parts` are its ids in all shards."""
 
     def ask(query: str) -> sqlite3.Cursor:
         return db.execute(*queries.among(queries.of_suites(query), parts))
 
     found = read_numbers(ask)
-    # What was recorded in another run counts with what it cost there: gates judge what a run did.
+    # Recorded answers of other runs count with their original cost.
     costs = found["all_cost_usd"], found["judge_cost_then_usd"], found["cost_then_usd"]
     known = [usd for usd in costs if usd is not None]
     unknown = found["unknown_costs"], found["unknown_costs_then"]

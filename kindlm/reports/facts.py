@@ -291,7 +291,7 @@ def _why_failed(suites: Sequence[SuiteView]) -> tuple[str, ...]:
 
 def then_text(view: RunView) -> str | None:
     """Return the verdict that users saw when the run ended, None if it is today's."""
-    if not view.told_otherwise:
+    if not view.verdict_changed:
         return None
     return f"When the run ended, it was reported as {'passed' if view.info.passed else 'failed'}."
 

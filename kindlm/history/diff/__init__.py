@@ -1,3 +1,1 @@
-"""Comparing two runs: `RunDiff` reads both side by side, test by test."""
-
-from __future__ import annotations
+"""Compares two runs: `RunDiff` reads both, test by test."""
