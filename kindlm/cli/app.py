@@ -1,6 +1,6 @@
-"""The command line as a whole: its commands, and how each of them ends.
+"""The command line: finds the given command, runs it, and returns its exit code.
 
-Only the module of the given command is imported. `kindlm --help` imports none.
+It imports only the module of that command. `kindlm --help` imports none.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "schema": "Print the JSON Schema of kindlm.yaml.",
     },
 }
-"""The commands in groups, each with what `kindlm --help` says of it, in that order.
+"""The groups of `kindlm --help`, with their commands and the help text of each.
 
-The help of a command's function begins with the same sentence.
+The docstring of a command's function begins with the same sentence.
 """
 
 _HISTORY: Mapping[str, str] = {
@@ -86,9 +86,9 @@ _HISTORY: Mapping[str, str] = {
     "rebuild": "Recompute all tables from the recorded events.",
     "purge": "Erase recorded content permanently.",
 }
-"""The commands of `kindlm history`; without that word, they work and are not shown."""
+"""The commands of `kindlm history`. They also work without that word, but no help lists that."""
 
-_HELP = {name: said for group in _COMMANDS.values() for name, said in group.items()}
+_HELP = {name: text for group in _COMMANDS.values() for name, text in group.items()}
 
 COMMANDS = (*_HELP, *(f"history {name}" for name in _HISTORY))
 """All commands as they are typed."""
@@ -96,7 +96,7 @@ COMMANDS = (*_HELP, *(f"history {name}" for name in _HISTORY))
 _LOADABLE = frozenset(COMMANDS) - {"history"}
 
 _USAGE_ERROR: Any = typer.BadParameter.__base__
-"""What typer raises for wrong usage; not all of its versions export it by name."""
+"""The error that typer raises for wrong usage. Not all of its versions export it by name."""
 
 
 _INPUT = re.compile(r"Invalid value for (.+): Input (should be .+?)(?:, unable to parse .*)?\Z")
@@ -115,9 +115,9 @@ def _main(
 
 
 def need_command(context: typer.Context) -> None:
-    """Print the help of a command group called without a command, and exit with 1."""
+    """Print the help and exit with 1 if a command group is called without a command."""
     if context.invoked_subcommand is None:
-        # A script that lost its command must not take the help for success.
+        # A script that lost its command must not look successful.
         typer.echo(context.get_help(), err=True)
         raise typer.Exit(1)
 
@@ -126,11 +126,11 @@ class _Grouped(TyperGroup):
     """A command group whose help lists its commands by group."""
 
     def format_commands(self, _ctx: Any, formatter: Any) -> None:
-        """Write a section for each group, with the same columns."""
+        """Write a section for each group; the columns of all sections line up."""
         names = max(map(len, self.commands), default=0)
         limit = formatter.width - names - 6
         groups: dict[str, list[tuple[str, str]]] = {}
-        # Typer has commands with commands last.
+        # Typer puts groups of commands last.
         order = list(_HELP) if "test" in self.commands else list(self.commands)
         for name in sorted(self.commands, key=order.index):
             command = self.commands[name]
@@ -143,14 +143,13 @@ class _Grouped(TyperGroup):
 
 
 _RETURNED = object()
-"""The result of a command that returned; nothing that ends one otherwise has it."""
+"""The result of a command that returned. A command that ends in another way has another result."""
 
 
 def make_app(commands: Iterable[str] = COMMANDS, *, loaded: bool = True) -> typer.Typer:
-    """Return the command line with these commands; only their modules are imported.
+    """Return the command line with these commands, and import their modules.
 
-    Without `loaded`, no module is imported, and the commands cannot be run; that is for listing
-    them.
+    Without `loaded`, it imports no module: the commands can be listed, but not run.
     """
     app = _make_group(
         "Behavioural regression testing for AI agents, with a complete record of every run."
@@ -170,10 +169,10 @@ def make_app(commands: Iterable[str] = COMMANDS, *, loaded: bool = True) -> type
     return app
 
 
-def _make_group(said: str) -> typer.Typer:
+def _make_group(text: str) -> typer.Typer:
     return typer.Typer(
         cls=_Grouped,
-        help=said,
+        help=text,
         invoke_without_command=True,
         result_callback=lambda *_, **__: _RETURNED,
         add_completion=False,
@@ -183,9 +182,9 @@ def _make_group(said: str) -> typer.Typer:
     )
 
 
-def _add(app: typer.Typer, name: str, said: str, group: str | None, *, loaded: bool) -> None:
+def _add(app: typer.Typer, name: str, text: str, group: str | None, *, loaded: bool) -> None:
     if not loaded:
-        app.command(name, help=said, rich_help_panel=group)(lambda: None)
+        app.command(name, help=text, rich_help_panel=group)(lambda: None)
         return
     word = name.replace("-", "_")
     file = f"{word}_" if iskeyword(word) else word
@@ -194,7 +193,7 @@ def _add(app: typer.Typer, name: str, said: str, group: str | None, *, loaded: b
         app.add_typer(
             commands,
             name=name,
-            help=said,
+            help=text,
             callback=need_command,
             invoke_without_command=True,
             rich_help_panel=group,
@@ -206,30 +205,34 @@ def _add(app: typer.Typer, name: str, said: str, group: str | None, *, loaded: b
 def run(arguments: Sequence[str]) -> int:
     """Run a command line; return 0 if it succeeded and everything passed, else 1.
 
-    With the exit codes of pytest, it is 2, 4 or 5 where those are more specific than 1.
+    If pytest's exit codes are configured, it also returns their 2, 4 and 5.
     """
     prepare_streams()
     set_verbose(not {"--verbose", "-v"}.isdisjoint(arguments))
     with inert_output():
-        code = _ended(arguments)
-    if code in (INTERRUPTED, USAGE, NOTHING_RUN) and _as_pytest(arguments):
+        code = _run_command(arguments)
+    if code in (INTERRUPTED, USAGE, NOTHING_RUN) and _uses_pytest_codes(arguments):
         return code
     return code if code == guard.code_of_ended else min(code, 1)
 
 
-def _as_pytest(arguments: Sequence[str]) -> bool:
-    """Return whether pytest's exit codes apply: wrong usage is detected before options are read."""
-    given = [*zip(arguments, [*arguments[1:], ""], strict=True)]
-    named = [value for option, value in given if option == "--exit-codes"]
-    named += [word.partition("=")[2] for word in arguments if word.startswith("--exit-codes=")]
-    if named:
-        return named[-1] == "pytest"
+def _uses_pytest_codes(arguments: Sequence[str]) -> bool:
+    """Return whether the exit codes of pytest apply.
+
+    It reads `--exit-codes` from the arguments, since wrong usage leaves no parsed options.
+    """
+    pairs = zip(arguments, [*arguments[1:], ""], strict=True)
+    given = [value for option, value in pairs if option == "--exit-codes"]
+    given += [word.partition("=")[2] for word in arguments if word.startswith("--exit-codes=")]
+    if given:
+        return given[-1] == "pytest"
     from kindlm.recording.project import exit_codes
 
     return exit_codes(Path.cwd(), os.environ) == "pytest"
 
 
-def _ended(arguments: Sequence[str]) -> int:
+def _run_command(arguments: Sequence[str]) -> int:
+    """Run a command line, report an unexpected error, and return the detailed exit code."""
     logs: AbstractContextManager[None] = nullcontext()
     try:
         if os.environ.get("DEBUG") or os.environ.get("KINDLM_LOG"):
@@ -240,12 +243,12 @@ def _ended(arguments: Sequence[str]) -> int:
             code = _invoke(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader (`| head`) has seen enough.
+        # The reader, such as `head`, has closed the pipe.
         discard(sys.stdout)
         return 1
     except KeyboardInterrupt:
         return INTERRUPTED
-    except Exception as error:  # noqa: BLE001 - the last boundary: no command expects it
+    except Exception as error:  # noqa: BLE001 - the last boundary: no command caught it
         return report_crash(error)
     finally:
         finish_errors()
@@ -254,50 +257,49 @@ def _ended(arguments: Sequence[str]) -> int:
 
 def _invoke(arguments: Sequence[str]) -> int:
     for argument in arguments:
-        # Bytes that are not UTF-8 arrive as lone surrogates, which cannot be stored.
+        # Python decodes bytes that are not UTF-8 to lone surrogates, which cannot be stored.
         if any("\ud800" <= char <= "\udfff" for char in argument):
             written = os.fsencode(argument).decode("utf-8", "backslashreplace")
             what = f"The argument '{written}' is not UTF-8."
             show([misuse(what, "Write it in UTF-8, and rename a file whose name is not.")])
             return USAGE
-    named = in_our_names(arguments)
-    words = [argument for argument in named if argument != "--"]
+    arguments = normalise(arguments)
+    words = [argument for argument in arguments if argument != "--"]
     names = (" ".join(words[:2]), *words[:1])
-    # Help, and the error of an unknown command, need the names of all commands. An option before
-    # the name of a command is one of those, or a mistake.
+    # Without a known name first, the result is a help page or an error. Both list all commands.
     command = _make_command(next((name for name in names if name in _LOADABLE), None))
     try:
-        code = command.main(args=named, prog_name="kindlm", standalone_mode=False)
+        code = command.main(args=arguments, prog_name="kindlm", standalone_mode=False)
         if code is _RETURNED:
             code = 0
         elif not code and guard.is_entered:
-            # Commands that succeed return: a signal handler of user code raised this.
+            # A successful command returns, so a signal handler of user code raised this.
             guard.report_exit("a signal handler raised typer.Exit")
             code = guard.code_of_ended
     except SystemExit as stop:
         if isinstance(stop.__context__, BrokenPipeError):
-            # Typer ends the process then, and leaves unwritten output to Python's exit.
+            # Typer turns a broken pipe into SystemExit. `_run_command` discards the output.
             raise stop.__context__ from None
         code = stop.code
         if guard.is_entered:
-            # kindlm raises none: a callback or a signal handler of user code did.
+            # kindlm does not call sys.exit here, so user code did.
             guard.report_exit("a callback or a signal handler called sys.exit")
             code = guard.code_of_ended
     except typer.Abort:
         code = INTERRUPTED
     except _USAGE_ERROR as error:
         code = USAGE
-        # An option without its value does not know its command.
-        path = error.ctx.command_path if error.ctx else _path(command, named)
+        # The error of an option without its value has no context.
+        path = error.ctx.command_path if error.ctx else _path(command, arguments)
         # pydantic checks the values, and its messages say "input".
-        said = error.format_message().replace(": Value error, ", ": ")
-        show([misuse(_INPUT.sub(r"\1 \2.", said), f"How it is used: {path} --help")])
+        message = error.format_message().replace(": Value error, ", ": ")
+        show([misuse(_INPUT.sub(r"\1 \2.", message), f"How it is used: {path} --help")])
     return code if isinstance(code, int) else int(code is not None)
 
 
 @cache
 def _make_command(name: str | None) -> Any:
-    """Return the command line with one command loaded, or with the names of all of them."""
+    """Return the command line with one command loaded, or with the names of all commands."""
     if name is None:
         return typer.main.get_command(make_app(loaded=False))
     with loading():
@@ -308,7 +310,7 @@ def _make_command(name: str | None) -> Any:
 
 
 def finish_commands(command: Any) -> None:
-    """Give each command `--verbose`, and leave the Python types of arguments out of the help."""
+    """Add `--verbose` to each command, and hide the Python types of arguments in the help."""
     for inner in getattr(command, "commands", {}).values():
         finish_commands(inner)
     for parameter in command.params:
@@ -320,7 +322,7 @@ def finish_commands(command: Any) -> None:
 
 @cache
 def _verbose_option() -> Any:
-    """Return the option as typer makes it; `run` looks for it before options are read."""
+    """Return `--verbose` as a typer option. Only `run` reads it, from the arguments."""
     from kindlm.cli.options import VERBOSE
 
     def command(verbose: bool = VERBOSE) -> None: ...
@@ -333,7 +335,7 @@ def _verbose_option() -> Any:
 
 
 def _path(command: Any, arguments: Sequence[str]) -> str:
-    """Return the names of a command line's command."""
+    """Return the command of a command line, such as `kindlm history verify`."""
     names = ["kindlm"]
     for argument in arguments:
         if argument not in getattr(command, "commands", {}):
@@ -343,15 +345,15 @@ def _path(command: Any, arguments: Sequence[str]) -> str:
     return " ".join(names)
 
 
-_OTHER_COMMANDS: Mapping[str, Sequence[str]] = {
+_COMMAND_ALIASES: Mapping[str, Sequence[str]] = {
     "run": ["test"],
     **{name: ["history", name] for name in _HISTORY},
 }
 
-_ALIKE: Mapping[str, str] = {"watch": "test"}
-"""Commands of ours that take the options of another one."""
+_SAME_OPTIONS: Mapping[str, str] = {"watch": "test"}
+"""Commands that take the options of another command."""
 
-_OTHER_OPTIONS: Mapping[str, Mapping[str, str]] = {
+_OPTION_ALIASES: Mapping[str, Mapping[str, str]] = {
     "test": {
         "--tag": "--tags",
         "--runs": "--repeat",
@@ -363,41 +365,41 @@ _OTHER_OPTIONS: Mapping[str, Mapping[str, str]] = {
     "replay": {"--runs": "--repeat"},
 }
 
-_ALWAYS_DONE: Mapping[str, frozenset[str]] = {"test": frozenset({"--save"})}
-"""Options for what kindlm does anyway: every run is recorded."""
+_IGNORED_OPTIONS: Mapping[str, frozenset[str]] = {"test": frozenset({"--save"})}
+"""Options of other tools for what kindlm always does: it records every run."""
 
 
-_DEFAULTS: Mapping[str, Mapping[str, str]] = {
+_OPTIONAL_VALUES: Mapping[str, Mapping[str, str]] = {
     "test": {"--resume": "latest"},
     "rescore": {"--resume": "latest"},
     "init": {"--agent": "ask"},
 }
-"""What an option means that stands alone: typer has none with a value that may be left out."""
+"""Options whose value may be omitted, with the value they then get. Typer has no such options."""
 
 
-def in_our_names(arguments: Sequence[str]) -> list[str]:
-    """Return a command line with names of other tools replaced by kindlm's, and defaults added."""
+def normalise(arguments: Sequence[str]) -> list[str]:
+    """Return a command line with aliases replaced by kindlm's names, and omitted values added."""
     if not arguments:
         return []
-    command = _OTHER_COMMANDS.get(arguments[0], arguments[:1])
-    like = _ALIKE.get(arguments[0], command[0])
-    names, surplus = _OTHER_OPTIONS.get(like, {}), _ALWAYS_DONE.get(like, frozenset())
-    defaults = _DEFAULTS.get(like, {})
-    renamed = [*command]
+    command = _COMMAND_ALIASES.get(arguments[0], arguments[:1])
+    of = _SAME_OPTIONS.get(arguments[0], command[0])
+    aliases, ignored = _OPTION_ALIASES.get(of, {}), _IGNORED_OPTIONS.get(of, frozenset())
+    values = _OPTIONAL_VALUES.get(of, {})
+    normal = [*command]
     for position, argument in enumerate(arguments[1:], start=1):
         if argument == "--":
-            return [*renamed, *arguments[position:]]
-        if argument in defaults and not _has_value(arguments, position):
-            renamed.append(f"{argument}={defaults[argument]}")
+            return [*normal, *arguments[position:]]
+        if argument in values and not _has_value(arguments, position):
+            normal.append(f"{argument}={values[argument]}")
             continue
         name, sign, value = argument.partition("=")
-        if argument not in surplus:
-            renamed.append(names.get(name, name) + sign + value)
-    return renamed
+        if argument not in ignored:
+            normal.append(aliases.get(name, name) + sign + value)
+    return normal
 
 
 def _has_value(arguments: Sequence[str], position: int) -> bool:
-    """Return whether a value follows an option; after `--resume`, a file or folder is not one."""
+    """Return whether a value follows an option. After `--resume`, an existing path is no value."""
     following = arguments[position + 1 : position + 2]
     if not following or following[0].startswith("-"):
         return False

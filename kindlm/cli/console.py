@@ -1,9 +1,7 @@
 """Writes errors, warnings and notes to standard error, and lays out tables.
 
-Standard output holds only reports. No secret of the environment is shown. This module respects
-`NO_COLOR`, `FORCE_COLOR`, `CI`, `TERM=dumb` and streams that are not terminals, for all commands.
-An error says what happened and how to fix it, and shows the line of the file with a caret. An
-unexpected error is one line, and a traceback with `--verbose`.
+Standard output is for reports alone. All commands hide secrets of the environment, and respect
+`NO_COLOR`, `FORCE_COLOR`, `CI`, `TERM=dumb` and streams that are not terminals.
 """
 
 from __future__ import annotations
@@ -37,28 +35,28 @@ REFERENCE = f"{DOCS}/reference/errors/"
 """The page that explains each code; `kindlm explain CODE` prints its section offline."""
 
 _SOURCE_WIDTH = 160
-"""Characters of a source line that are shown; a line can be as long as a file may be."""
+"""Characters of a source line that are shown."""
 
 _DETAIL_WIDTH = 2_000
 
 _VERBOSE: ContextVar[bool] = ContextVar("verbose", default=False)
 
 _redrawn: Console | None = None
-"""The console whose last line is redrawn now, in all threads: only it can keep messages off that.
+"""The console that redraws its last line now. Messages of all threads must go through it.
 
-Another console cannot find out: rich gives it the stream behind the one that it puts in place.
+A message through another console would be written into that line.
 """
 
 
 def set_verbose(verbose: bool) -> None:
-    """Set whether errors are shown with their codes, details and traces."""
+    """Set whether `--verbose` was given."""
     _VERBOSE.set(verbose)
 
 
 def is_verbose() -> bool:
-    """Return whether errors are shown with their codes, details and traces.
+    """Return whether errors are shown with their codes, details and tracebacks.
 
-    `--verbose` asks for it, and so do `DEBUG=kindlm*` and `KINDLM_LOG=debug`.
+    `--verbose`, `DEBUG=kindlm*` or `KINDLM_LOG=debug` requests that.
     """
     patterns = os.environ.get("DEBUG", "").replace(",", " ").split()
     named = any(fnmatchcase("kindlm", pattern) for pattern in patterns)
@@ -66,27 +64,27 @@ def is_verbose() -> bool:
 
 
 def prepare_streams() -> None:
-    """Make both streams take any text, whatever the locale, and never in parts."""
-    # Streams that were closed at the start: opened on nothing, before a file takes their number.
-    sys.stdout = sys.stdout or _nothing()
-    sys.stderr = sys.stderr or _nothing()
+    """Make both output streams accept any text, in any locale, and write it whole."""
+    # Replace closed streams before another file gets their descriptor.
+    sys.stdout = sys.stdout or _open_null()
+    sys.stderr = sys.stderr or _open_null()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A lone surrogate in an agent's reply must not end a report halfway.
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-        # A parent may have made its end of a pipe non-blocking, and so ours.
+        # The parent may have made the pipe non-blocking, so that long writes fail.
         with contextlib.suppress(OSError, ValueError):
             os.set_blocking(stream.fileno(), True)
 
 
-def _nothing() -> TextIO:
+def _open_null() -> TextIO:
     return Path(os.devnull).open("w", encoding="utf-8")
 
 
 def finish_errors() -> None:
-    """Write out what is left for standard error, or drop it if its reader is gone.
+    """Flush standard error, or drop the rest if its reader is gone.
 
-    Python would end with an exit code of its own otherwise.
+    Otherwise Python would change the exit code.
     """
     try:
         sys.stderr.flush()
@@ -95,15 +93,15 @@ def finish_errors() -> None:
 
 
 def discard(stream: TextIO) -> None:
-    """Drop what is still to be written to a stream, since its reader is gone."""
+    """Drop the unwritten output of a stream whose reader is gone."""
     with contextlib.suppress(OSError, ValueError):
-        nothing = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nothing, stream.fileno())
-        os.close(nothing)
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
 
 
 def wants_color(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
-    """Return whether what is written to a stream is to be coloured."""
+    """Return whether to colour the output to a stream."""
     if environ.get("NO_COLOR"):
         return False
     if environ.get("FORCE_COLOR"):
@@ -112,18 +110,18 @@ def wants_color(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool
 
 
 def is_interactive(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
-    """Return whether a person watches a stream, so that lines may be drawn over."""
+    """Return whether a person watches a stream, so that lines may be redrawn."""
     in_ci = environ.get("CI", "") not in ("", "0", "false")
     return stream.isatty() and environ.get("TERM") != "dumb" and not in_ci
 
 
-def is_asked() -> bool:
-    """Return whether a person is there to answer questions."""
+def can_ask() -> bool:
+    """Return whether a person can answer questions."""
     return sys.stdin.isatty() and is_interactive(sys.stderr)
 
 
 def ask(question: str, default: str, read: Callable[[str], str]) -> str:
-    """Return what a person answers; `read` checks it, and raises `typer.BadParameter`."""
+    """Ask a question until `read` accepts the answer; it raises `typer.BadParameter` otherwise."""
     answer: str = typer.prompt(
         question, default=default, value_proc=read, err=True, show_default=bool(default)
     )
@@ -135,10 +133,8 @@ def make_console() -> Console:
     from rich.console import Console
 
     class Raising(Console):
-        """Rich would end the process, and a run with it, once the reader is gone."""
-
         def on_broken_pipe(self) -> None:
-            raise BrokenPipeError
+            raise BrokenPipeError  # rich would end the process, and the run with it
 
     color = wants_color(sys.stderr)
     return Raising(
@@ -154,9 +150,9 @@ def make_console() -> Console:
 
 
 def show_messages_on(console: Console | None) -> Console | None:
-    """Show messages above the line that a console redraws, and return the console of before.
+    """Show messages above the line that a console redraws, and return the previous console.
 
-    `None` shows them on whatever is standard error then, as without a call.
+    None shows them on standard error again.
     """
     global _redrawn
     before, _redrawn = _redrawn, console
@@ -168,13 +164,14 @@ def _console() -> Console:
 
 
 def fail(problems: Iterable[KindlmError | Diagnostic]) -> NoReturn:
-    """Show errors and end the command; what the user can put right is wrong usage."""
+    """Show errors and end the command."""
     found = list(problems)
     show(found)
     raise typer.Exit(_code_of(found))
 
 
 def _code_of(problems: Iterable[KindlmError | Diagnostic]) -> int:
+    """Return the exit code for errors: wrong usage, if the user can fix all of them."""
     errors = (each if isinstance(each, KindlmError) else each.error for each in problems)
     is_usage = all(error.code is not ErrorCode.UNKNOWN_ERROR for error in errors)
     return USAGE if is_usage else 1
@@ -187,7 +184,7 @@ def refuse(
     code: ErrorCode = ErrorCode.CONFIG_VALIDATION_ERROR,
     where: SourceLocation | None = None,
 ) -> NoReturn:
-    """End the command with one error; by default one of how it was used."""
+    """End the command with one error, by default a usage error."""
     fail([KindlmError(code, message, hint, where)])
 
 
@@ -199,10 +196,10 @@ def or_fail(result: Result[_T]) -> _T:
 
 
 def show(problems: Iterable[KindlmError | Diagnostic]) -> None:
-    """Show errors and warnings: what happened, how to fix it, where it is, where to read more.
+    """Show errors and warnings, each with its hint and its place.
 
-    Of several errors with the same code, the last one says where to read more. Wrong usage has
-    its command's help for that.
+    The last error of each code links to the docs. Usage errors do not: the help of their command
+    explains them.
     """
     from kindlm.recording.secrets import redactor
 
@@ -242,39 +239,39 @@ def note(message: str) -> None:
     line = visible(redactor(os.environ)(message))
     if _redrawn is not None:
         _redrawn.print(line)
-    else:  # without rich, which takes longer to load than most commands that read
+    else:  # rich is not loaded for this: that takes longer than many commands
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]], paints: Sequence[str] = ()) -> str:
-    """Return a table; `paints` are the colours of its column STATUS, none without colours."""
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], colors: Sequence[str] = ()) -> str:
+    """Return a table; `colors` are the ANSI colours of its column STATUS, one for each row."""
     from rich.cells import cell_len
 
-    written = [header, *rows]
-    widths = [max(map(cell_len, column)) for column in zip(*written, strict=True)]
-    lines = [
-        [cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)]
-        for row in written
+    lines = [header, *rows]
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    padded = [
+        [cell + " " * (width - cell_len(cell)) for cell, width in zip(line, widths, strict=True)]
+        for line in lines
     ]
-    for cells, paint in zip(lines[1:], paints, strict=False):
+    for cells, color in zip(padded[1:], colors, strict=False):
         at = header.index("STATUS")
-        cells[at] = f"\x1b[{paint}m{cells[at]}\x1b[0m"
-    return "".join("  ".join(cells).rstrip() + "\n" for cells in lines)
+        cells[at] = f"\x1b[{color}m{cells[at]}\x1b[0m"
+    return "".join("  ".join(cells).rstrip() + "\n" for cells in padded)
 
 
 def _parts(
     problem: KindlmError | Diagnostic, redact: Callable[[str], str]
 ) -> tuple[KindlmError, bool, str | None]:
-    """Return the error without secrets, whether it is only a warning, and its line of a file.
+    """Return the error without secrets, whether it is only a warning, and its source line.
 
-    A line that holds a secret is not quoted.
+    A source line with a secret becomes None.
     """
     if isinstance(problem, KindlmError):
-        error, warning, line = problem, False, None
+        error, is_warning, line = problem, False, None
     else:
         error, line = problem.error, problem.source_line
-        warning = problem.severity == "warning"
+        is_warning = problem.severity == "warning"
     where = error.where
     clean = replace(
         error,
@@ -284,7 +281,7 @@ def _parts(
         details={name: redact(str(value)) for name, value in error.details.items()},
         trace=redact(error.trace) if error.trace else error.trace,
     )
-    return clean, warning, line if line is None or redact(line) == line else None
+    return clean, is_warning, line if line is None or redact(line) == line else None
 
 
 def render_problem(
@@ -295,9 +292,9 @@ def render_problem(
     refer: bool = False,
     verbose: bool = False,
 ) -> Text:
-    """Return an error, or a warning, as the lines a user sees; all texts made harmless.
+    """Return the lines that show an error or a warning; control characters are escaped.
 
-    With `refer`, the last line says where to read more.
+    With `refer`, the last line links to the docs.
     """
     from rich.text import Text
 
@@ -339,15 +336,15 @@ def _place(where: SourceLocation, source_line: str | None) -> Iterator[tuple[str
     before = source_line[: (where.column or 1) - 1]
     if where.column is None or len(before) >= _SOURCE_WIDTH:
         return
-    # Tabs stay tabs, so that the caret stands below its place however wide they are shown.
-    indent = "".join("\t" if mark == "\t" else " " * cell_len(visible(mark)) for mark in before)
+    # A tab stays a tab, so that the caret is in the same column for any width of tabs.
+    indent = "".join("\t" if char == "\t" else " " * cell_len(visible(char)) for char in before)
     yield f"\n{' ' * (len(margin) - 2)}│ {indent}", ""
     yield "^", "bold red"
 
 
 def report_crash(error: Exception) -> int:
-    """Report what ended a command that did not expect it; return the exit code."""
-    from kindlm.cli.history import history_problem
+    """Report the unexpected error that ended a command; return the exit code."""
+    from kindlm.cli.history_errors import history_problem
 
     problem = history_problem(error)
     code, file = getattr(error, "errno", None), str(getattr(error, "filename", None) or "")
@@ -369,7 +366,7 @@ def report_crash(error: Exception) -> int:
 
 
 def report_ended(message: str, run: str) -> None:
-    """Report that the user's code has ended the process of kindlm, and how to resume its run."""
+    """Report that user code ended the process of kindlm, and how to resume its run."""
     from kindlm.cli.server_environ import server_environ
 
     hint: str | None = (
@@ -377,7 +374,7 @@ def report_ended(message: str, run: str) -> None:
         "packs."
     )
     if server_environ().get("KINDLM_LEASE"):
-        hint = None  # who started this worker says how the group goes on
+        hint = None  # the coordinator of this worker reports how to resume the group
     elif run:
         hint = (
             "Finished executions are kept. Correct that code, then: "

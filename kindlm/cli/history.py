@@ -1,30 +1,30 @@
-"""Opens the history for commands that show recorded runs.
+"""Opens the history for commands that read it, and finds the runs that users name.
 
-Errors are messages that say what to do. Tables of an older version of kindlm are updated first; no
-event is written.
+An error ends the command with a message. Tables of an older version of kindlm are updated first,
+without writing an event.
 """
 
 from __future__ import annotations
 
-import errno
 import json
 import os
-import re
 import shlex
 import shutil
 import sqlite3
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kindlm.cli.console import fail, note, or_fail, refuse, wants_color, warn
+from kindlm.cli.history_errors import disk_full, nothing_recorded
 from kindlm.dataclass import replace
-from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, SourceLocation, broken, not_there
+from kindlm.errors import Err, ErrorCode, KindlmError, Ok, Result, not_there
 from kindlm.recording.project import (
     Project,
+    commit_of,
     default_paths,
     find_project,
     folder_in_repository,
@@ -32,43 +32,19 @@ from kindlm.recording.project import (
     regression_threshold,
 )
 from kindlm.wording import count, shown_path
-from kindlm_store import (
-    CorruptDatabaseError,
-    EmptyFileError,
-    ForeignSchemaError,
-    NewerDatabaseError,
-    NotAnEventLogError,
-    NotSqliteError,
-    OpenError,
-    ProjectionError,
-    open_reader,
-)
+from kindlm_store import OpenError, open_reader
 
-# Runs are imported where they are read: `kindlm history backup`, `verify` and `rebuild` read none.
+# Functions import what reads runs: `kindlm history backup`, `verify` and `rebuild` do not need it.
 if TYPE_CHECKING:
     from kindlm.history.groups import Group
     from kindlm.history.run_view import RunView
     from kindlm.reports.report_registry import ReportOptions
-    from kindlm_store import SchemaProblem
-
-RESTORE = "Restore it from a backup; kindlm history backup makes them."
-
-_NAME_ANOTHER = "Name a history of kindlm with --db, or one that is not there yet."
-
-
-_NO_TABLE = re.compile(r"no such table: (?:main\.)?(\w+)")
-"""What SQLite says of a table or view."""
-
-_DAMAGE = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 CLOCKS_DIFFER = timedelta(hours=1)
-"""So far may the clock be ahead of a machine whose runs are in a history."""
+"""How far the clock of a machine may be ahead of this one, without a warning."""
 
 _MANY_EVENTS = 2_000
-"""From so many events on, folding them takes long enough to be noticed."""
-
-_NEEDED = 128 * 1024
-"""Bytes: with less, SQLite cannot make the index of its write-ahead log, which readers need."""
+"""With more events, updating the tables takes noticeably long."""
 
 
 def project_here(database: Path | None) -> Project:
@@ -88,7 +64,7 @@ def existing_history(database: Path | None) -> Project:
     """Return the project of the working directory; end the command if it has no history."""
     project = project_here(database)
     if not project.database.exists():
-        fail([_nothing_recorded(project.database)])
+        fail([nothing_recorded(project.database)])
     return project
 
 
@@ -107,7 +83,7 @@ def open_history(database: Path | None) -> Iterator[sqlite3.Connection]:
 
 
 def _warn_of_the_future(connection: sqlite3.Connection) -> None:
-    """Warn of a run that began after now: words such as `latest` mean it until then."""
+    """Warn about a run with a future start: until then, `latest` means this run."""
     found = connection.execute(
         "SELECT id, started_at FROM runs WHERE started_at > ? ORDER BY started_at DESC LIMIT 1",
         ((datetime.now(UTC) + CLOCKS_DIFFER).isoformat(),),
@@ -121,9 +97,12 @@ def _warn_of_the_future(connection: sqlite3.Connection) -> None:
 
 
 def open_tables(path: Path) -> sqlite3.Connection:
-    """Open a history to read its tables, updated to this version; end the command if they can't be.
+    """Open a history to read its tables, and update them to this version of kindlm.
 
-    Raises `OpenError` if the file can't be opened as a history; `app.run` shows that.
+    The command ends if they cannot be updated.
+
+    Raises:
+        OpenError: The file cannot be opened as a history. `report_crash` shows it.
     """
     from kindlm.history.read_models import are_outdated
 
@@ -139,9 +118,9 @@ def open_tables(path: Path) -> sqlite3.Connection:
 
 
 def _update_tables(path: Path, reader: sqlite3.Connection) -> None:
-    """Fold tables of an older version anew, unless the file cannot be written.
+    """Rebuild tables of an older version, unless the file cannot be written.
 
-    A second process waits for the lock that the first one folds under, and finds them updated.
+    If another process does that already, wait for it.
     """
     from kindlm.projections import PROJECTIONS
     from kindlm_store import EventLog
@@ -151,16 +130,16 @@ def _update_tables(path: Path, reader: sqlite3.Connection) -> None:
     try:
         EventLog.open(path, projections=PROJECTIONS).close()
     except OpenError as error:
-        # A subclass says more than that the file can't be written: it is damaged, say.
+        # A subclass means another fault, such as damage. The base class: it cannot be written.
         if type(error) is not OpenError or disk_full(path, error.__cause__) is not None:
             raise
 
 
 @contextmanager
 def open_recorded(database: Path, run: str, *, is_group: bool = False) -> Iterator[RunView | None]:
-    """Open the history to read a run that has just ended; None if nothing of it was recorded.
+    """Open the history to read a run that has just ended; yield None if nothing was recorded.
 
-    If it `is_group`, `run` is the name of a group of shards.
+    With `is_group`, `run` is the name of a group of shards.
     """
     from kindlm.history.groups import find_group, shards_of
     from kindlm.history.run_view import RunView
@@ -173,94 +152,12 @@ def open_recorded(database: Path, run: str, *, is_group: bool = False) -> Iterat
         yield view if view.is_recorded else None
 
 
-def history_problem(error: BaseException) -> KindlmError | None:
-    """Return the error to show if a history could not be opened, read or written; else None."""
-    if isinstance(error, OpenError):
-        return _not_opened(error)
-    if isinstance(error, ProjectionError):
-        return broken(
-            f"The tables of {error.projection!r} cannot be computed: {error}.",
-            "No event is lost. Update kindlm. If it is up to date, another program changed the"
-            " history: take the events into a new one with"
-            " kindlm history merge THIS.db --db NEW.db",
-            crash=error,
-        )
-    # SQLite may find damage at any moment.
-    if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE:
-        return broken(
-            f"The history is damaged: {error}.",
-            "See where: kindlm history verify. Merge what can be read into a new history:"
-            " kindlm history merge DAMAGED.db --db NEW.db",
-            crash=error,
-        )
-    if (missing := _NO_TABLE.fullmatch(str(error))) and isinstance(error, sqlite3.OperationalError):
-        return broken(
-            f"Another program removed {missing[1]!r} from the history.",
-            "Compute it again from the events: kindlm history rebuild. If that fails, restore the"
-            " history from a backup.",
-            crash=error,
-        )
-    return None
-
-
-def _not_opened(error: OpenError) -> KindlmError:
-    where = SourceLocation(str(error.path))
-    if (full := disk_full(error.path, error.__cause__)) is not None:
-        return full
-    if isinstance(error, EmptyFileError):
-        return _nothing_recorded(error.path)
-    if isinstance(error, ForeignSchemaError):
-        first, *rest = error.problems
-        removed = repair_hint(first, error.path)
-        if first.state == "foreign":
-            removed = f"Remove it: {removed}. Tables may have changed by it: kindlm history rebuild"
-        more = "; kindlm history verify names the others" if rest else ""
-        message = f"Nothing is written into the history: it {error.reason}."
-        return broken(message, f"{removed}{more}", where=where)
-    hints = {
-        NewerDatabaseError: "Update kindlm; a newer version recorded this history.",
-        CorruptDatabaseError: salvage_hint(error.path),
-        NotAnEventLogError: _NAME_ANOTHER,
-        NotSqliteError: f"{_NAME_ANOTHER} Or restore this one from a backup:"
-        " kindlm history backup makes them.",
-    }
-    hint = hints.get(type(error), "Check the permissions of the file and of its folder.")
-    return broken(f"The history cannot be opened: it {error.reason}.", hint, where=where)
-
-
-def salvage_hint(path: Path) -> str:
-    """Return how to come by what is left of a damaged history."""
-    return (
-        "Merge what can be read into a new history: kindlm history merge"
-        f" {shlex.quote(shown_path(path))} --db NEW.db. Or restore it from a backup."
-    )
-
-
-def repair_hint(problem: SchemaProblem, path: Path) -> str:
-    """Return how to be rid of something in a history that is not as kindlm makes it."""
-    if problem.state == "foreign":
-        name = problem.name.replace('"', '""')
-        statement = shlex.quote(f'DROP {problem.kind.upper()} "{name}"')
-        return f"sqlite3 {shlex.quote(shown_path(path))} {statement}"
-    if problem.can_be_made:
-        return "kindlm history rebuild"
-    if (problem.kind, problem.state) == ("table", "missing"):
-        return RESTORE
-    return f"kindlm history merge {shlex.quote(shown_path(path))} --db NEW.db"
-
-
 def require_read_models(connection: sqlite3.Connection) -> None:
-    """End the command if the tables that reports read are not those that this code knows."""
+    """End the command if the tables of the history do not fit this version of kindlm."""
     from kindlm.history.read_models import read_model_problem
 
     if (problem := read_model_problem(connection)) is not None:
         fail([problem])
-
-
-def _nothing_recorded(path: Path) -> KindlmError:
-    return not_there(
-        "No runs are recorded yet.", "Record a run: kindlm test", where=SourceLocation(str(path))
-    )
 
 
 @contextmanager
@@ -274,22 +171,22 @@ def open_view(database: Path | None, wanted: str) -> Iterator[RunView]:
 
 
 def exit_code(view: RunView) -> int:
-    """Return what a command that shows a run ends with.
+    """Return the exit code of a command that shows a run.
 
-    That is 0 for a run, whatever its verdict: `kindlm test` has ended with it. Of a group nothing
-    else tells: 1 unless all its shards are here and it passed.
+    It is 0 for a run, whose verdict was the exit code of `kindlm test`. A group has no such exit
+    code yet: it gets 1 unless all its shards are here and it passed.
     """
     return 0 if view.group is None or view.passed else 1
 
 
 def report_options(database: Path | None, *, verbose: bool) -> ReportOptions:
-    """Return how reports of the project's runs look on standard output."""
+    """Return the options of reports on standard output about runs of this project."""
     from kindlm.reports.report_registry import ReportOptions
 
     project = project_here(database)
     found = default_paths(Path())
     paths = paths_from(project.root, found.value) if isinstance(found, Ok) else []
-    look = ReportOptions(
+    options = ReportOptions(
         color=wants_color(sys.stdout),
         width=shutil.get_terminal_size().columns,
         verbose=verbose,
@@ -297,16 +194,16 @@ def report_options(database: Path | None, *, verbose: bool) -> ReportOptions:
         root=project.root,
         default_paths=tuple(paths),
     )
-    return of_project(look, project.root)
+    return of_project(options, project.root)
 
 
 def of_project(options: ReportOptions, root: Path) -> ReportOptions:
-    """Return options with what reports have to know of the project that a run is of."""
+    """Return report options with the settings of a project."""
     threshold = regression_threshold(root)
     return replace(
         options,
         folder=folder_in_repository(root),
-        # The command that compares reports a setting that it cannot read.
+        # Commands that compare runs report an invalid threshold.
         regression_threshold=threshold.value if isinstance(threshold, Ok) else None,
     )
 
@@ -321,54 +218,23 @@ def no_execution(wanted: str, view: RunView) -> KindlmError:
     )
 
 
-def disk_full(path: Path, error: BaseException | None) -> KindlmError | None:
-    """Return the error to show if a history could not be used since its disk is full."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    is_full = code == sqlite3.SQLITE_FULL or getattr(error, "errno", None) == errno.ENOSPC
-    if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN):
-        with suppress(OSError):
-            is_full = shutil.disk_usage(path.parent).free < _NEEDED
-    if not is_full:
-        return None
-    return broken(
-        "There is no space left on the disk of the history.",
-        "Make room there and run it again; to read takes a little room, too. Or copy it to another"
-        " disk, with the file -wal beside it, and name the copy with --db.",
-        where=SourceLocation(str(path)),
-    )
-
-
-def forget_erased(history: Path) -> None:
-    """Remove the index, which is made anew when somebody searches; say so if that fails."""
-    from kindlm.history.search import index_file, remove_index
-
-    try:
-        remove_index(history)
-    except OSError as error:
-        warn(
-            f"{index_file(history)} cannot be removed: {error.strerror or error}. It may hold"
-            " words of what was erased.",
-            "Delete that file: it is made anew when somebody searches.",
-        )
-
-
 def db_option(named: Path | None) -> str:
-    """Return what a command needs besides, to read the history that the user named with --db."""
+    """Return the `--db` of a suggested command, if the user named the history."""
     return "" if named is None else f" --db {shlex.quote(shown_path(named))}"
 
 
-def taken_besides(known: int, filled: int = 0, erased: int = 0) -> str:
-    """Return what else became of the events and texts that came into a history, or went."""
-    told = {
+def merged_besides(known: int, filled: int = 0, erased: int = 0) -> str:
+    """Return what a transfer did besides adding events, to follow "3 events merged"."""
+    parts = {
         f"{known:,} were there already": known,
         f"{count(erased, 'text')} erased, as there": erased,
         f"{count(filled, 'withheld text')} filled in": filled,
     }
-    return "".join(f"; {what}" for what, number in told.items() if number)
+    return "".join(f"; {part}" for part, number in parts.items() if number)
 
 
 def warn_of_withheld(texts: int, file: Path) -> None:
-    """Warn of texts that events of a file refer to, and that neither it nor the history holds."""
+    """Warn about texts that events of a file refer to, if neither it nor the history has them."""
     if texts:
         warn(
             f"{count(texts, 'text')} that {file} refers to are not in it: reports show [withheld].",
@@ -378,14 +244,11 @@ def warn_of_withheld(texts: int, file: Path) -> None:
 
 def commit_named(revision: str) -> str | None:
     """Return the commit that a git revision names here; None if there is none."""
-    # It knows the events of runs, which take longer to import than most commands that read.
-    from kindlm.recording.project import commit_of
-
     return commit_of(Path.cwd(), revision)
 
 
 def named_run(db: sqlite3.Connection, wanted: str) -> str:
-    """Return the run that a user names; end the command if there is none."""
+    """Return the id of the run that a user names; end the command if there is none."""
     from kindlm.history.run_names import find_run
 
     return or_fail(find_run(db, wanted, commit_named))
@@ -394,8 +257,8 @@ def named_run(db: sqlite3.Connection, wanted: str) -> str:
 def finished_run(db: sqlite3.Connection, wanted: str | None, suite: str | None) -> Result[str]:
     """Return the finished run that a user names, also by a file with its JSON report.
 
-    Without a name, or as `latest`, it is the newest one that finished, of those that hold the
-    suite: a run that was stopped is neither a baseline nor one to compare with it.
+    Without a name, or with `latest`, it is the newest finished run of the suite. Stopped runs do
+    not count.
     """
     from kindlm.history.run_names import find_run, latest_finished
 
@@ -422,9 +285,9 @@ def finished_run(db: sqlite3.Connection, wanted: str | None, suite: str | None) 
 def finished_side(
     db: sqlite3.Connection, wanted: str | None, suite: str | None
 ) -> Result[str | Group]:
-    """Return what `finished_run` does, or a group of shards.
+    """Return the finished run that a user names, or a group of shards.
 
-    That is the group that a user names, or a complete one that the newest run is a shard of.
+    It is a group if the user names one, or if the newest run is a shard of a complete group.
     """
     from kindlm.history.groups import find_group, shards_of
     from kindlm.history.run_names import find_run_or_group
@@ -443,7 +306,7 @@ def finished_side(
 
 
 def _reported_run(path: Path) -> str | None:
-    """Return the run that a file is the JSON report of; None if it is none."""
+    """Return the run of a JSON report; None if the file is no such report."""
     try:
         report = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):

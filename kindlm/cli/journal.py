@@ -12,7 +12,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from kindlm.cli.console import fail, refuse
-from kindlm.cli.history import disk_full, existing_history, project_here, require_read_models
+from kindlm.cli.history import existing_history, project_here, require_read_models
+from kindlm.cli.history_errors import disk_full
 from kindlm.errors import ErrorCode, SourceLocation
 from kindlm.events.codec import Payload, new_event
 from kindlm.recording.history_file import open_log, project_secrets

@@ -33,30 +33,30 @@ from kindlm.wording import option_words
 _Value = TypeVar("_Value")
 
 
-def option(name: str, said: str | None = None, *, default: Any = None, **more: Any) -> Any:
-    """Return an option as its help shows it, such as `--suite -s NAME`.
+def option(name: str, text: str | None = None, *, default: Any = None, **more: Any) -> Any:
+    """Return an option, by its form in the help, such as `--suite -s NAME`, and its help text.
 
-    `said` is its help, and `more` are other arguments of typer's. A default of `...` requires it.
+    The default `...` makes it required. `more` goes to `typer.Option`.
     """
     words = name.split()
     value = " ".join(word for word in words if word[0] != "-")
     names = (word for word in words if word[0] == "-")
-    return typer.Option(default, *names, metavar=value or None, help=said, **more)
+    return typer.Option(default, *names, metavar=value or None, help=text, **more)
 
 
-def flag(name: str, said: str | None = None, **more: Any) -> Any:
+def flag(name: str, text: str | None = None, **more: Any) -> Any:
     """Return an option without a value: `--yes -y`."""
-    return option(name, said, default=False, **more)
+    return option(name, text, default=False, **more)
 
 
-def argument(name: str, said: str, *, default: Any = ...) -> Any:
-    """Return an argument as its help shows it; it is required unless it has a default."""
-    return typer.Argument(default, metavar=name, help=said)
+def argument(name: str, text: str, *, default: Any = ...) -> Any:
+    """Return an argument with its name in the help; without a default, it is required."""
+    return typer.Argument(default, metavar=name, help=text)
 
 
 @dataclass_transform(frozen_default=True)
 def command_options(cls: type[_Value]) -> type[_Value]:
-    """Make a frozen dataclass of a class whose attributes are the options of a command."""
+    """Turn a class whose attributes are options into a frozen dataclass."""
     for name, made in [*vars(cls).items()]:
         if isinstance(made, ParameterInfo):
             setattr(cls, name, field(default=made.default, metadata={"typer": made}))
@@ -67,12 +67,10 @@ _AGE = re.compile(r"(\d{1,6})([mhdw])", re.ASCII)
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 ListFormat: TypeAlias = Literal["terminal", "json"]
-"""How a list is written: for people, or for programs."""
 
 LIST_FORMAT = option("--format", "json is for programs.", default="terminal")
 
 DiffFormat: TypeAlias = Literal["terminal", "json", "markdown", "html"]
-"""How a comparison of two runs is written."""
 
 DATABASE = option(
     "--db FILE", "The history file. Default: KINDLM_DB, else .kindlm/kindlm.db in the project."
@@ -92,7 +90,6 @@ TEXTS = flag("--texts", "Also send content, as upload.includeArtifacts does.")
 RUN_NAMES = (
     "An id or its first characters, a label, latest, previous, latest~N, baseline or git:REV."
 )
-"""How all commands name a run."""
 
 RUN_OR_GROUP = argument("RUN", f"{RUN_NAMES} Or a group of shards.", default="latest")
 
@@ -108,12 +105,12 @@ _SHARD_VARIABLES = (
     ("CIRCLE_NODE_INDEX", 0, ("CIRCLE_NODE_TOTAL",)),
     ("BUILDKITE_PARALLEL_JOB", 0, ("BUILDKITE_PARALLEL_JOB_COUNT",)),
 )
-"""Which of several parallel jobs this is, from which number they are counted, and what says how
-many there are: an Indexed Job of Kubernetes, GitLab, CircleCI, Buildkite."""
+"""The variable with the number of a parallel job, the first such number, and the variables with
+the number of jobs: for an Indexed Job of Kubernetes, GitLab, CircleCI and Buildkite."""
 
 
 def _shard(text: str | None) -> str | None:
-    """Return the shard that `--shard` names, for `env` that of this job of several."""
+    """Return the value of `--shard`; `env` becomes the shard of this parallel CI job."""
     if text != "env":
         return text
     for variable, first, totals in _SHARD_VARIABLES:
@@ -141,8 +138,7 @@ STRICT = flag("--strict", "Report unknown keys and doubtful test files as errors
 NO_PROGRESS = flag("--no-progress", "Hide progress.")
 
 
-def _more_than_nothing(limit: float | None) -> float | None:
-    """Return a limit of costs; refuse 0, which is for `kindlm test --cache` alone."""
+def _positive(limit: float | None) -> float | None:
     if limit is not None and limit <= 0:
         raise typer.BadParameter(
             f"{limit:g} allows no call at all. Write a sum above 0, or leave it out."
@@ -153,16 +149,16 @@ def _more_than_nothing(limit: float | None) -> float | None:
 MAX_COST = option(
     "--max-cost USD",
     "Stop the run when it cost more, or an unknown sum.",
-    callback=_more_than_nothing,
+    callback=_positive,
 )
-"""The limit of commands that make a run of a recorded one. That of `kindlm test` may be 0."""
+"""The cost limit of all commands but `kindlm test`, whose limit may be 0, for `--cache`."""
 
 
 def parse_since(text: str, now: datetime | None = None, option: str = "--since") -> str:
-    """Return the point in time that an option means, in UTC as events have it.
+    """Return the point in time of an option such as `--since`, in UTC, in the format of events.
 
-    An age (`30d`, `12h`, `2w`, `90m`) counts back from `now`, by default from this
-    moment. A date or time without a zone is local.
+    The text is an age before `now` (`30d`, `12h`, `2w`, `90m`), or a date or time. Without a time
+    zone, it is local.
     """
     age = _AGE.fullmatch(text)
     try:
@@ -182,8 +178,8 @@ def parse_since(text: str, now: datetime | None = None, option: str = "--since")
 class TestOptions:
     """The options of `kindlm test`, as typed.
 
-    Other commands that make runs have some of them: `takes` names those, and their own, in the
-    order of their help.
+    A subclass is another command with some of these options and its own. Its `takes` names them,
+    in the order of its help.
     """
 
     __test__ = False  # not a pytest class
@@ -297,41 +293,41 @@ class TestOptions:
     no_progress: bool = NO_PROGRESS
 
     def __post_init__(self) -> None:
-        """Let `--config` name one more path."""
+        """Add `--config` to the paths."""
         if self.config is not None:
             object.__setattr__(self, "paths", (*self.paths, self.config))
             object.__setattr__(self, "config", None)
 
     @property
     def progress(self) -> bool:
-        """Whether progress is shown while the run goes on."""
+        """Whether to show progress."""
         return not (self.no_progress or self.quiet)
 
     @property
     def warnings(self) -> bool:
-        """Whether warnings and notes are shown."""
+        """Whether to show warnings and notes."""
         return not self.quiet
 
     @property
     def by_evalview(self) -> bool:
-        """Whether cases of EvalView pass and fail as they do there."""
+        """Whether EvalView test cases are judged by EvalView's rules."""
         return self.compat == "evalview"
 
 
 @cache
-def typed(option: str) -> str:
-    """Return how an option of `kindlm test` is typed: `--suite` of `suite`."""
-    name: str = TestOptions.__dataclass_fields__[option].metadata["typer"].param_decls[0]
+def option_name(attribute: str) -> str:
+    """Return the name of an option of `kindlm test`, such as `--suite` for `suite`."""
+    name: str = TestOptions.__dataclass_fields__[attribute].metadata["typer"].param_decls[0]
     return name
 
 
-def typed_again(options: TestOptions, names: Iterable[str]) -> Iterator[str]:
-    """Yield some options for another command line, as far as they were given."""
+def given_again(options: TestOptions, attributes: Iterable[str]) -> Iterator[str]:
+    """Yield some options as arguments of another `kindlm test`, without those at their default."""
     defaults = {field.name: field.default for field in fields(TestOptions)}
-    for name in names:
-        value = getattr(options, name)
-        if value != defaults[name]:
-            yield from option_words(typed(name), value)
+    for attribute in attributes:
+        value = getattr(options, attribute)
+        if value != defaults[attribute]:
+            yield from option_words(option_name(attribute), value)
 
 
 SOURCE_RUN = argument("RUN", f"{RUN_NAMES} Default: the newest finished run.", default=None)
@@ -339,7 +335,7 @@ SOURCE_RUN = argument("RUN", f"{RUN_NAMES} Default: the newest finished run.", d
 
 @command_options
 class DerivedOptions(TestOptions):
-    """The options of all commands that make a run from a recorded one."""
+    """The options that `kindlm rescore` and `kindlm replay` share."""
 
     takes: ClassVar[tuple[str, ...]] = (
         "compat", "concurrency", "max_cost_usd", "reporters", "output", "label", "database",
@@ -350,23 +346,23 @@ class DerivedOptions(TestOptions):
 
 
 def with_options(work: Callable[..., int]) -> Callable[..., None]:
-    """Return the command of a function that takes its options as a dataclass.
+    """Return the typer command of a function that gets its options as a dataclass.
 
-    `work` has the parameter `options`, of a class made by `command_options`, in which options that
-    may be repeated are `tuple[X, ...]`. It returns the exit code.
+    The function has the parameter `options`, of a class made by `command_options`, and returns the
+    exit code. A repeatable option has the type `tuple[X, ...]`.
     """
-    made_of = get_type_hints(work)["options"]
-    types = get_type_hints(made_of)
+    cls = get_type_hints(work)["options"]
+    types = get_type_hints(cls)
     parameters = list[Parameter]()
-    known = {field.name: field for field in fields(made_of)}
-    for name in getattr(made_of, "takes", ()) or known:
-        kind, made = types[name], known[name].metadata.get("typer")
-        if made is None:
+    known = {field.name: field for field in fields(cls)}
+    for name in getattr(cls, "takes", ()) or known:
+        kind, info = types[name], known[name].metadata.get("typer")
+        if info is None:
             continue  # no option
-        if made.default == ():
-            made, kind = copy(made), list[get_args(kind)[0]] | None  # type: ignore[misc]
-            made.default = None
-        parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, default=made, annotation=kind))
+        if info.default == ():
+            info, kind = copy(info), list[get_args(kind)[0]] | None  # type: ignore[misc]
+            info.default = None
+        parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, default=info, annotation=kind))
 
     def command(**given: Any) -> None:
         values = {
@@ -374,7 +370,7 @@ def with_options(work: Callable[..., int]) -> Callable[..., None]:
             for name, value in given.items()
             if value is not None
         }
-        if code := work(made_of(**values)):
+        if code := work(cls(**values)):
             raise typer.Exit(code)
 
     command.__doc__ = work.__doc__

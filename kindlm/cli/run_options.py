@@ -15,7 +15,7 @@ from pathlib import Path
 from kindlm.bounds import MAX_SHARDS, MAX_WORKERS, SCHEDULERS
 from kindlm.cli.console import fail, note, or_fail, refuse
 from kindlm.cli.history import open_history
-from kindlm.cli.options import TestOptions, typed
+from kindlm.cli.options import TestOptions, option_name
 from kindlm.dataclass import replace
 from kindlm.engine.resources import Limits
 from kindlm.errors import ErrorCode
@@ -208,7 +208,7 @@ def _require_sense(options: TestOptions) -> None:
 
 def require_no_selection(options: TestOptions) -> None:
     """End the command if options would change what the resumed run consists of."""
-    if wrong := [typed(name) for name in _NOT_RESUMED if getattr(options, name)]:
+    if wrong := [option_name(name) for name in _NOT_RESUMED if getattr(options, name)]:
         refuse(
             f"--resume goes on with what the run began with; it does not take {', '.join(wrong)}.",
             "Leave that out, or begin a new run without --resume.",

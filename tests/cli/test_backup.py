@@ -128,3 +128,18 @@ def test_what_killed_backups_left_is_removed_and_what_is_written_stays(
     (here / names[0]).touch()
     kindlm("purge", "--matching", "Hi", "--yes", "--db", recorded.path)
     assert {*here.glob(".*part*")} == {other}
+
+
+def test_what_a_killed_backup_left_goes_as_erasures_are_merged(
+    kindlm: Any, recorded: Any, here: Path
+) -> None:
+    copy = here / "elsewhere" / "copy.db"
+    copy.parent.mkdir()
+    assert kindlm("backup", copy, "--db", recorded.path).code == 0
+    left = recorded.path.parent / ".copy.db.0000000a.kindlm-part"
+    left.write_bytes(b"SQLite format 3\0 and all texts")
+    assert kindlm("merge", copy, "--db", recorded.path).code == 0
+    assert left.exists()
+    assert kindlm("purge", "--run", "latest", "--yes", "--db", copy).code == 0
+    assert kindlm("merge", copy, "--db", recorded.path).code == 0
+    assert not left.exists()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from evaluated import demand
 
-from kindlm.cli.app import in_our_names
+from kindlm.cli.app import normalise
 from kindlm.cli.commands.dry_run import Estimate, _write_totals, estimate_execution
 from kindlm.providers.pricing import PriceTable
 from kindlm.reports.report_registry import ReportOptions
@@ -141,4 +141,4 @@ def test_a_model_without_a_price_is_named() -> None:
     ],
 )
 def test_names_of_other_tools_become_ours(theirs: str, ours: str) -> None:
-    assert in_our_names(theirs.split()) == ours.split()
+    assert normalise(theirs.split()) == ours.split()

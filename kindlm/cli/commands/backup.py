@@ -11,7 +11,9 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from kindlm.cli.console import fail, note, refuse
-from kindlm.cli.history import existing_history, salvage_hint
+from kindlm.cli.erased_copies import UNFINISHED_BACKUP, remove_unfinished_backups
+from kindlm.cli.history import existing_history
+from kindlm.cli.history_errors import salvage_hint
 from kindlm.cli.options import DATABASE, argument
 from kindlm.errors import ErrorCode, KindlmError, broken, misuse
 from kindlm.events.run import PURGES, SEALED_HEADS
@@ -19,9 +21,6 @@ from kindlm.recording.history_file import files_of
 from kindlm.wording import count
 from kindlm_store import OpenError, open_reader
 from kindlm_store.verification import Verification, verify_file
-
-_PART = ".kindlm-part"
-"""How the name of a backup ends that is not complete."""
 
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
@@ -41,11 +40,11 @@ def backup_command(
             f"There is no folder {file.parent}.",
             f"Create it: mkdir -p {shlex.quote(str(file.parent))}",
         )
-    part = file.with_name(f".{file.name}.{secrets.token_hex(4)}{_PART}")
+    part = file.with_name(f".{file.name}.{secrets.token_hex(4)}{UNFINISHED_BACKUP}")
     held = None
     try:
         with closing(open_reader(source)) as reader:
-            remove_abandoned(file.parent)
+            remove_unfinished_backups(file.parent)
             # Held for as long as it is written. 0600: conversations are for their owner alone.
             flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC
             held = os.open(part, flags, 0o600)
@@ -75,18 +74,6 @@ def backup_command(
             with suppress(OSError):
                 each.unlink(missing_ok=True)
     note(f"{count(checked.events, 'event')} backed up to {file} and verified.")
-
-
-def remove_abandoned(folder: Path) -> None:
-    """Remove unfinished backups of killed processes in a folder: they hold all texts of a history.
-
-    The writer of a backup in progress holds a lock on it.
-    """
-    for part in folder.glob(f".*{_PART}"):
-        with suppress(OSError), part.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for each in files_of(part):
-                each.unlink(missing_ok=True)
 
 
 def _checked(part: Path, source: Path) -> Verification:

@@ -15,13 +15,8 @@ from tempfile import TemporaryDirectory
 from typing import BinaryIO, NoReturn
 
 from kindlm.cli.console import fail, note, or_fail, refuse, warn
-from kindlm.cli.history import (
-    db_option,
-    forget_erased,
-    project_here,
-    taken_besides,
-    warn_of_withheld,
-)
+from kindlm.cli.erased_copies import remove_copies
+from kindlm.cli.history import db_option, merged_besides, project_here, warn_of_withheld
 from kindlm.cli.options import DATABASE, argument, option
 from kindlm.dataclass import dataclass
 from kindlm.errors import ErrorCode, KindlmError, SourceLocation, broken
@@ -54,7 +49,7 @@ def import_command(
     imported = _import_file(file, project, suite)
     for warning in imported.warnings:
         warn(warning)
-    besides = taken_besides(imported.known, imported.filled)
+    besides = merged_besides(imported.known, imported.filled)
     note(f"{count(imported.added, 'event')} imported{besides}.")
     warn_of_withheld(imported.withheld, file)
     for run in imported.runs:
@@ -168,7 +163,7 @@ def _import_export(opened: BinaryIO, file: Path, database: Path) -> _Imported:
             fail([broken(reason, "Free disk space, then import again.")])
         runs = [run for (run,) in export.log.execute(_RUNS)]
     if taken.erased or taken.filled:
-        forget_erased(database)
+        remove_copies(database)
     return _Imported(taken.added, taken.known, runs, withheld=taken.withheld, filled=taken.filled)
 
 

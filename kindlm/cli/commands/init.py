@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import typer
 
-from kindlm.cli.console import ask, is_asked, note, or_fail
+from kindlm.cli.console import ask, can_ask, note, or_fail
 from kindlm.cli.options import argument, flag, option
 from kindlm.cli.scaffold import create_project, quoted
 from kindlm.errors import DOCS, Err, KindlmError, Ok, Result, misuse
@@ -107,7 +107,7 @@ def _init_scenarios(folder: Path, agent: str | None, *, force: bool) -> None:
     if agent is not None:
         or_fail(agent_at(agent))
     provider = _DEFAULT
-    if asks := is_asked():
+    if asks := can_ask():
         question = f"Who judges answers: {', '.join(_MODELS)}"
         provider = ask(question, _DEFAULT, lambda text: _one_of(_MODELS)(text.lower()))
     model, key = _MODELS[provider]
@@ -222,7 +222,7 @@ def _write_first_test(folder: Path, kind: str, *, force: bool) -> str:
     `shop.agent:graph`. On a terminal, kindlm asks for missing details.
     """
     if kind == _ASK:
-        if not is_asked():
+        if not can_ask():
             raise typer.BadParameter(f"name its kind: {', '.join(KINDS)}", param_hint="--agent")
         kind = ask(f"What is your agent: {', '.join(KINDS)}", "python", _one_of(KINDS))
     if kind in _SERVICES:
@@ -247,7 +247,7 @@ def _write_first_test(folder: Path, kind: str, *, force: bool) -> str:
     template, values = test
     written = create_project(folder, template, overwrite=force, values=values)
     note(f"Wrote {', '.join(str(path) for path in written)}.")
-    if not is_asked():
+    if not can_ask():
         note(f"Edit {written[0]} where your agent differs from what was assumed.")
     return "kindlm test test_agent.py" if template == "agent-object" else "kindlm test"
 
@@ -302,7 +302,7 @@ def _expected() -> dict[str, str]:
 
 
 def _asked(question: str, default: str, read: Callable[[str], str]) -> str:
-    if is_asked():
+    if can_ask():
         return ask(question, default, read)
     note(f"{question}? Assumed: {default}")
     return default

@@ -10,14 +10,9 @@ from typing import NamedTuple
 import typer
 
 from kindlm.cli.console import fail, note, refuse, show, warn
-from kindlm.cli.history import (
-    RESTORE,
-    db_option,
-    forget_erased,
-    project_here,
-    taken_besides,
-    warn_of_withheld,
-)
+from kindlm.cli.erased_copies import remove_copies
+from kindlm.cli.history import db_option, merged_besides, project_here, warn_of_withheld
+from kindlm.cli.history_errors import RESTORE
 from kindlm.cli.options import DATABASE, argument
 from kindlm.errors import KindlmError, SourceLocation, broken, not_there
 from kindlm.events import merge_of
@@ -61,10 +56,10 @@ def merge_command(
         with open_log(project.database) as log:
             merged = [_take(log, file, reader) for file, reader in sources.items()]
     if any(one.taken.erased or one.taken.filled for one in merged):
-        forget_erased(project.database)
+        remove_copies(project.database)
     for one in merged:
         file, taken = one.file, one.taken
-        besides = taken_besides(taken.known, taken.filled, taken.erased)
+        besides = merged_besides(taken.known, taken.filled, taken.erased)
         note(f"{file}: {count(taken.added, 'event')} merged{besides}.")
         warn_of_withheld(taken.withheld, file)
         for refusal in taken.refused:

@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from kindlm.cli.console import fail, note, or_fail, refuse, show
-from kindlm.cli.history import db_option, project_here, taken_besides
+from kindlm.cli.history import db_option, merged_besides, project_here
 from kindlm.cli.options import DATABASE, INSECURE, SERVER, argument, option
 from kindlm.errors import Err, KindlmError, not_there
 from kindlm.wording import count, printable
@@ -55,7 +55,7 @@ def pull_command(
             if isinstance(answer, Err):
                 failed.append(answer.error)
                 continue
-            added, besides = count(answer.value.added, "event"), taken_besides(answer.value.known)
+            added, besides = count(answer.value.added, "event"), merged_besides(answer.value.known)
             note(f"{printable(run)}: {added} pulled{besides}.")
             pulled.append(run)
     for name in [group] if group and pulled else pulled[:_SHOWN]:

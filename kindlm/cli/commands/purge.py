@@ -14,9 +14,10 @@ from pathlib import Path
 
 import typer
 
-from kindlm.cli.commands.backup import remove_abandoned
 from kindlm.cli.console import fail, note, refuse, warn
-from kindlm.cli.history import disk_full, forget_erased, named_run
+from kindlm.cli.erased_copies import remove_copies
+from kindlm.cli.history import named_run
+from kindlm.cli.history_errors import disk_full
 from kindlm.cli.journal import author, open_journal
 from kindlm.cli.options import DATABASE, flag, option, parse_since
 from kindlm.errors import ErrorCode, KindlmError, broken, misuse
@@ -79,7 +80,7 @@ def purge_command(
             # The record says that texts are erased later, with the other runs that refer to them.
             is_later = found.shared and runs and matches is None and with_news(reader, runs)
             if not found.refs and not is_later:
-                _remove_copies(log)
+                remove_copies(log.path)  # an earlier purge may have ended before that
                 note(f"There is nothing to erase{_shared(found)}.")
                 return
             _warn_of_baselines(reader, runs or [])
@@ -93,7 +94,7 @@ def purge_command(
             try:
                 erased = erase(log, found, runs or (), by=author(), matching=matches is not None)
             finally:
-                _remove_copies(log)
+                remove_copies(log.path)
         except PatternError as error:
             fail([_unusable(matching or "", error)])
         except LockHeldError as error:
@@ -109,12 +110,6 @@ def purge_command(
                 code=ErrorCode.UNKNOWN_ERROR,
             )
         _tell(log, found, erased, size)
-
-
-def _remove_copies(log: EventLog) -> None:
-    """Remove copies of texts beside the history; an earlier purge may have ended before that."""
-    forget_erased(log.path)
-    remove_abandoned(log.path.parent)
 
 
 def _ask(question: str) -> bool:

@@ -15,8 +15,8 @@ from kindlm.cli.history import (
     commit_named,
     db_option,
     existing_history,
+    merged_besides,
     open_history,
-    taken_besides,
 )
 from kindlm.cli.options import DATABASE, INSECURE, RUN_NAMES, SERVER, TEXTS, argument
 from kindlm.wording import count
@@ -64,7 +64,7 @@ def push_command(
                 tell=_now_and_then(note),
             )
             pushed = or_fail(push.runs(wanted, again=texts and wanted is not None))
-    besides = taken_besides(pushed.known, pushed.filled)
+    besides = merged_besides(pushed.known, pushed.filled)
     note(f"{count(pushed.added, 'event')} pushed to {client.base}{besides}.")
     if pushed.withheld and texts:
         note(

@@ -13,10 +13,10 @@ from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kindlm.cli.commands.backup import remove_abandoned
 from kindlm.cli.commands.token import open_tokens
 from kindlm.cli.console import note, or_fail, refuse, warn
-from kindlm.cli.history import db_option, forget_erased, project_here
+from kindlm.cli.erased_copies import remove_copies
+from kindlm.cli.history import db_option, project_here
 from kindlm.cli.logs import log_as_asked
 from kindlm.cli.options import DATABASE, option, parse_since
 from kindlm.cli.review_recording import recorder_of
@@ -159,8 +159,7 @@ def erase_older(log: EventLog, before: str) -> None:
             erased = erase(log, found, runs, by="retention")
         finally:
             # Texts may be erased even if the disk failed afterwards.
-            forget_erased(log.path)
-            remove_abandoned(log.path.parent)
+            remove_copies(log.path)
     except (StoreError, OSError, sqlite3.Error) as error:
         warn(f"Old content was not erased: {error}.", "kindlm tries again tomorrow.")
         return

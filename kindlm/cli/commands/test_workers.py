@@ -14,8 +14,9 @@ from pathlib import Path
 from kindlm.bounds import SCHEDULERS
 from kindlm.cli.commands.tail import why_not_passed
 from kindlm.cli.console import make_console, note, or_fail, refuse, show, warn
-from kindlm.cli.history import disk_full, open_tables
-from kindlm.cli.options import TestOptions, typed_again
+from kindlm.cli.history import open_tables
+from kindlm.cli.history_errors import disk_full
+from kindlm.cli.options import TestOptions, given_again
 from kindlm.cli.progress import make_progress
 from kindlm.cli.run_options import wants_push
 from kindlm.cli.run_recording import HeldSignals, Requested, Watching, stop_on_signals
@@ -303,14 +304,14 @@ def _arguments(
 ) -> Iterator[str]:
     """Yield the arguments of `kindlm test` for a new shard."""
     yield from _always(options)
-    yield from typed_again(options, _OF_A_NEW_RUN)
+    yield from given_again(options, _OF_A_NEW_RUN)
     yield from (f"--shard={shard}/{parts.count}", f"--run-group={parts.group}")
     yield from ("--", *paths_from(request.root, options.paths))
 
 
 def _always(options: TestOptions) -> Iterator[str]:
     """Yield the arguments for each session of a shard, including one that resumes its run."""
-    yield from typed_again(options, _OF_EACH_SESSION)
+    yield from given_again(options, _OF_EACH_SESSION)
     yield "--no-progress"
 
 

@@ -13,7 +13,8 @@ from typing import NoReturn
 import typer
 
 from kindlm.cli.console import fail, note, or_fail, refuse, table
-from kindlm.cli.history import disk_full, project_here
+from kindlm.cli.history import project_here
+from kindlm.cli.history_errors import disk_full
 from kindlm.cli.options import DATABASE, LIST_FORMAT, ListFormat, argument, option
 from kindlm.errors import ErrorCode
 from kindlm.reports.untrusted import one_line, printed_json

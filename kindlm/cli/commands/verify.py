@@ -12,7 +12,8 @@ from pathlib import Path
 import typer
 
 from kindlm.cli.console import refuse, wants_color
-from kindlm.cli.history import existing_history, named_run, repair_hint, salvage_hint
+from kindlm.cli.history import existing_history, named_run
+from kindlm.cli.history_errors import repair_hint, salvage_hint
 from kindlm.cli.options import DATABASE, RUN_NAMES, argument, option
 from kindlm.errors import ErrorCode, SourceLocation
 from kindlm.events.run import PURGES, SEALED_HEADS

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from kindlm.cli.console import note, or_fail, refuse, show
 from kindlm.cli.history import project_here
-from kindlm.cli.options import TestOptions, typed_again
+from kindlm.cli.options import TestOptions, given_again
 from kindlm.cli.reporters import parse_reporters, spare
 from kindlm.config.diagnostics import Diagnostic
 from kindlm.errors import Err, KindlmError, Ok
@@ -53,7 +53,7 @@ def watch_tests(options: TestOptions) -> int:
     or_fail(spare(reporters, project.database, loaded.files, loaded.referenced))
     tell = note if options.warnings else lambda _line: None
     others = (field.name for field in fields(options) if field.name not in ("paths", "watch"))
-    arguments = [*typed_again(options, others), "--", *map(str, options.paths)]
+    arguments = [*given_again(options, others), "--", *map(str, options.paths)]
 
     async def watch() -> int:
         rounds = _Rounds(arguments)
