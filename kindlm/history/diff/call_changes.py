@@ -1,7 +1,7 @@
 """Aligns two sequences of tool calls, and returns what changed.
 
-Equal calls hold the sequences together; between them, calls of the same tool belong together, in
-order. What is left was removed, added, or moved.
+Equal calls are paired first, in order, and between them, calls of the same tool. Calls without a
+pair were removed, added, or moved.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from kindlm.matching import ABSENT, Bounds, equal, in_sequence, mismatches
 from kindlm.projections import GONE
 
 _MOST_COMPARED = 300
-"""Of longer sequences, so many calls are compared: the work grows with their product."""
+"""The most calls of a sequence that are compared, since the work is quadratic."""
 
 _MOST_ARGUMENTS = 100
 _ONCE = Bounds(1, 1)
 
 
 class Call(NamedTuple):
-    """A tool call. `arguments` is a JSON value; a text if the model wrote no JSON.
+    """A tool call; `arguments` is a JSON value, or a string if the model wrote invalid JSON.
 
     `turn` is its turn of the conversation, from 1, `position` its place among all calls, from 0.
     """
@@ -34,7 +34,7 @@ class Call(NamedTuple):
 
 
 class CallEdit(StrEnum):
-    """How a call changed. Moved: it is made in another turn, or in another order."""
+    """How a call changed; a moved call is made in another turn, or in another order."""
 
     SAME = "same"
     ARGUMENTS = "arguments"
@@ -44,7 +44,7 @@ class CallEdit(StrEnum):
 
 
 class ChangedValue(NamedTuple):
-    """A place, such as `items[0].price`, and its values on both sides, or `ABSENT`."""
+    """A path, such as `items[0].price`, and its values on both sides, or `ABSENT`."""
 
     path: str
     before: Any
@@ -53,10 +53,7 @@ class ChangedValue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CallChange:
-    """A call on one side or on both, and where its arguments differ.
-
-    A moved call is shown at its new place.
-    """
+    """A call on one side or on both, and the differences of its arguments."""
 
     edit: CallEdit
     before: Call | None
@@ -65,23 +62,23 @@ class CallChange:
 
     @property
     def made(self) -> Call:
-        """The latest version of the call: after, or before if it was removed."""
+        """The call after, or the removed call before."""
         call = self.after or self.before
         assert call is not None
         return call
 
 
 def diff_calls(before: Sequence[Call], after: Sequence[Call]) -> tuple[CallChange, ...]:
-    """Compare the calls of two executions, in the order of the newer one.
+    """Compare the calls of two executions, of long sequences the first 300.
 
-    A removed call is shown at its old place. Of very long sequences, the first 300 are compared.
+    The result is in the order of the newer execution, with removed calls at their old places.
     """
     old, new = before[:_MOST_COMPARED], after[:_MOST_COMPARED]
     pairs = _aligned(old, new)
     stayed = {was for was, _ in pairs}, {now for _, now in pairs}
     gone = [place for place in range(len(old)) if place not in stayed[0]]
     added = [place for place in range(len(new)) if place not in stayed[1]]
-    # A call that is removed here and added there has moved; equal arguments are preferred.
+    # A removed call that was added elsewhere has moved; equal arguments are preferred.
     moved: dict[int, int] = {}
     for fits in (_same, _same_tool):
         for place in added:
@@ -108,7 +105,7 @@ def diff_calls(before: Sequence[Call], after: Sequence[Call]) -> tuple[CallChang
 
 
 def compare_arguments(before: Any, after: Any) -> tuple[ChangedValue, ...]:
-    """Return where two JSON values differ, by key: changed and removed keys, then new ones.
+    """Return the differences of two JSON values: changed and removed keys, then new ones.
 
     Arrays of different lengths are one difference.
     """
@@ -130,7 +127,7 @@ def _compared(call: Call, made: Call, *, is_moved: bool = False) -> CallChange:
 
 
 def _aligned(old: Sequence[Call], new: Sequence[Call]) -> list[tuple[int, int]]:
-    """Return the places of matching calls, before and after, in order."""
+    """Return the positions of paired calls, before and after, in order."""
     same = _matched(old, new, _same)
     pairs = list(same)
     x = y = 0
@@ -144,7 +141,7 @@ def _aligned(old: Sequence[Call], new: Sequence[Call]) -> list[tuple[int, int]]:
 def _matched(
     old: Sequence[Call], new: Sequence[Call], fits: Callable[[Call, Call], bool]
 ) -> list[tuple[int, int]]:
-    """Return as many matching pairs as possible, in order."""
+    """Return the largest number of matching pairs, in order."""
     if not old or not new:
         return []
     table = [[fits(call, made) for made in new] for call in old]
@@ -153,9 +150,9 @@ def _matched(
 
 
 def _same(one: Call, other: Call) -> bool:
-    """Whether no difference is known: arguments that a side lacks show none."""
-    lacks = any(call.arguments == gone for call in (one, other) for gone in GONE)
-    return one.tool == other.tool and (lacks or equal(one.arguments, other.arguments))
+    """Return whether calls are equal, as far as known: arguments may be erased or withheld."""
+    is_gone = any(call.arguments == gone for call in (one, other) for gone in GONE)
+    return one.tool == other.tool and (is_gone or equal(one.arguments, other.arguments))
 
 
 def _same_tool(one: Call, other: Call) -> bool:

@@ -1,10 +1,9 @@
-"""One test in two runs: its counts on each side, the checks of both, and changed behaviour.
+"""Compares one test in two runs: its counts, its checks, and its behaviour.
 
-Behaviour is which tools are called and which checks do not pass. What most repeats do stands for
-the test. Behaviour counts as changed only if most repeats of one side do what no repeat of the
-other does: an agent that varies anyway has not changed by doing one of its ways more often.
-
-A difference in the checks themselves is compared separately: it changes the test, not the agent.
+Behaviour is which tools are called, and which checks do not pass. It counts as changed only if most
+repeats of one side do what no repeat of the other side does: an agent that varies has not changed
+if it only does one thing more often than before. Different checks change the test, not the
+behaviour of the agent.
 """
 
 from __future__ import annotations
@@ -41,23 +40,23 @@ from kindlm.outcome import Outcome, ScoreLimits, Status
 _ROUNDING = 1e-9
 
 _WITHOUT_CODE = (Outcome.FAILED, Outcome.INCONCLUSIVE)
-"""What stands for the code of a failed check that has none."""
+"""`Failure.code` of checks without a failure code."""
 
 
 T = TypeVar("T", bound=Hashable)
 
 
 def side_of(test: PlannedSamples, other: PlannedSamples | None = None) -> Side:
-    """Return the numbers of a test in one run: counts, and means over its executions.
+    """Return the counts of a test in one run, and means over its executions.
 
-    A check grades if its scores say more than whether it passed, here or in the `other` run.
+    Scores of a check count if they grade (`Sample.graded`) in this or in the `other` run.
     """
     samples = test.samples
     ended = [sample.status for sample in samples]
     counts = StatusCounts(*map(ended.count, (Status.PASSED, Status.FAILED, Status.ERRORED)))
     limited = None if test.score_limits is None else _limited(test, test.score_limits)
     stands, alike = usual(samples)
-    # Of one repeat they stay as they are: tokens are whole.
+    # For one repeat without a division, since tokens are integers.
     means = dict(samples[0].measured) if len(samples) == 1 else {}
     if len(samples) > 1:
         for name in ("drift", "latency", "tokens", "cost"):
@@ -95,9 +94,8 @@ def side_of(test: PlannedSamples, other: PlannedSamples | None = None) -> Side:
 def usual(samples: Sequence[Sample]) -> tuple[Sample | None, int]:
     """Return the execution that represents a test, and the number of repeats that behave like it.
 
-    Of the executions, those that most often call the same tools and fail the same checks are
-    preferred; of these, those with the most common arguments; and of these, those with the most
-    common text. The first of them represents the test.
+    It has the most common tools and failures, then the most common arguments, then the most common
+    text. If several executions have, it is the first of them.
     """
     if len(samples) < 2:
         return (samples[0], 1) if samples else (None, 0)
@@ -112,12 +110,12 @@ def _most_common(samples: Sequence[Sample], key: Callable[[Sample], Hashable]) -
 
 
 def _tools(sample: Sample) -> tuple[tuple[int, str], ...]:
-    """Return which tools were called, in order, each in its turn of the conversation."""
+    """Return the called tools in order, each with its turn of the conversation."""
     return tuple((call.turn, call.tool) for call in sample.calls)
 
 
 def _place(scored: Scored) -> tuple[int, str]:
-    """Return the place of a score in the order: weighted ones first, then those of judges."""
+    """Return the sort key of a score: weighted ones first, then those of judges."""
     if scored[0] in SCORED:
         return int(scored[0] not in WEIGHTED), ""
     return 2, score_name(*scored)
@@ -126,20 +124,20 @@ def _place(scored: Scored) -> tuple[int, str]:
 def newly_broken_limits(
     before: PlannedSamples, after: PlannedSamples, *, same_conversations: bool
 ) -> BrokenLimits | None:
-    """Return the score limits that a test broke in AFTER only; None if there are none.
+    """Return the score limits that a test broke in AFTER only; None without any.
 
-    A limit that BEFORE would also have broken says nothing about the agent. If both sides have the
-    same conversations, the new demand itself is the change.
+    BEFORE is measured by the limits of AFTER. But if both sides have the same conversations, the
+    limits themselves are the change, and BEFORE is measured by its own.
     """
     limits = after.score_limits
     if limits is None or not before.samples:
         return None
     limits_before = before.score_limits if same_conversations else limits
-    told = _limited(after, limits).broken
-    if not told or (limits_before is not None and _limited(before, limits_before).broken):
+    messages = _limited(after, limits).broken
+    if not messages or (limits_before is not None and _limited(before, limits_before).broken):
         return None
     names = (score_name(*scored) for scored, _ in _weighted(after))
-    return BrokenLimits(told, frozenset(names))
+    return BrokenLimits(messages, frozenset(names))
 
 
 def _limited(test: PlannedSamples, limits: ScoreLimits) -> LimitedScores:
@@ -147,7 +145,6 @@ def _limited(test: PlannedSamples, limits: ScoreLimits) -> LimitedScores:
 
 
 def _weighted(test: PlannedSamples) -> Iterator[tuple[Scored, float]]:
-    """Yield the weighted scores of all repeats, with their sources."""
     for sample in test.samples:
         yield from (item for item in sample.scores.items() if item[0][0] in WEIGHTED)
 
@@ -155,9 +152,9 @@ def _weighted(test: PlannedSamples) -> Iterator[tuple[Scored, float]]:
 def pair_checks(
     before: PlannedSamples, after: PlannedSamples, is_other: Callable[[CheckKey], bool]
 ) -> dict[CheckKey, CheckPair]:
-    """Return the checks that both sides made; none if all of them passed in all repeats.
+    """Return the checks that both sides made; {} if all of them passed in all repeats.
 
-    `is_other` says whether a check with the same label has another demand than before. A repeat
+    `is_other` returns whether a check with the same label has another demand than before. A repeat
     that errored before it decided a check did not pass it.
     """
     samples = *before.samples, *after.samples
@@ -178,7 +175,7 @@ def pair_checks(
 
 
 def _counted(samples: Sequence[Sample]) -> dict[CheckKey, Counts]:
-    """Return the checks that a side made, with the repeats that count."""
+    """Return the checks of a side, each over the repeats that decided it or errored."""
     if len(samples) == 1:
         return {check: Counts(int(ok), 1) for check, ok in read_checks(samples[0].checks).items()}
     errored = sum(sample.status is Status.ERRORED for sample in samples)
@@ -202,10 +199,10 @@ def compare_behaviour(
     *,
     same_config: bool = False,
 ) -> BehaviourChange:
-    """Return the behaviour changes of a test; none unless it ran on both sides.
+    """Return the behaviour changes of a test that ran on both sides.
 
-    `arguments` returns those of a call, a JSON value, by their digest. `same_config`: the
-    configuration of the suite, with the code of scenarios, is the same on both sides.
+    `arguments` returns the arguments of a call, a JSON value, by their digest. `same_config` is
+    whether the configuration of the suite, with the code of scenarios, is the same on both sides.
     """
     if not (before and after):
         return BehaviourChange()
@@ -234,14 +231,13 @@ def compare_behaviour(
 
 
 def _replaced(before: Sequence[AbstractSet[T]], after: Sequence[AbstractSet[T]]) -> bool:
-    """Return whether a side has an item in most of its sets that the other one lacks."""
+    """Return whether most sets of one side have an item that no set of the other side has."""
     if before == after:
         return False
     return _lost(before, after) or _lost(after, before)
 
 
 def _lost(side: Sequence[AbstractSet[T]], other: Sequence[AbstractSet[T]]) -> bool:
-    """Return whether an item is in most of the sets of a side and in none of the other one."""
     gone = frozenset[T]().union(*side).difference(*other)
     return any(2 * sum(each in found for found in side) > len(side) for each in gone)
 
@@ -255,9 +251,8 @@ def _others(before: AbstractSet[bytes | None], after: AbstractSet[bytes | None])
 def _other_checks(before: Sequence[Sample], after: Sequence[Sample], same_config: bool) -> bool:
     """Return whether one side makes checks that the other side does not.
 
-    The label of a check in a scenario may differ every time, for example by a random number. Checks
-    are therefore also compared by their number per kind. If the same test checked a single
-    execution, only these numbers are compared, since it is unknown which labels repeat.
+    In a scenario, a label may differ every time, for example by a random number. So with the same
+    configuration and a single execution on a side, only the number of checks of each kind counts.
     """
     if {sample.checks for sample in before} == {sample.checks for sample in after}:
         return False
@@ -278,16 +273,16 @@ def _other_checks(before: Sequence[Sample], after: Sequence[Sample], same_config
         ]
         for side in (old, new)
     )
-    told_apart = not same_config or min(len(before), len(after)) > 1
-    return _replaced(*numbered) or (told_apart and _replaced(old, new))
+    labels_count = not same_config or min(len(before), len(after)) > 1
+    return _replaced(*numbered) or (labels_count and _replaced(old, new))
 
 
 def _other_arguments(
     before: Sequence[Sample], after: Sequence[Sample], arguments: Callable[[bytes], Any]
 ) -> bool:
-    """Compare call by call and key by key, where both sides usually call the same tools.
+    """Return whether arguments changed, compared by call and key, in the most common sequence.
 
-    A key whose value differs in each repeat, such as a free-text reason, is no change.
+    A value that differs in each repeat, such as a free-text reason, is no change.
     """
     tools = Counter(map(_tools, [*before, *after])).most_common(1)[0][0]
     old, new = (
@@ -320,9 +315,9 @@ def _call_replaced(
 
 
 class Figure(NamedTuple):
-    """The mean of a number over tests that ran on both sides, each test counting once.
+    """The means of a number over tests that ran on both sides; each test counts once.
 
-    `interval` is the 95 % interval of the change, None for fewer than two tests.
+    `interval` is the 95 % interval of the change; None for fewer than two tests.
     """
 
     name: str

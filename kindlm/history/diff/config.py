@@ -1,4 +1,4 @@
-"""The suites of both sides, and what changed in their configuration, in the words of the file."""
+"""Reads the suites of both sides, and compares their configurations, in terms of the file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SELECT test, target FROM planned_tests
 """
 
 _NAMES = ("name", "id", "tool", "criteria", "ready", "function")
-"""Keys that name an item of a list, so that an inserted item does not shift all that follow."""
+"""Keys that name an item of a list, so that items are compared by name and not by position."""
 
 _MOST_CHANGES = 500
 _MOST_DEPTH = 12
@@ -31,7 +31,7 @@ _MOST_DEPTH = 12
 
 @dataclass(frozen=True, slots=True)
 class SuiteConfig:
-    """How the configuration of a suite changed; `left_out` counts changes beyond the first ones."""
+    """How the configuration of a suite changed; `left_out` counts changes beyond the first 500."""
 
     suite: str
     before: str
@@ -42,11 +42,11 @@ class SuiteConfig:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """A suite of a file, with its ids in the runs that are read as one; a broken one did not load.
+    """A suite of a file; files with the same suite name form one suite.
 
-    Files with a common suite name form one suite. `ordinal` is the place of the file in its run.
-    `unread` are its files that were not loaded, `baseline_run` is the run that its drift was
-    measured against, `servers` what its MCP servers listed, as it is stored.
+    `parts` are its ids in all shards. `ordinal` is the place of the file in its run. `broken` is
+    whether it could not be loaded, `unread` are its files that could not. Drift was measured
+    against `baseline_run`. `servers` is what its MCP servers listed, as stored.
     """
 
     parts: tuple[str, ...]
@@ -68,7 +68,7 @@ class Suite:
 
 
 def read_suites(view: RunView) -> Iterator[Suite]:
-    """Yield the suites of a run, or of several that are read as one, file by file, in order."""
+    """Yield the suites of a run, or of the shards of a group, file by file, in order."""
     for row, parts in view.suite_rows:
         unread = (file for part in parts for file in json.loads(part["unread"] or "[]"))
         yield value_of(
@@ -81,7 +81,7 @@ def read_suites(view: RunView) -> Iterator[Suite]:
 
 
 def paired_files(before: Sequence[Suite], after: Sequence[Suite]) -> Iterator[tuple[Suite, Suite]]:
-    """Yield the files that a suite has on both sides; if it has one file, the path may change."""
+    """Yield the files that a suite has on both sides; a single file may have another path."""
     if len(before) == len(after) == 1:
         yield before[0], after[0]
         return
@@ -110,8 +110,8 @@ def compare_configs(
 ) -> SuiteConfig | None:
     """Compare two recorded configurations; None if they are the same.
 
-    Of a configuration that is erased, redacted or in another format, only the hash is compared. The
-    lists of MCP servers on both sides are included: `mcp[shop].tools[lookup_order].description`.
+    If a text is erased or redacted, only the hashes are compared. Changed lists of MCP servers are
+    included, such as `mcp[shop].tools[lookup_order].description`.
     """
     old, new = ({each.server: each.tools for each in side} for side in servers)
     found = [
@@ -131,7 +131,7 @@ def compare_configs(
 
 
 def parts_of_test(config: SuiteConfig | None, test: str) -> tuple[str, ...]:
-    """Return which parts of a test's own definition changed, such as `expect` and `tools`."""
+    """Return the changed parts of a test's own definition, such as `expect` and `tools`."""
     if config is None:
         return ()
     part = re.compile(re.escape(f"tests[{test}].") + r"([^.[]*)")
@@ -150,9 +150,9 @@ _WRITTEN_IN = {
     "similar_to": "output.similarTo",
     "python": "python",
 }
-"""Where `expect` holds the checks whose label does not say all that they demand.
+"""The sections of `expect` with checks whose labels do not say everything that they demand.
 
-A kind that is not here, such as that of a package, may be the name of its section.
+For other kinds, such as those of packages, the section may have the name of the kind.
 """
 
 _TURN = re.compile(r"turn \d+: ")
@@ -163,11 +163,7 @@ _ROW = re.compile(r" \[[^\]]*\]$")
 def is_other_demand(
     config: SuiteConfig | None, before: Suite, after: Suite, test: str, check: CheckKey
 ) -> bool:
-    """Return whether a check has another demand than before, despite the same label.
-
-    The configuration of kindlm.yaml shows this. In code, a check with the same label is the same
-    one.
-    """
+    """Return whether a check with the same label demands something else, by the configuration."""
     if check.kind == "drift" and before.baseline_run != after.baseline_run:
         return True
     if config is None:
@@ -179,7 +175,7 @@ def is_other_demand(
         own = [f"tests[{known}].expect.{check.kind}" for known in (test, _ROW.sub("", test))]
         return any(_is_in(change.path, place) for change in config.changes for place in own)
     name = _NUMBER.sub("", check.label[turn.end() :] if turn else check.label)
-    # Follow-up messages have no names: a conversation is compared as a whole.
+    # Follow-up messages have no names, so a conversation is compared as a whole.
     place = "conversation" if turn else f"expect.{section}"
     if section in ("toolCalls", "judge", "python") and not turn and not name.endswith("…"):
         place = f"{place}[{name}]"
@@ -190,18 +186,17 @@ def is_other_demand(
         places.append(f"files.{name}")
     if check.kind == "python":
         places.append(f"files.{name.rpartition(':')[0]}")
-    # A changed place is one of these, contains one, or is inside one.
     pairs = ((change.path, place) for change in config.changes for place in places)
     return any(_is_in(*pair) or _is_in(*pair[::-1]) for pair in pairs)
 
 
 def _is_in(inner: str, outer: str) -> bool:
-    """Return whether a place is another one, or inside it."""
+    """Return whether a place is inside another one, or the same."""
     return outer == inner or inner.startswith((f"{outer}.", f"{outer}["))
 
 
 def _document(text: str) -> Any:
-    """Return a recorded configuration as one document, the file's own keys at the top."""
+    """Return a recorded configuration as one document, with the keys of the file at the top."""
     recorded = json.loads(text)
     if not isinstance(recorded, dict) or not isinstance(recorded.get("config"), dict):
         return recorded
@@ -223,7 +218,7 @@ def _changes(path: str, before: Any, after: Any, depth: int) -> Iterator[Changed
 
 
 def _named(value: Any) -> dict[str, Any] | None:
-    """Return the items of a list by name; None if it is not a list of named items."""
+    """Return the items of a list by name; None if not all items have different names."""
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         return None
     items: dict[str, Any] = {}

@@ -1,9 +1,9 @@
-"""What changed inside one test: its calls, its words and its checks.
+"""Compares the calls, texts and checks of one test on both sides.
 
-Personal data that an assertion found on one side is redacted on both: the check may be new, and the
-other side may contain the same text. Texts are masked before they are compared.
+Personal data that an assertion found on one side is masked on both, since the check may be new.
+Texts are masked before they are compared.
 
-The comparison of words is bounded, since texts come from models. If too many words lie between the
+Texts come from models, so the work to compare them is bounded. If too many words lie between the
 common beginning and the common end, all of them count as replaced.
 """
 
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 _WORDS = re.compile(r"\s*\w+|\s*[^\w\s]|\s+")
 _MOST_CHARACTERS = 20_000
 _MOST_WORDS = 5_000
-"""Of two texts, so many words that no beginning and no end share are compared with each other."""
+"""The most words between the common beginning and end that are compared."""
 
 _MOST_PAIRS = 100_000
-"""With more pairs of the same word in both texts, words that are everywhere are no hold."""
+"""With more pairs of equal words, frequent words are ignored in the comparison."""
 
 _SHORTEST_ISLAND = 2
-"""So many words have to stay between two changes: a single one only makes them hard to read."""
+"""The fewest unchanged words between two changes; a single one makes them hard to read."""
 
 
 class Edit(StrEnum):
@@ -53,11 +53,11 @@ class Edit(StrEnum):
 
 
 Segment: TypeAlias = tuple[Edit, str]
-"""A piece of text and what became of it."""
+"""A piece of text, and how it changed."""
 
 
 class WordDiff(NamedTuple):
-    """Two texts as one: `kept` and `removed` are the older one, `kept` and `added` the newer one.
+    """Two texts: `kept` and `removed` segments are the older, `kept` and `added` the newer one.
 
     `left_out` counts the characters of the longer text that were not compared.
     """
@@ -67,7 +67,6 @@ class WordDiff(NamedTuple):
 
 
 _NOT_COMPARED = WordDiff(((Edit.KEPT, "[not compared: erased or withheld]"),))
-"""Of texts of which one is not there; nothing is known of a change."""
 
 
 def diff_words(before: str, after: str) -> WordDiff:
@@ -76,7 +75,7 @@ def diff_words(before: str, after: str) -> WordDiff:
     new = _WORDS.findall(after[:_MOST_CHARACTERS])
     start = _common(old, new)
     end = _common(old[start:][::-1], new[start:][::-1])
-    # Words that stay, by their place in both texts; the text between them was replaced.
+    # Blocks of equal words: position in both texts, and length. The words between were replaced.
     kept = [(0, 0, start)]
     inner_old, inner_new = old[start : len(old) - end], new[start : len(new) - end]
     if max(len(inner_old), len(inner_new)) <= _MOST_WORDS:
@@ -97,7 +96,7 @@ def diff_words(before: str, after: str) -> WordDiff:
 
 
 def _common(old: Sequence[str], new: Sequence[str]) -> int:
-    """Return how many words are the same at the beginning."""
+    """Return the length of the common beginning."""
     pairs = enumerate(zip(old, new, strict=False))
     return next((at for at, (one, other) in pairs if one != other), min(len(old), len(new)))
 
@@ -105,11 +104,11 @@ def _common(old: Sequence[str], new: Sequence[str]) -> int:
 _MOST_SEQUENCES = 6
 
 _Place: TypeAlias = str | int
-"""Where a text of a conversation stands: system, user, output; the number of a turn, from 1."""
+"""The place of a text in a conversation: system, user, output, or the number of a turn, from 1."""
 
 
 class ToolSequence(NamedTuple):
-    """Tools in the order they were called, and how many repeats called them so."""
+    """Tools in the order of their calls, and how many repeats of each side called them so."""
 
     tools: tuple[str, ...]
     before: int
@@ -119,7 +118,7 @@ class ToolSequence(NamedTuple):
 class CheckSide(NamedTuple):
     """A check over the repeats of a side: how often it passed, and how often it was decided.
 
-    `failed` is an execution that did not pass it.
+    `failed` is the id of an execution that did not pass it.
     """
 
     passed: int = 0
@@ -132,9 +131,9 @@ class CheckSide(NamedTuple):
 class CheckChange:
     """A check of a test, over all repeats of both sides.
 
-    `message` and `failure_code` are from a repeat that did not pass it: after, else before.
-    `score_dropped`: its mean score fell by more than the threshold. `key` and `evidence` are set if
-    it passes less often than before.
+    `message` and `failure_code` are from a repeat that did not pass it, of AFTER if possible.
+    `score_dropped` is whether its mean score fell by more than the threshold. `key` and `evidence`
+    are set if it passes less often than before.
     """
 
     kind: str
@@ -149,19 +148,18 @@ class CheckChange:
 
     @property
     def direction(self) -> int:
-        """Whether it passes more often (1), less often (-1) or as often (0) as before."""
+        """1 if the check passes more often than before, -1 if less often, else 0."""
         before, after = self.before.passed * self.after.of, self.after.passed * self.before.of
         return (after > before) - (after < before)
 
 
 @dataclass(frozen=True, slots=True)
 class TestDetails:
-    """The changes inside a test: the executions that represent it, side by side.
+    """The changes inside a test, between the executions that represent it on each side.
 
-    `sequences` are the ways in which repeats call tools, the most common first, if a side has
-    several. `words` are the texts that changed: the first messages (`system`, `user`), the answers
-    before the last one, by the number of their turn, and `output`. `errors` are those before and
-    after. `config` names the parts of the test's definition that changed.
+    `sequences` are the sequences of tools that repeats call, the most common first, if a side has
+    several. `words` are the texts that changed, by place. `errors` are those before and after.
+    `config` names the parts of the test's definition that changed.
     """
 
     __test__ = False  # not a pytest class
@@ -175,22 +173,22 @@ class TestDetails:
 
     @property
     def calls_changed(self) -> bool:
-        """Whether other calls are made, or in another way."""
+        """Whether any call changed."""
         return any(change.edit is not CallEdit.SAME for change in self.calls)
 
 
 def read_details(diff: RunDiff, test: TestDiff) -> TestDetails:
-    """Return the changes inside a test that a side ran."""
+    """Return the changes inside a test."""
     attempts = diff.counted_attempts
-    stands = [
+    usual = [
         view.attempts(execution)
         if side and side.usual and (execution := view.execution(side.usual))
         else []
         for view, side in ((diff.before, test.before), (diff.after, test.after))
     ]
-    mask = mask_of(attempt for side in stands for attempt in side)
-    old, old_texts = _told(diff.before, stands[0], attempts, mask)
-    new, new_texts = _told(diff.after, stands[1], attempts, mask)
+    mask = mask_of(attempt for side in usual for attempt in side)
+    old, old_texts = _calls_and_texts(diff.before, usual[0], attempts, mask)
+    new, new_texts = _calls_and_texts(diff.after, usual[1], attempts, mask)
     words: dict[_Place, WordDiff] = {}
     turns = sorted(place for place in old_texts if isinstance(place, int))
     places: list[_Place] = ["system", "user", *turns, "output"]
@@ -200,22 +198,22 @@ def read_details(diff: RunDiff, test: TestDiff) -> TestDetails:
             is_there = was not in GONE and now not in GONE
             words[place] = diff_words(was, now) if is_there else _NOT_COMPARED
     return TestDetails(
-        calls=diff_calls(old, new) if all(stands) else (),
+        calls=diff_calls(old, new) if all(usual) else (),
         sequences=_sequences(diff, test),
         words=words,
-        checks=_checks(diff, test, stands),
+        checks=_checks(diff, test, usual),
         errors=(old_texts.get("error"), new_texts.get("error")),
         config=parts_of_test(diff.config_of(test.key), test.key.name),
     )
 
 
-def _told(
-    view: RunView, stands: Sequence[AttemptView], attempts: Attempts, mask: Mask
+def _calls_and_texts(
+    view: RunView, usual: Sequence[AttemptView], attempts: Attempts, mask: Mask
 ) -> tuple[list[Call], dict[_Place, str | None]]:
-    """Return the displayed calls and texts of the execution that represents a side."""
-    if not stands:
+    """Return the masked calls and texts of the execution that represents a side."""
+    if not usual:
         return [], {}
-    counted = attempts.of(stands)
+    counted = attempts.of(usual)
     execution = counted.execution
     query = f"""
 SELECT c.call, {USERS}, x.body
@@ -234,7 +232,7 @@ SELECT c.call, {USERS}, x.body
         if text is not None and turns[number] < last
     }
     # The first message of each role.
-    for message in reversed(view.first_messages(stands[-1].execution)):
+    for message in reversed(view.first_messages(usual[-1].execution)):
         texts[message["role"]] = mask.text(message["text"])
     texts["output"] = mask.text(execution.output)
     if execution.error_code:
@@ -263,7 +261,7 @@ def _of_repeats(view: RunView, test: TestDiff, query: str) -> Iterator[list[tupl
 
 
 def _sequences(diff: RunDiff, test: TestDiff) -> tuple[ToolSequence, ...]:
-    """Return the ways to call tools, if the repeats of a side have more than one."""
+    """Return the sequences of tools, if the repeats of a side have more than one."""
     if all(side is None or side.counts.n < 2 for side in (test.before, test.after)):
         return ()
     query = f"""
@@ -286,11 +284,11 @@ SELECT e.id, t.tool
 
 
 def _checks(
-    diff: RunDiff, test: TestDiff, stands: Sequence[Sequence[AttemptView]]
+    diff: RunDiff, test: TestDiff, usual: Sequence[Sequence[AttemptView]]
 ) -> tuple[CheckChange, ...]:
     """Return all checks of a test, those of the newer run first.
 
-    What must be hidden in the attempts that represent the test is also hidden in its checks.
+    Messages are masked by the attempts that represent the test, and by their own execution.
     """
     attempts = diff.counted_attempts
     query = f"""
@@ -307,13 +305,13 @@ SELECT a.kind, a.label, sum(a.outcome = 'passed'), sum(a.outcome <> 'skipped'), 
         for rows in _of_repeats(diff.before, test, query)
     )
 
-    shown = [attempt for side in stands for attempt in side]
-    mask, told = mask_of(shown), test.evidence
-    known = {side[-1].execution.id: side for side in stands if side}
+    shown = [attempt for side in usual for attempt in side]
+    mask, evidence = mask_of(shown), test.evidence
+    known = {side[-1].execution.id: side for side in usual if side}
 
     @lru_cache(maxsize=64)
     def wrong(view: RunView, identity: str | None) -> dict[tuple[str, str], _Wrong]:
-        """Return the checks that an execution did not pass, in their displayed form."""
+        """Return the checks that an execution did not pass, with masked messages."""
         read, both = known.get(identity or ""), mask
         if read is None:
             execution = view.execution(identity) if identity else None
@@ -330,8 +328,8 @@ SELECT a.kind, a.label, sum(a.outcome = 'passed'), sum(a.outcome <> 'skipped'), 
             if assertion.is_wrong
         }
 
-    # The surest comes first, and represents all with its label.
-    keys = {(key.kind, key.label): key for key in reversed(told.dropped_checks)}
+    # Of several checks with a label, the surest change counts, which comes first.
+    keys = {(key.kind, key.label): key for key in reversed(evidence.dropped_checks)}
     changes = []
     for kind, label in dict.fromkeys([*new, *old]):
         was, now = (side.get((kind, label), CheckSide()) for side in (old, new))
@@ -347,9 +345,9 @@ SELECT a.kind, a.label, sum(a.outcome = 'passed'), sum(a.outcome <> 'skipped'), 
                 now,
                 failure_code=failure_code,
                 message=message,
-                score_dropped=score_name(kind, label) in told.dropped_scores,
+                score_dropped=score_name(kind, label) in evidence.dropped_scores,
                 key=key,
-                evidence=key and told.dropped_checks[key],
+                evidence=key and evidence.dropped_checks[key],
             )
         )
     return tuple(changes)

@@ -1,20 +1,17 @@
 """Judges the difference between two runs: noise, a suspicion, or a confirmed regression.
 
-Pure functions over counts and scores. `docs/how-to/diff.md` explains the rules: "What became of a
-test" and "How sure is it".
+`docs/how-to/diff.md` explains the rules: "What became of a test" and "How sure is it".
 
-Two runs of an unchanged agent are called a regression in at most 5 of 100 cases. That chance is
-divided: 2.5 of 100 for the pass rates of all tests and all their checks together, 0.5 for their
-scores, 1 for the run as a whole, 0.5 for what repeats confirm that are added to AFTER alone, and
-0.5 for those that are added to both sides. Tests with a single repeat on a side have no part in it:
-nothing can be confirmed there. Nor have tests whose conversations are the same on both sides: what
-changed there was not drawn by chance.
+Two runs of an unchanged agent are called a regression in at most 5 of 100 cases. This probability
+is divided: 2.5 % for the pass rates of all tests and checks together, 0.5 % for all scores, 1 % for
+the run as a whole, 0.5 % for repeats that are added to AFTER alone, and 0.5 % for those that are
+added to both sides. Tests with a single repeat on a side do not count, since nothing can be
+confirmed there, nor do tests with the same conversations on both sides, which chance cannot change.
 
-A check is one more pass rate beside that of its test, in one family with all others. Most checks
-never fail and cost nothing there. Those of one test fail together, or the test fails where one of
-them does: such dependence is positive, under which the step-up of Benjamini and Hochberg keeps its
-level (Y. Benjamini, D. Yekutieli, Annals of Statistics 29 (2001), 1165-1188). The simulations in
-the tests include checks that cannot be combined.
+The pass rates of tests and checks form one family. Checks that never fail cost nothing there. Those
+of one test fail together, or the test fails with one of them. With such a positive dependence, the
+step-up of Benjamini and Hochberg keeps its level (Y. Benjamini, D. Yekutieli, Annals of Statistics
+29 (2001), 1165-1188). The simulations in the tests include checks that exclude each other.
 """
 
 from __future__ import annotations
@@ -55,7 +52,7 @@ from kindlm.history.statistics.tables import (
 )
 
 REGRESSION_THRESHOLD = 0.05
-"""How far the mean of a score may fall, unless the project says so."""
+"""How far the mean of a score may fall by default."""
 
 RATES_LEVEL = 0.025
 SCORES_LEVEL = 0.005
@@ -67,7 +64,7 @@ _CERTAIN = (Strength.CONFIRMED, Strength.EXPECTATIONS)
 
 _REPEATED = 2
 _ROUNDING = 1e-9
-"""Means of scores are quotients; they may differ from a threshold by rounding alone."""
+"""A mean may differ from a threshold by rounding alone."""
 
 
 def judge_pair(
@@ -79,24 +76,24 @@ def judge_pair(
 ) -> RunEvidence[Key]:
     """Judge all tests of two runs together, and the runs as a whole.
 
-    If only some tests are `asked` for, only they can fail, but they are judged as part of all
-    tests: picking one of many is a choice.
+    The result has only the tests that were `asked` for, but they are judged among all tests, since
+    they may have been chosen by their results.
     """
     threshold = REGRESSION_THRESHOLD if regression_threshold is None else regression_threshold
     family = _Family(tests, threshold)
-    told = {key: pair for key, pair in tests.items() if asked is None or key in asked}
-    found = {key: family.judge(key, pair) for key, pair in told.items()}
-    # The runs as a whole are judged by tests that had conversations of their own on both sides, and
-    # by repeated ones if there are any.
-    own = [rate for (key, check), rate in family.rates.items() if check is None and key in told]
+    wanted = {key: pair for key, pair in tests.items() if asked is None or key in asked}
+    found = {key: family.judge(key, pair) for key, pair in wanted.items()}
+    # The runs as a whole are judged by tests with different conversations on both sides, and only
+    # by repeated ones, if there are any.
+    own = [rate for (key, check), rate in family.rates.items() if check is None and key in wanted]
     repeated = [rate for rate in own if rate.repeated]
     paired = compare_paired([(rate.before, rate.after) for rate in repeated or own])
     worse = better = False
-    # Tests that were picked, maybe for their results, do not represent a run.
-    if paired is not None and repeated and len(told) == len(tests):
+    # Chosen tests do not represent a run.
+    if paired is not None and repeated and len(wanted) == len(tests):
         worse, better = paired.p_worse <= RUN_LEVEL, paired.p_better <= RUN_LEVEL
     failing = {
-        rule: tuple(key for key, pair in told.items() if _fails(pair, found[key], rule))
+        rule: tuple(key for key, pair in wanted.items() if _fails(pair, found[key], rule))
         for rule in {FailOn.DEFAULT, fail_on}
     }
     changes = {(test.change, test.strength in _CERTAIN) for test in found.values()}
@@ -113,10 +110,10 @@ def judge_pair(
 
 
 def settle(tests: Mapping[Key, TestPair], *, both: bool = False) -> dict[Key, Settlement]:
-    """Return what repeats have decided of each test that fell or has a check that fell.
+    """Return what repeats have decided about each test that fell, or that has a check that fell.
 
-    Undecided tests need more repeats, of AFTER or of `both` sides. All tests of both runs are
-    given.
+    More repeats of AFTER, or of `both` sides, may decide the undecided ones. Pass all tests of both
+    runs.
     """
     settled = _settlements(tests, both=both)
     found = ((key, _settlement(key, test, settled)) for key, test in tests.items())
@@ -127,7 +124,7 @@ _Chosen = TypeVar("_Chosen")
 
 
 def compared_rates(tests: Mapping[Key, TestPair]) -> dict[Rate[Key], CheckPair]:
-    """Return all pass rates that chance may have changed, of tests and checks alike."""
+    """Return all pass rates of tests and checks that chance may have changed."""
     found: dict[Rate[Key], CheckPair] = {}
     for key, test in tests.items():
         if not test.same_conversations and (rate := test.rate):
@@ -139,7 +136,6 @@ def compared_rates(tests: Mapping[Key, TestPair]) -> dict[Rate[Key], CheckPair]:
 def _settlements(
     tests: Mapping[Key, TestPair], *, both: bool = False
 ) -> dict[Rate[Key], Settlement]:
-    """Return what repeats have decided of each pass rate."""
     pairs = compared_rates(tests)
     looks = [pair.looks for pair in pairs.values()]
     added_before = [pair.added_before for pair in pairs.values()]
@@ -149,7 +145,7 @@ def _settlements(
 def _settlement(
     key: Key, test: TestPair, settled: Mapping[Rate[Key], Settlement]
 ) -> Settlement | None:
-    """Return the standing of a test with its checks; None if neither it nor any of them fell."""
+    """Return the settlement of a test with its checks; None if no pass rate fell."""
     if test.rate is None:
         return None
     rates: list[tuple[CheckKey | None, CheckPair]] = [(None, test.rate), *test.checks.items()]
@@ -158,10 +154,10 @@ def _settlement(
 
 
 class _Family(Generic[Key]):
-    """The significant changes among all pass rates, and among all scores of all tests.
+    """The significant changes among the pass rates and the scores of all tests.
 
-    `settled` has the decisions on tests that repeats were added to. `level` is what each test that
-    fell had to reach if it were the only one that really changed.
+    `settled` has the settlements of tests with added repeats. `level` is the p-value that a test
+    that fell needs if no other test changed.
     """
 
     def __init__(self, tests: Mapping[Key, TestPair], threshold: float) -> None:
@@ -191,7 +187,7 @@ class _Family(Generic[Key]):
         self.level = RATES_LEVEL / max(1, len(fallen_tests))
 
     def judge(self, key: Key, pair: TestPair) -> TestEvidence:
-        """Return how a test changed, and how sure that is."""
+        """Return how a test changed, with the strength of the evidence."""
         before, after, rate = pair.before, pair.after, pair.rate
         if after is None:
             return TestEvidence(Change.REMOVED)
@@ -204,11 +200,10 @@ class _Family(Generic[Key]):
         checks = self._dropped_checks(key, pair, unsure)
         sure, cleared = self._sure_or_cleared((key, None))
         newly_failed = before.passed and not after.passed
-        # The test passed, and now its scores break a limit that they met before.
         breaks_limit = newly_failed and pair.broken_limits is not None
-        # The test tolerated failures, and now does not pass since a repeat errored.
+        # A test may tolerate failures, but no errors.
         broken = breaks_limit or (newly_failed and rate.direction == 0 and after.errored > 0)
-        # Surest results come first, then the worse ones.
+        # The surest result counts, then the worse one.
         change, strength = Change.UNCHANGED, None
         if (
             sure
@@ -246,7 +241,7 @@ class _Family(Generic[Key]):
     def _dropped_checks(
         self, key: Key, pair: TestPair, unsure: Strength
     ) -> dict[CheckKey, CheckPair]:
-        """Return the checks that pass less often, except cleared ones, surest first."""
+        """Return the checks that pass less often, except cleared ones, the surest first."""
         found = []
         for check, rate in pair.checks.items():
             sure, cleared = self._sure_or_cleared((key, check))
@@ -270,10 +265,10 @@ def _score_pairs(pair: TestPair) -> dict[str, tuple[tuple[float, ...], tuple[flo
 def _moved_scores(
     pair: TestPair, before: Side, after: Side, threshold: float
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the scores that fell and those that rose, by more than the threshold.
+    """Return the scores that fell and those that rose by more than the threshold.
 
-    Of a score that newly breaks a limit of its test, any fall counts.
-    A repeat that errored has no score: it counts as 0 where the other side would look worse for it.
+    Any fall counts for a score that newly breaks a limit. An errored repeat has no score, and
+    counts as 0 on the side that must not look too good.
     """
     dropped, risen = [], []
     limited = pair.broken_limits.scores if pair.broken_limits else frozenset()
@@ -292,7 +287,7 @@ def _at_worst(side: Side, scores: Sequence[float]) -> float:
 
 
 def _repeats_needed(pair: TestPair, rate: CheckPair, change: Change, level: float) -> int | None:
-    """Return the fewest repeats per side that would confirm a pass rate or score change."""
+    """Return the fewest repeats per side that would confirm the change of a pass rate or score."""
     rates = [(rate.before, rate.all_after)]
     scores = list(_score_pairs(pair).values())
     if change is Change.IMPROVED:
@@ -306,7 +301,7 @@ def _repeats_needed(pair: TestPair, rate: CheckPair, change: Change, level: floa
 
 
 def _fails(pair: TestPair, evidence: TestEvidence, rule: FailOn) -> bool:
-    """Return whether a test makes the exit code 1. A test that did not run never does."""
+    """Return whether a test makes the exit code 1; a test that did not run never does."""
     if rule is FailOn.NEVER or evidence.change is Change.NOT_RUN:
         return False
     if evidence.change is Change.REMOVED:

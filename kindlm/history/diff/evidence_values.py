@@ -1,4 +1,4 @@
-"""The values of a comparison: a test on both sides, and what became of it."""
+"""The values of a comparison: a test on both sides, and how it changed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kindlm.outcome import Status
 from kindlm.plan import QualifiedName
 
 MOST_ADDED = 50
-"""Repeats that may be added to a test of AFTER; not decided by then, it stays undecided."""
+"""The most repeats that may be added to a test on each side."""
 
 _REPEATED = 2
 
@@ -24,7 +24,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Change(StrEnum):
-    """How a test changed. Not run: it is still defined, but nothing of it was tested."""
+    """How a test changed; a test that did not run is defined, but was not tested."""
 
     REGRESSED = "regressed"
     IMPROVED = "improved"
@@ -35,9 +35,10 @@ class Change(StrEnum):
 
 
 class Strength(StrEnum):
-    """How good the evidence for a change is. One sample: a side has no repeats to compare with.
+    """The strength of the evidence for a change.
 
-    Other expectations: both sides are the same conversations, judged differently. That is certain.
+    Other expectations: both sides have the same conversations, judged differently, so the change is
+    certain. One sample: a side has only one repeat.
     """
 
     CONFIRMED = "confirmed"
@@ -49,9 +50,9 @@ class Strength(StrEnum):
 class FailOn(StrEnum):
     """What makes the exit code 1.
 
-    By default: confirmed regressions, regressions by other expectations, removed tests, and,
-    without repeats, tests and checks that newly fail. Any: also suspected regressions. Behaviour:
-    also every change of behaviour, even of tests that pass.
+    Default: confirmed regressions, regressions by other expectations, removed tests, and, without
+    repeats, tests and checks that newly fail. Any: also suspected regressions. Behaviour: as by
+    default, and every change of behaviour.
     """
 
     DEFAULT = "default"
@@ -61,10 +62,10 @@ class FailOn(StrEnum):
 
 
 class Verdict(StrEnum):
-    """The verdict on two runs. Regressed: something fails that fails by default.
+    """The verdict on two runs: regressed if a test, or the run as a whole, fails by default.
 
-    Incomplete: no regression is certain, but a part of AFTER is missing or a suite of it could not
-    be loaded. `RunDiff` decides that, and whether anything was compared.
+    Incomplete: no regression is certain, but results of AFTER are missing, or a suite of it could
+    not be loaded. Only `RunDiff` returns this verdict, and that nothing was compared.
     """
 
     REGRESSED = "regressed"
@@ -79,11 +80,10 @@ class Verdict(StrEnum):
 class Side:
     """A test in one run, over its repeats that ended and were not skipped.
 
-    `scores` has the scores of each scored repeat, by their source: a criterion of a judge, a
-    weighted score. `means` are `judge` and `score` (0 to 1), `drift`, `latency` (ms), `tokens` and
-    `cost` (USD), as far as measured. `usual` is the execution that represents the test, `alike` the
-    number of repeats that behave like it. `elsewhere` counts the repeats whose conversations were
-    held in an earlier run.
+    `scores` has the scores of the repeats by their source, such as a criterion of a judge. `means`
+    are `judge` and `score` (0 to 1), `drift`, `latency` (ms), `tokens` and `cost` (USD), as far as
+    measured. `usual` is the id of the execution that represents the test, `alike` the number of
+    repeats that behave like it. `elsewhere` counts the repeats with conversations of earlier runs.
     """
 
     counts: Counts = Counts(0, 0)
@@ -104,15 +104,14 @@ class Side:
 
     @property
     def pass_rate(self) -> float | None:
-        """The share of its repeats that passed; None if nothing was tested."""
+        """The share of its repeats that passed; None without repeats."""
         return self.counts.passed / self.counts.n if self.counts.n else None
 
 
 class CheckKey(NamedTuple):
-    """The identity of a check of a test: a demand that is the same in both runs.
+    """The identity of a check of a test in both runs.
 
-    `number` distinguishes equal demands of one execution, such as one after each turn: from 0, in
-    the order they were evaluated.
+    `number` distinguishes equal checks of one execution, such as after each turn, from 0.
     """
 
     kind: str
@@ -123,11 +122,11 @@ class CheckKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CheckPair:
-    """A check, or a test as a whole, before and after: how many of its repeats passed.
+    """The passed and all repeats of a check, or of a test as a whole, before and after.
 
-    A repeat counts if it decided the check, or if it errored: then it did not pass. `added` are
-    repeats that were added to AFTER. `newly_failed`: its pass rate no longer meets the demand of
-    the test. `strength` is how sure the drop is, once that is judged.
+    A repeat counts for a check if it decided the check, or if it errored and so did not pass.
+    `added` and `added_before` are added repeats. `newly_failed` is whether its pass rate no longer
+    meets that of the test. `strength` is that of a drop, after the judgement.
     """
 
     before: Counts
@@ -139,7 +138,7 @@ class CheckPair:
 
     @property
     def direction(self) -> int:
-        """Whether the pass rate fell (-1), rose (1) or stayed (0), without rounding."""
+        """-1 if the pass rate fell, 1 if it rose, 0 if it stayed the same."""
         old, new = self.before.passed * self.after.n, self.after.passed * self.before.n
         return (new > old) - (new < old)
 
@@ -150,7 +149,7 @@ class CheckPair:
 
     @property
     def repeated(self) -> bool:
-        """Whether both sides have repeats, so that a change can be confirmed."""
+        """Whether both sides have two repeats or more, so that a change can be confirmed."""
         return min(self.before.n, self.after.n) >= _REPEATED
 
     @property
@@ -160,12 +159,12 @@ class CheckPair:
 
     @property
     def all_after(self) -> Counts:
-        """The repeats of AFTER, including added ones, as far as these count."""
+        """The repeats of AFTER, including up to `MOST_ADDED` added ones."""
         return self.looks.after[-1] if self.added else self.after
 
     @property
     def looks(self) -> Looks:
-        """AFTER before any addition, and after each addition, as far as these count."""
+        """AFTER without and after each addition, up to `MOST_ADDED`."""
         grown = accumulate(self.added, lambda *both: pooled(both), initial=self.after)
         most = self.after.n + MOST_ADDED
         after = tuple(takewhile(lambda counts: counts.n <= most, grown))
@@ -173,9 +172,9 @@ class CheckPair:
 
     @property
     def p_value(self) -> float | None:
-        """The one-sided p-value of the change, without added repeats; None if there is none.
+        """The one-sided p-value of the change, without added repeats.
 
-        There is none if both sides are the same conversations, since chance cannot change those.
+        None without a change, and for the same conversations, which chance cannot change.
         """
         if self.direction == 0 or self.strength is Strength.EXPECTATIONS:
             return None
@@ -184,35 +183,31 @@ class CheckPair:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the change, added repeats included; None like the p-value."""
+        """The 95 % interval of the change, with added repeats; None for the same conversations."""
         if self.strength is Strength.EXPECTATIONS:
             return None
         return rate_difference_interval(self.all_before, self.all_after)
 
 
 Rate: TypeAlias = tuple[Key, CheckKey | None]
-"""A pass rate that is compared: that of a test, or of one of its checks."""
+"""A compared pass rate: that of a test, or of one of its checks."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokenLimits:
-    """The score limits of a test that AFTER breaks and BEFORE keeps.
+    """The score limits of a test that AFTER breaks and BEFORE keeps; `scores` are their names."""
 
-    `told` says in words how they are broken. `scores` are the names of the scores concerned.
-    """
-
-    told: tuple[str, ...]
+    messages: tuple[str, ...]
     scores: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class TestPair:
-    """A test before and after; None where it is not defined. `checks` are those of both sides.
+    """A test before and after, None where it is not defined; the basis of the judgement.
 
-    `added` are the repeats added to AFTER later, in the order they ran: at each look, the decision
-    to go on depended on all earlier ones. `same_conversations`: both sides are the same
-    conversations, so chance cannot differ. `broken_limits` are its newly broken limits, None
-    without any.
+    `checks` are those that both sides made. `added` and `added_before` are the added repeats in
+    order. `same_conversations` is whether both sides have the same conversations, which chance
+    cannot change. `broken_limits` are the newly broken limits of its scores.
     """
 
     __test__ = False  # not a pytest class
@@ -228,7 +223,7 @@ class TestPair:
 
     @property
     def rate(self) -> CheckPair | None:
-        """The pass rate of the test as a whole; None if a side has no repeats."""
+        """The pass rate of the test; None if a side has no repeats."""
         if self.before is None or self.after is None:
             return None
         old, new = self.before.counts, self.after.counts
@@ -239,13 +234,12 @@ class TestPair:
 
 @dataclass(frozen=True, slots=True)
 class TestEvidence:
-    """How a test changed, and how sure that is.
+    """How a test changed, with the strength of the evidence.
 
     `repeats_to_settle` is how many repeats on each side would confirm such a change in 4 of 5
     cases. `dropped_scores` are those whose mean fell by more than the threshold, or at all if that
     newly breaks a limit. `dropped_checks` are the checks that pass less often, the surest first.
-    `newly_failed`: the test, or a check of a failed test, passed before; if a side has one sample,
-    that decides.
+    `newly_failed` is whether the test failed, and it or one of its checks passed before.
     """
 
     __test__ = False  # not a pytest class
@@ -263,9 +257,9 @@ class TestEvidence:
 class RunEvidence(Generic[Key]):
     """The changes of all tests, and of the runs as a whole.
 
-    `paired` is None if no test had conversations of its own on both sides; `run_regressed` says
-    whether it confirms a drop. `failing` are the tests that make the exit code 1, which is `fails`.
-    `rates` are the compared pass rates, which chance may have changed.
+    `paired` compares the runs by tests with different conversations; `run_regressed` is whether it
+    confirms a drop. `failing` are the tests that make the exit code 1, `fails` whether it is 1.
+    `rates` are the compared pass rates.
     """
 
     tests: Mapping[Key, TestEvidence]
@@ -279,10 +273,11 @@ class RunEvidence(Generic[Key]):
 
 @dataclass(frozen=True, slots=True)
 class BehaviourChange:
-    """How a test behaves differently.
+    """How the behaviour of a test changed.
 
-    `failures`: other checks fail. `checks`: other checks are made. `turns`: earlier turns have
-    other answers. `erased`: texts are gone, so behaviour cannot be compared.
+    `tools`, `arguments`, `output`: tools, arguments or the final text differ. `failures`: other
+    checks fail. `checks`: other checks are made. `turns`: turns before the last with other answers.
+    `erased`: texts are gone, so that not everything can be compared.
     """
 
     tools: bool = False
@@ -295,15 +290,15 @@ class BehaviourChange:
 
     @property
     def any(self) -> bool:
-        """Whether the test behaves differently, apart from other words and other checks."""
+        """Whether tools, arguments or failures changed."""
         return self.tools or self.arguments or self.failures
 
 
 class Kind(StrEnum):
-    """The kind of change that a test is listed under, the most important first.
+    """The kinds of change in reports, the most important first.
 
-    Regressed: confirmed, by other expectations, or newly failed if there is only one sample. Other
-    behaviour, other checks, erased and other words: the result is unchanged.
+    Regressed: confirmed, by other expectations, or newly failed with one sample. Other behaviour,
+    other checks, erased and other words: the result is unchanged.
     """
 
     REGRESSED = "regressed"
@@ -322,11 +317,11 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TestDiff:
-    """How a test changed. A side is None if the run's suite does not define the test.
+    """A test in both runs, and how it changed; a side is None if the run does not define the test.
 
-    `pair` is the basis of the judgement: each conversation once, and the repeats that `kindlm
-    settle` added. `known` is false if a run did not test it, or may define it in a file it could
-    not load. `fails`: this makes the exit code 1, given the options.
+    `pair` has each conversation once, and added repeats. `known` is false if a run did not test it,
+    or may define it in a file that could not be loaded. `fails` is whether it makes the exit code
+    1, given the options.
     """
 
     __test__ = False  # not a pytest class
@@ -357,7 +352,7 @@ class TestDiff:
 
     @property
     def strength(self) -> Strength | None:
-        """How good the evidence for that is; None if there is no doubt."""
+        """The strength of the evidence; None for changes that need none."""
         return self.evidence.strength
 
     @property
@@ -367,7 +362,7 @@ class TestDiff:
 
     @property
     def pass_rates(self) -> tuple[float, float] | None:
-        """The pass rates before and after, with added repeats; None if it did not run in both."""
+        """The pass rates before and after, with added repeats; None if it was not compared."""
         if not self.compared or self.before is None or self.after is None:
             return None
         before, after = self.before.counts, self.after.counts
@@ -384,7 +379,7 @@ class TestDiff:
 
     @property
     def fell_by_errors(self) -> bool:
-        """Whether no answer failed: all repeats of AFTER that did not pass errored."""
+        """Whether all repeats of AFTER that did not pass errored, and no score fell."""
         if self.after is None or self.evidence.dropped_scores or self.added.n:
             return False
         not_passed = self.after.counts.n - self.after.counts.passed
@@ -411,7 +406,6 @@ class TestDiff:
 
     @property
     def _is_sure(self) -> bool:
-        """Return whether a regression is certain, or counts as one since there are no repeats."""
         if self.strength is Strength.ONE_SAMPLE:
             return self.evidence.newly_failed
         return self.strength is not Strength.SUSPECTED

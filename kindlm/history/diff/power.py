@@ -1,6 +1,6 @@
-"""What a comparison of two runs can show, given the repeats of their tests.
+"""The power of a comparison: which drops it can confirm, given the repeats of the tests.
 
-It considers one test that always passed, beside the other tests as they are.
+It is computed for one test that always passed, among the other tests.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from kindlm.history.statistics.tables import OFTEN, Counts
 
 _STEPS = 20
 _ENOUGH = 10
-"""Repeats of each run that are suggested where nothing can be confirmed."""
+"""Repeats of each run that are suggested if nothing can be confirmed."""
 
 
 _SMALLEST_P = 2.0**-40
-"""No level and number of tests asks for less."""
+"""A lower bound for p-values at any level and number of tests."""
 
 _PRECISION = 1.002
-"""How far the limit that is found may lie below the exact one."""
+"""The largest ratio of the exact limit to the result of `_limit`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComparisonPower:
-    """What a comparison can confirm for a test that always passed, given the repeats in each run.
+    """The power of a comparison for a test that always passed, given the repeats in each run.
 
-    A drop to the pass rate `found`, in steps of 5 points, is confirmed in 4 of 5 comparisons, one
-    to 70 % in the share `thirty` of them. Where `found` is None, no drop can be confirmed, and
-    `enough` says what more repeats would show.
+    A drop to the pass rate `found`, in steps of 5 points, is confirmed in 4 of 5 comparisons, a
+    drop to 70 % in the share `thirty` of them. If `found` is None, no drop can be confirmed, and
+    `enough` is the power with more repeats.
     """
 
     before: int
@@ -57,9 +57,9 @@ class ComparisonPower:
 
 
 def comparison_power(tests: Iterable[tuple[Counts, int]]) -> ComparisonPower | None:
-    """Return what a comparison can show, by the counts of tests before and their repeats after.
+    """Return the power of a comparison, given the counts of tests before and their repeats after.
 
-    It is about tests with the most common number of repeats. None if nothing is compared.
+    It is that for tests with the most common numbers of repeats; None without tests.
     """
     compared = Counter((before, n) for before, n in tests if before.n and n)
     if not compared:
@@ -76,7 +76,7 @@ def comparison_power(tests: Iterable[tuple[Counts, int]]) -> ComparisonPower | N
 
 
 def power_of_baseline(tests: Iterable[TestPair]) -> ComparisonPower | None:
-    """Return what a comparison with this BEFORE can show, with as many repeats after."""
+    """Return the power of a comparison with this BEFORE, with the same repeats after."""
     known = [test for test in tests if test.before]
     counts = [test.before.counts for test in known if test.before]
     counts += [check.before for test in known for check in test.checks.values()]
@@ -88,8 +88,8 @@ def chance_to_settle(
 ) -> float:
     """Return how often more repeats of AFTER, or of `both` sides, confirm a drop of 30 points.
 
-    This is the mean over the `undecided` tests, given the results so far. All tests of both runs
-    are given.
+    This is the mean over the `undecided` tests, given the results so far. Pass all tests of both
+    runs.
     """
     pairs = compared_rates(tests)
     looks = {
@@ -99,7 +99,6 @@ def chance_to_settle(
     others = kinds_of(looks.values())
 
     def chance(key: Key) -> float:
-        """Return the chance for a test, given the results so far."""
         known = looks[key, None]
         old, new = (known.grown or (known.before,))[-1], known.after[-1]
         shares = [[0.0] * (new.n + 1) for _ in range(old.n + 1)]
@@ -113,12 +112,12 @@ def chance_to_settle(
 
 
 def _power(tests: Mapping[tuple[Counts, int], int], before: int, after: int) -> ComparisonPower:
-    """Return the power for one of the tests, which are given with how many there are of each."""
+    """Return the power for one of the tests, given their numbers by counts and repeats."""
     others = Counter[tuple[Design, Counts]]()
     for (old, n), times in tests.items():
         looks = Looks(old, (_scaled(old, n),))
         others[looks.design, looks.pooled] += times
-    # The result is about one test of those that pass most often.
+    # The result is that for one of the tests that pass most often.
     design = Design(before, after, 0)
     alike = (pooled for other, pooled in others if other == design)
     others[design, max(alike, key=lambda pooled: pooled.passed)] -= 1
@@ -141,9 +140,9 @@ def power(
 ) -> float:
     """Return how often `confirmed_drops` confirms that one test fell between two pass rates.
 
-    `others` are the tests that are compared with it, as they came out or are expected to: they do
-    not change. Where repeats may be added, it is the chance that any look confirms the drop.
-    Computed over all outcomes, and a lower bound: tests that drop together help each other.
+    `others` are the tests beside it, with their results; they do not change. If repeats may be
+    added, any look may confirm the drop. The result is computed over all outcomes. It is a lower
+    bound, since tests that drop together help each other.
     """
     new = binomial(design.after, after)
     shares = [[x * y for y in new] for x in binomial(design.before, before)]
@@ -153,16 +152,16 @@ def power(
 
 @lru_cache(maxsize=256)
 def _limit(design: Design, level: float, others: Kinds) -> float:
-    """Return the largest of Fisher's p-values at which a test is believed, beside the others."""
+    """Return the largest of Fisher's p-values that confirms a test among the others."""
 
-    def is_believed(p: float) -> bool:
+    def confirms(p: float) -> bool:
         own = worst_chance(p, design)
         return own <= level and own + expected_by_chance(p, others) <= level
 
     low, high = _SMALLEST_P, 1.0
-    if is_believed(high):
+    if confirms(high):
         return high
     while high / low > _PRECISION:
         middle = sqrt(low * high)
-        low, high = (middle, high) if is_believed(middle) else (low, middle)
+        low, high = (middle, high) if confirms(middle) else (low, middle)
     return low

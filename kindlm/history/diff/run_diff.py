@@ -1,6 +1,6 @@
 """`RunDiff`: two recorded runs side by side, for every form of `kindlm diff`.
 
-It reads both runs once, test by test, in the same order, and keeps a few numbers of each test.
+It reads both runs once, test by test, in the same order, and keeps only figures of each test.
 Changes inside a test are read on request.
 """
 
@@ -64,10 +64,11 @@ from kindlm.transcript import CANARY_TOKEN
 
 @dataclass(frozen=True, slots=True)
 class DiffOptions:
-    """What is compared and what fails. `test` is a part of a test's or a suite's name, in any case.
+    """What is compared, and what makes the exit code 1.
 
-    `regression_threshold` is how far a mean score may fall, None for the default. With a `suite`,
-    by its project and name, only this suite of both runs is compared and judged.
+    `test` is a part of the name of a test or suite, in any case. `regression_threshold` is how far
+    a mean score may fall, None for the default. With a `suite`, its project and name, only this
+    suite is compared and judged.
     """
 
     fail_on: FailOn = FailOn.DEFAULT
@@ -77,7 +78,7 @@ class DiffOptions:
 
 
 class RunDiff:
-    """How the tests of a run changed. `db` is a read-only connection."""
+    """The changes between two runs; `db` is a read-only connection."""
 
     def __init__(
         self, db: sqlite3.Connection, before: RunView, after: RunView, options: DiffOptions
@@ -86,7 +87,7 @@ class RunDiff:
         self.before = before
         self.after = after
         self.options = options
-        # In which files a test is on both sides, filled as the tests are read.
+        # The files of each test on both sides; `_read` fills it.
         self._files_of: dict[QualifiedName, tuple[Suite, Suite]] = {}
         self._compared: dict[tuple[str, str], SuiteConfig | None] = {}
 
@@ -97,15 +98,12 @@ class RunDiff:
 
     @property
     def counted_attempts(self) -> Attempts:
-        """The attempts that are read; without reruns, the last attempt is the only one."""
+        """The attempts that are read; without reruns, each execution has one."""
         return self.attempts or Attempts.LAST
 
     @cached_property
     def tests(self) -> tuple[TestDiff, ...]:
-        """The tests of AFTER in their order, then those that only BEFORE defines.
-
-        Only those that were asked for.
-        """
+        """The requested tests: those of AFTER in their order, then those that only BEFORE has."""
         found, failing = self.evidence.tests, frozenset(self.evidence.failing)
         return tuple(
             replace(test, evidence=found.get(key, test.evidence), fails=key in failing)
@@ -115,7 +113,7 @@ class RunDiff:
 
     @cached_property
     def kinds(self) -> dict[Kind, tuple[TestDiff, ...]]:
-        """The tests by their kind of change, in the order of `Kind`; only kinds with tests."""
+        """The tests by their kind of change, in the order of `Kind`, without empty kinds."""
         found: dict[Kind, list[TestDiff]] = {kind: [] for kind in Kind}
         for test in self.tests:
             found[test.kind].append(test)
@@ -123,7 +121,7 @@ class RunDiff:
 
     @cached_property
     def evidence(self) -> RunEvidence[QualifiedName]:
-        """The evidence for the differences: all tests are judged together."""
+        """The evidence for the changes; all tests are judged together."""
         asked = filter(self._is_wanted, self.pairs) if self.options.test else None
         return judge_pair(
             self.pairs,
@@ -134,35 +132,34 @@ class RunDiff:
 
     @cached_property
     def pairs(self) -> dict[QualifiedName, TestPair]:
-        """All tests with their counts on both sides, and the repeats that were added to AFTER."""
+        """All known tests with their results on both sides, for the judgement."""
         return {test.key: test.pair for test in self._read if test.known}
 
     @cached_property
     def unloaded(self) -> tuple[str, ...]:
-        """The suites that could not be loaded in AFTER: their result is unknown."""
+        """The suites that could not be loaded in AFTER."""
         return tuple(suite.name for suite in self._defined[1] if suite.broken)
 
     @cached_property
     def left_out(self) -> tuple[str, ...]:
-        """The suites of BEFORE that AFTER was not asked to run."""
+        """The suites of BEFORE that are not in AFTER."""
         before, after = self._defined
         known = {suite.identity for suite in after}
         left_out = {
             suite.identity: suite.name
             for suite in before
-            # A suite that could not be loaded has no project there, and has another identity.
             if not suite.broken and suite.identity not in known and suite.name not in self.unloaded
         }
         return tuple(left_out.values())
 
     @cached_property
     def compared(self) -> int:
-        """How many tests ran on both sides."""
+        """The number of tests that ran on both sides."""
         return sum(test.compared for test in self.tests)
 
     @cached_property
     def lacks_results(self) -> bool:
-        """Whether AFTER did not complete, or lacks a shard."""
+        """Whether results of AFTER are missing."""
         return not self.after.is_whole(self._suite_name)
 
     @cached_property
@@ -177,7 +174,7 @@ class RunDiff:
 
     @cached_property
     def verdict(self) -> Verdict:
-        """The verdict on the two runs in every form; it claims no more than was seen."""
+        """The verdict on the two runs."""
         lacking = self.lacks_results or bool(self.unloaded)
         if not self.compared:
             return Verdict.INCOMPLETE if lacking else Verdict.NOTHING_COMPARED
@@ -186,7 +183,7 @@ class RunDiff:
 
     @property
     def fails(self) -> bool:
-        """Whether the exit code is 1, given the options; also if AFTER is incomplete."""
+        """Whether the exit code is 1, given the options."""
         if self.options.fail_on is FailOn.NEVER:
             return False
         unseen = (Verdict.INCOMPLETE, Verdict.NOTHING_COMPARED)
@@ -194,12 +191,12 @@ class RunDiff:
 
     @cached_property
     def has_several_suites(self) -> bool:
-        """Whether a test has to be named with its suite."""
+        """Whether the tests are of several suites."""
         return len({test.key.suite for test in self.tests}) > 1
 
     @cached_property
     def figures(self) -> tuple[Figure, ...]:
-        """The numbers of both runs as a whole."""
+        """The figures of both runs as a whole."""
         return tuple(compare_figures(self.tests))
 
     @cached_property
@@ -242,21 +239,18 @@ class RunDiff:
         if self.options.suite is None:
             return True
         project, name = self.options.suite
-        # One that could not be loaded has no project.
+        # A suite that could not be loaded has no project.
         return suite.name == name and suite.project in (None, project)
 
     @cached_property
     def _suites(self) -> tuple[tuple[Sequence[Suite], Sequence[Suite]], ...]:
-        """The files of each suite on both sides: suites of AFTER, then those that only BEFORE has.
-
-        A suite that was not loaded in AFTER counts as one that only BEFORE has.
-        """
+        """The loaded files of each suite on both sides, first for the suites of AFTER."""
         before, after = map(_by_identity, self._defined)
         both = [(before.pop(identity, []), files) for identity, files in after.items()]
         return *both, *((files, []) for files in before.values())
 
     def _config_between(self, old: Suite, new: Suite) -> SuiteConfig | None:
-        """Return how the configuration of a file changed; each pair is compared once."""
+        """Return how the configuration of a file changed, and remember it."""
         key = old.parts[0], new.parts[0]
         if key not in self._compared:
             self._compared[key] = compare_configs(
@@ -275,12 +269,11 @@ class RunDiff:
 
     @cached_property
     def _grading(self) -> frozenset[str]:
-        """The kinds of assertions that grade, on either side."""
         return grading_kinds(self._db, [*self.before.runs, *self.after.runs])
 
     @cached_property
     def _read(self) -> tuple[TestDiff, ...]:
-        """All tests of both sides, before they are judged."""
+        """All tests of both sides, not judged yet."""
         found = [
             ((test.after is None, number, *place), test)
             for number, files in enumerate(self._suites)
@@ -291,13 +284,13 @@ class RunDiff:
     def _read_suite(
         self, before: Sequence[Suite], after: Sequence[Suite]
     ) -> Iterator[tuple[tuple[int, int], TestDiff]]:
-        """Yield the tests of a suite by its files, each with its place there."""
+        """Yield the tests of a suite, each with its place in the files."""
         unread = unread_tests(self._db, before, after)
         for old, new in _side_by_side(self._tests_in(before), self._tests_in(after)):
             test = new or old
             assert test is not None
             key = QualifiedName(test.file.project or "", test.file.name, test.name, test.target)
-            told = side_of(old, new) if old else None, side_of(new, old) if new else None
+            sides = side_of(old, new) if old else None, side_of(new, old) if new else None
             if old and new:
                 files = self._files_of[key] = old.file, new.file
                 behaviour = compare_behaviour(
@@ -308,32 +301,31 @@ class RunDiff:
                 )
                 own_old, own_new, is_same = independent_samples(old, new)
                 if is_same:
-                    # The same conversations need no texts to be the same.
+                    # Without the texts, the conversations are known to be the same.
                     behaviour = replace(behaviour, erased=False)
                 config = self._config_between(*files)
                 is_other = partial(is_other_demand, config, *files, test.name)
                 pair = TestPair(
-                    told[0] if own_old is old else side_of(own_old, own_new),
-                    told[1] if own_new is new else side_of(own_new, own_old),
+                    sides[0] if own_old is old else side_of(own_old, own_new),
+                    sides[1] if own_new is new else side_of(own_new, own_old),
                     behaviour_changed=behaviour.any or behaviour.erased,
                     same_conversations=is_same,
                     checks=pair_checks(own_old, own_new, is_other),
                     broken_limits=newly_broken_limits(own_old, own_new, same_conversations=is_same),
                 )
             else:
-                pair, behaviour = TestPair(*told), BehaviourChange()
+                pair, behaviour = TestPair(*sides), BehaviourChange()
             if any(key in added for added in self._added):
                 added_before, added = (side.get(key, AddedRepeats()) for side in self._added)
                 pair = added.beside(pair, added_before)
-            # How a test changed that was not run is unknown.
-            known = all(side.counts.n for side in told if side is not None)
+            known = all(side.counts.n for side in sides if side is not None)
             if new is None:
                 is_unread = test.identity in unread or key.suite in self.unloaded
                 known = bool(after) and not is_unread
-            yield (test.file.ordinal, test.ordinal), TestDiff(key, *told, behaviour, pair, known)
+            yield (test.file.ordinal, test.ordinal), TestDiff(key, *sides, behaviour, pair, known)
 
     def _tests_in(self, files: Sequence[Suite]) -> Iterator[PlannedSamples]:
-        """Yield the tests of a suite, those of all its files ordered by name and target."""
+        """Yield the tests in the files of a suite, ordered by name and target."""
         read = partial(
             read_samples, self._db, attempts=self.counted_attempts, grading=self._grading
         )
@@ -348,7 +340,7 @@ class RunDiff:
     def _arguments(self, digest: bytes) -> object:
         query = "SELECT body FROM contents WHERE digest = ?"
         row = self._db.execute(query, (digest,)).fetchone()
-        # Each run has another canary.
+        # Each run has its own canary.
         return read_json(CANARY_TOKEN.sub("{{run.canary}}", row[0])) if row else None
 
 
@@ -360,7 +352,7 @@ def compare_runs(
 
 
 def _by_identity(suites: Iterable[Suite]) -> dict[tuple[str | None, str], list[Suite]]:
-    """Return the files that were loaded of each suite."""
+    """Return the loaded files of each suite."""
     found: dict[tuple[str | None, str], list[Suite]] = {}
     for suite in suites:
         if not suite.broken:

@@ -1,9 +1,9 @@
-"""Reads the samples of a suite, test by test: what each repeat did.
+"""Reads the samples of a suite, test by test: the results of each repeat.
 
-If an execution began again after a crash, the attempt that ended counts. If it ran again because it
-did not pass, the first attempt counts, since a pass in the end would hide how often it fails.
-Rescored and replayed runs have only the last attempts; beside such a run, the last attempts count
-on both sides, so that the same conversations are compared.
+If an execution was repeated after a crash, the attempt that ended counts. If it was retried because
+it did not pass, the first attempt counts, since a later pass would hide how often it fails. But
+rescored and replayed runs have only last attempts; in a comparison with one, the last attempts
+count on both sides.
 
 A conversation is a sample once. A rescored conversation, or one that `kindlm test --cache` took
 from the history, can be judged differently, but chance cannot change it.
@@ -39,7 +39,7 @@ _CAME_TO = (
     "status", "output_ref", "error_code", "answers", "latency_ms", "input_tokens", "output_tokens",
     "cost_usd", "cost_source", "cost_then_usd", "score",
 )  # fmt: skip
-"""The columns that say what an attempt came to."""
+"""The columns with the result of an attempt."""
 
 # A rerun execution is its own source.
 _AS_FIRST = f"""(
@@ -61,22 +61,22 @@ class Attempts(StrEnum):
 
     @property
     def executions(self) -> str:
-        """The executions as these attempts left them, in SQL, with `last_status`."""
+        """SQL: the executions as these attempts left them, with `last_status`."""
         if self is Attempts.FIRST:
             return _AS_FIRST
         return "(SELECT *, status AS last_status FROM executions)"
 
     def of(self, ended: Sequence[AttemptView]) -> AttemptView:
-        """Return the attempt that counts, of all at an execution that ended."""
+        """Return the attempt that counts, of those that ended."""
         return ended[0 if self is Attempts.FIRST else -1]
 
 
 def attempts_to_compare(
     db: sqlite3.Connection, before: Sequence[str], after: Sequence[str]
 ) -> Attempts | None:
-    """Return the attempts by which runs are compared; None if nothing was rerun.
+    """Return the attempts by which runs are compared; None if nothing was retried.
 
-    `before` and `after` are the ids of the runs that are read as one on each side.
+    `before` and `after` are the ids of the runs on each side.
     """
     runs = list(dict.fromkeys([*before, *after]))
     if not _were_retried(db, runs):
@@ -85,14 +85,13 @@ def attempts_to_compare(
 
 
 def _were_retried(db: sqlite3.Connection, runs: Sequence[str]) -> bool:
-    """Return whether anything in some runs was rerun."""
     return bool(db.execute(*among(_RETRIED_IN, runs)).fetchone()[0])
 
 
 def _has_last_of(db: sqlite3.Connection, run: str) -> bool:
-    """Return whether a run holds only the last attempts of a run with reruns.
+    """Return whether a run has only the last attempts of a run with retries.
 
-    If its source is not in this history, the source may have had reruns.
+    A source that is not in this history may have had retries.
     """
     chain = pairwise(sources_of(db, run).items())
     derived = takewhile(lambda both: both[0][1] in ("rescored", "replayed"), chain)
@@ -101,16 +100,16 @@ def _has_last_of(db: sqlite3.Connection, run: str) -> bool:
 
 
 WEIGHTED = ("score", "weighted_score")
-"""Kinds of assertions whose scores are of the execution as a whole."""
+"""Kinds of assertions with scores of the execution as a whole."""
 
 SCORED = ("judge", *WEIGHTED)
-"""Kinds of assertions that only score: criteria of judges, and weighted scores."""
+"""Kinds of assertions that always grade."""
 
 Scored: TypeAlias = tuple[str, str]
-"""What gives a score: the kind and the label of an assertion."""
+"""The source of a score: the kind and the label of an assertion."""
 
 _COMPARED_OTHERWISE = ("drift", "evalview_verdict")
-"""Drift has a measure of its own, and this verdict repeats the weighted score."""
+"""Drift is compared as a figure, and this verdict repeats the weighted score."""
 
 _GRADING = f"""
 SELECT DISTINCT a.kind
@@ -124,13 +123,13 @@ SELECT DISTINCT a.kind
 def grading_kinds(db: sqlite3.Connection, runs: Sequence[str]) -> frozenset[str]:
     """Return the other kinds of assertions that grade in some runs.
 
-    Their scores say more there than whether they passed, like that of a function in Python.
+    To grade is to give scores other than 0 for failed and 1 for passed, as a Python function may.
     """
     return frozenset(kind for (kind,) in db.execute(*among(_GRADING, runs)))
 
 
 def score_name(kind: str, label: str) -> str:
-    """Return the name by which the score of an assertion is compared, if it is."""
+    """Return the name by which the score of an assertion is compared."""
     return label if kind in SCORED else f"{kind} {label}"
 
 
@@ -139,14 +138,11 @@ CASE WHEN c.try = 1 AND c.messages <> '[]' THEN
   (SELECT count(*) FROM json_each(c.messages) m WHERE json_extract(m.value, '$.role') = 'user')
 ELSE 0 END
 """
-"""How many messages of the user a call `c` said, in SQL. What is tried again is not said again."""
+"""SQL: how many messages of the user a call `c` sent; 0 for a retry."""
 
 
 class CallRef(NamedTuple):
-    """A tool call, with the digest of its arguments, None if they were erased.
-
-    `turn` is its turn of the conversation, from 1.
-    """
+    """A tool call in a turn, from 1; the digest of its arguments is None if they were erased."""
 
     tool: str
     digest: bytes | None
@@ -154,7 +150,7 @@ class CallRef(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """A check that did not pass. An error of the execution itself is of kind `error`."""
+    """A check that did not pass; an error of the execution itself has the kind `error`."""
 
     kind: str
     label: str
@@ -162,15 +158,14 @@ class Failure(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """One execution that ended, and was not skipped. `output` is the digest of its final text.
+    """One execution that ended, and was not skipped.
 
-    `conversation` is the execution that held it: another one if this one was rescored from it, or
-    if all its answers were taken from earlier runs. `measured` are its `drift`, `latency` (ms),
-    `tokens` and `cost` (USD), as far as known. `scores` are the means of criteria of judges, of the
-    execution as a whole, and of other kinds that grade; `graded` are those of them that say more
-    than whether a check passed. `checks` are those that were not skipped, for `read_checks`.
-    `earlier` are the digests of the answers before the last turn. `erased`: its answer or arguments
-    of its calls were erased.
+    `output` is the digest of its final text, `earlier` are those of the answers before the last
+    turn. `conversation` is the execution that held the conversation: another one if this one was
+    rescored, or if all its answers are from earlier runs. `measured` are its `drift`, `latency`
+    (ms), `tokens` and `cost` (USD), as far as known. `scores` are means by source; those in
+    `graded` grade here (`grading_kinds`). `checks` are for `read_checks`. `erased` is whether
+    answers or arguments were erased.
     """
 
     id: str
@@ -190,7 +185,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PlannedSamples:
-    """A test that a suite defined, with its executions, repeat by repeat."""
+    """A test that a suite defines, with its executions, repeat by repeat."""
 
     file: Suite
     name: str
@@ -223,7 +218,7 @@ CHECKS_MADE = """
             AND outcome <> 'skipped' AND NOT advisory
           ORDER BY position) a)
 """
-"""The checks of an execution `e` as JSON that `read_checks` reads, in SQL."""
+"""SQL: the checks of an execution `e` as JSON for `read_checks`."""
 
 
 @lru_cache(maxsize=4096)
@@ -244,16 +239,15 @@ _Row = tuple[Any, ...]
 def read_samples(
     db: sqlite3.Connection, file: Suite, attempts: Attempts, grading: Iterable[str]
 ) -> Iterator[PlannedSamples]:
-    """Yield the tests that a suite of a file defined, ordered by name and target.
+    """Yield the tests that a suite of a file defines, ordered by name and target.
 
     `grading` are the kinds of assertions that grade in the runs of either side.
     """
     tests = groupby(_samples(db, file.parts, attempts, (*SCORED, *grading)), key=itemgetter(0))
     ran = next(tests, None)
-    # Each of its parts, in the runs that are read as one, defined all of its tests.
+    # Each shard defines all tests of the suite.
     for name, target, ordinal, pass_rate, *limits in _rows(db, _PLANNED, file.parts[:1]):
-        # A run that was resumed with another configuration may hold tests that are no longer
-        # defined.
+        # A run that was resumed with another configuration may have tests that are not defined.
         while ran is not None and ran[0] < (name, target):
             ran = next(tests, None)
         samples = []
@@ -279,7 +273,7 @@ SELECT e.test, e.target, e.id, e.status, o.digest, e.latency_ms, e.input_tokens,
   LEFT JOIN contents o ON o.ref = e.output_ref
  WHERE {ended} ORDER BY {order}
 """  # noqa: S608 (constants of this package)
-    # What there is about executions, in their order. CROSS JOIN: SQLite begins with them.
+    # CROSS JOIN makes SQLite begin with the executions.
     calls = f"""
 SELECT e.id, t.tool, a.digest, t.call
   FROM {attempts.executions} e
@@ -310,13 +304,13 @@ SELECT e.id, c.call, {USERS}, c.reported_model, c.recorded_in, c.text_ref IS NOT
     shared = ""
     for row in _rows(db, executions, parts):
         if row[-1] != shared:
-            # Repeats hold one text among them.
+            # Repeats with equal checks share one string.
             shared = row[-1]
         yield row[:2], _sample(row, shared, scored, *(found(row[2]) for found in about))
 
 
 def _about(rows: Iterator[_Row]) -> Callable[[str], list[_Row]]:
-    """Return what finds the rows about an execution, if asked for executions in their order."""
+    """Return a function that returns the rows of an execution; call it in the order of rows."""
     groups = groupby(rows, key=itemgetter(0))
     following = next(groups, None)
 
@@ -377,8 +371,8 @@ def _sample(
     }
     return Sample(
         id=identity,
-        # A replayed answer names the original call, such as `k3f9x2ab-17.1/3`. A conversation with
-        # a call of its own is a new one.
+        # A replayed answer names the original call, such as `k3f9x2ab-17.1/3`. With a call of its
+        # own, the conversation is new.
         conversation=origins[-1].rpartition(".")[0] if origins and None not in origins else source,
         status=Status(status),
         output=output,
@@ -399,10 +393,10 @@ def _sample(
 def independent_samples(
     before: PlannedSamples, after: PlannedSamples
 ) -> tuple[PlannedSamples, PlannedSamples, bool]:
-    """Return the samples of a test to compare, and whether both sides are the same conversations.
+    """Return the samples of a test to compare, and whether they are the same conversations.
 
-    If the same conversations are judged differently, the judgement is the change. Otherwise, the
-    conversations that only AFTER has are compared with BEFORE; without any, nothing changed.
+    If common conversations are judged differently, all samples are compared, as the same
+    conversations. Otherwise, the conversations that only AFTER has are compared with BEFORE.
     """
     sides = before.samples, after.samples
     both = set.intersection(*({sample.conversation for sample in side} for side in sides))
@@ -418,7 +412,7 @@ def independent_samples(
 
 
 def _judgements(samples: Sequence[Sample]) -> list[Any]:
-    """Return the judgements of conversations; of duplicates, the first counts."""
+    """Return the judgements of conversations, by the first sample of each."""
     found = {
         sample.conversation: (sample.status, sample.failures, sample.scores)
         for sample in reversed(samples)
@@ -427,11 +421,11 @@ def _judgements(samples: Sequence[Sample]) -> list[Any]:
 
 
 def turns_of(calls: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """Return the turn of a conversation that each call belongs to, from 1, by the call's number.
+    """Return the turn of each call in a conversation, from 1, by the call's number.
 
-    `calls` are numbers, with the count of messages that the user sent there. A turn begins with a
-    message of the user. The first one is that of the test, or comes with the first call if a
-    scenario sends it.
+    `calls` are numbers of calls, each with how many messages of the user it sent. A turn begins
+    with a message of the user. The first message may be that of the test, or be sent with the first
+    call.
     """
     turns: dict[int, int] = {}
     turn = 0
@@ -442,7 +436,7 @@ def turns_of(calls: Iterable[tuple[int, int]]) -> dict[int, int]:
 
 
 def _means(checks: list[_Row], kinds: Collection[str]) -> dict[Scored, float]:
-    """Return the mean scores of some kinds: a check after each turn has several."""
+    """Return the mean scores of some kinds; a check after each turn has several scores."""
     found: dict[Scored, list[float]] = {}
     for _, kind, label, _, _, score in checks:
         if score is not None and kind in kinds:

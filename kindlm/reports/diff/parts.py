@@ -234,7 +234,7 @@ def measures(test: TestDiff) -> Iterator[tuple[str, str]]:
         yield "pass rate", f"{percent(rates[0])} → {percent(rates[1])}{sure}"
         yield "change", f"{points_between(pair.interval)} (95 % interval)"
     if test.pair.broken_limits is not None:
-        for told in test.pair.broken_limits.told:
+        for told in test.pair.broken_limits.messages:
             yield "limit", told
     for name, form in (("latency", duration), ("tokens", "{:,.0f}".format), ("cost", money)):
         before, after = old.means.get(name), new.means.get(name)
