@@ -204,7 +204,7 @@ def show(problems: Iterable[KindlmError | Diagnostic]) -> None:
     from kindlm.recording.secrets import redactor
 
     out = _console()
-    redact = redactor(os.environ)
+    redact = redactor()
     found = [_parts(problem, redact) for problem in problems]
     last = {error.code: error for error, is_warning, _ in found if not is_warning}
     for error, is_warning, line in found:
@@ -226,7 +226,7 @@ def warn(message: str, hint: str | None = None) -> None:
 
     from kindlm.recording.secrets import redactor
 
-    redact = redactor(os.environ)
+    redact = redactor()
     pieces = _head(redact(message), redact(hint) if hint else None, is_warning=True)
     _console().print(Text.assemble(*pieces))
 
@@ -236,7 +236,7 @@ def note(message: str) -> None:
     from kindlm.recording.secrets import redactor
     from kindlm.reports.untrusted import visible
 
-    line = visible(redactor(os.environ)(message))
+    line = visible(redactor()(message))
     if _redrawn is not None:
         _redrawn.print(line)
     else:  # rich is not loaded for this: that takes longer than many commands

@@ -37,11 +37,11 @@ from kindlm_store import EventLog
 _PER_WORKER = 4
 """Shards for each worker: with small shards, no worker is busy alone for long at the end."""
 
-Took: TypeAlias = Mapping[tuple[str, str, str], float]
+Durations: TypeAlias = Mapping[tuple[str, str, str], float]
 """The mean duration of a repeat in milliseconds, by path of the suite, test and target."""
 
 # In a run on workers, each shard has its own row in `suites`.
-_TOOK = """
+_DURATIONS = """
 SELECT e.test, e.target, avg(e.latency_ms)
   FROM executions e
  WHERE e.latency_ms > 0
@@ -69,7 +69,7 @@ _NOT_KEPT = "the history takes nothing that workers push"
 
 _SILENT_END = "a worker ended before it began, and said nothing: is there room for temporary files?"
 
-_SAID_LINES = 5
+_OUTPUT_LINES = 5
 
 _ERROR = "✗ "
 """The beginning of an error in a worker's output."""
@@ -97,15 +97,15 @@ def shard_count(plan: Plan, workers: int) -> int:
     return max(1, min(_PER_WORKER * workers, sum(1 for _ in _tests(plan))))
 
 
-def longest_first(plan: Plan, count: int, took: Took) -> list[int]:
+def longest_first(plan: Plan, count: int, durations: Durations) -> list[int]:
     """Return the numbers of the shards, from 1, in order of their expected duration.
 
     A test without a recorded duration counts with the mean of the others.
     """
-    usual = sum(took.values()) / len(took) if took else 1.0
+    usual = sum(durations.values()) / len(durations) if durations else 1.0
     sums = [0.0] * count
     for position, (key, repeats) in enumerate(_tests(plan)):
-        sums[position % count] += took.get(key, usual) * repeats
+        sums[position % count] += durations.get(key, usual) * repeats
     return sorted(range(1, count + 1), key=lambda shard: -sums[shard - 1])
 
 
@@ -117,12 +117,12 @@ def _tests(plan: Plan) -> Iterator[tuple[tuple[str, str, str], int]]:
                 yield (planned.suite.path, entry.case.name, target), entry.repeat
 
 
-def read_took(db: sqlite3.Connection, suites: Sequence[Suite]) -> Took:
+def read_durations(db: sqlite3.Connection, suites: Sequence[Suite]) -> Durations:
     """Return the durations of the tests of suites in recent runs."""
     return {
-        (suite.path, test, target): took
+        (suite.path, test, target): duration_ms
         for suite in suites
-        for test, target, took in db.execute(_TOOK, (suite.project, suite.name))
+        for test, target, duration_ms in db.execute(_DURATIONS, (suite.project, suite.name))
     }
 
 
@@ -220,7 +220,7 @@ class Coordinator:
         self._lock = threading.Lock()
         self._shards = {shard: _Shard(run) for shard, run in shards.items()}
         self._new: set[str] = set()
-        self._told = Control()
+        self._control = Control()
         self._is_hurried = False
         self._capacity = 1
         self._unknown: float | None = None
@@ -251,13 +251,13 @@ class Coordinator:
             for run in runs:
                 shard.run, shard.has_pushed = shard.run or run, True
             self._new.update(runs)
-            return replace(self._told, max_rpm=self._rpm())
+            return replace(self._control, max_rpm=self._rpm())
 
     def claim(self, number: int) -> dict[str, Any]:
         """Give a shard to a worker, with the run to continue; `lease` is None if it is over."""
         with self._lock:
             shard = self._shards.get(number)
-            if shard is None or self._told.stop is not None or self.failure is not None:
+            if shard is None or self._control.stop is not None or self.failure is not None:
                 return {"lease": None}
             if shard.heard is not None:
                 shard.lose()
@@ -321,7 +321,7 @@ class Coordinator:
                 if self._stop.winding_down.is_set():
                     at_once = self._stop.requested.is_set()
                     with self._lock:
-                        self._told = Control(self._stop.reason, at_once=at_once)
+                        self._control = Control(self._stop.reason, at_once=at_once)
                 if self._stop.at_once.is_set() and not self._is_hurried:
                     self._is_hurried = True
                     fleet.interrupt()
@@ -380,16 +380,16 @@ class Coordinator:
                 pass
             elif shard.has_pushed and how is not None and reason not in _SIGNALS:
                 self.undone[number] = reason or how
-            elif self._told.stop is not None or self.failure is not None:
-                self.undone[number] = self._told.stop or _NOT_KEPT
+            elif self._control.stop is not None or self.failure is not None:
+                self.undone[number] = self._control.stop or _NOT_KEPT
             elif end.code in (ENDED_BY_USER_CODE, NOT_TAKEN):
                 if end.code == ENDED_BY_USER_CODE:
                     self.ended.add(number)
                 self.undone[number] = _last_words(end)
             elif not shard.has_begun and end.code is not None and 0 <= end.code < _BY_SIGNAL:
                 self.undone[number] = "its worker did not begin"
-                self.refusal = self.refusal or end.said or None
-                self._stop.abort("a worker did not begin" if end.said else _SILENT_END)
+                self.refusal = self.refusal or end.output or None
+                self._stop.abort("a worker did not begin" if end.output else _SILENT_END)
             else:
                 shard.lose()
                 if not shard.is_over:
@@ -402,11 +402,11 @@ class Coordinator:
 
 def _last_words(end: ShardEnd) -> str:
     """Return the last error in a worker's output, else its exit code and the last lines."""
-    errors = [line for line in end.said.splitlines() if line.startswith(_ERROR)]
+    errors = [line for line in end.output.splitlines() if line.startswith(_ERROR)]
     if errors:
         return errors[-1].removeprefix(_ERROR).rstrip(".")
     how = "" if end.code is None else f"exit code {end.code}"
     if end.code is not None and not 0 <= end.code < _BY_SIGNAL:
         how = f"signal {abs(end.code) % _BY_SIGNAL}"
-    said = " ".join(end.said.splitlines()[-_SAID_LINES:])
-    return ": ".join(part for part in (how, said) if part)
+    output = " ".join(end.output.splitlines()[-_OUTPUT_LINES:])
+    return ": ".join(part for part in (how, output) if part)

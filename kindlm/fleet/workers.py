@@ -36,7 +36,7 @@ from kindlm_store import EventLog, OpenError, open_reader
 
 _DATABASE = "kindlm.db"
 
-_SAID_BYTES = 4_000
+_OUTPUT_BYTES = 4_000
 
 _PREFIX = "kindlm-shard-"
 _KEPT_S = 30 * 24 * 3600
@@ -58,7 +58,7 @@ class ShardJob:
         token: The token for that history, valid for this run.
         shard: Number of the shard, from 1.
         arguments: Arguments of `kindlm test` for a new shard.
-        again: Arguments of `kindlm test`, besides `--resume`, to continue a run of the shard.
+        resume_arguments: Arguments, besides `--resume`, to continue a run of the shard.
         folder: The working directory; paths in the arguments are relative to it.
         environ: Variables in addition to the worker's own.
         prefix: The beginning of the name of the temporary folder.
@@ -68,7 +68,7 @@ class ShardJob:
     token: str
     shard: int
     arguments: tuple[str, ...]
-    again: tuple[str, ...]
+    resume_arguments: tuple[str, ...]
     folder: str
     environ: Mapping[str, str] = field(default_factory=dict)
     prefix: str = _PREFIX
@@ -81,19 +81,19 @@ class ShardJob:
     def load(cls, text: str) -> Self:
         """Return a job from its JSON."""
         job = json.loads(text)
-        return cls(**job | {name: tuple(job[name]) for name in ("arguments", "again")})
+        return cls(**job | {name: tuple(job[name]) for name in ("arguments", "resume_arguments")})
 
 
 @dataclass(frozen=True, slots=True)
 class ShardEnd:
     """How the process of a shard ended; its results are in the coordinator's history.
 
-    `code` is its exit code, negative for a signal, None if no process started. `said` is the end of
-    its standard error, or why no process started.
+    `code` is its exit code, negative for a signal, None if no process started. `output` is the end
+    of its standard error, or why no process started.
     """
 
     code: int | None
-    said: str = ""
+    output: str = ""
 
     def dump(self) -> str:
         """Return the end as JSON."""
@@ -106,10 +106,10 @@ class ShardEnd:
 
     @property
     def warnings(self) -> Sequence[tuple[str, str | None]]:
-        """The warnings in `said`, each with its hint."""
+        """The warnings in `output`, each with its hint."""
         found: list[list[str]] = []
         is_warning = False
-        for line in self.said.splitlines():
+        for line in self.output.splitlines():
             if line.startswith(_WARNING):
                 is_warning = True
                 found.append([line.removeprefix(_WARNING)])
@@ -261,7 +261,7 @@ def _arguments(shard: ShardJob, claimed: dict[str, Any], database: Path) -> list
         "--quiet",
         *(f"{name}={limit}" for name, limit in limits.items() if limit is not None),
         f"--db={database}",
-        *(shard.arguments if run is None else (f"--resume={run}", *shard.again)),
+        *(shard.arguments if run is None else (f"--resume={run}", *shard.resume_arguments)),
     ]
 
 
@@ -269,7 +269,7 @@ def _test(
     arguments: Sequence[str], environ: dict[str, str], folder: str, started: _Started
 ) -> ShardEnd:
     """Run `kindlm test` in a process of its own."""
-    with TemporaryFile() as said:
+    with TemporaryFile() as output:
         process = subprocess.Popen(
             [*KINDLM, "test", *arguments],
             cwd=folder,
@@ -277,7 +277,7 @@ def _test(
             # Never written to: it closes when this process ends.
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            stderr=said,
+            stderr=output,
             # Ctrl-C reaches the coordinator, which tells its workers.
             start_new_session=True,
         )
@@ -289,9 +289,9 @@ def _test(
             process.wait()
             assert process.stdin is not None
             process.stdin.close()
-        end = said.seek(0, os.SEEK_END)
-        said.seek(max(0, end - _SAID_BYTES))
-        return ShardEnd(code, said.read().decode("utf-8", "replace").strip())
+        end = output.seek(0, os.SEEK_END)
+        output.seek(max(0, end - _OUTPUT_BYTES))
+        return ShardEnd(code, output.read().decode("utf-8", "replace").strip())
 
 
 def folder_prefix(database: Path, group: str) -> str:
@@ -300,7 +300,7 @@ def folder_prefix(database: Path, group: str) -> str:
     return f"{_PREFIX}{key[:16]}-"
 
 
-def take_left(log: EventLog, prefix: str) -> None:
+def merge_leftovers(log: EventLog, prefix: str) -> None:
     """Merge the histories that workers of a killed coordinator left behind, and remove them.
 
     A history that cannot be read or merged stays.

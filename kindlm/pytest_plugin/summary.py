@@ -85,7 +85,7 @@ _MOST_FLAKY = 10
 
 def tell_problems(terminal: pytest.TerminalReporter, problems: Iterable[str]) -> None:
     """Print each problem once."""
-    redact = redactor(os.environ)
+    redact = redactor()
     for problem in dict.fromkeys(problems):
         terminal.write_line(f"kindlm: {redact(problem)}", yellow=True)
 
@@ -122,7 +122,7 @@ def _tell_flaky(terminal: pytest.TerminalReporter, view: RunView, command: str) 
     terminal.write_line(
         f"kindlm: {tests} passed, but not in each repeat or attempt (flaky):", yellow=True
     )
-    redact = redactor(os.environ)
+    redact = redactor()
     for name in flaky[:_MOST_FLAKY]:
         terminal.write_line(f"  {visible(redact(name))}", yellow=True)
     if len(flaky) > _MOST_FLAKY:

@@ -59,9 +59,9 @@ def hide_token(token: str) -> None:
     remember_secrets({token})
 
 
-def redactor(environ: Mapping[str, str]) -> Redactor:
+def redactor() -> Redactor:
     """Return a function that removes remembered and environment secrets from texts."""
-    return _redactor(frozenset(secret_values(environ, ()) | _REMEMBERED))
+    return _redactor(frozenset(secret_values(os.environ, ()) | _REMEMBERED))
 
 
 _redactor = lru_cache(maxsize=4)(Redactor)

@@ -102,11 +102,6 @@ class RunningServer:
         self._server = Server(_config(app, lifespan=False), self._ready.set)
         self._thread = threading.Thread(target=self._serve, name="kindlm-server", daemon=True)
 
-    @property
-    def open_connections(self) -> int:
-        """The number of open connections."""
-        return len(self._server.server_state.connections)
-
     def __enter__(self) -> Self:
         self._thread.start()
         self._ready.wait()

@@ -16,7 +16,7 @@ from kindlm.dataclass import replace
 from kindlm.engine.resources import Limits
 from kindlm.engine.stop import Stop
 from kindlm.fleet import coordinator as module
-from kindlm.fleet.coordinator import Coordinator, Took, longest_first, shard_count
+from kindlm.fleet.coordinator import Coordinator, Durations, longest_first, shard_count
 from kindlm.fleet.workers import ShardEnd, ShardJob
 from kindlm.guard import ENDED_BY_USER_CODE
 from kindlm.plan import Plan, make_plan
@@ -339,7 +339,7 @@ def test_warnings_of_workers_are_shown_once(history: History) -> None:
 
     def finishes_with(text: str) -> Work:
         def work(workers: Workers, shard: int) -> ShardEnd:
-            return replace(finishes(workers, shard), said=text)
+            return replace(finishes(workers, shard), output=text)
 
         return work
 
@@ -371,7 +371,7 @@ def plan_of(names: str, **fields: int) -> Plan:
     return make_plan([make_suite(*cases)])
 
 
-def took(**tests: float) -> Took:
+def took(**tests: float) -> Durations:
     return {("kindlm.yaml", test, "m"): ms for test, ms in tests.items()}
 
 

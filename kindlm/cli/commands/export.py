@@ -130,7 +130,7 @@ def _spans(db: sqlite3.Connection, run: str, *, contents: bool) -> Iterator[list
     from kindlm.recording.secrets import redactor
     from kindlm.telemetry.spans import batches
 
-    return batches(trace_of_run(db, run, redactor(os.environ) if contents else None))
+    return batches(trace_of_run(db, run, redactor() if contents else None))
 
 
 def _write_spans(out: BinaryIO, spans: Iterable[list[OutSpan]]) -> int:

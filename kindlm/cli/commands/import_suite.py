@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -64,7 +63,7 @@ def import_suite_command(
     if force and path.exists() and any(is_read):
         message = f"{path} belongs to the suite that is imported; nothing was written."
         _refuse(message, "Name another file: --output", path)
-    text = suite_text(_redacted(imported.document, redactor(os.environ)), path)
+    text = suite_text(_redacted(imported.document, redactor()), path)
     if isinstance(text, Err):
         found = text.error
         message = f"No suite can be made of {file}: {found.message[0].lower()}{found.message[1:]}"

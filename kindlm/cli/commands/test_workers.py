@@ -28,13 +28,13 @@ from kindlm.engine.stop import Stop
 from kindlm.errors import KindlmError, SourceLocation, broken
 from kindlm.fleet.coordinator import (
     Coordinator,
-    Took,
+    Durations,
     longest_first,
-    read_took,
+    read_durations,
     runs_needed,
     shard_count,
 )
-from kindlm.fleet.workers import Fleet, LocalFleet, ShardJob, folder_prefix, take_left
+from kindlm.fleet.workers import Fleet, LocalFleet, ShardJob, folder_prefix, merge_leftovers
 from kindlm.guard import guard
 from kindlm.history.groups import Group, find_group, shards_of
 from kindlm.history.run_view import RunView
@@ -100,7 +100,7 @@ def test_on_workers(requested: Requested, loaded: Loaded, group: Group | None) -
                 with StreamLock(request.database, f"group/{name}"):
                     if resumes := group is not None:
                         with open_log(request.database) as log:
-                            take_left(log, folder_prefix(request.database, name))
+                            merge_leftovers(log, folder_prefix(request.database, name))
                     parts = _parts(request, plan, fleet.capacity, options, name, resumes=resumes)
                     if options.warnings:
                         _tell(parts, fleet.capacity)
@@ -160,10 +160,10 @@ def _parts(
     not run again.
     """
     group: Group | None = None
-    took: Took = {}
+    durations: Durations = {}
     needed: list[str] = []
     with closing(open_tables(request.database)) as db:
-        took, needed = read_took(db, request.suites), runs_needed(db, plan)
+        durations, needed = read_durations(db, request.suites), runs_needed(db, plan)
         shards = shards_of(db, name)
         if shards and not resumes:
             # A shard of it that finished would stand for one that this run does not come to.
@@ -183,7 +183,7 @@ def _parts(
     unfinished = {} if group is None else {each.index: each for each in group.shards}
     left = {
         shard: unfinished[shard].run if shard in unfinished else None
-        for shard in longest_first(plan, number, took)
+        for shard in longest_first(plan, number, durations)
         if shard not in unfinished or unfinished[shard].state != "finished"
     }
     earlier = () if group is None else group.runs
@@ -235,7 +235,7 @@ def _carry_out(
                 f"The workers cannot push to {place}: {error}", "Name another: --listen HOST:PORT"
             )
         or_fail(fleet.check(server.url))
-        again, root = tuple(_always(options)), str(request.root)
+        resume_arguments, root = tuple(_always(options)), str(request.root)
         suites = {SUITES: suites_hash(request.suites)}
         jobs = {
             shard: ShardJob(
@@ -243,7 +243,7 @@ def _carry_out(
                 token,
                 shard,
                 tuple(_arguments(request, options, parts, shard)),
-                again,
+                resume_arguments,
                 root,
                 suites,
                 folder_prefix(request.database, parts.group),

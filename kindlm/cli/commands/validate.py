@@ -56,7 +56,7 @@ def validate_command(
             diagnostics=[_diagnostic(found) for found in diagnostics],
             ignored=[str(path) for path in loaded.ignored],
         )
-        sys.stdout.write(redactor(os.environ)(document))
+        sys.stdout.write(redactor()(document))
     else:
         show(diagnostics)
         if loaded.ignored:
