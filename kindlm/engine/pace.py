@@ -582,27 +582,22 @@ class Pace:
 
     def _wake(self) -> None:
         for waiter in self._waiters:
-            _settle(waiter)
+            if not waiter.done():
+                waiter.set_result(None)
 
     async def _wait(self, seconds: float) -> None:
         """Wait for the next `_wake`, at most `seconds`."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.add(waiter)
-        timer = None
+        waiting = {waiter}
         if seconds < math.inf:
-            timer = asyncio.ensure_future(self._clock.sleep(seconds))
-            timer.add_done_callback(lambda _: _settle(waiter))
+            waiting.add(asyncio.ensure_future(self._clock.sleep(seconds)))
         try:
-            await waiter
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._waiters.discard(waiter)
-            if timer is not None:
-                timer.cancel()
-
-
-def _settle(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
+            for each in waiting:
+                each.cancel()
 
 
 Callee = ProviderSettings | AgentTarget

@@ -38,7 +38,7 @@ class ScriptedTrial:
         self._one_by_one = asyncio.Lock()
         self._decided: dict[int, tuple[Expectation, CheckResult]] = {}
         self._labels: Counter[tuple[str, str]] = Counter()
-        self._going_on: set[asyncio.Task[CheckResult]] = set()
+        self._checks: set[asyncio.Task[CheckResult]] = set()
         self._over: asyncio.Future[None] | None = None
 
     @property
@@ -62,7 +62,7 @@ class ScriptedTrial:
         return sum(weight * score for weight, score in scored) / whole if whole else None
 
     async def send(self, text: str) -> Result[tuple[Step, str | None]]:
-        await self._going_on_still()
+        await self._block_if_over()
         async with self._one_by_one:
             if self._talk.error is not None:
                 return Err(self._talk.error)
@@ -89,11 +89,11 @@ class ScriptedTrial:
         self.conclude(Expectation(_NUMBER, name, where=where), found)
 
     async def ask(self, question: Question) -> Result[ModelReply]:
-        await self._going_on_still()
+        await self._block_if_over()
         return await self._calls.ask(None, question)
 
     def record(self, payload: Payload) -> None:
-        self._go_on()
+        self._require_running()
         self._calls.recorder.record(payload)
 
     async def play(self, script: Script) -> KindlmError | None:
@@ -105,20 +105,20 @@ class ScriptedTrial:
         task = asyncio.create_task(script.run(self))
         try:
             await asyncio.wait({task})
-            while self._going_on:
+            while self._checks:
                 # Checks run in parallel with the script.
-                await asyncio.wait(self._going_on)
+                await asyncio.wait(self._checks)
             # A script that cancels itself, and ends before the cancellation arrives, has no result.
             return _cancelled_itself() if task.cancelled() else task.result()
         finally:
             self._over = asyncio.get_running_loop().create_future()
-            await cut_off([task, *self._going_on])
+            await cut_off([task, *self._checks])
 
-    def _go_on(self) -> None:
+    def _require_running(self) -> None:
         if self._over is not None:
             raise asyncio.CancelledError
 
-    async def _going_on_still(self) -> None:
+    async def _block_if_over(self) -> None:
         if self._over is not None:
             # Raising an error would stop most scripts; one that catches all errors and retries
             # would block the event loop.
@@ -129,7 +129,7 @@ class ScriptedTrial:
 
         Labels distinguish checks of one kind where runs are compared.
         """
-        self._go_on()
+        self._require_running()
         label = expectation.label
         self._labels[expectation.kind, label] += 1
         number = self._labels[expectation.kind, label]
@@ -157,13 +157,13 @@ class ScriptedTrial:
                 if self._over is not None:
                     raise
                 result = _undecided(expectation, error)
-            await self._going_on_still()
+            await self._block_if_over()
             self._record(index, expectation, result, started)
             return result
 
         task = asyncio.get_running_loop().create_task(find())
-        self._going_on.add(task)
-        task.add_done_callback(self._going_on.discard)
+        self._checks.add(task)
+        task.add_done_callback(self._checks.discard)
         return task
 
     def _record(

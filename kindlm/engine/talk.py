@@ -289,8 +289,12 @@ class AgentTalk(_LiveTalk):
     conversation_id: str = field(default_factory=lambda: uuid4().hex)
 
     async def __aenter__(self) -> Self:
-        """Open the conversation."""
-        await self.agent.__aenter__()
+        """Open the conversation; end the observations if that fails."""
+        try:
+            await self.agent.__aenter__()
+        except BaseException:
+            self._end_observations()
+            raise
         return self
 
     async def __aexit__(self, *exception: object) -> None:
@@ -300,8 +304,11 @@ class AgentTalk(_LiveTalk):
         except ConversationSpoilt as spoilt:
             self.error = self.error or spoilt.error
         finally:
-            for observation in self.observations:
-                observation.close()
+            self._end_observations()
+
+    def _end_observations(self) -> None:
+        for observation in self.observations:
+            observation.close()
 
     async def say(self, message: Message) -> Result[tuple[Step, str | None]]:
         """Send another message of the user; return its answer, and the body if it is kept."""

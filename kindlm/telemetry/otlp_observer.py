@@ -72,8 +72,8 @@ class OtlpObserver:
     by_trace: dict[str, TracedConversation] = field(default_factory=dict)
     by_place: dict[str, TracedConversation] = field(default_factory=dict)
     over: set[str] = field(default_factory=set)
-    strange_spans: int = 0
-    strange_calls: int = 0
+    unknown_spans: int = 0
+    unknown_calls: int = 0
     late_spans: int = 0
     refusals: Counter[str] = field(default_factory=Counter)
     refused_at: Counter[str] = field(default_factory=Counter)
@@ -109,8 +109,8 @@ class OtlpObserver:
             elif span.trace in self.over:
                 self.late_spans += 1
             else:
-                self.strange_spans += 1
-                self.strange_calls += dialects.kind_of(span) in _CALLS
+                self.unknown_spans += 1
+                self.unknown_calls += dialects.kind_of(span) in _CALLS
         for conversation in touched:
             conversation.arrived.set()
 
@@ -122,8 +122,8 @@ class OtlpObserver:
 
     def notes(self) -> Iterator[tuple[str, str]]:
         """Yield the warnings at the end of a run, each with its hint."""
-        if self.strange_spans:
-            message = f"{count(self.strange_spans, 'span')} arrived in traces that kindlm did not "
+        if self.unknown_spans:
+            message = f"{count(self.unknown_spans, 'span')} arrived in traces that kindlm did not "
             message += "start. kindlm cannot assign them to an execution."
             yield message, "A thread or queue of the agent probably drops the header traceparent."
         if self.late_spans:
@@ -169,7 +169,7 @@ class TracedConversation:
     _size: int = 0
     _is_cut: bool = False
     _is_ambiguous: bool = False
-    _strangers: int = 0
+    _unknown_before: int = 0
     _refused: int = 0
 
     def __post_init__(self) -> None:
@@ -193,8 +193,8 @@ class TracedConversation:
         if self.target.instance is not None:
             watch_own_spans()
         if self.sent in self._past:
-            self._strangers = self.observer.strange_calls
-            self._refused = self._refused_by_now()
+            self._unknown_before = self.observer.unknown_calls
+            self._refused = self._unreadable()
         self._earlier.add(self.sent)
         self.call, self.sent, self._tops, self._loose = call, secrets.token_hex(8), [], []
 
@@ -237,7 +237,7 @@ class TracedConversation:
         reading = await asyncio.to_thread(read_trace, spans)
         if spans:
             self.desk.record(_event(self.call, spans))
-        lost = incomplete or self._strange() or self._unread_request()
+        lost = incomplete or self._unknown_calls() or self._unread_requests()
         calls = reading.model_calls
         price = self.desk.price
         spent = [(c.usage, price(c.provider, c.model, c.usage)) for c in calls]
@@ -325,22 +325,22 @@ class TracedConversation:
         tops.update(dict.fromkeys(path, top))
         return top
 
-    def _strange(self) -> str | None:
-        strangers = self.observer.strange_calls - self._strangers
-        if not strangers:
+    def _unknown_calls(self) -> str | None:
+        unknown = self.observer.unknown_calls - self._unknown_before
+        if not unknown:
             return None
         return (
-            f"Meanwhile, {count(strangers, 'span')} of models or tools arrived in traces that "
+            f"Meanwhile, {count(unknown, 'span')} of models or tools arrived in traces that "
             "kindlm did not start: they may be of this execution. Pass the header traceparent on "
             "to all that the agent does, also in threads and queues."
         )
 
-    def _refused_by_now(self) -> int:
+    def _unreadable(self) -> int:
         """Return the number of unreadable requests that may belong to this conversation."""
         return self.observer.refused_at[""] + self.observer.refused_at[self.place]
 
-    def _unread_request(self) -> str | None:
-        refused = self._refused_by_now() - self._refused
+    def _unread_requests(self) -> str | None:
+        refused = self._unreadable() - self._refused
         if not refused:
             return None
         return (

@@ -147,6 +147,21 @@ def test_what_observers_know_of_a_failure_is_in_its_error(bench, make) -> None:
     assert finished.error.message == "It returned 500. Its call failed: 401."
 
 
+def test_observers_of_an_agent_that_cannot_be_opened_are_closed(
+    bench, make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(agent: object) -> None:
+        raise OSError("no process")
+
+    monkeypatch.setattr(type(bench.agent), "__aenter__", fail)
+    watcher = Watcher(Seen())
+    bench.observers = (watcher,)
+    target = AgentTarget("shop", "http", "http://127.0.0.1:1")
+    finished = bench.execute(make.case(targets=("shop",)), agents={"shop": target})
+    assert finished.status is Status.ERRORED
+    assert watcher.closed == 1
+
+
 @pytest.mark.parametrize(
     ("reported_usd", "seen_usd", "spent_usd", "cost"),
     [
