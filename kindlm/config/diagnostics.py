@@ -27,9 +27,9 @@ class Diagnostic:
 
     Attributes:
         error: code, message, hint and place. Its `details` hold a stable `reason`.
-        severity: a suite with an error is not run; a warning is shown, and it runs.
-        path: where in the configuration, such as `tests[2].expect.output.schemaFile`; "" for all.
-        source_line: the text of the offending line, unless it may hold a secret.
+        severity: kindlm does not run a suite with an error.
+        path: the key, such as `tests[2].expect.output.schemaFile`; "" for the whole file.
+        source_line: the offending line, unless it may hold a secret.
     """
 
     error: KindlmError
@@ -41,8 +41,8 @@ class Diagnostic:
 class Reporter:
     """Collects the diagnostics of one file, in the order in which they are found.
 
-    `spelling` is how keys are written in it, `moved` where a value is written that its front end
-    has put elsewhere.
+    `spelling` is how the file spells keys. `moved` leads from the path of a value to the path at
+    which it is written, if these differ.
     """
 
     def __init__(self, file: str, document: Document, spelling: Spelling = KINDLM_YAML) -> None:
@@ -56,12 +56,12 @@ class Reporter:
         self.diagnostics: list[Diagnostic] = []
 
     def hide(self, credentials: Iterable[str]) -> None:
-        """Keep credentials that are written out in the file from being shown, from now on."""
-        # The longest first: one may be a part of another.
+        """Replace these credentials in all messages and lines from now on."""
+        # The longest first, since one may be part of another.
         self._credentials = tuple(sorted(credentials, key=len, reverse=True))
 
     def borrow(self, file: str, keys: Collection[str]) -> None:
-        """Report what is below some keys as in another file, at no line."""
+        """Report problems below these keys as problems of another file, without a line."""
         self._lent = file, keys
 
     def error(
@@ -77,9 +77,9 @@ class Reporter:
         trace: str | None = None,
         **details: Any,
     ) -> None:
-        """Report an error at a value, or at its key; `details` are for programs.
+        """Report an error at a value, or at its key; `secret` hides the line.
 
-        Its usual reason is that the file does not fit its schema.
+        `reason` and `details` are for programs.
         """
         error = KindlmError(code, message, hint, None, {"reason": reason, **details}, trace)
         self._add("error", path, error, self._document.position(path, key=at_key), secret=secret)
@@ -95,12 +95,16 @@ class Reporter:
         missing: Collection[str] = (),
         more: str = "",
     ) -> None:
-        """Report a key that does not exist; `known` are those that do.
+        """Report an unknown key.
 
-        It is an error, or a warning where one is `tolerant`. `elsewhere` says where such a key can
-        stand, `example` what one that can stand here looks like. `missing` are required keys that
-        are not there: one that can stand nowhere may resemble them less. `more` is said of one that
-        is like none.
+        Args:
+            path: the path of the key.
+            known: the keys that can stand there.
+            tolerant: whether it is a warning.
+            elsewhere: the hint if the key can stand at another place.
+            example: returns an example of a known key, for "did you mean".
+            missing: required keys that are absent, which the key may resemble less than others.
+            more: the end of the hint if the key resembles no known one.
         """
         place, name, known = self.place(path[:-1]), str(path[-1]), list(known)
         is_elsewhere = elsewhere is not None
@@ -121,9 +125,9 @@ class Reporter:
             self.error(path, message, hint, at_key=True)
 
     def missing_key(self, path: Path, instead: str = "") -> None:
-        """Report a key that has to be there, unless an unknown one was probably meant to be it.
+        """Report a missing key, unless an unknown key was reported as a slip of it.
 
-        `instead` says what else can be done.
+        `instead` ends the hint with an alternative.
         """
         place = self.place(path[:-1])
         if path in self._meant:
@@ -135,7 +139,7 @@ class Reporter:
         )
 
     def variable_not_set(self, path: Path, name: str) -> None:
-        """Report an environment variable that a value needs, and that has none."""
+        """Report that a value needs an environment variable that is not set."""
         self.error(
             path,
             f"The environment variable {name} is not set",
@@ -147,7 +151,7 @@ class Reporter:
     def warning(
         self, path: Path, message: str, hint: str | None = None, *, reason: str, **details: Any
     ) -> None:
-        """Report something that is not served or cannot be meant."""
+        """Report a warning at a key."""
         code = ErrorCode.CONFIG_VALIDATION_ERROR
         error = KindlmError(code, message, hint, None, {"reason": reason, **details})
         self._add("warning", path, error, self._document.position(path, key=True))
@@ -155,7 +159,7 @@ class Reporter:
     def error_in_rows(
         self, path: Path, name: str, problem: RowProblem, *, reason: str = "rows"
     ) -> None:
-        """Report an error in a file of rows that the value at `path` names."""
+        """Report an error in the file of rows `name`, which the value at `path` refers to."""
         file = os.path.normpath(PurePath(self._file).parent / name)
         where = SourceLocation(file, problem.line, 1)
         details = {"reason": "limit" if problem.limit else reason}
@@ -167,7 +171,7 @@ class Reporter:
         )
 
     def problems(self) -> None:
-        """Report what is wrong with the text itself."""
+        """Report the syntax errors and exceeded limits of the text."""
         for problem in self._document.problems:
             code, reason = ErrorCode.CONFIG_PARSE_ERROR, "syntax"
             if problem.limit:
@@ -176,27 +180,24 @@ class Reporter:
             self._add("error", problem.path, error, problem.position)
 
     def place(self, path: Path) -> str:
-        """Return a path as it is written in the file: `tests[2].expect.output`."""
+        """Return a path as the file has it, for messages: `tests[2].expect.output`."""
         for end in range(len(path), 0, -1):
             if (written := self.moved.get(path[:end])) is not None:
                 return self.place((*written, *path[end:]))
         return dotted(path)
 
     def where(self, path: Path) -> SourceLocation:
-        """Return the place of a key or list item."""
+        """Return the line and column of a key or list item."""
         position = self._document.position(path, key=True)
         return SourceLocation(self._file, position.line, position.column)
 
     def sort_phase(self, start: int) -> None:
-        """Bring the diagnostics from number `start` on into the order of the file.
-
-        Those of other files follow.
-        """
+        """Sort the diagnostics from index `start` on by line; those of other files follow."""
         self.diagnostics[start:] = sorted(self.diagnostics[start:], key=self._place)
 
     @property
     def has_errors(self) -> bool:
-        """Whether anything found so far keeps the suite from running."""
+        """Whether an error was reported."""
         return any(item.severity == "error" for item in self.diagnostics)
 
     def _add(

@@ -1,9 +1,8 @@
-"""Providers and agents as they stand in a file, and the checks of packages.
+"""Validates what the schema of the file does not know: options of providers, agents and packages.
 
-A key of a provider or an agent says its kind, which has options of its own: a model beside what
-does the work, a `plugins.Provider` or a `plugins.Adapter`, of kindlm or of a package. The options
-are taken out of the entry and validated here, and so are checks of packages. What all entries have
-is left to the schema of the file.
+The key `type` or `adapter` of an entry says its kind: a `plugins.Provider` or `plugins.Adapter`, of
+kindlm or of a package, whose fields are the options. `Plugged` takes the options, and the checks of
+packages, out of the file and validates them. The common keys stay for the schema of the file.
 """
 
 from __future__ import annotations
@@ -46,22 +45,22 @@ _BEST_KNOWN = ("openai", "anthropic")
 
 
 def provider_types() -> list[str]:
-    """Return the types of kindlm's own providers."""
+    """Return the types of kindlm's own providers, the best known first."""
     others = sorted(all_own(Provider).keys() - {*_BEST_KNOWN})
     return [*_BEST_KNOWN, *others]
 
 
 def read_provider(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Provider | None]:
-    """Return the keys that all providers have, and the options of this one.
+    """Return the common keys of a provider's entry, and its options.
 
-    Reports an unknown provider or type, keys that are missing, and options that do not fit.
+    Reports an unknown provider or type, missing keys, and options that do not fit.
     """
     name, type_ = str(path[-1]), written.get("type")
     wire = name if type_ is None else type_
     kind, in_package = _kind(Provider, wire)
     is_unknown = kind is None and not in_package
     common = set(Provider.reserved if in_package else Provider.reserved | {"organization"})
-    options: Provider | None = None  # of an unknown provider, nothing is known of its options
+    options: Provider | None = None
     foreign: dict[str, list[str]] = {}
     if is_unknown:
         _report_unknown_provider(path, type_, reporter)
@@ -78,7 +77,7 @@ def read_provider(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Pr
     for key, owners in foreign.items():
         article = "an" if owners[0][0] in "aeiou" else "a"
         kinds, types = " or ".join(owners), " or ".join(f"`type: {owner}`" for owner in owners)
-        # Another type would make another provider of one that kindlm knows by its name.
+        # A provider with a name of kindlm's keeps its type.
         is_known = name in all_own(Provider)
         reporter.error(
             (*path, key),
@@ -116,7 +115,7 @@ def _report_unknown_provider(path: Path, type_: object, reporter: Reporter) -> N
 
 
 def _needed_by(kind: type[Provider], name: str, wire: str, written: Raw) -> Iterator[str]:
-    """Yield the keys that a provider requires under a name."""
+    """Yield the keys that the entry of a provider with this name must have."""
     if kind.usual_base_url is not None:
         yield from () if "baseUrl" in written else kind.address_options()
         return
@@ -128,10 +127,10 @@ def _needed_by(kind: type[Provider], name: str, wire: str, written: Raw) -> Iter
 
 
 def read_agent(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Adapter | None]:
-    """Return the keys that all agents have, and the options of this one's adapter.
+    """Return the common keys of an agent's entry, and the options of its adapter.
 
-    Keys are in the spelling of the file. Reports an unknown adapter, an address that leads nowhere,
-    options that do not fit, and keys that have no meaning.
+    Keys are in the spelling of the file. Reports an unknown adapter, an invalid address, options
+    that do not fit, and keys without meaning.
     """
     spelling = reporter.spelling
     common = {*Adapter.reserved, *map(spelling.key, Adapter.reserved)}
@@ -179,7 +178,7 @@ def read_agent(path: Path, written: Raw, reporter: Reporter) -> tuple[Raw, Adapt
 
 
 def recorded_name(kind: type[Adapter] | Adapter, adapter: str) -> str:
-    """Return the name of an adapter that may be written by another name."""
+    """Return the name under which an adapter is recorded: its own for an alias."""
     return kind.other_names.get(adapter, adapter)
 
 
@@ -211,7 +210,7 @@ def _check_endpoint(
 
 
 def _kind(base: type[K], name: object) -> tuple[type[K] | None, bool]:
-    """Return the class of a kind, and whether a package has it; that may be faulty, then None."""
+    """Return the class with a name, and whether a package has it; None if that is faulty."""
     if not isinstance(name, str) or not name:
         return None, False
     kind = own(base, name)
@@ -228,16 +227,16 @@ def _options(
     common: Collection[str],
     reporter: Reporter,
 ) -> tuple[K | None, dict[str, list[str]]]:
-    """Return the options in an entry of a kind with a name, and keys that other kinds have.
+    """Return the options in an entry, and its keys that are options of other kinds only.
 
-    The options are None after reporting what does not fit. Without a `kind` only keys are reported
-    that no kind has. The second part are the names of the kinds by the key.
+    Of each such key, the second value holds the names of those kinds. The options are None after
+    an error was reported. If the kind is unknown, only keys that no kind has are reported.
     """
     spelled = reporter.spelling.key
     if (kind is None or not is_own(kind)) and name in installed(base.group):
         given = {key: it for key, it in written.items() if key not in common}
         also_known = sorted(set(map(spelled, base.reserved)))
-        return fit_of_package(base, name, path, given, reporter, also_known), {}
+        return _fit_of_package(base, name, path, given, reporter, also_known), {}
     known = [] if kind is None else [spelled(key) for key in keys_of(kind)]
     foreign: dict[str, list[str]] = {}
     fits = kind is not None
@@ -265,7 +264,7 @@ def _options(
 
 
 def flat_keys(base: type[Provider | Adapter], kinds: Iterable[type[Section]]) -> list[str]:
-    """Return all keys that entries may have: common ones, those of the kinds, and other names."""
+    """Return all keys of entries of these kinds: common keys, options, and aliases of keys."""
     options = dict.fromkeys(key for kind in kinds for key in keys_of(kind))
     if issubclass(base, Provider):
         return ["type", "apiKeyEnv", "baseUrl", "organization", *options]
@@ -276,7 +275,7 @@ def flat_keys(base: type[Provider | Adapter], kinds: Iterable[type[Section]]) ->
     return [*common, *options, "type", "url"]
 
 
-def fit_of_package(
+def _fit_of_package(
     base: Any,
     name: str,
     path: Path,
@@ -284,10 +283,10 @@ def fit_of_package(
     reporter: Reporter,
     common: Collection[str] = (),
 ) -> Any:
-    """Return the options of what a package has, or None after reporting an error.
+    """Return the options of a package's class, or None after reporting an error.
 
-    That is a faulty package, a credential that is written out, or what does not fit the model of
-    the package, where keys that are `common` may stand, too.
+    Reports a faulty package, a credential in plain text, and what does not fit the class. Keys that
+    are `common` may stand beside the options.
     """
     found = find(base, name)
     assert found is not None, "only names that packages have are looked up"
@@ -315,7 +314,7 @@ def fit_of_package(
 
 
 def report_faulty(path: Path, error: KindlmError, reporter: Reporter) -> None:
-    """Report a fault of a package once, where it is first needed."""
+    """Report a fault of a package, if it has not been reported already."""
     if all(error.message != each.error.message for each in reporter.diagnostics):
         reporter.error(
             path, error.message, error.hint, reason="plugin", at_key=True, trace=error.trace
@@ -323,15 +322,14 @@ def report_faulty(path: Path, error: KindlmError, reporter: Reporter) -> None:
 
 
 class Plugged:
-    """Takes the keys of packages out of a file: `rest` is the file without them.
+    """Takes options, and checks of packages, out of a file; `rest` is the file without them.
 
-    Files in which all names are kindlm's own pass through, and no package is looked for. `keys` are
-    those keys as JSON values, with their defaults, by the mapping that they stand in.
+    Entry points of packages are read only if a name is not kindlm's own.
     """
 
     def __init__(self, raw: dict[str, Any], reporter: Reporter) -> None:
         self.rest = raw
-        self.keys: dict[Path, dict[str, Any]] = {}
+        self._keys: dict[Path, dict[str, Any]] = {}
         self._reporter = reporter
         self._options_of: dict[Path, Provider | Adapter] = {}
         if isinstance(raw.get("providers"), dict):
@@ -350,8 +348,8 @@ class Plugged:
                     self._take_check(name, (*path, *place), expect[name])
 
     def put_into(self, config: KindlmConfig) -> None:
-        """Add keys and options to the sections that the rest of the file is validated as."""
-        for path, keys in self.keys.items():
+        """Add the checks and options to the configuration that was made of `rest`."""
+        for path, keys in self._keys.items():
             _at(config, path).add(keys)
         for path, options in self._options_of.items():
             _at(config, path).choose(options)
@@ -359,16 +357,15 @@ class Plugged:
     def _keep(
         self, key: str, name: str | int, rest: Raw, options: Provider | Adapter | None
     ) -> None:
-        """Leave the rest of an entry to the schema of the file."""
         self.rest[key][name] = rest
         if options is not None:
             self._options_of[key, name] = options
 
     def _take_check(self, name: str, path: Path, written: Any) -> None:
-        """Take a check, or a list of them, if it is one of a package."""
+        """Take a check, or a list of checks, if its name is one of a package."""
         if name not in installed(Check.group):
             return
-        if not self.keys:
+        if not self._keys:
             self.rest = copy.deepcopy(self.rest)
         _at(self.rest, path).pop(name, None)
         place = (*path, name)
@@ -380,15 +377,15 @@ class Plugged:
             self._options(name, (*place, index) if is_many else place, item)
             for index, item in enumerate(written if is_many else [written])
         ]
-        self.keys.setdefault(path, {})[name] = options if is_many else options[0]
+        self._keys.setdefault(path, {})[name] = options if is_many else options[0]
 
     def _options(self, name: str, path: Path, written: Any) -> dict[str, Any] | None:
-        """Return options as JSON values with their defaults, None after reporting an error."""
+        """Return the options of a check as JSON, with defaults; None after reporting an error."""
         plugin = installed(Check.group)[name][0]
         if name in kinds() and isinstance(find(Check, name), Ok):
             report_faulty(path, taken(plugin), self._reporter)
             return None
-        options = fit_of_package(Check, name, path, written, self._reporter)
+        options = _fit_of_package(Check, name, path, written, self._reporter)
         try:
             return None if options is None else options.model_dump(mode="json", by_alias=True)
         except CRASHES as error:

@@ -1,8 +1,7 @@
 """Checks that everything a configuration refers to exists, and that names are unique.
 
-It reads the plain values of the file, not the validated models. So it also works on a file with
-schema errors, and all errors are reported at once. It ignores values of the wrong type, which the
-schema reports.
+The functions read the plain values of the file, not the validated models, and ignore values of the
+wrong type. So they also find the errors of a file that has schema errors.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from kindlm.suggestions import hint_for, suggest
 
 
 def check_references(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> None:
-    """Report everything that refers to nothing, and every duplicate name."""
+    """Report every reference to something that does not exist, and every duplicate name."""
     _check_models(raw, reporter)
     check_unique(items(raw, "tests"), "name", "test", reporter)
     check_unique(items(raw, "serve"), "name", "service", reporter)
@@ -60,7 +59,7 @@ def check_references(raw: Raw, reporter: Reporter, files: ReferencedFiles) -> No
 
 
 def _check_upload(raw: Raw, reporter: Reporter) -> None:
-    """Report an upload that would go to no server of the user's own."""
+    """Report an enabled upload without the address of a server."""
     upload = section(raw, "upload")
     if upload.get("enabled") is True and upload.get("apiUrl", NO_SERVER) == NO_SERVER:
         reporter.error(
@@ -72,7 +71,7 @@ def _check_upload(raw: Raw, reporter: Reporter) -> None:
 
 
 def _ids(raw: Raw, *keys: str) -> list[str]:
-    """Return the ids of models, of agents, or of both."""
+    """Return the ids of the entries in `models`, in `agents`, or in both."""
     entries = (item for key in keys for _, item in items(raw, key))
     return [item["id"] for item in entries if isinstance(item.get("id"), str)]
 
@@ -80,7 +79,7 @@ def _ids(raw: Raw, *keys: str) -> list[str]:
 def check_unique(
     entries: Iterator[tuple[Path, Raw]], key: str, what: str, reporter: Reporter
 ) -> None:
-    """Report every name that an earlier entry has; `what` is what the entries are called."""
+    """Report every name that an earlier entry has; `what` is the noun for an entry."""
     seen: dict[str, Path] = {}
     for path, item in entries:
         name = item.get(key)
@@ -137,7 +136,7 @@ def _check_prompts(path: Path, test: Raw, raw: Raw, reporter: Reporter) -> None:
     for place, prompt in prompts_of(test).items():
         if not prompt or prompt in prompts or not (prompts or _is_said(prompt)):
             continue
-        # Each input of a test is a prompt by now: too many to look through for every test.
+        # Inputs of tests have become prompts, too: comparing with all of them would take long.
         named = [name for name in prompts if ("prompts", name) not in reporter.moved]
         hint = hint_for(prompt, named, "Defined prompts")
         if _is_said(prompt) and suggest(prompt, named) is None:
@@ -153,7 +152,7 @@ def _check_prompts(path: Path, test: Raw, raw: Raw, reporter: Reporter) -> None:
 
 
 def _check_targets(path: Path, test: Raw, raw: Raw, servers: list[str], reporter: Reporter) -> None:
-    """Report targets that are not there, that only judge, or that cannot run this kind of test."""
+    """Report unknown and duplicate targets, judges, and targets for another kind of test."""
     chosen, is_call = test.get("models"), "call" in test
     if chosen == [] and "command" not in test:
         reporter.error(
@@ -209,8 +208,7 @@ def _report_unknown_model(
     path: Path, reason: str, model: str, ids: list[str], known: str, reporter: Reporter
 ) -> None:
     if not ids:
-        # That no model is there has been reported already.
-        return
+        return  # The missing `models` are reported.
     reporter.error(
         path,
         f'The model "{model}" is not configured',
@@ -222,9 +220,9 @@ def _report_unknown_model(
 
 
 def check_requirements(raw: Raw, reporter: Reporter) -> None:
-    """Report sections and keys that are not there, and without which the tests cannot run.
+    """Report missing sections and keys that the tests need.
 
-    A test with a `command` or a `call` needs none of them, one that runs on an agent an input.
+    A test with a `command` or a `call` needs no model, prompt or input.
     """
     alone = {"command", "call"}
     tests = [(path, test) for path, test in items(raw, "tests") if alone.isdisjoint(test)]
@@ -252,12 +250,12 @@ def check_requirements(raw: Raw, reporter: Reporter) -> None:
 
 
 def _is_said(prompt: str) -> bool:
-    """Tell whether a text is rather what is said than the name of a prompt."""
+    """Tell whether a text looks like a message, not like the name of a prompt."""
     return len(prompt.split()) > 1
 
 
 def _judged(raw: Raw) -> Path | None:
-    """Return the place of the first expectation that asks a model."""
+    """Return the path of the first check that needs a judge."""
     for path, test in items(raw, "tests"):
         for place, part, written in sections_of(test, path):
             if any(part.judges(written)):
@@ -282,9 +280,9 @@ def _server_ids(raw: Raw) -> list[str]:
 
 
 def _check_said(path: Path, test: Raw, reporter: Reporter) -> None:
-    """Report messages and calls that no target takes, and comparisons with nothing to compare.
+    """Report keys that exclude each other in a test.
 
-    A command gets no messages. Calls and messages do not stand in one test.
+    A command gets no messages. A test sends either calls or messages.
     """
     if "command" in test:
         for key in {"prompt", "prompts"} & test.keys():

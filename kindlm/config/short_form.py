@@ -1,23 +1,24 @@
 """Writes out the short forms of kindlm.yaml, and fills in what it leaves out.
 
-Everything behind this module sees the long form only. So what is written shortly has the same
-meaning, the same hash and the same checks as its long twin. Short are
+All other modules see the long form only. So a short form has the meaning, the hash and the checks
+of its long form. The short forms are:
 
-- a value alone for a list of one, wherever the schema has a list: `tags: smoke`;
-- a text, number or boolean alone for a section with its main key (`Section.main`): `toolCalls:
-  [lookup_order]` is `toolCalls: [{tool: lookup_order}]`.
+- a value in place of a list of one, wherever the schema has a list: `tags: smoke`;
+- a text, number or boolean in place of a section with a main key (`Section.main`): `toolCalls:
+  [lookup_order]` means `toolCalls: [{tool: lookup_order}]`.
 
-What may be left out, and is filled in afterwards:
+Then these are filled in where they are absent:
 
-- the version, the project, and the name of the suite, which is that of the file;
-- the id of a model or agent, the adapter of an agent at a URL or at `module:name`;
-- the provider of a model that names it, as in `openai/gpt-4o`, and the settings of known providers;
-- the judge's entry in `models`, where `judgeModel` names a provider and a model;
-- the user's text of a prompt with a system text: `{{input}}`;
-- the prompts of a test. Its `input`, a text or messages, is its prompt, or the variable `{{input}}`
-  of the prompts that have it, in their files too. A test without an input has all prompts.
+- the version, the project, and the name of the suite;
+- the ids of models and agents, and the adapter of an agent at a URL or at `module:name`;
+- the provider of a model such as `openai/gpt-4o`, and the entries of known providers;
+- an entry in `models` for a judge such as `judgeModel: openai/gpt-4o`;
+- the user's text of a prompt with only a system text: `{{input}}`;
+- the prompts of a test. Its `input`, a text or messages, becomes its prompt, or the variable
+  `{{input}}` of the prompts that contain it, also in their files. A test without an input has all
+  prompts.
 
-A value that does not fit is left for the schema to refuse.
+Values that do not fit stay, and the schema reports them.
 """
 
 from __future__ import annotations
@@ -43,9 +44,8 @@ from kindlm.section import Described
 
 Sections = tuple[type[Described], ...]
 
-
 ALONE = {"agent": "agents", "model": "models"}
-"""Keys for one entry of a list."""
+"""Keys that hold the only entry of a list, with the key of the list."""
 
 
 def write_out(
@@ -54,10 +54,10 @@ def write_out(
     project: Callable[[], str],
     files: ReferencedFiles,
 ) -> dict[Path, Path]:
-    """Write out the short forms of a file; return where the values stand that moved by this.
+    """Write out the short forms of a file, in place; return its moves.
 
-    The document is changed. `name` and `project` return what the suite and its project are called
-    if the file does not say so.
+    Moves lead from the new path of a value to the path at which it is written. `name` and `project`
+    return the default names of the suite and its project.
     """
     root = document.root
     if root is None or not isinstance(root.value, dict):
@@ -67,7 +67,7 @@ def write_out(
         if key in root.value and plural not in root.value:
             root.put(plural, root.take(key), root.keys[key])
             writer.moved[(plural,)] = (key,)
-    # Prompts that are a text, or a list, are named by their numbers: `prompt-1`.
+    # A list of prompts, or a single text, becomes a mapping: the first is `prompt-1`.
     prompts = root.child("prompts")
     if prompts is not None and isinstance(prompts.value, str):
         prompts = Node.sequence(prompts, prompts)
@@ -82,13 +82,13 @@ def write_out(
 
 
 class Writer:
-    """Writes out the short forms of a mapping; `moved` is where the values stand that moved."""
+    """Writes out the short forms of a mapping in place; `moved` are its moves, see `write_out`."""
 
     def __init__(self) -> None:
         self.moved: dict[Path, Path] = {}
 
     def section(self, node: Node, path: Path, sections: Sections) -> None:
-        """Write out what is in a mapping that one of several sections describes."""
+        """Write out a mapping; each of its keys belongs to one of the sections."""
         for key in list(node.children):
             described = (shapes(each).get(str(key)) for each in sections)
             shape = next((each for each in described if each is not None), None)
@@ -137,7 +137,7 @@ def _is_alone(node: Node, sections: Sections) -> bool:
 def _options(
     sections: Sections, key: str | int, written: dict[str, Any]
 ) -> Iterator[type[Described]]:
-    """Yield the options that kindlm's own kind of provider or agent adds to an entry."""
+    """Yield the class of the options in an entry of a provider or agent of kindlm."""
     kind = written.get("adapter", written.get("type", key))
     if not isinstance(kind, str):
         return
@@ -151,7 +151,7 @@ def _options(
 
 
 class Shape(NamedTuple):
-    """What a key holds: a list or a mapping of sections, or one; no sections for plain values."""
+    """What a key holds: one value, a list or a mapping; `sections` describe values in mappings."""
 
     is_list: bool
     is_mapping: bool
@@ -160,7 +160,7 @@ class Shape(NamedTuple):
 
 @cache
 def shapes(section: type[Described]) -> dict[str, Shape]:
-    """Return the keys of a section that hold lists or sections, by each of their names."""
+    """Return the shapes of the keys, and of their aliases, that hold lists or sections."""
     found: dict[str, Shape] = {}
     for name, field in section.model_fields.items():
         shape = _shape([field.annotation])
@@ -172,7 +172,7 @@ def shapes(section: type[Described]) -> dict[str, Shape]:
 
 
 def _shape(annotations: Iterable[Any]) -> Shape:
-    """Return what one of several types holds; where it may be a text, it is not a list."""
+    """Return the shape of a union of types. With `str` in it, a text is not a list of one."""
     todo, sections = list(annotations), list[type[Described]]()
     is_list = is_mapping = is_text = False
     for each in todo:  # which grows
@@ -198,7 +198,7 @@ _PROTOCOLS = {
     "/v1/responses": "responses",
     "/v1/messages": "anthropic",
 }
-"""How the URLs of agents end that speak a protocol."""
+"""The ends of agents' URLs, each with the protocol of the agent."""
 
 _INPUT = "{{input}}"
 _NEARLY = re.compile(r"\{\{\s+input\s*\}\}|\{\{input\s+\}\}")
@@ -208,7 +208,7 @@ _SYSTEM = frozenset({"system", "systemFile", "system_prompt_file"})
 def _fill_in(
     root: Node, name: Callable[[], str], project: Callable[[], str], files: ReferencedFiles
 ) -> dict[Path, Path]:
-    """Fill in what a file leaves out; return where the values stand that moved by this."""
+    """Fill in what a file leaves out, in place; return its moves, see `write_out`."""
     _default(root, "kindlm", 1)
     if "project" not in root.value:
         _default(root, "project", project())
@@ -249,7 +249,7 @@ def _default(node: Node, key: str, value: Any) -> None:
 
 
 def protocol_of(url: str) -> str | None:
-    """Return the protocol that an agent speaks by the end of its URL, None if that says nothing."""
+    """Return the protocol of an agent by the end of its URL; None if that does not show it."""
     return next((name for end, name in _PROTOCOLS.items() if url.endswith(end)), None)
 
 
@@ -284,10 +284,10 @@ def _fill_in_model(model: Node, providers: Any) -> None:
 
 
 def _split(text: str, providers: Any) -> tuple[str, str] | None:
-    """Return the provider and the model of `openai/gpt-4o` or `openai:gpt-4o`.
+    """Return the provider and the model of `openai/gpt-4o` or `openai:gpt-4o`; None for others.
 
-    A single provider may be a gateway, whose models are called `groq/…` themselves. A scripted one
-    is not: it would answer in place of Groq.
+    If the file has one provider with a name of the user's own, that may be a gateway with models
+    called `groq/…`: then the text is the model. A scripted provider is no gateway.
     """
     found = _MODEL.fullmatch(text)
     if found is None:
@@ -303,7 +303,7 @@ def _split(text: str, providers: Any) -> tuple[str, str] | None:
 
 
 def _judges(root: Node) -> Iterator[Node]:
-    """Yield the names of models that judge."""
+    """Yield the nodes of the texts that name judges."""
     defaults = root.child("defaults")
     found = [] if defaults is None else [defaults.child("judgeModel")]
     for test in root.entries("tests").values():
@@ -315,7 +315,7 @@ def _judges(root: Node) -> Iterator[Node]:
 
 
 def _add_judge(root: Node, judge: Node) -> None:
-    """Add the model of a judge that is named as `openai/gpt-4o`."""
+    """Add an entry in `models` for a judge such as `openai/gpt-4o`."""
     providers = section(root.value, "providers")
     models = root.child("models") or Node.sequence(judge)
     names = [each.value.get("id") for each in root.entries("models").values()]
@@ -328,9 +328,10 @@ def _add_judge(root: Node, judge: Node) -> None:
 
 
 def _add_providers(root: Node, explicit: Collection[int]) -> None:
-    """Add the known providers that models name, and that need no more than their usual key.
+    """Add entries for providers of kindlm that models name, unless they have required options.
 
-    Models that are `explicit` have a key `provider`, which refers to `providers` if there is any.
+    `explicit` are the models with a key `provider`. If the file has `providers`, that key refers to
+    them, and a missing entry is an error.
     """
     are_configured = bool(section(root.value, "providers"))
     for at, model in root.entries("models").items():
@@ -350,7 +351,7 @@ def _add_providers(root: Node, explicit: Collection[int]) -> None:
 
 
 def _add_keys(root: Node) -> None:
-    """Add the usual `apiKeyEnv` of providers that are at their usual address."""
+    """Add the usual `apiKeyEnv` to providers without a `baseUrl`."""
     for name, settings in (root.child("providers") or Node({}, 0)).children.items():
         if not isinstance(settings.value, dict) or "baseUrl" in settings.value:
             continue
@@ -361,11 +362,11 @@ def _add_keys(root: Node) -> None:
 
 
 def _fill_in_test(root: Node, test: Node, place: Path, names: list[str] | None) -> dict[Path, Path]:
-    """Give a test its prompts: those of these names, or its own input."""
+    """Give a test the prompts with these names; with an empty list, a prompt of its input."""
     given, moved = test.child("input"), dict[Path, Path]()
     if not test.value.keys() & {"prompt", "prompts", "command", "call"}:
         if names is None:
-            return {}  # The schema refuses the input: it is not clear where it belongs.
+            return {}  # The schema refuses the input: no prompt has a place for it.
         if names:
             test.put("prompts", Node.sequence(test, *map(test.leaf, names)))
         elif given is not None:
@@ -380,7 +381,7 @@ def _fill_in_test(root: Node, test: Node, place: Path, names: list[str] | None) 
 
 
 def _as_variable(test: Node, given: Node, place: Path) -> dict[Path, Path]:
-    """Make the input of a test that names its prompts the variable `input` of these."""
+    """Make the input of a test with prompts its variable `input`."""
     variables = test.child("vars") or Node.mapping(given)
     is_free = isinstance(variables.value, dict) and "input" not in variables.value
     if not is_free or not isinstance(given.value, dict) or given.value.keys() != {"user"}:
@@ -391,23 +392,26 @@ def _as_variable(test: Node, given: Node, place: Path) -> dict[Path, Path]:
 
 
 def _as_prompt(root: Node, test: Node, given: Node, place: Path) -> dict[Path, Path]:
-    """Make the input of a test a prompt of its name, and its further messages a conversation."""
+    """Make the input of a test a prompt with the test's name, and further messages turns."""
     at, name = (*place, "input"), test.value.get("name")
     prompts = root.child("prompts") or Node.mapping(given)
-    said = _said(given.value)
-    further = [inner for role, inner in said if role == "user"][1:]
+    messages = _messages(given.value)
+    further = [inner for role, inner in messages if role == "user"][1:]
     does_fit = isinstance(given.value, dict) or (
-        messages_fit([role for role, _ in said]) and not (further and "conversation" in test.value)
+        messages_fit([role for role, _ in messages])
+        and not (further and "conversation" in test.value)
     )
     if not isinstance(name, str) or not isinstance(prompts.value, dict) or not does_fit:
         return {}
-    while name in prompts.value:
+    if name in prompts.value:
         name += " (input)"
+    while name in prompts.value:
+        name += f" {place[-1]}"  # so that thousands of tests of one name do not try each other's
     moved: dict[Path, Path] = {("prompts", name): at, (*place, "prompt"): at}
     entry = given
     if not isinstance(given.value, dict):
         entry = Node.mapping(given)
-        for role, inner in reversed(said):  # of several messages of the user, the first stays
+        for role, inner in reversed(messages):  # of several messages of the user, the first stays
             entry.put(role, _at(given, inner))
             moved["prompts", name, role] = (*at, *inner)
     if further:
@@ -421,15 +425,15 @@ def _as_prompt(root: Node, test: Node, given: Node, place: Path) -> dict[Path, P
     return moved
 
 
-def _said(value: Any) -> list[tuple[str, Path]]:
-    """Return the role of each message in a list, and where in it its text is."""
-    said: list[tuple[str, Path]] = []
+def _messages(value: Any) -> list[tuple[str, Path]]:
+    """Return the role of each message in a list, and the path of its text in the list."""
+    found: list[tuple[str, Path]] = []
     for index, message in enumerate(value if isinstance(value, list) else ()):
         if isinstance(message, dict) and message.keys() == {"role", "content"}:
-            said.append((str(message["role"]), (index, "content")))
+            found.append((str(message["role"]), (index, "content")))
         else:
-            said.append(("user" if isinstance(message, str) else "", (index,)))
-    return said
+            found.append(("user" if isinstance(message, str) else "", (index,)))
+    return found
 
 
 def _at(node: Node, path: Path) -> Node:

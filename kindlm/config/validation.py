@@ -1,4 +1,4 @@
-"""Validates JSON values as a `KindlmConfig`, with every error at its place."""
+"""Validates JSON values as a pydantic model, and reports every error at its place in the file."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _FIRST_TEST = "Add `tests:` with a first test. In another folder, kindlm init wr
 
 
 def report_no_mapping(value: Any, reporter: Reporter) -> None:
-    """Report a file that holds something else than a suite does."""
+    """Report a file that holds no mapping."""
     if value is None:
         reporter.error((), "The file is empty", _FIRST_TEST)
         return
@@ -74,11 +74,15 @@ def fit(
     at: Path = (),
     also_known: Collection[str] = (),
 ) -> M | None:
-    """Return a mapping as a model, or None after reporting all that does not fit it.
+    """Return a mapping as a model, or None after reporting all that does not fit.
 
-    Unknown keys are errors; where one is `tolerant` they are warnings, and left out. The mapping
-    stands `at` a place of the file, where there may be keys that are `also_known`. Its keys are
-    spelled as in the file.
+    Args:
+        model: the model, whose keys are spelled as in kindlm.yaml.
+        value: the mapping, whose keys are spelled as in the file.
+        reporter: takes the errors.
+        tolerant: whether unknown keys are left out with a warning, and are no errors.
+        at: the path of the mapping in the file.
+        also_known: further keys for "did you mean".
     """
     spelled = {key: reporter.spelling.key(key) for key in keys_of(model)}
     if isinstance(value, dict):
@@ -87,7 +91,7 @@ def fit(
     try:
         return model.model_validate(value) if is_own(model) else options_of_package(model, value)
     except ValidationError as error:
-        # Unknown keys first: a missing key may be one of them, misspelt.
+        # Unknown keys first: one of them may be a misspelt missing key.
         found = error.errors(include_url=False)
     found.sort(key=lambda details: details["type"] != "extra_forbidden")
     missing = [_place(details) for details in found if details["type"] == "missing"]
@@ -96,18 +100,17 @@ def fit(
         misfits.report(details)
     if not tolerant or any(details["type"] != "extra_forbidden" for details in found):
         return None
-    # Without these keys there may be something else to report, and no further unknown key.
+    # pydantic may find more once these keys are gone, but no further unknown key.
     known = _without({_place(details) for details in found}, value)
     return fit(model, known, reporter, at=at, also_known=also_known)
 
 
 def keys_of(section: type[BaseModel]) -> list[str]:
-    """Return the keys of a section, such as the options of a provider or an adapter."""
+    """Return the keys of a section, spelled as in kindlm.yaml."""
     return [field.alias or name for name, field in section.model_fields.items()]
 
 
 def _without(places: Collection[Path], value: Any, path: Path = ()) -> Any:
-    """Return a value without the keys at some places."""
     if isinstance(value, dict):
         return {
             key: _without(places, item, (*path, key))
@@ -125,9 +128,11 @@ def _place(details: ErrorDetails) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _Misfits:
-    """Reports what does not fit a model: see `fit`.
+    """Reports the errors that pydantic found; see `fit` for the common fields.
 
-    `spelled` is how its keys are written, `missing` are the places of keys that are not there.
+    Attributes:
+        spelled: how the file spells the keys of the model.
+        missing: the places of required keys that are absent.
     """
 
     model: type[BaseModel]
@@ -139,7 +144,6 @@ class _Misfits:
     missing: Collection[Path]
 
     def report(self, details: ErrorDetails) -> None:
-        """Report an error of pydantic."""
         place = _place(details)
         kind, given, context = details["type"], details["input"], details.get("ctx", {})
         if context.get("key") is not None:
@@ -192,12 +196,12 @@ class _Misfits:
             return
 
         def example(key: str) -> str:
-            """Return an example of a key that has another shape than the foreign one."""
+            """Return an example of a key that other tools call so: its shape may differ."""
             shown = _example(model, (*place[:-1], key))
             return f" For example: `{shown}`" if key in words_for(name) and shown else ""
 
         elsewhere, more = None, ""
-        # In a foreign format, a key is rather misspelt than misplaced.
+        # In the formats of other programs, a key is more often misspelt than misplaced.
         if model is KindlmConfig or (self.tolerant and meant_by(str(place[-1]), known) is None):
             elsewhere = _elsewhere(model, place)
         if path[-2:-1] == ("expect",) and model is KindlmConfig:
@@ -215,18 +219,18 @@ class _Misfits:
 
 
 _DEPTH = 4
-"""How far below a place a key is looked for."""
+"""How many levels below its place an unknown key is searched for."""
 
 _SHORT = {
     "agents": "agent: http://localhost:8000/chat",
     "models": "model: openai/gpt-4o",
     "tests": "tests: [{name: greets, input: Hi, expect: {output: {contains: hello}}}]",
 }
-"""Examples of what most files begin with, in their short forms."""
+"""Examples of the keys that most files begin with, in short forms."""
 
 
 def _elsewhere(model: type[BaseModel], place: Path) -> str | None:
-    """Return where a key can stand, or what it is called elsewhere: below its place, or above."""
+    """Return the hint where an unknown key, or our word for it, can stand: below or above."""
     above, names = place[:-1], (str(place[-1]), *words_for(str(place[-1])))
     found: list[Path] = []
     todo: list[Path] = [()]
@@ -236,9 +240,9 @@ def _elsewhere(model: type[BaseModel], place: Path) -> str | None:
         if len(path) < _DEPTH:
             todo += [each for part in keys for each in ((*path, part), (*path, part, 0))]
     if found:
-        # As near as can be, and rather for all tests than for one of them.
+        # The nearest place; of equally near ones, one for all tests rather than for one test.
         best = min(found, key=lambda it: (sum(isinstance(part, str) for part in it), len(it)))
-        # As it is written in one line: `output: {contains: …}`.
+        # In flow style: `output: {contains: …}`.
         flow = "…"
         for part in reversed(best):
             flow = f"[{flow}]" if isinstance(part, int) else f"{{{part}: {flow}}}"
@@ -252,7 +256,7 @@ def _elsewhere(model: type[BaseModel], place: Path) -> str | None:
 
 
 def _example(model: type[BaseModel], place: Path) -> str | None:
-    """Return a key with an example of its value, None where there is none."""
+    """Return a key with the example of its value; None if it has no example."""
     if len(place) == 1 and place[0] in _SHORT:
         return _SHORT[str(place[0])]
     keys = _properties(model, place[:-1])
@@ -288,20 +292,20 @@ def _describe(kind: str, given: Any, context: dict[str, Any], text: str) -> tupl
         return "may hold letters, digits and _ only", None
     if kind in _RANGES:
         return _describe_range(kind, given, context)
-    # Whatever else a package's types may demand.
+    # Types of packages have further kinds of errors.
     return f"has an invalid value: {_shown(given)}", printable(text)
 
 
 def _type_hint(kind: str, given: Any) -> str | None:
-    """Return how to write the value so that it has the type, where that can be told."""
+    """Return how to write the value with the right type, if its text shows what was meant."""
     if kind == "string_type" and isinstance(given, (bool, int, float)):
         return "Put it in quotes to make it a string"
     if kind == "bool_type":
         word = given.strip().casefold() if isinstance(given, str) else None
         if word in ("true", "false"):
             return f"Write {word}, without quotes"
-        said = word in ("yes", "no", "on", "off")
-        return f"Write true or false: `{given}` is a string here" if said else "Write true or false"
+        is_old = word in ("yes", "no", "on", "off")  # booleans of YAML 1.1
+        return "Write true or false" + (f": `{given}` is a string here" if is_old else "")
     if kind == "int_type" and isinstance(given, float) and given.is_integer():
         return f"Write it without the fraction: {_number(int(given))}"
     if isinstance(given, str):
@@ -326,9 +330,9 @@ def _describe_range(kind: str, given: Any, context: dict[str, Any]) -> tuple[str
 
 
 def describe_choice(given: Any, choices: Sequence[str], more: str = "") -> tuple[str, str | None]:
-    """Return in what a value is none of some choices, and what to do about it.
+    """Return the message and the hint of a value that is none of the choices.
 
-    `more` is said of an unknown one.
+    `more` ends the hint if no choice resembles the value.
     """
     if not isinstance(given, str) or len(choices) == 1:
         return f"must be {' or '.join(choices)}, but is {kind_of(given)}", None
@@ -337,11 +341,11 @@ def describe_choice(given: Any, choices: Sequence[str], more: str = "") -> tuple
 
 
 def _known_keys(model: type[BaseModel], path: Path) -> list[str]:
-    """Return the keys that the schema knows at a place of the file."""
     return list(_properties(model, path))
 
 
 def _properties(model: type[BaseModel], path: Path) -> dict[str, Any]:
+    """Return the JSON Schemas of the keys that a model has at a path."""
     schema = _json_schema(model)
     place = schema
     for part in path:
@@ -360,7 +364,7 @@ def _json_schema(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _resolve(place: Any, schema: dict[str, Any]) -> dict[str, Any]:
-    """Return what a part of the JSON Schema stands for: a reference, or one branch of several."""
+    """Return the schema that a reference, or a choice of several schemas, stands for."""
     if not isinstance(place, dict):
         return {}
     if "$ref" in place:
@@ -373,7 +377,7 @@ def _resolve(place: Any, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def kind_of(value: Any) -> str:
-    """Return what a value is, in words."""
+    """Return what a value is, for messages: `the number 7`, `a list`."""
     match value:
         case bool():
             return f"the boolean {str(value).lower()}"

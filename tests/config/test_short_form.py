@@ -16,7 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kindlm.config import LoadedSuite, load_suite
+from kindlm.config.files import ReferencedFiles
 from kindlm.config.published import schema_with_packages
+from kindlm.config.short_form import write_out
 from kindlm.yaml_document import read_document
 
 Load = Callable[..., LoadedSuite]
@@ -285,3 +287,13 @@ def test_what_no_entry_can_be_written_as_has_to_be_a_list(load: Load, written: s
     assert found.error.message.startswith("tests must be a list, but is ")
     assert found.error.hint
     assert "`tests: [{name: greets," in found.error.hint
+
+
+def test_names_of_prompts_stay_short_whatever_tests_are_called(tmp_path: Path) -> None:
+    tests = [{"name": "same", "input": "Hi"}] * 300
+    document = read_document(json.dumps({"tests": tests}).encode())
+    write_out(document, lambda: "suite", lambda: "project", ReferencedFiles(tmp_path))
+    names = list(document.value["prompts"])
+    assert names[:2] == ["same", "same (input)"]
+    assert len(names) == 300
+    assert max(map(len, names)) < 20
