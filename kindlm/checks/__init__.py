@@ -1,8 +1,8 @@
 """The checks: each decides whether a transcript is as expected.
 
-A module is a section of `expect` in kindlm.yaml and the checks that it makes, or a family of checks
-of other front ends. `base` defines what a check is and finds all of them. `CheckRunner` evaluates
-them: it limits what a check sees, and turns crashes into results.
+Most modules are a section of `expect` in kindlm.yaml with its checks. `base` defines checks and
+finds them. `CheckRunner` evaluates them: it limits what a check sees, and turns crashes into
+results.
 """
 
 from __future__ import annotations
@@ -31,16 +31,14 @@ T = TypeVar("T")
 class CheckRunner:
     """Evaluates any expectation; implements `ports.Checker`.
 
-    A check that crashes is inconclusive, with the traceback for `--verbose`, and the others go on.
-    One that takes long runs in a thread, so that the answers of providers are read, and timed,
-    meanwhile.
+    A check that crashes is inconclusive, with the traceback for `--verbose`. A slow check runs in a
+    thread, so that answers of providers are read, and timed, meanwhile.
     """
 
     def __init__(self, thread: ThreadPoolExecutor | None = None) -> None:
-        # Not a thread of the loop's pool, which looks up host names: a request would wait for
-        # checks. Only one thread: time limits of patterns count the processor time of all threads,
-        # so that parallel checks would shorten each other's limits, and verdicts would depend on
-        # that. It starts with the first slow check, and ends with those that use it.
+        # Not the loop's pool, since it looks up host names: requests would wait for checks. Only
+        # one thread, since time limits of patterns count the processor time of all threads:
+        # parallel checks would shorten each other's limits.
         self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="kindlm-checks")
 
     def evaluate(
@@ -51,9 +49,9 @@ class CheckRunner:
         *,
         now: bool = False,
     ) -> CheckResult | Awaitable[CheckResult]:
-        """Return the result, to be awaited if the check asks a model or can take long.
+        """Return the result, or an awaitable of it if the check asks a model or is slow.
 
-        A check of tools is undecided where it is not known which were called, whatever is known.
+        `now` runs slow checks at once, too; see `ports.Checker`.
         """
         check: Check = expectation.check
         seen, turn = transcript, expectation.turn
@@ -64,7 +62,7 @@ class CheckRunner:
                     return _placed(expectation, transcript, nothing)
                 context, seen = replace(context, turn=turn), transcript.prefix(turn)
                 if expectation.since > 1:
-                    # Earlier answers are valid evidence about the agent for later ones.
+                    # Earlier answers may show that the agent reports its tool calls.
                     later = seen.turns[expectation.since - 1 :]
                     shows_tools = seen.shows_tools and seen.unseen is None
                     seen = replace(seen, turns=later, reports_tools=shows_tools)
@@ -72,7 +70,7 @@ class CheckRunner:
             if check.about_tools and (unknown := why_unknown(seen)) is not None:
                 found = undecided(unknown)
             elif _lacks_a_secret(check.reads, seen):
-                found = undecided(_TAKEN_OUT)
+                found = undecided(_REDACTED_HERE)
             elif isinstance(check, AskingCheck):
                 found = check.evaluate(seen, replace(context, aside=self.aside))
             elif not check.is_slow(seen):
@@ -84,7 +82,7 @@ class CheckRunner:
                 compute: Callable[[], Any] = partial(check.evaluate, seen, context)
                 found = self.aside(compute)
         except Exception as error:  # noqa: BLE001 - the boundary where a crash becomes a result
-            found = _without_result(error)
+            found = _result_of_error(error)
         if isinstance(found, CheckResult):
             return _placed(expectation, transcript, found)
         return _awaited(expectation, transcript, found)
@@ -92,7 +90,7 @@ class CheckRunner:
     async def aside(self, compute: Callable[[], T]) -> T:
         """Run a slow computation in the thread of checks; implements `ports.Aside`.
 
-        When the wait for it is cancelled, its validation of JSON ends, and so does the thread.
+        Cancelling it also stops the validation of JSON that it runs, which frees the thread.
         """
         budget = Budget()
 
@@ -110,16 +108,16 @@ class CheckRunner:
 async def _awaited(
     expectation: Expectation,
     transcript: Transcript,
-    finding: Awaitable[CheckResult],
+    result: Awaitable[CheckResult],
 ) -> CheckResult:
     try:
-        found = await finding
+        found = await result
     except Exception as error:  # noqa: BLE001 - as above
-        found = _without_result(error)
+        found = _result_of_error(error)
     return _placed(expectation, transcript, found)
 
 
-def _without_result(error: Exception) -> CheckResult:
+def _result_of_error(error: Exception) -> CheckResult:
     if isinstance(error, UndecidedError):
         return undecided(str(error), error.code)
     if isinstance(error, UndecidableSchemaError):
@@ -128,17 +126,16 @@ def _without_result(error: Exception) -> CheckResult:
     return undecided(message, trace="".join(traceback.format_exception(error)))
 
 
-_TAKEN_OUT = (
+_REDACTED_HERE = (
     "The record has [redacted] in place of a secret here, so this cannot be decided."
     " Run the test again: kindlm test."
 )
 
 
 def _lacks_a_secret(reads: Reads, seen: Transcript) -> bool:
-    """Return whether a secret was removed from the part of the record that a check reads.
+    """Return whether a secret was removed from the part of a record that a check reads.
 
-    Checking the mark in its place could reverse the verdict: an answer that revealed a key would
-    look as if it had not.
+    The mark in its place could reverse the verdict: an answer with a key would look harmless.
     """
     if reads is Reads.NUMBERS_AND_NAMES:
         return False
@@ -152,7 +149,7 @@ def _lacks_a_secret(reads: Reads, seen: Transcript) -> bool:
 
 
 def _placed(expectation: Expectation, transcript: Transcript, found: CheckResult) -> CheckResult:
-    """Return a result for the whole conversation; the check has seen a part of it."""
+    """Return a result with its kind and label, and with evidence for the whole conversation."""
     evidence = found.evidence
     if evidence and expectation.turn is not None:
         turn, before = expectation.turn, len(transcript.prefix(expectation.since - 1).tool_uses)
@@ -166,10 +163,10 @@ _TOOL = re.compile(r"tool\[(\d+)\](.*)", re.DOTALL)
 def _in_conversation(
     turn: int, transcript: Transcript, before: int, evidence: Evidence
 ) -> Evidence:
-    """Convert a place within a turn's check to one in the whole conversation.
+    """Convert evidence from the check of a turn to evidence about the whole conversation.
 
-    Its output is not the final text, unless the turn is the last one. It counted tool calls without
-    those `before` the first turn that it has seen.
+    The turn's output becomes `turn[N].output`, unless it is the final text. `before` is the number
+    of tool calls before the turns that the check saw.
     """
     if evidence.source == "output":
         if turn == len(transcript.turns):

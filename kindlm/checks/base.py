@@ -1,13 +1,12 @@
 """The base classes of checks, and how kindlm finds the checks.
 
-A check is a value that holds what is expected and evaluates itself: a subclass of `Check`. A
-section of `expect` in kindlm.yaml is a subclass of `ExpectSection`: its fields are the keys that
-users write, and it makes the checks of what they wrote. Most sections are one check: a
-`CheckSection`. A module of this package with such a class is all that a new check takes.
+A `Check` is a value that holds an expectation and evaluates it. An `ExpectSection` is a section of
+`expect` in kindlm.yaml: its fields are the keys, and it makes checks. Most sections are themselves
+a check: `CheckSection`. A new check is a module of this package with such a class.
 
-Front ends make checks, and put each into an `Expectation`. The engine passes it to `CheckRunner`
-(`kindlm/checks/__init__.py`), which calls `evaluate`. A check sees only the transcript and the
-`CheckContext`, so it works for live and for recorded conversations.
+Front ends put each check into an `Expectation`, and `CheckRunner` (`kindlm/checks/__init__.py`)
+evaluates it. A check sees only the transcript and the `CheckContext`, so it works for live and for
+recorded conversations.
 """
 
 from __future__ import annotations
@@ -35,17 +34,17 @@ CODES = {
     "NOTHING_CHECKED": "the function of a scenario ended without a check",
     "ASSERTION_EVAL_ERROR": "the assertion could not be evaluated: inconclusive",
 }
-"""What a check fails with, or a scenario itself, and what each code means; never renamed."""
+"""The failure codes of checks and scenarios, and what each means; never renamed."""
 
 Place: TypeAlias = tuple[str | int, ...]
-"""Where something is written below a section: keys and positions in lists."""
+"""A place below a section: keys and positions in lists."""
 
 Fill: TypeAlias = Callable[[str], str]
 """Puts values into the placeholders of a text."""
 
 
 class Reads(Enum):
-    """What of a transcript a check goes by. Where a secret was removed from it, it is undecided."""
+    """What a check reads of a transcript. It is undecided if a secret was removed there."""
 
     NUMBERS_AND_NAMES = "numbers and names, in which there is no secret"
     TEXT = "the final text"
@@ -54,17 +53,17 @@ class Reads(Enum):
 
 
 class Refers(Enum):
-    """What a value of a section refers to."""
+    """What a value in a section refers to."""
 
     SCHEMA_FILE = "a file with a JSON Schema"
-    SCHEMA = "a JSON Schema, which the value is"
+    SCHEMA = "a JSON Schema, the value itself"
     FUNCTION = "a function, as file.py:name"
 
 
 class Rule(NamedTuple):
     """A guardrail in a SARIF report: its id, what it forbids, and what to do about a finding.
 
-    Of a check that has more than one kind, `kind` is the one whose failures break it.
+    If a check has several kinds, the rule is about failures of `kind`.
     """
 
     id: str
@@ -75,7 +74,7 @@ class Rule(NamedTuple):
 
 
 class Check:
-    """What is expected. Checks that no section holds are frozen dataclasses with slots."""
+    """An expectation that evaluates itself. A check without a section is a frozen dataclass."""
 
     __slots__ = ()
 
@@ -83,41 +82,40 @@ class Check:
     """The name in events and reports; never renamed."""
     reads: ClassVar[Reads] = Reads.TEXT
     about_tools: ClassVar[bool] = False
-    """Whether it demands something of the tool calls. It is undecided, and not run, where it is not
-    known which were made."""
+    """Whether it is about tool calls. It is undecided, and not run, if they are not known."""
     demands: ClassVar[Demands]
-    """What it demands: whether its failure means that an attack succeeded. Every check says it."""
+    """What it demands, and so whether its failure means that an attack succeeded."""
     only_numbers: ClassVar[bool] = False
-    """Whether its results hold nothing but numbers that it measured. `redactPii` then leaves them
-    as they are, unless they are undecided."""
+    """Whether its results hold only measured numbers. `redactPii` then leaves decided ones
+    unchanged."""
     asks_judge: ClassVar[bool] = False
     judge_model: ClassVar[str | None] = None
     """The id of the model that judges; None for the default of the suite."""
     embeds: ClassVar[bool] = False
     """Whether it asks a provider for embeddings."""
     sarif: ClassVar[Rule | None] = None
-    """What it is in a SARIF report, if it is a guardrail."""
+    """Its rule in a SARIF report, if it is a guardrail."""
 
     @classmethod
     def kinds(cls) -> tuple[str, ...]:
-        """Return its kinds: more than one where a field decides which it is."""
+        """Return its kinds: several if a field decides the kind."""
         return (cls.kind,)
 
     def expected(self, label: str, **more: Any) -> Expectation:
-        """Return the expectation of this check; `more` are the other fields of `Expectation`."""
+        """Return an `Expectation` of this check; `more` are its other fields."""
         return Expectation(self.kind, label, self, **more)
 
     def filled(self, bind: Fill, insert: Fill) -> Check:
-        """Return it with values in its placeholders; most checks have none.
+        """Return the check with its placeholders filled; most checks have none.
 
-        `bind` fills those that a text of a test may have, `insert` those of a setting.
+        `bind` fills placeholders in texts of a test, `insert` those in settings.
         """
         return self
 
     def is_slow(self, transcript: Transcript) -> bool:
-        """Return whether it runs patterns or schemas of users; it then runs in a thread.
+        """Return, within microseconds, whether the check may take long; it then runs in a thread.
 
-        This takes a few microseconds itself.
+        That is the case for users' patterns and schemas.
         """
         return False
 
@@ -129,9 +127,9 @@ class Check:
 
 
 class AskingCheck(Check):
-    """A check that is `async`, as most of them ask a judge. It computes in `context.aside`.
+    """An asynchronous check, usually one that asks a judge. It computes in `context.aside`.
 
-    Where a secret was removed, the judge sees that something is missing.
+    It may run although a secret was removed, since the judge sees the mark in its place.
     """
 
     __slots__ = ()
@@ -144,12 +142,14 @@ class AskingCheck(Check):
 
 
 class Key(NamedTuple):
-    """Where a section stands in `expect`, and what the reference says of it there.
+    """The key of a section in `expect`, and its entry in the reference.
 
-    `many` sections stand there as a list. `order` is the place in the reference, and `evaluated`
-    that of its checks, where it is another one. `in_format` says that version 1 of the KindLM
-    format has it; all others are marked as extensions. Without a `description`, that of the section
-    counts.
+    Attributes:
+        description: by default the docstring of the section.
+        many: whether the value is a list of sections.
+        order: the place in the reference.
+        evaluated: the place of its checks among all checks, by default `order`.
+        in_format: whether version 1 of the KindLM format has it; others are marked as extensions.
     """
 
     name: str
@@ -162,7 +162,7 @@ class Key(NamedTuple):
 
 
 class Made(NamedTuple):
-    """A check that a section makes, its label before it is made unique, and where it is written."""
+    """A check that a section makes, its label, which may not be unique yet, and its place."""
 
     check: Check
     label: str
@@ -170,7 +170,7 @@ class Made(NamedTuple):
 
 
 class Advice(NamedTuple):
-    """What has no effect where it is written, and what to do about it."""
+    """A message about a key without effect, and what to do about it."""
 
     place: Place
     message: str
@@ -178,61 +178,57 @@ class Advice(NamedTuple):
 
 
 class ExpectSection(Section):
-    """A section of `expect`, or a part of one: what users write, and the checks that it makes.
+    """A section of `expect`, or a part of one, and the checks that it makes.
 
-    All methods speak of what stands in this section itself. Parts of it speak for themselves.
+    The methods are about the section itself, without its parts.
     """
 
     key: ClassVar[Key]
-    """Where it stands; a part of another section has none."""
+    """Its key in `expect`; a part of another section has none."""
 
     def checks(self, schema: Callable[[str], Any]) -> Iterator[Made]:
-        """Yield the checks.
-
-        `schema` returns the JSON Schema in a file by the name of the file, and a function by
-        `file.py:name`.
-        """
+        """Yield the checks. `schema` returns the JSON Schema of a file, or a `file.py:name`."""
         yield from ()
 
     @property
     def expects_nothing(self) -> bool:
-        """Whether no transcript can fail because of it; a test needs more than that."""
+        """Whether no transcript can fail it; a test needs other checks, then."""
         return not any(self.checks(lambda _: None))
 
     def never_fails(self, timeout_ms: float) -> Iterator[tuple[Place, str]]:
-        """Yield what can never fail, and why; an execution ends after `timeout_ms`."""
+        """Yield the places that can never fail, and why; an execution ends after `timeout_ms`."""
         yield from ()
 
     def unused(self) -> Iterator[Advice]:
-        """Yield what has no effect beside the other keys."""
+        """Yield advice about keys that have no effect beside the others."""
         yield from ()
 
     def tools(self) -> Iterator[tuple[Place, str]]:
-        """Yield the tools that it names."""
+        """Yield the names of tools."""
         yield from ()
 
     @classmethod
     def references(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Refers, Any]]:
-        """Yield the schemas and functions that a mapping of the file names or holds.
+        """Yield the schemas and functions in a mapping of the file.
 
-        The mapping has not been validated, so that all that is wrong with a file is reported at
-        once: any value may be of another type.
+        The mapping has not been validated, so that a file's problems are all reported at once:
+        values may have any type.
         """
         yield from ()
 
     @classmethod
     def judges(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
-        """Yield where a mapping, not validated either, asks a judge: the model's id, or None."""
+        """Yield the places in such a mapping that ask a judge, with the model's id or None."""
         yield from ()
 
     @classmethod
     def inner(cls) -> Iterator[tuple[str, type[ExpectSection], bool]]:
-        """Yield the keys with sections: the key, the section, and whether it is a list of them."""
+        """Yield the keys of inner sections, the section, and whether the value is a list of it."""
         for _, key, part, is_list in _inner(cls):
             yield key, part, is_list
 
     def parts(self) -> Iterator[tuple[Place, ExpectSection]]:
-        """Yield it and all sections within it, with their places."""
+        """Yield this section and all sections within it, with their places."""
         yield (), self
         for name, key, _, is_list in _inner(type(self)):
             value = getattr(self, name)
@@ -245,9 +241,9 @@ class ExpectSection(Section):
 
 @cache
 def _inner(section: type[ExpectSection]) -> tuple[tuple[str, str, type[ExpectSection], bool], ...]:
-    """Return the fields with sections: the field, its key, the section, and whether it is a list.
+    """Return the field, the key, the section and whether it is a list, of all inner sections.
 
-    They are looked up once: a large suite asks for the parts of its sections 100,000 times.
+    Cached, since a large suite asks 100,000 times.
     """
     return tuple(
         (name, field.alias or name, part, get_origin(field.annotation) is list)
@@ -258,14 +254,12 @@ def _inner(section: type[ExpectSection]) -> tuple[tuple[str, str, type[ExpectSec
 
 
 class CheckSection(ExpectSection, Check):
-    """A section that is one check: its fields are what users write and what `evaluate` goes by.
+    """A section that is one check. By default, its `kind` is its key in snake case.
 
-    A class without a `kind` has its key as its kind, in snake case.
-
-    Code that has values which no file could hold makes it with `model_construct`.
+    Scenarios make it with `model_construct`, as their values may not be valid in a file.
     """
 
-    # pydantic has to know them as class variables; their values are those of `Check`.
+    # For pydantic; the values are those of `Check`.
     kind: ClassVar[str]
     reads: ClassVar[Reads]
     about_tools: ClassVar[bool]
@@ -283,7 +277,7 @@ class CheckSection(ExpectSection, Check):
 
     @property
     def label(self) -> str:
-        """The label: results of one kind are distinguished by it."""
+        """The label, which distinguishes results of one kind."""
         return self.kind
 
     def checks(self, schema: Callable[[str], Any]) -> Iterator[Made]:
@@ -291,7 +285,7 @@ class CheckSection(ExpectSection, Check):
 
 
 class UndecidedError(Exception):
-    """What a check expects cannot be decided; the runner makes a result of it."""
+    """A check cannot be decided; the runner turns this into a result."""
 
     code = "ASSERTION_EVAL_ERROR"
 
@@ -300,17 +294,14 @@ class UndecidedError(Exception):
         self.hint = hint
 
     @property
-    def told(self) -> str:
+    def with_hint(self) -> str:
         """The message with its hint."""
         return str(self) if self.hint is None else f"{str(self).rstrip('.')}. {self.hint}"
 
 
 @cache
 def sections() -> tuple[type[ExpectSection], ...]:
-    """Return the sections of `expect` in their order: those that modules of this package define.
-
-    Packages within this one have none: they are not loaded.
-    """
+    """Return the sections of `expect`, in their order. Subpackages have none."""
     found = {each for each in _classes(_modules(deep=False)) if issubclass(each, ExpectSection)}
     keyed = (each for each in found if "key" in vars(each))
     return tuple(sorted(keyed, key=lambda each: (each.key.order, each.key.name)))
@@ -318,16 +309,16 @@ def sections() -> tuple[type[ExpectSection], ...]:
 
 @cache
 def all_checks() -> tuple[type[Check], ...]:
-    """Return all checks of kindlm by their kinds, also those that no section makes."""
+    """Return all checks of kindlm in the order of their kinds, also those without a section."""
     found = {each for each in _classes(_modules(deep=True)) if issubclass(each, Check)}
-    # A section with another key for the same check, such as `latencyMs`, has no kind of its own.
+    # Another key for the same check, such as `latencyMs`, has no kind of its own.
     named = (each for each in found if "kind" in vars(each))
     return tuple(sorted(named, key=lambda each: each.kinds()))
 
 
 @cache
 def codes() -> dict[str, str]:
-    """Return all failure codes and what they mean: the `CODES` of the modules of this package."""
+    """Return all failure codes and what they mean, from the `CODES` of all modules."""
     found: dict[str, str] = {}
     for module in _modules(deep=True):
         found |= getattr(module, "CODES", {})
@@ -351,20 +342,20 @@ def _classes(modules: Iterable[ModuleType]) -> Iterator[type]:
 
 
 def kinds() -> frozenset[str]:
-    """Return the kinds of all checks of kindlm, which no package can use."""
+    """Return the kinds of kindlm's own checks, which packages cannot use."""
     return frozenset(kind for check in all_checks() for kind in check.kinds())
 
 
 @cache
 def rules() -> dict[str, Rule]:
-    """Return the rules of SARIF by the kinds of checks, in the order of the kinds."""
+    """Return the SARIF rules by the kinds of checks, in the order of the kinds."""
     return {each.sarif.kind or each.kind: each.sarif for each in all_checks() if each.sarif}
 
 
 def passed(*, score: float = 1.0, message: str = "", **more: Any) -> CheckResult:
-    """Return that what is expected is so; `more` are other fields of the result."""
-    told = sentence(message) if message else ""
-    return CheckResult("", "", Outcome.PASSED, score=score, message=told, **more)
+    """Return a passed result; `more` are its other fields."""
+    message = sentence(message) if message else ""
+    return CheckResult("", "", Outcome.PASSED, score=score, message=message, **more)
 
 
 def failed(
@@ -375,19 +366,19 @@ def failed(
     evidence: Iterable[Evidence] = (),
     **more: Any,
 ) -> CheckResult:
-    """Return that what is expected is not so; `more` are other fields of the result."""
-    told, found = sentence(message), tuple(evidence)
+    """Return a failed result; `more` are its other fields."""
+    text, found = sentence(message), tuple(evidence)
     return CheckResult(
-        "", "", Outcome.FAILED, score, failure_code=code, message=told, evidence=found, **more
+        "", "", Outcome.FAILED, score, failure_code=code, message=text, evidence=found, **more
     )
 
 
 def undecided(message: str, code: str = "ASSERTION_EVAL_ERROR", **more: Any) -> CheckResult:
-    """Return that it cannot be decided whether it is so; such a result has no score."""
-    told = sentence(message)
-    return CheckResult("", "", Outcome.INCONCLUSIVE, failure_code=code, message=told, **more)
+    """Return an inconclusive result, which has no score; `more` are its other fields."""
+    text = sentence(message)
+    return CheckResult("", "", Outcome.INCONCLUSIVE, failure_code=code, message=text, **more)
 
 
 def skipped(message: str) -> CheckResult:
-    """Return that there is nothing to decide; `message` says what to do."""
+    """Return a skipped result; `message` says what to do."""
     return CheckResult("", "", Outcome.SKIPPED, message=sentence(message))

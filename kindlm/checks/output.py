@@ -1,6 +1,6 @@
-"""The section `output` of `expect`: what the final text is, contains, matches and fits.
+"""The section `output` of `expect`: checks of the final text.
 
-Substrings are compared in lower case and not otherwise normalised: `ß` is not `ss`, and `é` is not
+Substrings are compared in lower case, without other normalisation: `ß` is not `ss`, `é` is not
 `e`. Forbidden text is also searched in the normal form, and with other white space.
 """
 
@@ -60,7 +60,7 @@ _HIDDEN = (
     " It is written there with characters that Unicode treats as the same, with other hyphens or"
     " quotes, or with invisible characters."
 )
-"""Says of a match that only the normal form has it."""
+"""Added to a message if the match is only in the normal form."""
 
 _BETWEEN_WORDS = re.compile(r"(?<=\S)\s+(?=\S)")
 _OTHER_SPACES = " It is written there with other white space."
@@ -122,7 +122,7 @@ class Output(ExpectSection):
 
     @classmethod
     def references(cls, written: Mapping[str, Any]) -> Iterator[tuple[Place, Refers, Any]]:
-        # With format text the file is not used, which is a warning: it may as well be absent.
+        # With format text, the file is not used, and may be missing.
         if written.get("format") == "json":
             yield ("schemaFile",), Refers.SCHEMA_FILE, written.get("schemaFile")
         yield ("schema",), Refers.SCHEMA, written.get("schema")
@@ -166,7 +166,7 @@ class Output(ExpectSection):
 
 
 def matches_anything(pattern: str) -> bool:
-    """Return whether no text can be expected not to match; none is found for what looks around."""
+    """Return whether a pattern presumably matches any text; False for negative lookaround."""
     texts = ("", "\ue000\n\ue000", f"{pattern}\n{printable}")
     return (
         "(?!" not in pattern and "(?<!" not in pattern and all(map(Matches(pattern).finds, texts))
@@ -174,12 +174,12 @@ def matches_anything(pattern: str) -> bool:
 
 
 EMPTY = "every text holds the empty one"
-"""Why a check that looks for the empty text never fails."""
+"""The reason why a check for the empty text never fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class Equals(Check):
-    """The text is `text`, apart from white space around both."""
+    """The output equals `text`, apart from white space around both."""
 
     kind = "equals"
     demands = Demands.TASK
@@ -198,7 +198,7 @@ class Equals(Check):
 
 @dataclass(frozen=True, slots=True)
 class StartsWith(Check):
-    """The text begins with `text`, whatever its case, after any white space."""
+    """The output begins with `text`. Case and leading white space do not matter."""
 
     kind = "starts_with"
     demands = Demands.TASK
@@ -215,7 +215,7 @@ class StartsWith(Check):
 
 @dataclass(frozen=True, slots=True)
 class ContainsAny(Check):
-    """The text contains at least one of `texts`, whatever its case."""
+    """The output contains at least one of `texts`. Case does not matter."""
 
     kind = "contains_any"
     code: ClassVar[str] = "CONTAINS_FAILED"
@@ -239,7 +239,7 @@ class ContainsAny(Check):
 
 @dataclass(frozen=True, slots=True)
 class Contains(Check):
-    """The text contains `text`, whatever its case."""
+    """The output contains `text`. Case does not matter."""
 
     kind = "contains"
     demands = Demands.TASK
@@ -257,7 +257,7 @@ class Contains(Check):
 
 @dataclass(frozen=True, slots=True)
 class NotContains(Check):
-    """Neither the text nor its normal form contains `text`. Case and spacing do not matter."""
+    """Neither the output nor its normal form contains `text`. Case and spacing do not matter."""
 
     kind = "not_contains"
     code: ClassVar[str] = "NOT_CONTAINS_FAILED"
@@ -287,15 +287,15 @@ def _where(start: int, end: int, text: str) -> str:
 
 
 def occurs(needle: str, text: str) -> bool:
-    """Return whether `text` contains `needle`, whatever its case."""
+    """Return whether `text` contains `needle` in any case."""
     return needle.lower() in text.lower()
 
 
 def occurrences(unwanted: str, text: str) -> tuple[list[Evidence], str]:
-    """Return where a text has a substring, and what to say if it is written in another way.
+    """Return where a text contains `unwanted`, and a sentence if it is written differently.
 
-    That is in the normal form of the text, or with other white space between words, such as a line
-    break. White space before the first word and after the last one is looked for as it is.
+    That is in the normal form of the text, or with other white space between words. White space
+    around `unwanted` must be identical.
     """
     ranges, how = _find(unwanted, text, _MAX_EVIDENCE), ""
     if not ranges:
@@ -310,14 +310,14 @@ def occurrences(unwanted: str, text: str) -> tuple[list[Evidence], str]:
 
 
 def _find_spaced(unwanted: str, text: str) -> list[tuple[int, int]]:
-    """Return where some words occur, whatever white space is between them."""
+    """Return where the words occur with any white space between them."""
     words = map(re.escape, _BETWEEN_WORDS.split(unwanted))
     spaced = re.compile(r"\s+".join(words), re.IGNORECASE)
     return [match.span() for match in islice(spaced.finditer(text), _MAX_EVIDENCE)]
 
 
 def _find(needle: str, text: str, limit: int) -> list[tuple[int, int]]:
-    """Return where `needle` occurs, as character ranges of `text`; at most `limit` of them."""
+    """Return at most `limit` character ranges of `text` where `needle` occurs in any case."""
     lowered, wanted = text.lower(), needle.lower()
     found: list[tuple[int, int]] = []
     start = lowered.find(wanted)
@@ -326,7 +326,7 @@ def _find(needle: str, text: str, limit: int) -> list[tuple[int, int]]:
         start = lowered.find(wanted, start + max(len(wanted), 1))
     if not found or len(lowered) == len(text):
         return found
-    # A few characters become two when lower-cased: the ranges are those of the text itself.
+    # A few characters become two in lower case, so ranges are converted to those of the text.
     origin = [index for index, char in enumerate(text) for _ in char.lower()]
     origin.append(len(text))
     return [
@@ -336,10 +336,7 @@ def _find(needle: str, text: str, limit: int) -> list[tuple[int, int]]:
 
 
 def find_hidden(needle: str, text: str, limit: int) -> list[tuple[int, int]]:
-    """Return where `needle` occurs in the normal form of `text`, as `_find` does.
-
-    It is compared with the normal form of `needle`; one of invisible characters alone has none.
-    """
+    """Return where the normal form of `needle` occurs in that of `text`, as ranges of `text`."""
     form, wanted = normal_form(text), normal_form(needle)
     if not (form or wanted) or not needle:
         return []
@@ -350,7 +347,7 @@ def find_hidden(needle: str, text: str, limit: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class MaxLength(Check):
-    """The text has at most `max` characters (code points)."""
+    """The output has at most `max` characters (code points)."""
 
     kind = "max_length"
     demands = Demands.TASK
@@ -373,9 +370,9 @@ class MaxLength(Check):
 
 @dataclass(frozen=True, slots=True)
 class Matches(Check):
-    """The pattern matches somewhere in the text; `flags` are letters such as `i`.
+    """The pattern matches somewhere in the output; `flags` are letters such as `i`.
 
-    It is undecided whether a pattern matches that cannot be used, or takes more than a second.
+    The check is undecided if the pattern is invalid, or takes more than a second.
     """
 
     kind = "matches"
@@ -399,17 +396,14 @@ class Matches(Check):
         return failed(code, message, expected=self.pattern, actual=excerpt(text))
 
     def finds(self, text: str) -> bool:
-        """Return whether it matches; raise `PatternError` if the pattern cannot be used."""
+        """Return whether the pattern matches; raise `PatternError` if it cannot be used."""
         deadline = time.monotonic() + _PATTERN_S
         return searches(_with(self.flags, self.pattern), text, deadline)
 
 
 @dataclass(frozen=True, slots=True)
 class NotMatches(Check):
-    """The pattern matches nowhere in the text, nor in its normal form; `flags` as in `Matches`.
-
-    It is undecided whether a pattern matches that cannot be used, or takes more than a second.
-    """
+    """The pattern matches neither in the output nor in its normal form; see also `Matches`."""
 
     kind = "not_matches"
     demands = Demands.SAFETY
@@ -455,7 +449,7 @@ def _unusable(pattern: str, error: PatternError) -> CheckResult:
 
 @dataclass(frozen=True, slots=True)
 class Regex(Matches):
-    """As `Matches`, but case is ignored and `.` matches line breaks."""
+    """Like `Matches`, but case does not matter, and `.` matches line breaks."""
 
     kind = "regex"
     demands = Demands.TASK
@@ -466,7 +460,7 @@ class Regex(Matches):
 
 
 def count_unmatched(patterns: Iterable[str], text: str) -> int:
-    """Return how many patterns do not match, as `Regex` does; one that cannot be used does not."""
+    """Return how many patterns do not match as in `Regex`, or cannot be used."""
 
     def unmatched(pattern: str) -> bool:
         try:

@@ -1,4 +1,4 @@
-"""Checks that the final text is JSON, and fits a schema."""
+"""The check that the final text is JSON and fits a schema."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _MAX_OPENINGS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Schema(Check):
-    """The whole text is JSON, and fits the schema if there is one.
+    """The whole output is JSON, and fits the schema if there is one.
 
-    `schema_file` is the name that the schema is known by. `issues` returns what else is wrong with
-    a value that fits the schema: a schema cannot say all that a model can.
+    `schema_file` is the name of the schema in messages. `issues` returns further problems of a
+    value that fits the schema, as pydantic models demand more than a schema can say.
     """
 
     kind = "schema"
@@ -47,7 +47,7 @@ class Schema(Check):
         return self.schema is not None
 
     def value(self, text: str) -> Any:
-        """Return the JSON that a text is; raise `ValueError` if it is none."""
+        """Return the JSON value of a text; raise `ValueError` if there is none."""
         return json_of(text)
 
     def evaluate(self, transcript: Transcript, context: CheckContext) -> CheckResult:
@@ -76,11 +76,7 @@ class Schema(Check):
 
 @dataclass(frozen=True, slots=True)
 class OutputSchema(Schema):
-    """The JSON in the text fits the schema.
-
-    It is the whole text if that is JSON, a code fence around it allowed, else the first object
-    in it that can be read.
-    """
+    """The JSON in the output fits the schema; see `find_json`."""
 
     kind = "output_schema"
 
@@ -89,19 +85,19 @@ class OutputSchema(Schema):
 
 
 def json_of(text: str) -> Any:
-    """Return the JSON that a whole text is, a code fence around it allowed.
+    """Return the JSON value of a whole text, perhaps in a code fence.
 
     Raises:
-        ValueError: it is not JSON, or a key occurs twice: one value hides another; says where.
+        ValueError: the text is not JSON, or repeats a key, so that one value would hide another.
     """
     inside = unfenced(text)
     return parse_json(text if inside is None else inside, unique_keys)
 
 
 def find_json(text: str) -> Any:
-    """Return the JSON that a text is, or the first object in it; raise `ValueError` if none is.
+    """Return the JSON value of a text, or the first object among 1,000 places in it.
 
-    Nothing is found any more once a thousand places turned out to be none.
+    Raises `ValueError` if there is none.
     """
     try:
         return json_of(text)

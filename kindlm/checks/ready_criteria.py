@@ -1,4 +1,4 @@
-"""Ready-made criteria for judges, such as `judge: faithful`: the texts that the judge gets."""
+"""The ready criteria of judges, such as `judge: faithful`, as the judge sees them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class ReadyCriterion(NamedTuple):
-    """A criterion and its rubric. `needs_tools` is whether tool calls decide it."""
+    """A criterion and its rubric; with `needs_tools`, it depends on the tool calls."""
 
     criteria: str
     rubric: str
@@ -62,4 +62,4 @@ READY: Mapping[str, ReadyCriterion] = MappingProxyType(
         ),
     }
 )
-"""By the name that users write."""
+"""The ready criteria by the names that users write."""

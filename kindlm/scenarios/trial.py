@@ -239,7 +239,7 @@ class _Checking:
         ]
         if not rules:
             raise ValueError("guardrail needs a rule: must=[...] or must_not=[...]")
-        asked = [self._ask(scope, rule, f"{rule.words}: {rule.rule}", weight) for rule in rules]
+        asked = [self._ask(scope, rule, f"{rule.verb}: {rule.rule}", weight) for rule in rules]
         return Pending(asked, _verdicts, self._wait)
 
     def score(self, name: str, value: float) -> None:

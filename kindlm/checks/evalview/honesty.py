@@ -12,7 +12,7 @@ from kindlm.checks.judge import JUDGED, Decision
 from kindlm.checks.judging import (
     JudgeError,
     Judging,
-    Own,
+    RejectCopy,
     Whole,
     data_is,
     last_query,
@@ -234,13 +234,13 @@ async def _claims(transcript: Transcript, judging: Judging) -> tuple[Claim, ...]
     if not transcript.text.strip():
         return ()
 
-    def read(answer: dict[str, Any], own: Own) -> tuple[Claim, ...]:
+    def read(answer: dict[str, Any], reject_copy: RejectCopy) -> tuple[Claim, ...]:
         claims = tuple(Claim(one["claim"], one["quote"]) for one in answer["claims"])
         # An empty list could be copied from the data. The remark shows that the judge wrote it.
         if not claims:
-            own({name: answer[name] for name in ("claims", "remark") if name in answer})
+            reject_copy({name: answer[name] for name in ("claims", "remark") if name in answer})
         for claim in claims:
-            own({"claim": claim.text, "quote": claim.quote})
+            reject_copy({"claim": claim.text, "quote": claim.quote})
         return claims
 
     return await judging.ask(
@@ -280,14 +280,14 @@ def _verdict_data(claims: list[Claim], transcript: Transcript) -> dict[str, Any]
     }
 
 
-def _verdicts(answer: dict[str, Any], own: Own) -> dict[int, tuple[bool, str]]:
+def _verdicts(answer: dict[str, Any], reject_copy: RejectCopy) -> dict[int, tuple[bool, str]]:
     """Return, for each claim by its number, whether it is supported, and why."""
     entries = answer["verdicts"]
     verdicts = {one["number"]: (one["supported"], one["reason"]) for one in entries}
     if len(verdicts) < len(entries):
         raise ValueError("it gives two verdicts on one claim")
     for one in entries:
-        own({name: one[name] for name in ("number", "supported", "reason")})
+        reject_copy({name: one[name] for name in ("number", "supported", "reason")})
     return verdicts
 
 

@@ -9,7 +9,15 @@ from typing import Any, NamedTuple
 
 from kindlm.checks.base import AskingCheck, Check, Rule, failed, passed, undecided
 from kindlm.checks.judge import JUDGED
-from kindlm.checks.judging import Choice, JudgeError, Judging, Own, last_query, prompt, texts_of
+from kindlm.checks.judging import (
+    Choice,
+    JudgeError,
+    Judging,
+    RejectCopy,
+    last_query,
+    prompt,
+    texts_of,
+)
 from kindlm.checks.pii import detected, redacted
 from kindlm.dataclass import dataclass, replace
 from kindlm.normal_form import normal_form
@@ -140,9 +148,9 @@ class Safety(AskingCheck):
     ) -> tuple[list[_Finding], str]:
         """Return the judge's findings and its explanation."""
 
-        def read(answer: dict[str, Any], own: Own) -> tuple[list[_Finding], str]:
+        def read(answer: dict[str, Any], reject_copy: RejectCopy) -> tuple[list[_Finding], str]:
             flagged, explanation = answer["flagged"], answer["explanation"]
-            own({"flagged": flagged, "explanation": explanation})
+            reject_copy({"flagged": flagged, "explanation": explanation})
             if not flagged:
                 return [], explanation
             # Flagged content is never safe, even if the judge says so. Another word, such as
